@@ -1,0 +1,11 @@
+# Makes .venv and installs ldsearch with the tested versions, once; the other scripts source this file.
+# A stamp of what was installed makes the second run start at once.
+python=${PYTHON:-python3}
+stamp=.venv/installed
+wanted=$(cat pyproject.toml constraints.txt | cksum)
+if [ "$(cat "$stamp" 2>/dev/null || true)" != "$wanted" ]; then
+  echo "installing into .venv (a few minutes the first time)"
+  [ -x .venv/bin/python ] || "$python" -m venv .venv
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+  echo "$wanted" > "$stamp"
+fi
