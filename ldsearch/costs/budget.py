@@ -1,0 +1,80 @@
+"""Budgets as users write them: 0.4, 2.1GMACs, 60Mparams."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ldsearch.errors import BudgetError
+
+_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_UNITS = {"macs": "macs", "params": "parameters"}
+_HELP = "use a share of the full model's MACs (0.4), MACs (2.1GMACs) or parameters (60Mparams)"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most a sub-network may cost.
+
+    Args:
+        cost: Which cost is limited (``macs``, ``parameters``).
+        limit: The limit, in the cost's unit or as a share of the full model.
+        is_share: Whether ``limit`` is a share.
+        text: What the user wrote.
+    """
+
+    cost: str
+    limit: float
+    is_share: bool
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Budget":
+        """Read a budget.
+
+        Raises:
+            BudgetError: If it is no number above 0 with a known unit, or a share above 1.
+        """
+        match = re.fullmatch(r"([0-9.eE+-]+|nan|inf)\s*([a-zA-Z]*)(@.*)?", text.strip())
+        if match is None:
+            raise BudgetError(f"cannot read the budget {text!r}: {_HELP}")
+        number, unit, condition = match.groups()
+        try:
+            limit = float(number)
+        except ValueError as error:
+            raise BudgetError(f"cannot read the budget {text!r}: {_HELP}") from error
+        if not (math.isfinite(limit) and limit > 0):
+            raise BudgetError(f"the budget {text!r} must be a positive number: {_HELP}")
+        if unit.lower() in ("ms", "s", "us"):
+            raise BudgetError(f"latency budgets ({text!r}) are not supported yet: {_HELP}")
+        if condition:
+            raise BudgetError(f"cannot read the budget {text!r}: {_HELP}")
+        if not unit:
+            if limit > 1:
+                raise BudgetError(f"the budget {text!r} is a share of the full model, at most 1: {_HELP}")
+            return cls("macs", limit, True, text)
+        for name, cost in _UNITS.items():
+            prefix = unit.lower().removesuffix(name)
+            if unit.lower().endswith(name) and prefix in _PREFIXES:
+                return cls(cost, limit * _PREFIXES[prefix], False, text)
+        raise BudgetError(f"unknown unit in the budget {text!r}: {_HELP}")
+
+    def absolute(self, full_costs: Mapping[str, float]) -> float:
+        """The limit in the cost's own unit, given what the full model costs."""
+        return self.limit * full_costs[self.cost] if self.is_share else self.limit
+
+    def check_reachable(
+        self, cheapest_costs: Mapping[str, float], full_costs: Mapping[str, float], cheapest: str
+    ) -> None:
+        """Refuse a budget that not even the cheapest sub-network meets.
+
+        Raises:
+            BudgetError: Naming the cheapest sub-network and what it costs.
+        """
+        least = cheapest_costs[self.cost]
+        if least > self.absolute(full_costs):
+            share = least / full_costs[self.cost]
+            raise BudgetError(
+                f"no sub-network meets the budget {self.text}: the cheapest ({cheapest}) costs "
+                f"{share:.4f} of the full model ({least:,.0f} {self.cost})"
+            )

@@ -1,0 +1,131 @@
+"""Multiply-accumulates (MACs) in closed form, per stage, from a model's dimensions and a workload.
+
+Convention: one MAC is one multiply-add of a matrix product; biases, norms, softmax and activations are
+free; the value is per example, averaged over the workload's true lengths. This is half of what
+``torch.utils.flop_counter.FlopCounterMode`` counts on the eager model. The ``torchprofile`` convention
+adds what that tool counts (norms, the mask product), for parity with the length-adaptive paper.
+Knows dimensions and sub-networks; knows no weights.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ldsearch.errors import SubnetError
+from ldsearch.subnet import Stack, Subnet
+from ldsearch.workload import Workload
+
+
+class Cost(Protocol):
+    """What a sub-network costs: a name, a unit, and a call on many sub-networks at once."""
+
+    @property
+    def name(self) -> str:
+        """The cost's name in tables and budgets."""
+
+    @property
+    def unit(self) -> str:
+        """What one of it is."""
+
+    def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
+        """One value per sub-network."""
+
+
+@dataclass(frozen=True)
+class EncoderShape:
+    """The dimensions of an encoder and its head that matrix products are made of.
+
+    Args:
+        blocks: Number of blocks.
+        hidden: Width d of the residual stream.
+        feed_forward: Width of the feed-forward layer.
+        head_per_example: MACs of the head per example (a [CLS] head).
+        head_per_token: MACs of the head per input token (a span or token head).
+    """
+
+    blocks: int
+    hidden: int
+    feed_forward: int
+    head_per_example: int = 0
+    head_per_token: int = 0
+
+
+@dataclass(frozen=True)
+class Macs:
+    """MACs per example of encoder sub-networks at the lengths of a workload.
+
+    Args:
+        shape: The model's dimensions.
+        workload: The lengths to average over; ``Workload.padded(l0)`` for the paper's protocol.
+        name: The cost's name in tables.
+        torchprofile: Count as torchprofile does: embedding norm and mask product, both norms of a block.
+
+    Raises:
+        SubnetError: If a sub-network does not fit the shape, or is finer than blocks and lengths.
+    """
+
+    shape: EncoderShape
+    workload: Workload
+    name: str = "macs"
+    torchprofile: bool = False
+    unit: str = field(default="MACs/example", init=False)
+
+    def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
+        """Shape (subnets,)."""
+        if not subnets:
+            return np.zeros(0)
+        per_block = np.stack([self._blocks(self._stack(subnet)) for subnet in subnets])
+        return np.asarray(per_block.sum(axis=1) + self._embed() + self._head(), dtype=np.float64)
+
+    def by_stage(self, subnet: Subnet) -> Mapping[str, float]:
+        """The parts (``embed``, ``block 0`` …, ``head``); they sum to the whole."""
+        blocks = self._blocks(self._stack(subnet))
+        named = {f"block {block}": float(macs) for block, macs in enumerate(blocks)}
+        return {"embed": self._embed(), **named, "head": self._head()}
+
+    def _stack(self, subnet: Subnet) -> Stack:
+        stack = subnet.encoder
+        if subnet.decoder is not None or stack is None or stack.structured:
+            raise SubnetError("MACs are counted for encoder blocks and lengths only")
+        if stack.blocks and stack.blocks[-1] >= self.shape.blocks:
+            raise SubnetError(f"block {stack.blocks[-1]} of a model of {self.shape.blocks} blocks (0-based)")
+        return stack
+
+    def _blocks(self, stack: Stack) -> NDArray[np.float64]:
+        """Mean MACs of each block of the model over the workload; 0 for blocks that do not run."""
+        d, ff = self.shape.hidden, self.shape.feed_forward
+        n, shares = self.workload.lengths, self.workload.shares
+        macs = np.zeros(self.shape.blocks)
+        enter = n
+        for position, block in enumerate(stack.blocks):
+            leave = enter if stack.lengths is None else _kept(stack, position, n)
+            # Projections of queries, keys, values and output; scores and their product with the
+            # values; the two feed-forward layers, which only the kept tokens reach.
+            per_length = 4 * enter * d**2 + 2 * enter**2 * d + 2 * leave * d * ff
+            if self.torchprofile:
+                per_length = per_length + (enter + leave) * d
+            macs[block] = per_length @ shares
+            enter = leave
+        return macs
+
+    def _embed(self) -> float:
+        if not self.torchprofile:
+            return 0.0
+        return float((self.workload.lengths * (self.shape.hidden + 1)) @ self.workload.shares)
+
+    def _head(self) -> float:
+        per_token = self.shape.head_per_token * self.workload.mean_length
+        return float(self.shape.head_per_example + per_token)
+
+
+def _kept(stack: Stack, position: int, n: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``Lengths.kept`` for many lengths at once."""
+    lengths = stack.lengths
+    assert lengths is not None
+    tokens = lengths.tokens[position]
+    if lengths.mode == "absolute":
+        return np.minimum(tokens, n)
+    return np.maximum(1, -(-n * tokens // lengths.reference))

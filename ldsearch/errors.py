@@ -1,0 +1,33 @@
+"""What can go wrong, as types a caller can catch."""
+
+
+class LdsearchError(Exception):
+    """Base of every error that ldsearch raises on purpose; its message is one line for a person."""
+
+
+class DataError(LdsearchError):
+    """The data is missing, empty, or does not fit the model."""
+
+
+class SubnetError(LdsearchError):
+    """A sub-network that the model or the search space cannot express."""
+
+
+class SpaceError(LdsearchError):
+    """A search space that cannot be read or does not fit the supernet."""
+
+
+class BudgetError(LdsearchError):
+    """A budget that cannot be read, or that no sub-network of the space meets."""
+
+
+class SupernetError(LdsearchError):
+    """A folder that is not a supernet, or a model family that is not supported."""
+
+
+class RunError(LdsearchError):
+    """A run folder that is not one, or that belongs to another run."""
+
+
+class TrainingError(LdsearchError):
+    """Training options that contradict each other or that the Trainer does not know."""

@@ -1,0 +1,202 @@
+"""Length configurations of an encoder as a search space: levels, floors, counting and uniform sampling."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ldsearch.errors import SpaceError
+from ldsearch.length_drop import as_rate, constant_ratio_lengths
+from ldsearch.subnet import LengthMode, Lengths, Stack, Subnet
+
+Gene = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LengthSpace:
+    """Length configurations of an encoder: never rising, on given levels, within the trained range.
+
+    A gene holds, for each block, the index of its length in ``levels``.
+
+    Args:
+        name: For reports.
+        source: The paper or the reason for the ranges.
+        blocks: Number of blocks, all of which run.
+        reference: Reference input length l₀ in tokens.
+        mode: How lengths apply to shorter inputs (``Lengths.mode``).
+        levels: The allowed lengths, ascending; the last is the reference.
+        floors: The smallest allowed length of each block: the smallest configuration of the training.
+        pin_last: Whether the last length is fixed to its floor: after the last attention, a head that
+            reads only [CLS] cannot see which other tokens are left.
+    """
+
+    name: str
+    source: str
+    blocks: int
+    reference: int
+    mode: LengthMode
+    levels: tuple[int, ...]
+    floors: tuple[int, ...]
+    pin_last: bool
+
+    @classmethod
+    def build(
+        cls,
+        blocks: int,
+        reference: int,
+        drop_bound: Any,
+        *,
+        levels: int | None = 16,
+        mode: LengthMode = "ratio",
+        pin_last: bool = True,
+        name: str = "lengths",
+        source: str = "built from the supernet's own training",
+    ) -> "LengthSpace":
+        """The space of a LengthDrop bound: floors from its smallest configuration.
+
+        Args:
+            blocks: Number of blocks.
+            reference: l₀ in tokens.
+            drop_bound: The LengthDrop probability p of the training.
+            levels: Size of the grid; None allows every length.
+            mode: ``"ratio"`` or ``"absolute"``.
+            pin_last: See the class.
+            name: For reports.
+            source: For reports.
+
+        Raises:
+            SpaceError: If a number makes no sense.
+        """
+        if blocks < 1 or reference < 2:
+            raise SpaceError(f"a length space needs blocks and a reference length, not {blocks}, {reference}")
+        if levels is None:
+            grid = tuple(range(1, reference + 1))
+        elif levels < 2:
+            raise SpaceError(f"a grid needs at least 2 levels, not {levels}")
+        else:
+            grid = tuple(sorted({-(-reference * level // levels) for level in range(1, levels + 1)}))
+        smallest = constant_ratio_lengths(reference, blocks, as_rate(drop_bound))
+        floors = tuple(next(level for level in grid if level >= tokens) for tokens in smallest)
+        return cls(name, source, blocks, reference, mode, grid, floors, pin_last)
+
+    def full(self) -> Subnet:
+        """All tokens through all blocks."""
+        return Subnet.full(self.blocks)
+
+    def smallest(self) -> Subnet:
+        """Every length at its floor."""
+        return self._subnet(self.floors)
+
+    def largest(self) -> Subnet:
+        """Every free length at the reference."""
+        return self.decode(self.repair((len(self.levels) - 1,) * self.blocks))
+
+    def contains(self, subnet: Subnet) -> bool:
+        """Whether decoding this sub-network's own lengths gives it back."""
+        tokens = self._tokens(subnet)
+        if tokens is None or not set(tokens) <= set(self.levels):
+            return False
+        gene = tuple(self._index[t] for t in tokens)
+        return self.repair(gene) == gene
+
+    def size(self) -> int:
+        """Number of allowed length vectors."""
+        return self._completions[0][-1]
+
+    def enumerate(self) -> Iterator[Subnet]:
+        """Every allowed length vector, smallest first."""
+
+        def extend(prefix: Gene) -> Iterator[Gene]:
+            if len(prefix) == self.blocks:
+                yield prefix
+                return
+            for level in self._choices(len(prefix), prefix[-1] if prefix else len(self.levels) - 1):
+                yield from extend((*prefix, level))
+
+        return (self.decode(gene) for gene in extend(()))
+
+    def sample(self, rng: np.random.Generator) -> Subnet:
+        """Uniform over the whole space: each length is drawn in proportion to how many ways go on."""
+        gene: list[int] = []
+        previous = len(self.levels) - 1
+        for block in range(self.blocks):
+            choices = self._choices(block, previous)
+            total = self._completions[block][previous]
+            weights = [self._completions[block + 1][level] / total for level in choices]
+            previous = choices[int(rng.choice(len(choices), p=weights))]
+            gene.append(previous)
+        return self.decode(gene)
+
+    def encode(self, subnet: Subnet) -> Gene:
+        """Level indices.
+
+        Raises:
+            SpaceError: If the sub-network is not in the space.
+        """
+        tokens = self._tokens(subnet)
+        if tokens is None or not self.contains(subnet):
+            raise SpaceError(f"{subnet.describe()} is not in the search space {self.name}")
+        return tuple(self._index[t] for t in tokens)
+
+    def decode(self, gene: Sequence[int]) -> Subnet:
+        """The sub-network of level indices."""
+        return self._subnet(tuple(self.levels[level] for level in gene))
+
+    def repair(self, gene: Sequence[int]) -> Gene:
+        """Clip each level to its floor and to the block before; pin the last where it is pinned."""
+        repaired: list[int] = []
+        previous = len(self.levels) - 1
+        for level, floor in zip(gene, self.floor_levels, strict=True):
+            previous = min(max(int(level), floor), previous)
+            repaired.append(previous)
+        if self.pin_last:
+            repaired[-1] = self.floor_levels[-1]
+        return tuple(repaired)
+
+    def snap(self, tokens: Sequence[int]) -> Subnet:
+        """The sub-network with each length raised to the next level, repaired into the space."""
+        return self.decode(self.repair([int(np.searchsorted(self.levels, t)) for t in tokens]))
+
+    @cached_property
+    def floor_levels(self) -> Gene:
+        """The floors as level indices."""
+        return tuple(self._index[t] for t in self.floors)
+
+    @cached_property
+    def _index(self) -> Mapping[int, int]:
+        return {tokens: index for index, tokens in enumerate(self.levels)}
+
+    @cached_property
+    def _completions(self) -> list[list[int]]:
+        """[block][previous level]: number of ways to choose the lengths from ``block`` on."""
+        table = [[1] * len(self.levels)]
+        for block in reversed(range(self.blocks)):
+            ways = table[0]
+            row = [sum(ways[c] for c in self._choices(block, level)) for level in range(len(self.levels))]
+            table.insert(0, row)
+        return table
+
+    def _choices(self, block: int, previous: int) -> range:
+        floor = self.floor_levels[block]
+        if self.pin_last and block == self.blocks - 1:
+            return range(floor, floor + 1)
+        return range(floor, previous + 1)
+
+    def _tokens(self, subnet: Subnet) -> tuple[int, ...] | None:
+        """The sub-network's lengths, or None where it is of another kind than this space."""
+        stack = subnet.encoder
+        if subnet.decoder is not None or stack is None or stack.structured:
+            return None
+        if stack.blocks != tuple(range(self.blocks)):
+            return None
+        if stack.lengths is None:
+            return (self.reference,) * self.blocks
+        if (stack.lengths.reference, stack.lengths.mode) != (self.reference, self.mode):
+            return None
+        return stack.lengths.tokens
+
+    def _subnet(self, tokens: tuple[int, ...]) -> Subnet:
+        stack = Stack(tuple(range(self.blocks)), Lengths(tokens, self.reference, self.mode))
+        return Subnet(encoder=stack)

@@ -1,0 +1,115 @@
+"""Search spaces: what each must offer, and how they are read from YAML. Knows no models and no costs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import yaml
+
+from ldsearch.depth_space import DepthSpace
+from ldsearch.errors import SpaceError
+from ldsearch.length_space import Gene, LengthSpace
+from ldsearch.subnet import Subnet
+
+__all__ = ["DepthSpace", "LengthSpace", "SearchSpace", "load_space", "space_folder"]
+
+
+class SearchSpace(Protocol):
+    """A finite set of encoder sub-networks and its integer genes."""
+
+    name: str
+    source: str
+    blocks: int
+
+    def full(self) -> Subnet:
+        """The full model: the denominator of every share, whether or not it is in the space."""
+
+    def smallest(self) -> Subnet:
+        """A sub-network no other one of the space is cheaper than."""
+
+    def largest(self) -> Subnet:
+        """A sub-network no other one of the space is dearer than."""
+
+    def contains(self, subnet: Subnet) -> bool:
+        """Whether the sub-network is allowed."""
+
+    def size(self) -> int:
+        """How many sub-networks there are."""
+
+    def enumerate(self) -> Iterator[Subnet]:
+        """Every sub-network once."""
+
+    def sample(self, rng: np.random.Generator) -> Subnet:
+        """One sub-network, uniformly."""
+
+    def encode(self, subnet: Subnet) -> Gene:
+        """The gene of a sub-network of the space."""
+
+    def decode(self, gene: Sequence[int]) -> Subnet:
+        """The sub-network of a gene; ``decode(encode(s)) == s``."""
+
+    def repair(self, gene: Sequence[int]) -> Gene:
+        """The nearest allowed gene, by the space's own rule; allowed genes stay as they are."""
+
+
+def space_folder() -> Path:
+    """Where the shipped search spaces lie: inside the wheel, or beside the package in a checkout."""
+    packaged = Path(__file__).parent / "search_spaces"
+    return packaged if packaged.is_dir() else Path(__file__).parent.parent / "search_spaces"
+
+
+def load_space(
+    name_or_path: str | Path, *, blocks: int | None = None, reference: int | None = None
+) -> LengthSpace | DepthSpace:
+    """Read a search space from YAML: a shipped one by name, or any file.
+
+    Args:
+        name_or_path: ``"demo"`` or ``"my_space.yaml"``.
+        blocks: Use this depth instead of the file's (to scale a space to a smaller model).
+        reference: Use this reference length instead of the file's.
+
+    Raises:
+        SpaceError: If there is no such space, or a field is missing, unknown or senseless.
+    """
+    path = Path(name_or_path)
+    if not path.suffix:
+        path = space_folder() / f"{name_or_path}.yaml"
+    if not path.is_file():
+        shipped = ", ".join(sorted(found.stem for found in space_folder().glob("*.yaml")))
+        raise SpaceError(f"no search space {str(name_or_path)!r}; shipped: {shipped}; or give a YAML file")
+    try:
+        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise SpaceError(f"{path} is no YAML: {str(error).splitlines()[0]}") from error
+    try:
+        return _from_fields(fields, blocks, reference)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SpaceError(f"{path} does not describe a search space: {error!r}") from error
+
+
+def _from_fields(
+    fields: Mapping[str, Any], blocks: int | None, reference: int | None
+) -> LengthSpace | DepthSpace:
+    common: dict[str, Any] = {"name": str(fields["name"]), "source": str(fields["source"])}
+    depth = blocks or int(fields["blocks"])
+    if set(fields) == {"name", "source", "blocks", "depth"}:
+        keep = [int(count) for count in fields["depth"]["keep"]]
+        if blocks is not None:
+            # A scaled space keeps the same shares of the blocks.
+            keep = [max(1, round(count * blocks / int(fields["blocks"]))) for count in keep]
+        return DepthSpace(blocks=depth, keep=tuple(sorted(set(keep))), **common)
+    if set(fields) != {"name", "source", "blocks", "lengths"}:
+        raise SpaceError(
+            f"a space has name, source, blocks and either depth or lengths, not {sorted(fields)}"
+        )
+    lengths = dict(fields["lengths"])
+    levels = lengths.pop("levels")
+    stated = int(lengths.pop("reference"))
+    return LengthSpace.build(
+        depth,
+        reference or stated,
+        levels=None if levels == "all" else int(levels),
+        **lengths,
+        **common,
+    )

@@ -1,0 +1,197 @@
+"""Sub-networks as frozen records: which blocks run, how many tokens leave each, which groups are off."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ldsearch.errors import SubnetError
+
+SCHEMA_VERSION = 1
+LengthMode = Literal["ratio", "absolute"]
+Sublayer = Literal["attention", "feed_forward"]
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A length configuration: how many tokens leave each executed block.
+
+    Args:
+        tokens: One entry per executed block, never rising, each in 1..reference.
+        reference: The input length that ``tokens`` refers to (l₀ of the length-adaptive paper).
+        mode: ``"ratio"`` keeps ``ceil(n * l / reference)`` of a sequence's own n tokens; ``"absolute"``
+            keeps ``min(l, n)``, as the paper's code does on inputs padded to the reference.
+
+    Raises:
+        SubnetError: If the tokens rise, leave 1..reference, or the mode is unknown.
+    """
+
+    tokens: tuple[int, ...]
+    reference: int
+    mode: LengthMode = "ratio"
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("ratio", "absolute"):
+            raise SubnetError(f"unknown length mode {self.mode!r}: use 'ratio' or 'absolute'")
+        previous = self.reference
+        for tokens in self.tokens:
+            if not 1 <= tokens <= previous:
+                raise SubnetError(
+                    f"lengths {list(self.tokens)} must never rise and stay in 1..{self.reference}"
+                )
+            previous = tokens
+
+    def kept(self, position: int, n: int) -> int:
+        """Tokens that leave the executed block at ``position`` for a sequence of ``n`` real tokens."""
+        tokens = self.tokens[position]
+        if self.mode == "absolute":
+            return min(tokens, n)
+        return max(1, -(-n * tokens // self.reference))
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What runs of one stack of blocks (an encoder or a decoder). Block ids are 0-based and ascending.
+
+    Args:
+        blocks: The blocks that run.
+        lengths: Tokens that leave each of them; None when every token does.
+        heads_off: (block, head) pairs whose attention head is off.
+        ffn_share: (block, share) pairs: the kept share of the feed-forward width, below 1.
+        sublayers_off: (block, ``"attention"`` or ``"feed_forward"``) pairs that are skipped.
+
+    Raises:
+        SubnetError: If ids repeat or are negative, or the lengths do not match the blocks.
+    """
+
+    blocks: tuple[int, ...]
+    lengths: Lengths | None = None
+    heads_off: tuple[tuple[int, int], ...] = ()
+    ffn_share: tuple[tuple[int, float], ...] = ()
+    sublayers_off: tuple[tuple[int, Sublayer], ...] = ()
+
+    def __post_init__(self) -> None:
+        if list(self.blocks) != sorted(set(self.blocks)) or (self.blocks and self.blocks[0] < 0):
+            raise SubnetError(f"blocks {list(self.blocks)} must be distinct 0-based ids in ascending order")
+        if self.lengths is not None:
+            if len(self.lengths.tokens) != len(self.blocks):
+                raise SubnetError(
+                    f"{len(self.lengths.tokens)} lengths for {len(self.blocks)} executed blocks"
+                )
+            if all(tokens == self.lengths.reference for tokens in self.lengths.tokens):
+                # One sub-network, one form: keeping everything is the same as having no lengths.
+                object.__setattr__(self, "lengths", None)
+        for name in ("heads_off", "ffn_share", "sublayers_off"):
+            entries = tuple(sorted(set(getattr(self, name))))
+            if strangers := sorted({block for block, _ in entries} - set(self.blocks)):
+                raise SubnetError(f"{name} names blocks {strangers} that do not run")
+            object.__setattr__(self, name, entries)
+        if any(not 0 < share < 1 for _, share in self.ffn_share):
+            raise SubnetError("ffn_share takes shares between 0 and 1; leave full blocks out")
+
+    @property
+    def structured(self) -> bool:
+        """Whether anything finer than blocks and lengths is off."""
+        return bool(self.heads_off or self.ffn_share or self.sublayers_off)
+
+
+@dataclass(frozen=True)
+class Subnet:
+    """A sub-network of a supernet: one ``Stack`` per stack of the model; hashable, JSON round trip."""
+
+    encoder: Stack | None = None
+    decoder: Stack | None = None
+
+    @classmethod
+    def full(cls, blocks: int) -> "Subnet":
+        """The full encoder of ``blocks`` blocks."""
+        return cls(encoder=Stack(tuple(range(blocks))))
+
+    @classmethod
+    def of_encoder(
+        cls,
+        blocks: Iterable[int],
+        tokens: Sequence[int] | None = None,
+        reference: int | None = None,
+        mode: LengthMode = "ratio",
+    ) -> "Subnet":
+        """An encoder sub-network from block ids and, optionally, lengths for a reference length."""
+        lengths = None
+        if tokens is not None:
+            if reference is None:
+                raise SubnetError("lengths need the reference length they refer to")
+            lengths = Lengths(tuple(int(t) for t in tokens), int(reference), mode)
+        return cls(encoder=Stack(tuple(int(b) for b in blocks), lengths))
+
+    def to_json(self) -> str:
+        """Canonical JSON: sorted keys, no spaces, defaults left out, a schema version."""
+        stacks = {name: _stack_to_dict(stack) for name, stack in self._stacks().items()}
+        return json.dumps({"version": SCHEMA_VERSION, **stacks}, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Subnet":
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            SubnetError: If the text is no JSON, has another version, or an unknown field.
+        """
+        try:
+            fields = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise SubnetError(f"not a sub-network (no JSON): {text[:80]!r}") from error
+        if not isinstance(fields, dict) or fields.pop("version", None) != SCHEMA_VERSION:
+            raise SubnetError(f"not a sub-network of schema version {SCHEMA_VERSION}: {text[:80]!r}")
+        if strangers := sorted(set(fields) - {"encoder", "decoder"}):
+            raise SubnetError(f"unknown fields in a sub-network: {', '.join(strangers)}")
+        return cls(**{name: _stack_from_dict(stack) for name, stack in fields.items()})
+
+    def describe(self) -> str:
+        """A short text for tables: blocks, then lengths."""
+        parts = []
+        for name, stack in self._stacks().items():
+            text = f"{name} blocks {' '.join(map(str, stack.blocks)) or 'none'}"
+            if stack.lengths is not None:
+                text += f", lengths {' '.join(map(str, stack.lengths.tokens))} of {stack.lengths.reference}"
+            parts.append(text)
+        return "; ".join(parts)
+
+    def _stacks(self) -> dict[str, Stack]:
+        named = {"encoder": self.encoder, "decoder": self.decoder}
+        return {name: stack for name, stack in named.items() if stack is not None}
+
+
+def _stack_to_dict(stack: Stack) -> dict[str, Any]:
+    fields: dict[str, Any] = {"blocks": stack.blocks}
+    if stack.lengths is not None:
+        fields["lengths"] = {
+            "tokens": stack.lengths.tokens,
+            "reference": stack.lengths.reference,
+            "mode": stack.lengths.mode,
+        }
+    for name in ("heads_off", "ffn_share", "sublayers_off"):
+        if value := getattr(stack, name):
+            fields[name] = value
+    return fields
+
+
+def _stack_from_dict(fields: Mapping[str, Any]) -> Stack:
+    known = {"blocks", "lengths", "heads_off", "ffn_share", "sublayers_off"}
+    if not isinstance(fields, Mapping) or "blocks" not in fields or set(fields) - known:
+        raise SubnetError(f"a stack needs 'blocks' and knows only {', '.join(sorted(known))}")
+    try:
+        lengths = fields.get("lengths")
+        counts = [*fields["blocks"], *(() if lengths is None else (*lengths["tokens"], lengths["reference"]))]
+        if any(type(count) is not int for count in counts):
+            raise TypeError("block ids and lengths are whole numbers")
+        return Stack(
+            blocks=tuple(fields["blocks"]),
+            lengths=None
+            if lengths is None
+            else Lengths(tuple(lengths["tokens"]), lengths["reference"], lengths["mode"]),
+            **{
+                name: tuple((entry[0], entry[1]) for entry in fields.get(name, ()))
+                for name in ("heads_off", "ffn_share", "sublayers_off")
+            },
+        )
+    except (KeyError, IndexError, TypeError) as error:
+        raise SubnetError(f"malformed stack in a sub-network: {dict(fields)}") from error

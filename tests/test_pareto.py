@@ -1,0 +1,72 @@
+"""Dominance, frontier and area against brute force, pymoo and closed forms."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
+
+from ldsearch.pareto import dominates, frontier, staircase_area
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_frontier_equals_pymoos_first_front_on_data_with_ties(seed):
+    values = np.random.default_rng(seed).integers(0, 8, (60, 2)).astype(float)
+    ours = frontier(values)
+    theirs = NonDominatedSorting().do(values, only_non_dominated_front=True)
+    assert {tuple(values[i]) for i in ours} == {tuple(values[i]) for i in theirs}
+    assert len({tuple(values[i]) for i in ours}) == len(ours)
+    assert (np.diff(values[ours, 0]) > 0).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_frontier_in_three_objectives_equals_brute_force(seed):
+    values = np.random.default_rng(seed).integers(0, 4, (40, 3)).astype(float)
+    expected = {tuple(a) for a in values if not any(dominates(b, a) for b in values)}
+    assert {tuple(values[i]) for i in frontier(values)} == expected
+
+
+def test_rows_with_nan_are_on_no_frontier_and_dominate_nothing():
+    assert frontier([[NAN, 0.0], [1.0, 1.0], [0.0, NAN]]).tolist() == [1]
+    assert frontier([[NAN, 0.0]]).tolist() == []
+    assert not dominates([0.0, NAN], [1.0, 1.0])
+
+
+def test_of_equal_rows_the_first_stands_for_all():
+    assert frontier([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]).tolist() == [0]
+    assert frontier(np.empty((0, 2))).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [((0, 0), (1, 1), True), ((0, 1), (0, 2), True), ((0, 0), (0, 0), False), ((0, 2), (1, 1), False)],
+)
+def test_dominance_needs_nowhere_worse_and_somewhere_better(first, second, expected):
+    assert dominates(first, second) is expected
+
+
+def test_the_area_of_a_staircase_is_the_sum_of_its_rectangles():
+    # 0.5 over [0.4, 0.6], 0.8 over [0.6, 1.0]
+    area = staircase_area([0.4, 0.6, 0.7], [0.5, 0.8, 0.7], 0.4, 1.0)
+    assert area == pytest.approx((0.2 * 0.5 + 0.4 * 0.8) / 0.6)
+
+
+def test_rows_below_the_range_count_from_its_start_and_rows_above_do_not_count():
+    assert staircase_area([0.1, 2.0], [0.5, 9.0], 0.4, 1.0) == pytest.approx(0.5)
+
+
+def test_an_area_without_a_point_at_its_start_is_unknown():
+    assert math.isnan(staircase_area([0.6], [0.5], 0.4, 1.0))
+    assert math.isnan(staircase_area([0.4], [NAN], 0.4, 1.0))
+    with pytest.raises(ValueError, match="empty"):
+        staircase_area([0.4], [0.5], 1.0, 1.0)
+
+
+def test_more_rows_never_lower_the_area():
+    rng = np.random.default_rng(0)
+    costs, scores = np.append(0.3, rng.uniform(0.3, 1, 50)), rng.uniform(size=51)
+    areas = [staircase_area(costs[:n], scores[:n], 0.3, 1.0) for n in range(1, 52)]
+    assert all(b >= a - 1e-12 for a, b in itertools.pairwise(areas))
