@@ -1,0 +1,46 @@
+"""What a measurement belongs to: digests of weights, data and semantics, and the library versions."""
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+# A change here means that the same sub-network on the same weights may give other logits.
+EXECUTOR_SEMANTICS = 1
+
+
+def digest(*parts: Iterable[Any] | str) -> str:
+    """Sixteen hex digits of SHA-256 over the JSON of the parts, in order."""
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(json.dumps(part if isinstance(part, str) else list(part), sort_keys=True).encode())
+    return state.hexdigest()[:16]
+
+
+def weights_fingerprint(folder: Path) -> str:
+    """Digest of every tensor in the folder's safetensors files, by name, independent of file layout.
+
+    Raises:
+        FileNotFoundError: If the folder holds no safetensors.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise FileNotFoundError(f"{folder} holds no safetensors")
+    tensors: dict[str, str] = {}
+    for path in files:
+        with safe_open(path, framework="np") as weights:
+            for name in weights.keys():  # noqa: SIM118 (safe_open is no mapping)
+                tensor = weights.get_tensor(name)
+                tensors[name] = hashlib.sha256(tensor.tobytes()).hexdigest() + str(tensor.shape)
+    return digest(sorted(tensors.items()))
+
+
+def versions() -> dict[str, str]:
+    """The libraries whose version can change a number."""
+    names = ("ldsearch", "torch", "transformers", "tokenizers", "numpy")
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}

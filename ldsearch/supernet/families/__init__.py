@@ -1,0 +1,30 @@
+"""The registry of model families: one small file per family, keyed by the configuration's model type."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from transformers import PreTrainedConfig
+
+from ldsearch.errors import SupernetError
+from ldsearch.supernet.families.bert import BertFamily
+from ldsearch.supernet.families.distilbert import DistilBertFamily
+from ldsearch.supernet.stages import Family
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {family.model_type: family for family in (BertFamily(), DistilBertFamily())}
+)
+
+
+def family_of(config: PreTrainedConfig) -> Family:
+    """The family of a configuration.
+
+    Raises:
+        SupernetError: If the family is not supported; it names those that are.
+    """
+    try:
+        return FAMILIES[config.model_type]
+    except KeyError:
+        supported = ", ".join(sorted(FAMILIES))
+        raise SupernetError(
+            f"model family {config.model_type!r} is not supported; supported: {supported}"
+        ) from None

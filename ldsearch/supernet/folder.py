@@ -1,0 +1,130 @@
+"""A supernet on disk: a stock model folder with supernet.json beside the weights."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from ldsearch.errors import SupernetError
+from ldsearch.files import write_json
+from ldsearch.supernet.families import family_of
+from ldsearch.supernet.supernet import Supernet
+from ldsearch.workload import Workload
+
+RECORD = "supernet.json"
+
+
+@dataclass(frozen=True)
+class SupernetRecord:
+    """What ``supernet.json`` says of a supernet.
+
+    Args:
+        strategy: The training strategy.
+        seed: Of training.
+        blocks: Number of blocks.
+        reference: Reference length l₀: inputs were cut to it.
+        drop_bound: LengthDrop bound p as a fraction (``"9/25"``); None if lengths were not trained.
+        layer_drop: LayerDrop probability; 0 if depths were not trained.
+        length_mode: ``"ratio"`` or ``"absolute"``.
+        score: The token score.
+        parity: Whether the reference code's choices were followed.
+        source: Where the data came from.
+        labels: Label names in id order.
+        splits: Split name to ``{"examples", "fingerprint"}``.
+        workload: True lengths of the search split.
+        weights: Fingerprint of the weights.
+        metrics: Scores of the full model after training, by split.
+        training: The Trainer's arguments that were not left at their default.
+        versions: Library versions.
+    """
+
+    strategy: str
+    seed: int
+    blocks: int
+    reference: int
+    drop_bound: str | None
+    layer_drop: float
+    length_mode: str
+    score: str
+    parity: bool
+    source: dict[str, Any]
+    labels: list[str]
+    splits: dict[str, dict[str, Any]]
+    workload: dict[str, Any]
+    weights: str
+    metrics: dict[str, float]
+    training: dict[str, Any]
+    versions: dict[str, str]
+
+    @property
+    def lengths_seen(self) -> Workload:
+        """The workload as a record."""
+        return Workload.from_dict(self.workload)
+
+    def save(self, folder: Path) -> None:
+        """Write ``supernet.json``; its presence marks the folder as a finished supernet."""
+        write_json(folder / RECORD, asdict(self))
+
+
+def read_record(folder: Path) -> SupernetRecord:
+    """Read ``supernet.json``.
+
+    Raises:
+        SupernetError: If the folder is not a supernet.
+    """
+    if not folder.is_dir():
+        raise SupernetError(f"no folder {folder}")
+    try:
+        fields = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        return SupernetRecord(**fields)
+    except FileNotFoundError:
+        raise SupernetError(f"{folder} is not a supernet: it has no {RECORD}") from None
+    except (json.JSONDecodeError, TypeError) as error:
+        raise SupernetError(f"{folder / RECORD} is damaged: {error}") from error
+
+
+def load_supernet(folder: Path) -> tuple[Supernet, SupernetRecord, PreTrainedTokenizerBase]:
+    """The supernet, its record and its tokenizer.
+
+    Raises:
+        SupernetError: If the folder is not a supernet or cannot be read.
+    """
+    record = read_record(folder)
+    model, tokenizer = load_classifier(str(folder))
+    return Supernet(model, record.score).eval(), record, tokenizer
+
+
+def load_classifier(
+    name: str, labels: list[str] | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A stock sequence classifier and its tokenizer, from a folder or a hub id.
+
+    Args:
+        name: Folder or hub id.
+        labels: Label names for a model that has no classification head yet.
+
+    Raises:
+        SupernetError: If the model cannot be loaded or its family is not supported.
+    """
+    try:
+        config = AutoConfig.from_pretrained(name)
+        family_of(config)
+        if labels is not None:
+            config.id2label = dict(enumerate(labels))
+            config.label2id = {label: index for index, label in enumerate(labels)}
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model = AutoModelForSequenceClassification.from_pretrained(name, config=config)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        # Missing files, unknown types and malformed configs; weights of other shapes; damaged weights.
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise SupernetError(f"cannot load the model {name!r}: {reason}") from error
+    return model, tokenizer

@@ -1,0 +1,103 @@
+"""Token scores and selection, by hand on small attention."""
+
+import pytest
+import torch
+
+from ldsearch.errors import SupernetError
+from ldsearch.subnet import Lengths
+from ldsearch.supernet.tokens import (
+    TOKEN_SCORES,
+    Attention,
+    column,
+    column_with_pads,
+    gather,
+    kept_counts,
+    power,
+    select,
+)
+
+
+def planted(probabilities: torch.Tensor, real: torch.Tensor) -> Attention:
+    """Attention whose probabilities are given: log-probabilities as products of one-hot queries."""
+    n = probabilities.shape[-1]
+    keys = torch.eye(n).expand(*probabilities.shape[:2], n, n)
+    return Attention(probabilities.log(), keys, keys, real, 1.0)
+
+
+PROBABILITIES = torch.tensor([[[[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.5, 0.1, 0.4]]]])
+ALL = torch.ones(1, 3, dtype=torch.bool)
+
+
+def test_column_sums_what_each_token_receives():
+    torch.testing.assert_close(column(planted(PROBABILITIES, ALL)), torch.tensor([[1.5, 0.6, 0.9]]))
+
+
+def test_power_leaves_out_what_a_token_gives_itself():
+    torch.testing.assert_close(power(planted(PROBABILITIES, ALL)), torch.tensor([[0.8, 0.3, 0.5]]))
+
+
+def test_heads_add_up():
+    both = PROBABILITIES.expand(1, 2, 3, 3)
+    torch.testing.assert_close(column(planted(both, ALL)), torch.tensor([[3.0, 1.2, 1.8]]))
+
+
+def test_pads_are_attended_by_nobody_and_their_rows_count_only_under_parity():
+    real = torch.tensor([[True, True, False]])
+    attention = planted(PROBABILITIES, real)
+    # Rows renormalised over the two real keys: 7/9 2/9, 1/2 1/2, 5/6 1/6.
+    first, second = [7 / 9, 2 / 9], [1 / 2, 1 / 2]
+    expected = torch.tensor([[first[0] + second[0], first[1] + second[1], 0.0]])
+    torch.testing.assert_close(column(attention), expected)
+    with_pads = expected + torch.tensor([[5 / 6, 1 / 6, 0.0]])
+    torch.testing.assert_close(column_with_pads(attention), with_pads)
+
+
+def test_every_score_of_a_pad_is_zero():
+    real = torch.tensor([[True, True, False]])
+    for score in TOKEN_SCORES.values():
+        assert score(planted(PROBABILITIES, real))[0, 2] == 0
+
+
+def test_the_best_tokens_stay_in_their_original_order():
+    scores = torch.tensor([[0.1, 5.0, 0.2, 4.0, 9.0]])
+    real = torch.ones(1, 5, dtype=torch.bool)
+    index, kept = select(scores, real, torch.tensor([3]), keep_first=False)
+    assert index.tolist() == [[1, 3, 4]]
+    assert kept.all()
+
+
+def test_cls_always_stays_where_the_head_reads_it():
+    scores = torch.tensor([[0.0, 5.0, 0.2, 4.0]])
+    real = torch.ones(1, 4, dtype=torch.bool)
+    assert select(scores, real, torch.tensor([2]), keep_first=True)[0].tolist() == [[0, 1]]
+
+
+def test_ties_go_to_the_earlier_token_and_pads_leave_first():
+    scores = torch.zeros(2, 4)
+    real = torch.tensor([[True, True, True, True], [True, True, False, False]])
+    index, kept = select(scores, real, torch.tensor([3, 1]), keep_first=True)
+    assert index[0].tolist() == [0, 1, 2]
+    assert index[1, 0].item() == 0
+    assert kept.tolist() == [[True, True, True], [True, False, False]]
+
+
+def test_left_padding_is_refused():
+    with pytest.raises(SupernetError, match="left-padded"):
+        select(torch.zeros(1, 2), torch.tensor([[False, True]]), torch.tensor([1]), keep_first=True)
+
+
+def test_gather_takes_rows():
+    hidden = torch.arange(12.0).view(1, 4, 3)
+    assert gather(hidden, torch.tensor([[1, 3]])).tolist() == [[[3, 4, 5], [9, 10, 11]]]
+
+
+def test_ratio_counts_come_from_the_true_length_not_from_what_is_left():
+    real = torch.tensor([[True] * 10, [True] * 4 + [False] * 6])
+    lengths = Lengths((40, 20), 64)
+    counts = kept_counts(real, lengths, 1, torch.tensor([30, 4]))
+    assert counts.tolist() == [10, 2]  # ceil(30 * 20 / 64) = 10, ceil(4 * 20 / 64) = 2
+    assert kept_counts(real, Lengths((8, 3), 64, "absolute"), 1, torch.tensor([30, 4])).tolist() == [3, 3]
+
+
+def test_at_least_one_token_stays():
+    assert kept_counts(torch.ones(1, 3).bool(), Lengths((1,), 64), 0, torch.tensor([3])).tolist() == [1]
