@@ -1,0 +1,55 @@
+"""Every Other: evenly spaced blocks, no search (Fan, Grave & Joulin 2019, Sec. 3.2)."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from ldsearch.errors import SpaceError
+from ldsearch.subnet import Subnet
+from ldsearch.trial import Trial
+
+
+def every_other(blocks: int, keep: int) -> tuple[int, ...]:
+    """Keep ``keep`` of ``blocks`` blocks (0-based): ``floor(i * blocks / keep)`` for i = 0..keep-1.
+
+    Equals the paper's rule where that one keeps the wanted number, and also reaches depths that it
+    cannot express (12 to 3).
+
+    Raises:
+        SpaceError: If ``keep`` is not in 1..blocks.
+    """
+    if not 1 <= keep <= blocks:
+        raise SpaceError(f"cannot keep {keep} of {blocks} blocks")
+    return tuple(i * blocks // keep for i in range(keep))
+
+
+def every_other_literal(blocks: int, rate: Fraction) -> tuple[int, ...]:
+    """The printed rule: drop depths d (1-based) with d = 0 mod floor(1 / rate). Returns 0-based ids.
+
+    It drops half at 0.4 and everything above 0.5, which is why ``every_other`` is the default. The rate
+    is a fraction: as a float, 1 - 8/12 would drop a half instead of a third.
+
+    Raises:
+        SpaceError: If the rate is not in (0, 1/2].
+    """
+    if not 0 < rate <= Fraction(1, 2):
+        raise SpaceError(f"the literal Every Other rule needs a rate in (0, 0.5], not {rate}: it drops all")
+    step = rate.denominator // rate.numerator
+    return tuple(depth - 1 for depth in range(1, blocks + 1) if depth % step)
+
+
+class EveryOther:
+    """Proposes the evenly spaced sub-network of each wanted depth, once.
+
+    Args:
+        blocks: Number of blocks of the model.
+        keep: Depths to propose.
+    """
+
+    name = "every-other"
+
+    def __init__(self, blocks: int, keep: Sequence[int]) -> None:
+        self.subnets = [Subnet.of_encoder(every_other(blocks, count)) for count in keep]
+
+    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
+        """All depths in generation 0, then nothing."""
+        return self.subnets if generation == 0 else []

@@ -1,0 +1,123 @@
+"""The search loop, written once: propose, evaluate, record; and the choice under a budget.
+
+``propose`` is a pure function of (generation, what was recorded before it), so a killed search goes on by
+running the same command again: the measurement cache answers what was measured already.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ldsearch.pareto import frontier, staircase_area
+from ldsearch.subnet import Subnet
+from ldsearch.trial import Trial
+
+CostFunction = Callable[[Sequence[Subnet]], NDArray[np.float64]]
+Evaluate = Callable[[Sequence[Subnet], int], list[Trial]]
+
+# A search has converged when this many generations in a row added less than this to the area, which is
+# a mean score: 1e-4 is a hundredth of a point of accuracy.
+PATIENCE = 5
+LEAST_GAIN = 1e-4
+
+
+class SearchStrategy(Protocol):
+    """Names the sub-networks to measure next."""
+
+    name: str
+
+    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
+        """Sub-networks for this generation; an empty list ends the search.
+
+        Args:
+            generation: Counts from 0.
+            ledger: Every trial of the generations before, in order.
+        """
+
+
+@dataclass
+class SearchResult:
+    """What a search measured and why it ended.
+
+    Args:
+        trials: In the order they were measured; the first is the full model.
+        stopped: ``"evaluations"``, ``"converged"`` or ``"exhausted"``.
+        areas: Area under the frontier after each generation.
+    """
+
+    trials: list[Trial]
+    stopped: str
+    areas: list[float] = field(default_factory=list)
+
+    @property
+    def frontier(self) -> list[Trial]:
+        """The non-dominated trials, cheapest first."""
+        return [self.trials[i] for i in frontier(objectives(self.trials))]
+
+
+def objectives(trials: Sequence[Trial], cost: str = "macs") -> NDArray[np.float64]:
+    """Shape (trials, 2): the cost and the score as something to minimise."""
+    return np.array([[trial.costs[cost], trial.score.loss] for trial in trials]).reshape(len(trials), 2)
+
+
+def search(
+    strategy: SearchStrategy,
+    evaluate: Evaluate,
+    full: Subnet,
+    *,
+    evaluations: int,
+    on_generation: Callable[[SearchResult], None] | None = None,
+) -> SearchResult:
+    """Run a strategy until it has nothing more to ask, stands still, or has used its evaluations.
+
+    Args:
+        strategy: What proposes.
+        evaluate: Measures sub-networks of a generation, in order.
+        full: The full model, measured first: the denominator of every share.
+        evaluations: The most trials, the full model included.
+        on_generation: Called after each generation (reports that are written as the search goes).
+
+    Raises:
+        ValueError: If ``evaluations`` is below 1.
+    """
+    if evaluations < 1:
+        raise ValueError(f"a search needs at least one evaluation, not {evaluations}")
+    trials = evaluate([full], 0)
+    result = SearchResult(trials, "exhausted")
+    generation = 0
+    while True:
+        seen = {trial.subnet for trial in trials}
+        fresh = [s for s in dict.fromkeys(strategy.propose(generation, tuple(trials))) if s not in seen]
+        fresh = fresh[: evaluations - len(trials)]
+        if fresh:
+            trials += evaluate(fresh, generation)
+        result.areas.append(_area(trials))
+        if on_generation is not None:
+            on_generation(result)
+        if not fresh:
+            result.stopped = "evaluations" if len(trials) == evaluations else "exhausted"
+            return result
+        if _stands_still(result.areas):
+            result.stopped = "converged"
+            return result
+        generation += 1
+
+
+def best_within(trials: Sequence[Trial], cost: str, limit: float) -> Trial | None:
+    """The best score among trials that cost at most ``limit``; ties go to the cheaper; None if none does."""
+    feasible = [t for t in trials if t.costs[cost] <= limit and not np.isnan(t.score.value)]
+    return min(feasible, key=lambda t: (t.score.loss, t.costs[cost]), default=None)
+
+
+def _area(trials: Sequence[Trial]) -> float:
+    """Mean best score from the cheapest trial's cost up to the full model's."""
+    values = objectives(trials)
+    low, high = float(values[:, 0].min()), float(values[0, 0])
+    return staircase_area(values[:, 0], -values[:, 1], low, high) if low < high else -float(values[0, 1])
+
+
+def _stands_still(areas: Sequence[float]) -> bool:
+    return len(areas) > PATIENCE and areas[-1] - areas[-1 - PATIENCE] < LEAST_GAIN

@@ -1,0 +1,145 @@
+"""Reads labelled text from hub ids, dataset folders and local csv, tsv, jsonl or parquet files.
+
+Single files are read in place with pandas (compression by suffix); ids and folders go through datasets.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ldsearch.errors import DataError
+
+# Pairs first: a table that has both members of a pair is a pair task.
+_PAIR_COLUMNS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("question", "passage"),
+    ("text", "text_pair"),
+)
+_TEXT_COLUMNS = ("text", "sentence", "content", "review", "document", "docstring")
+_LABEL_COLUMNS = ("label", "labels", "class", "category", "target")
+_SPLIT_PREFIXES = {"train": ("train",), "search": ("valid", "dev"), "report": ("test",)}
+_FORMATS = ("csv", "tsv", "jsonl", "json", "parquet")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns hold the text, its pair and the label; None is found by name."""
+
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+
+
+def read_tables(data: str, config: str | None, validation: str | None) -> dict[str, pd.DataFrame]:
+    """Tables by role: ``train``, and where the source has them ``search`` and ``report``.
+
+    Args:
+        data: A file, a dataset folder, or a hub id.
+        config: The configuration of a hub dataset (``sst2`` of ``nyu-mll/glue``).
+        validation: A file with the search rows.
+
+    Raises:
+        DataError: If something is missing, unreadable or empty.
+    """
+    tables = {"train": read_file(Path(data))} if Path(data).is_file() else _read_dataset(data, config)
+    if validation is not None:
+        tables["search"] = read_file(Path(validation))
+    for role, table in tables.items():
+        if table.empty:
+            raise DataError(f"{data}: the {role} rows are empty")
+    return tables
+
+
+def read_file(path: Path) -> pd.DataFrame:
+    """One csv, tsv, jsonl or parquet file, gz too.
+
+    Raises:
+        DataError: If it is missing, of another format, unreadable or empty.
+    """
+    if not path.is_file():
+        raise DataError(f"no data file {path}")
+    suffixes = [suffix.lstrip(".").lower() for suffix in path.suffixes]
+    kind = next((suffix for suffix in reversed(suffixes) if suffix in _FORMATS), None)
+    table: pd.DataFrame | None
+    try:
+        table = _READERS[kind](path) if kind else None
+    except (ValueError, OSError, UnicodeDecodeError) as error:
+        # pandas' parser errors are ValueErrors; pyarrow's are OSErrors or ValueErrors.
+        raise DataError(f"cannot read {path}: {str(error).splitlines()[0]}") from error
+    if table is None:
+        raise DataError(f"{path}: unknown format; use one of {', '.join(_FORMATS)} (optionally .gz)")
+    if table.empty:
+        raise DataError(f"{path} has no rows")
+    return table
+
+
+def _read_delimited(separator: str) -> Callable[[Path], pd.DataFrame]:
+    # Text such as "NA" or "null" is text.
+    return lambda path: pd.read_csv(path, sep=separator, keep_default_na=False, compression="infer")
+
+
+def _read_json(path: Path) -> pd.DataFrame:
+    return pd.read_json(path, lines=True, compression="infer", dtype=False)
+
+
+_READERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
+    "csv": _read_delimited(","),
+    "tsv": _read_delimited("\t"),
+    "jsonl": _read_json,
+    "json": _read_json,
+    "parquet": pd.read_parquet,
+}
+
+
+def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
+    if Path(name).suffix and not Path(name).is_dir() and name.split(".")[-1] in (*_FORMATS, "gz"):
+        raise DataError(f"no data file {name}")
+    import datasets
+    from datasets.exceptions import DatasetNotFoundError
+
+    datasets.disable_progress_bars()
+    try:
+        # An absolute path, since datasets cannot name the folder ".".
+        splits = datasets.load_dataset(str(Path(name).resolve()) if Path(name).is_dir() else name, config)
+    except (DatasetNotFoundError, FileNotFoundError, ValueError, ConnectionError, OSError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"cannot load the dataset {name!r}: {reason}") from error
+    finally:
+        datasets.enable_progress_bars()
+    tables = {}
+    for role, prefixes in _SPLIT_PREFIXES.items():
+        found = next((split for split in splits if split.startswith(prefixes)), None)
+        if found is not None:
+            tables[role] = splits[found].to_pandas()
+    if "train" not in tables:
+        raise DataError(f"the dataset {name!r} has no train split, only {', '.join(splits)}")
+    return tables
+
+
+def find_columns(table: pd.DataFrame, wanted: Columns, source: str) -> Columns:
+    """Fill in the columns that were not named.
+
+    Raises:
+        DataError: If a named column does not exist or none can be found; it lists those there are.
+    """
+    there = [str(column) for column in table.columns]
+    for column in (wanted.text, wanted.pair, wanted.label):
+        if column is not None and column not in there:
+            raise DataError(f"{source} has no column {column!r}; it has {', '.join(there)}")
+    label = wanted.label or next((name for name in _LABEL_COLUMNS if name in there), None)
+    if label is None:
+        raise DataError(f"{source}: no label column among {', '.join(there)}; name it with --label-column")
+    if wanted.text is not None:
+        return Columns(wanted.text, wanted.pair, label)
+    for first, second in _PAIR_COLUMNS:
+        if first in there and second in there:
+            return Columns(first, second, label)
+    text = next((name for name in _TEXT_COLUMNS if name in there), None)
+    if text is None:
+        raise DataError(f"{source}: no text column among {', '.join(there)}; name it with --text-column")
+    return Columns(text, wanted.pair, label)

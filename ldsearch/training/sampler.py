@@ -1,0 +1,50 @@
+"""Length-grouped batches whose order is a function of (seed, epoch), so that training can resume."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from torch.utils.data import Sampler
+
+_BATCHES_PER_GROUP = 50  # enough to sort by, few enough that epochs still differ
+
+
+class LengthGroupedSampler(Sampler[int]):
+    """Indices in an order that puts examples of like length into one batch.
+
+    Shuffled, cut into groups of 50 batches, sorted by length within each group; then the batches are
+    shuffled. The longest batch comes first, so that memory runs out at once or never.
+
+    Args:
+        lengths: True length of each example in tokens.
+        batch_size: Examples per batch, all processes together.
+        seed: Of the order.
+    """
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+        self.lengths = np.asarray(lengths)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the data loader before each epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        rng = np.random.default_rng([self.seed, self.epoch])
+        order = rng.permutation(len(self.lengths))
+        group = _BATCHES_PER_GROUP * self.batch_size
+        batches = []
+        for start in range(0, len(order), group):
+            chunk = order[start : start + group]
+            ranked = chunk[np.argsort(-self.lengths[chunk], kind="stable")]
+            batches += [ranked[i : i + self.batch_size] for i in range(0, len(ranked), self.batch_size)]
+        # A short last batch stays last, or every later one would straddle two length groups.
+        tail = [batches.pop()] if len(batches[-1]) < self.batch_size and len(batches) > 1 else []
+        longest = max(range(len(batches)), key=lambda i: int(self.lengths[batches[i]].max()))
+        first = batches.pop(longest)
+        shuffled = [batches[i] for i in rng.permutation(len(batches))]
+        yield from np.concatenate([first, *shuffled, *tail]).tolist()

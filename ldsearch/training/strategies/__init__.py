@@ -1,0 +1,28 @@
+"""Training strategies: which sub-networks see this batch, and with which loss. One paper per file."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from ldsearch.errors import TrainingError
+from ldsearch.training.strategies.base import Draws, Pass, Setting, TrainingStrategy
+from ldsearch.training.strategies.layerdrop import LayerDrop
+from ldsearch.training.strategies.lengthdrop import LengthDrop
+from ldsearch.training.strategies.plain import Plain
+
+STRATEGIES: Mapping[str, Callable[[Setting], TrainingStrategy]] = MappingProxyType(
+    {"plain": Plain, "layerdrop": LayerDrop, "lengthdrop": LengthDrop}
+)
+
+
+def make_strategy(name: str, setting: Setting) -> TrainingStrategy:
+    """A registered strategy for a model and its options.
+
+    Raises:
+        TrainingError: If there is none of that name.
+    """
+    if name not in STRATEGIES:
+        raise TrainingError(f"unknown training strategy {name!r}: use one of {', '.join(STRATEGIES)}")
+    return STRATEGIES[name](setting)
+
+
+__all__ = ["STRATEGIES", "Draws", "Pass", "Setting", "TrainingStrategy", "make_strategy"]

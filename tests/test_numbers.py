@@ -1,0 +1,172 @@
+"""Numbers from outside: the papers' printed tables and figures computed from the reference code."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+from transformers import BertConfig
+
+from ldsearch.costs.macs import EncoderShape, Macs
+from ldsearch.errors import SpaceError
+from ldsearch.length_drop import constant_ratio_lengths, default_bound, draw_lengths, shrink
+from ldsearch.search.every_other import every_other, every_other_literal
+from ldsearch.space import load_space
+from ldsearch.subnet import Subnet
+from ldsearch.supernet.families import family_of
+from ldsearch.training.distillation import kl_divergence
+from ldsearch.workload import Workload
+
+D, FF = 768, 3072
+SPAN_HEAD = {"head_per_token": 2 * D}
+
+
+def bert_base(blocks: int = 12, **head: int) -> EncoderShape:
+    head = head or {"head_per_example": D * D + 2 * D}
+    return EncoderShape(blocks=blocks, hidden=D, feed_forward=FF, **head)
+
+
+def parity_macs(shape: EncoderShape, length: int, subnet: Subnet) -> float:
+    return float(Macs(shape, Workload.padded(length), torchprofile=True)([subnet])[0])
+
+
+def test_bert_base_costs_what_torchprofile_counted_for_the_reference_code():
+    assert parity_macs(bert_base(**SPAN_HEAD), 384, Subnet.full(12)) == 35_340_779_904
+    assert parity_macs(bert_base(), 128, Subnet.full(12)) == 11_176_674_944
+
+
+def test_the_bert_family_reads_those_dimensions_from_a_stock_configuration():
+    config = BertConfig(num_labels=2)
+    assert family_of(config).shape(config) == bert_base()
+
+
+@pytest.mark.parametrize(
+    ("space", "head", "macs", "ratio"),
+    [
+        ("length-adaptive-12x384", SPAN_HEAD, 11_779_692_672, 0.3333),
+        ("length-adaptive-12x128", {}, 3_888_354_176, 0.3479),
+        ("length-adaptive-6x128", {}, None, 0.5411),
+    ],
+)
+def test_the_smallest_configurations_cost_the_published_ratios(space, head, macs, ratio):
+    loaded = load_space(space)
+    shape = bert_base(loaded.blocks, **head)
+    smallest = parity_macs(shape, loaded.reference, loaded.smallest())
+    assert macs is None or smallest == macs
+    full = parity_macs(shape, loaded.reference, Subnet.full(loaded.blocks))
+    assert round(smallest / full, 4) == ratio
+
+
+def test_the_smallest_length_vectors_at_a_fifth():
+    from_128 = (103, 83, 67, 54, 44, 36, 29, 24, 20, 16, 13, 11)
+    from_384 = (308, 247, 198, 159, 128, 103, 83, 67, 54, 44, 36, 29)
+    assert constant_ratio_lengths(128, 12, Fraction(1, 5)) == from_128
+    assert constant_ratio_lengths(384, 12, Fraction(1, 5)) == from_384
+    assert constant_ratio_lengths(128, 6, Fraction(1, 5)) == from_128[:6]
+
+
+def test_the_first_lengthdrop_draw_from_128_is_uniform_on_103_to_128():
+    draws = [draw_lengths(128, 1, Fraction(1, 5), np.random.default_rng([7, i]))[0] for i in range(13_000)]
+    values, counts = np.unique(draws, return_counts=True)
+    assert values.tolist() == list(range(103, 129))
+    assert chisquare(counts).pvalue > 0.001
+
+
+def test_the_mean_lengthdrop_lengths_are_those_of_the_sequential_uniform_draw():
+    rng = np.random.default_rng(0)
+    mean = np.mean([draw_lengths(128, 12, Fraction(1, 5), rng) for _ in range(20_000)], axis=0)
+    published = [115.5, 104.2, 93.9, 84.8, 76.5, 69.1, 62.4, 56.4, 50.9, 46.0, 41.6, 37.7]
+    np.testing.assert_allclose(mean, published, atol=0.25)
+
+
+def test_integer_ceilings_are_exact_where_floats_are_not():
+    assert shrink(150, Fraction(18, 100)) == 123  # 0.82 * 150 is exactly 123; the float product rounds up
+    assert np.ceil(150 * (1 - 0.18)) == 124
+    for percent in range(1, 100):
+        for tokens in range(1, 513):
+            quotient, remainder = divmod((100 - percent) * tokens, 100)
+            assert shrink(tokens, Fraction(percent, 100)) == quotient + (remainder > 0)
+
+
+def test_the_default_bound_depends_on_depth():
+    assert default_bound(12) == Fraction(20, 100)
+    assert default_bound(6) == Fraction(36, 100)
+
+
+# Specification table: rate, and which of 12 blocks (1-based) the printed formula keeps.
+LITERAL = [
+    (Fraction(1, 10), {10}),
+    (Fraction(1, 5), {5, 10}),
+    (Fraction(1, 4), {4, 8, 12}),
+    (Fraction(3, 10), {3, 6, 9, 12}),
+    (Fraction(1, 3), {3, 6, 9, 12}),
+    (Fraction(2, 5), {2, 4, 6, 8, 10, 12}),  # 50%, not 40%
+    (Fraction(1, 2), {2, 4, 6, 8, 10, 12}),
+]
+
+
+@pytest.mark.parametrize(("rate", "dropped"), LITERAL)
+def test_the_literal_every_other_rule_drops_what_the_paper_prints(rate, dropped):
+    kept = {depth - 1 for depth in range(1, 13) if depth not in dropped}
+    assert set(every_other_literal(12, rate)) == kept
+
+
+@pytest.mark.parametrize("rate", [Fraction(3, 5), Fraction(3, 4), Fraction(0)])
+def test_the_literal_rule_refuses_rates_that_would_drop_everything_or_nothing(rate):
+    with pytest.raises(SpaceError, match=r"0\.5"):
+        every_other_literal(12, rate)
+
+
+def test_the_float_trap_one_minus_eight_twelfths_drops_a_third_not_a_half():
+    assert int(1 / (1 - 8 / 12)) == 2  # what floats make of floor(1 / p)
+    assert len(every_other_literal(12, 1 - Fraction(8, 12))) == 8
+
+
+@pytest.mark.parametrize(
+    ("blocks", "keep", "expected"),
+    [
+        (16, 8, (0, 2, 4, 6, 8, 10, 12, 14)),
+        (12, 6, (0, 2, 4, 6, 8, 10)),
+        (12, 3, (0, 4, 8)),
+        (12, 8, (0, 1, 3, 4, 6, 7, 9, 10)),
+        (12, 12, tuple(range(12))),
+        (6, 1, (0,)),
+    ],
+)
+def test_every_other_keeps_evenly_spaced_blocks(blocks, keep, expected):
+    assert every_other(blocks, keep) == expected
+
+
+@pytest.mark.parametrize("share", [2, 3, 4])
+def test_every_other_equals_the_literal_rule_where_that_one_is_exact(share):
+    for blocks in range(share, 97, share):
+        keep = blocks - blocks // share
+        assert every_other(blocks, keep) == every_other_literal(blocks, Fraction(1, share))
+
+
+def test_every_other_refuses_depths_that_are_not_there():
+    for keep in (0, 13, -1):
+        with pytest.raises(SpaceError):
+            every_other(12, keep)
+
+
+def test_the_divergences_have_their_closed_form_values():
+    teacher, student = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    assert kl_divergence(teacher, student).item() == pytest.approx(0.8287, abs=5e-5)
+    assert kl_divergence(teacher, student, reverse=True).item() == pytest.approx(1.0068, abs=5e-5)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradients_stay_finite_when_a_softmax_entry_underflows(reverse):
+    student = torch.tensor([[0.0, -200.0, 1.0]], requires_grad=True)
+    kl_divergence(torch.tensor([[-200.0, 0.0, 1.0]]), student, reverse=reverse).backward()
+    assert torch.isfinite(student.grad).all()
+    assert student.grad.abs().sum() > 0
+
+
+def test_no_gradient_flows_into_the_teacher():
+    teacher = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    student = torch.tensor([[0.0, 1.0]], requires_grad=True)
+    kl_divergence(teacher, student).backward()
+    assert teacher.grad is None

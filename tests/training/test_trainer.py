@@ -1,0 +1,179 @@
+"""The trainer: its gradient against gradients taken by hand, its draws, its checkpoints."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertForSequenceClassification,
+    BertTokenizer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.tasks.classification import Encoded
+from ldsearch.training.distillation import kl_divergence
+from ldsearch.training.strategies import Pass, Setting, make_strategy
+from ldsearch.training.trainer import SupernetTrainer
+from tests.tiny import tiny_model
+
+TOKENIZER = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})
+
+
+def examples(count: int = 24, seed: int = 0) -> Encoded:
+    rng = np.random.default_rng(seed)
+    rows = tuple(
+        {
+            "input_ids": rng.integers(5, 60, n).tolist(),
+            "attention_mask": [1] * n,
+            "labels": int(rng.integers(3)),
+        }
+        for n in rng.integers(4, 17, count).tolist()
+    )
+    return Encoded(rows, 16)
+
+
+def trainer_for(tmp_path, strategy, supernet=None, **arguments) -> SupernetTrainer:
+    values = {
+        "output_dir": tmp_path,
+        "per_device_train_batch_size": 4,
+        "num_train_epochs": 2,
+        "report_to": "none",
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+        "remove_unused_columns": False,
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "logging_strategy": "no",
+    }
+    return SupernetTrainer(
+        supernet or Supernet(tiny_model("bert")),
+        strategy,
+        TrainingArguments(**{**values, **arguments}),
+        train=examples(),
+        search=examples(8, seed=1),
+        tokenizer=TOKENIZER,
+    )
+
+
+class Fixed:
+    """A strategy that always names these passes."""
+
+    def __init__(self, passes: list[Pass]) -> None:
+        self.named = passes
+
+    def passes(self, draws, progress):
+        return self.named
+
+
+FULL, HALF = Subnet.full(4), Subnet.of_encoder([0, 1, 3], [10, 6, 3], 16)
+
+
+def test_one_step_adds_up_the_weighted_gradients_of_its_passes(tmp_path):
+    supernet = Supernet(tiny_model("bert"))
+    for module in supernet.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    trainer = trainer_for(tmp_path, Fixed([Pass(FULL, "label", 0.75), Pass(HALF, "distill", 0.25)]), supernet)
+    batch = trainer.data_collator([dict(row) for row in examples(4)])
+    trainer.current_gradient_accumulation_steps = 1
+    supernet.zero_grad()
+    trainer.training_step(supernet, dict(batch))
+    ours = {name: p.grad.clone() for name, p in supernet.named_parameters()}
+
+    supernet.zero_grad()
+    labels = batch.pop("labels")
+    full = supernet(batch, FULL).logits
+    by_hand = 0.75 * nn.functional.cross_entropy(full, labels)
+    by_hand = by_hand + 0.25 * kl_divergence(full.detach(), supernet(batch, HALF).logits)
+    by_hand.backward()
+    for name, parameter in supernet.named_parameters():
+        torch.testing.assert_close(ours[name], parameter.grad, atol=1e-6, rtol=1e-5)
+
+
+def test_a_sandwich_step_runs_four_backward_passes(tmp_path, monkeypatch):
+    strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), 0.0))
+    trainer = trainer_for(tmp_path, strategy, max_steps=3, num_train_epochs=1)
+    count = []
+    backward = trainer.accelerator.backward
+    monkeypatch.setattr(
+        trainer.accelerator, "backward", lambda loss, **more: (count.append(1), backward(loss, **more))
+    )
+    trainer.train()
+    assert len(count) == 3 * 4
+
+
+def test_draws_differ_by_step_micro_step_and_pass_and_repeat_with_the_seed(tmp_path):
+    class Recorder:
+        def __init__(self) -> None:
+            self.drawn: list[tuple[int, ...]] = []
+
+        def passes(self, draws, progress):
+            self.drawn.append(tuple(int(draws(i).integers(2**31)) for i in range(2)))
+            return [Pass(FULL, "label", 1.0)]
+
+    runs = []
+    for attempt, seed in enumerate((5, 5, 6)):
+        recorder = Recorder()
+        trainer_for(tmp_path / str(attempt), recorder, seed=seed, gradient_accumulation_steps=2).train()
+        runs.append(recorder.drawn)
+    assert len(runs[0]) == 12  # 24 examples, batches of 4, two epochs
+    assert len({value for pair in runs[0] for value in pair}) == 24
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+def test_the_loss_falls_on_a_problem_that_can_be_learned(tmp_path):
+    config = tiny_model("bert", width=32, labels=2).config
+    torch.manual_seed(0)
+    supernet = Supernet(BertForSequenceClassification(config))
+    strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), 0.1, plain_share=0.5))
+    trainer = trainer_for(tmp_path, strategy, supernet, num_train_epochs=40, learning_rate=2e-3)
+    trainer.train_dataset = Encoded(
+        tuple({**row, "labels": int(row["input_ids"][0] > 32)} for row in trainer.train_dataset), 16
+    )
+    before = trainer.evaluate(trainer.train_dataset)["eval_loss"]
+    trainer.train()
+    assert trainer.evaluate(trainer.train_dataset)["eval_loss"] < before / 2
+
+
+def test_checkpoints_load_with_stock_transformers_and_hold_no_pickled_arguments(tmp_path):
+    strategy = make_strategy("layerdrop", Setting(4, 16, Fraction(9, 25), 0.5))
+    trainer = trainer_for(tmp_path, strategy, save_strategy="epoch")
+    trainer.train()
+    last = tmp_path / "checkpoint-12"
+    assert not (last / "training_args.bin").exists()
+    reloaded = AutoModelForSequenceClassification.from_pretrained(last)
+    for name, parameter in trainer.supernet.model.state_dict().items():
+        assert torch.equal(reloaded.state_dict()[name], parameter)
+
+
+class Interrupt(TrainerCallback):
+    """Stops the training as Ctrl-C would, after a checkpoint in the middle of the second epoch."""
+
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == 10:
+            raise KeyboardInterrupt
+
+
+def test_training_resumed_mid_epoch_ends_with_the_same_weights(tmp_path):
+    def make(name):
+        torch.manual_seed(0)
+        strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), 0.2))
+        return trainer_for(tmp_path / name, strategy, save_strategy="steps", save_steps=8)
+
+    whole = make("whole")
+    whole.train()
+    broken = make("broken")
+    broken.add_callback(Interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        broken.train()
+    resumed = make("broken")
+    resumed.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-8"))
+    for name, parameter in whole.supernet.model.state_dict().items():
+        assert torch.equal(resumed.supernet.model.state_dict()[name], parameter), name
