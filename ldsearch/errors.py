@@ -31,3 +31,13 @@ class RunError(LdsearchError):
 
 class TrainingError(LdsearchError):
     """Training options that contradict each other or that the Trainer does not know."""
+
+
+def one_line(error: BaseException) -> str:
+    """Another library's message on one line, without the error's type where there is a message.
+
+    A ``KeyError`` says no more than its key; here it says that the key is missing.
+    """
+    if isinstance(error, KeyError):
+        return f"it has no {error}"
+    return " ".join(str(error).split()) or type(error).__name__

@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 
 from ldsearch.depth_space import DepthSpace
-from ldsearch.errors import SpaceError
+from ldsearch.errors import SpaceError, one_line
 from ldsearch.length_space import Gene, LengthSpace
 from ldsearch.subnet import Subnet
 
@@ -81,11 +81,11 @@ def load_space(
     try:
         fields = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
-        raise SpaceError(f"{path} is no YAML: {str(error).splitlines()[0]}") from error
+        raise SpaceError(f"{path} is no YAML: {one_line(error)}") from error
     try:
         return _from_fields(fields, blocks, reference)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SpaceError(f"{path} does not describe a search space: {error!r}") from error
+        raise SpaceError(f"{path} does not describe a search space: {one_line(error)}") from error
 
 
 def _from_fields(

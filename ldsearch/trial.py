@@ -1,5 +1,6 @@
 """Trial: one measured sub-network, one row of every CSV."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -35,6 +36,7 @@ class Trial:
         seconds: Wall-clock time of the measurement; 0 when it came from the cache.
         fingerprint: What the measurement belongs to: weights, data, semantics.
         generation: The generation that proposed it.
+        standard_error: Of the score, from its per-example statistics; NaN where unknown.
     """
 
     subnet: Subnet
@@ -46,6 +48,7 @@ class Trial:
     seconds: float
     fingerprint: str
     generation: int = field(default=0, compare=False)
+    standard_error: float = field(default=math.nan, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "costs", MappingProxyType(dict(self.costs)))

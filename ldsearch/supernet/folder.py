@@ -3,18 +3,19 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
-from ldsearch.errors import SupernetError
+from ldsearch.errors import SupernetError, one_line
 from ldsearch.files import write_json
 from ldsearch.supernet.families import family_of
 from ldsearch.supernet.supernet import Supernet
@@ -82,7 +83,7 @@ def read_record(folder: Path) -> SupernetRecord:
         SupernetError: If the folder is not a supernet.
     """
     if not folder.is_dir():
-        raise SupernetError(f"no folder {folder}")
+        raise SupernetError(f"{folder} is not a folder")
     try:
         fields = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         return SupernetRecord(**fields)
@@ -115,16 +116,31 @@ def load_classifier(
     Raises:
         SupernetError: If the model cannot be loaded or its family is not supported.
     """
+    config = load_config(name)
+    if labels is not None:
+        config.id2label = dict(enumerate(labels))
+        config.label2id = {label: index for index, label in enumerate(labels)}
     try:
-        config = AutoConfig.from_pretrained(name)
-        family_of(config)
-        if labels is not None:
-            config.id2label = dict(enumerate(labels))
-            config.label2id = {label: index for index, label in enumerate(labels)}
         tokenizer = AutoTokenizer.from_pretrained(name)
         model = AutoModelForSequenceClassification.from_pretrained(name, config=config)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        # Missing files, unknown types and malformed configs; weights of other shapes; damaged weights.
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise SupernetError(f"cannot load the model {name!r}: {reason}") from error
+        # Missing files and unknown tokenizers; weights of other shapes; damaged weights.
+        raise SupernetError(f"cannot load the model {name!r}: {one_line(error)}") from error
     return model, tokenizer
+
+
+def load_config(name: str) -> PreTrainedConfig:
+    """The configuration of a model of a supported family, from a folder or a hub id.
+
+    Raises:
+        SupernetError: If there is none, or the family is not supported.
+    """
+    # Hub ids have one slash at most and no leading dot; a path that is not there is no hub id.
+    if (name.startswith((".", "/")) or name.count("/") > 1) and not Path(name).exists():
+        raise SupernetError(f"no model folder {name}")
+    try:
+        config = cast(PreTrainedConfig, AutoConfig.from_pretrained(name))
+    except (OSError, ValueError, KeyError) as error:
+        raise SupernetError(f"cannot load the model {name!r}: {one_line(error)}") from error
+    family_of(config)
+    return config

@@ -167,7 +167,7 @@ def _absolute(data: str) -> str:
 
 
 def _unlabelled(column: "pd.Series[Any]") -> bool:
-    return bool((column.astype(str) == "-1").all())
+    return bool((column.isna() | (column.astype(str) == "-1")).all())
 
 
 def _check_columns(table: pd.DataFrame, columns: Columns, source: str) -> list[str]:
@@ -208,6 +208,8 @@ def _label_names(column: "pd.Series[Any]", known: Sequence[str] | None) -> list[
 
 def _examples(table: pd.DataFrame, columns: Columns, labels: Sequence[str], role: str) -> Examples:
     ids = {name: index for index, name in enumerate(labels)}
+    if missing := int(table[columns.label].isna().sum()):
+        raise DataError(f"{missing} {role} rows have no label")
     names = table[columns.label].astype(str)
     if strangers := sorted(set(names) - set(ids)):
         raise DataError(f"{role} rows have labels that training never saw: {', '.join(strangers[:5])}")

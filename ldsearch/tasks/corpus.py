@@ -18,6 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypedDict
 
+from rich.progress import track
+
 from ldsearch.errors import DataError
 from ldsearch.files import write_atomic
 from ldsearch.fingerprint import digest
@@ -70,7 +72,8 @@ def load_docstrings() -> TextClassification:
     """
     path = _cache_path()
     if not path.is_file():
-        read = [row for label, name in enumerate(LIBRARIES) for row in _read_library(name, label)]
+        named = track(list(enumerate(LIBRARIES)), "reading docstrings (once)", transient=True)
+        read = [row for label, name in named for row in _read_library(name, label)]
         kept = [json.dumps(row) for row in _without_near_duplicates(read)]
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, "\n".join(kept) + "\n")
@@ -127,7 +130,7 @@ def _docstrings(path: Path) -> Iterator[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # other people's invalid escapes
             tree = ast.parse(source)
-    except (SyntaxError, UnicodeDecodeError):
+    except (SyntaxError, ValueError):  # the latter for bytes that are no text, and for zero bytes
         return  # templates and deliberately broken files lie among sources
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -3,13 +3,14 @@
 Single files are read in place with pandas (compression by suffix); ids and folders go through datasets.
 """
 
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from ldsearch.errors import DataError
+from ldsearch.errors import DataError, one_line
 
 # Pairs first: a table that has both members of a pair is a pair task.
 _PAIR_COLUMNS = (
@@ -68,9 +69,9 @@ def read_file(path: Path) -> pd.DataFrame:
     table: pd.DataFrame | None
     try:
         table = _READERS[kind](path) if kind else None
-    except (ValueError, OSError, UnicodeDecodeError) as error:
-        # pandas' parser errors are ValueErrors; pyarrow's are OSErrors or ValueErrors.
-        raise DataError(f"cannot read {path}: {str(error).splitlines()[0]}") from error
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        # pandas' parser errors are ValueErrors, pyarrow's OSErrors or ValueErrors, the last two gzip's.
+        raise DataError(f"cannot read {path}: {one_line(error)}") from error
     if table is None:
         raise DataError(f"{path}: unknown format; use one of {', '.join(_FORMATS)} (optionally .gz)")
     if table.empty:
@@ -84,14 +85,23 @@ def _read_delimited(separator: str) -> Callable[[Path], pd.DataFrame]:
 
 
 def _read_json(path: Path) -> pd.DataFrame:
+    """One object a line."""
     return pd.read_json(path, lines=True, compression="infer", dtype=False)
+
+
+def _read_json_array(path: Path) -> pd.DataFrame:
+    """One array of objects; or, as many call it json too, one object a line."""
+    try:
+        return pd.read_json(path, compression="infer", dtype=False)
+    except ValueError:
+        return _read_json(path)
 
 
 _READERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
     "csv": _read_delimited(","),
     "tsv": _read_delimited("\t"),
     "jsonl": _read_json,
-    "json": _read_json,
+    "json": _read_json_array,
     "parquet": pd.read_parquet,
 }
 
@@ -104,11 +114,13 @@ def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
 
     datasets.disable_progress_bars()
     try:
-        # An absolute path, since datasets cannot name the folder ".".
-        splits = datasets.load_dataset(str(Path(name).resolve()) if Path(name).is_dir() else name, config)
+        if Path(name).is_dir():
+            # An absolute path, since datasets cannot name the folder ".".
+            splits = datasets.load_dataset(str(Path(name).resolve()), config, **_folder_options(Path(name)))
+        else:
+            splits = datasets.load_dataset(name, config)
     except (DatasetNotFoundError, FileNotFoundError, ValueError, ConnectionError, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"cannot load the dataset {name!r}: {reason}") from error
+        raise DataError(f"cannot load the dataset {name!r}: {one_line(error)}") from error
     finally:
         datasets.enable_progress_bars()
     tables = {}
@@ -119,6 +131,13 @@ def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
     if "train" not in tables:
         raise DataError(f"the dataset {name!r} has no train split, only {', '.join(splits)}")
     return tables
+
+
+def _folder_options(folder: Path) -> dict[str, bool]:
+    """In a folder of delimited files, too, text such as "NA" is text."""
+    suffixes = {suffix.lstrip(".").lower() for path in folder.rglob("*") for suffix in path.suffixes}
+    kinds = suffixes & {*_FORMATS}
+    return {"keep_default_na": False} if kinds and kinds <= {"csv", "tsv"} else {}
 
 
 def find_columns(table: pd.DataFrame, wanted: Columns, source: str) -> Columns:

@@ -1,0 +1,33 @@
+"""Train a transformer once, search it for the sub-network that fits a budget, export an ordinary model."""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Resolved on first use: importing ldsearch must not import torch (`ldsearch --help` answers at once).
+_LAZY = {
+    "TrainOptions": "ldsearch.workflows.options",
+    "train_supernet": "ldsearch.workflows.train",
+    "Workbench": "ldsearch.workflows.workbench",
+    "evolve": "ldsearch.workflows.search",
+    "select": "ldsearch.workflows.search",
+    "evaluate": "ldsearch.workflows.deliver",
+    "export_model": "ldsearch.workflows.deliver",
+    "info": "ldsearch.workflows.deliver",
+    "Supernet": "ldsearch.supernet",
+    "Subnet": "ldsearch.subnet",
+    "load_space": "ldsearch.space",
+}
+__all__ = sorted([*_LAZY, "__version__", "load"])
+
+
+def load(folder: str) -> Any:
+    """Load an exported sub-network, whatever it is: called like the stock model, in eval mode."""
+    return import_module("ldsearch.export").load_exported(folder)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'ldsearch' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

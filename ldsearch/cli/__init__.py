@@ -1,0 +1,39 @@
+"""The command line: one file per command; each parses, calls, prints, and decides nothing."""
+
+import sys
+
+import typer
+
+from ldsearch.cli.evaluate import evaluate
+from ldsearch.cli.evolve import evolve
+from ldsearch.cli.export import export
+from ldsearch.cli.info import info
+from ldsearch.cli.select import select
+from ldsearch.cli.train_supernet import train_supernet
+from ldsearch.errors import LdsearchError
+
+app = typer.Typer(
+    help="Train a transformer once so that it works at every depth and length, search it for the "
+    "sub-network that fits a budget, and export that as an ordinary model.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+)
+app.command("train-supernet", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+    train_supernet
+)
+app.command("evolve")(evolve)
+app.command("select")(select)
+app.command("evaluate")(evaluate)
+app.command("export")(export)
+app.command("info")(info)
+
+
+def main() -> None:
+    """Entry point: what a user did wrong is one line on stderr and exit code 2."""
+    try:
+        app()
+    except LdsearchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

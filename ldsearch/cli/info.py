@@ -1,0 +1,22 @@
+"""ldsearch info: what a supernet or run folder holds."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ldsearch.cli.console import print_fields
+
+
+def info(folder: Annotated[Path, typer.Argument(help="A supernet or a search run.")]) -> None:
+    """Describe a supernet or a search run.
+
+    **Examples**
+
+    - `ldsearch info runs/docstrings-lengthdrop`
+
+    - `ldsearch info runs/docstrings-lengthdrop-evolve`
+    """
+    from ldsearch.workflows.deliver import info as describe
+
+    print_fields(describe(folder))

@@ -1,0 +1,88 @@
+"""ldsearch train-supernet: train once, so that every depth and length works."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ldsearch.cli.console import Name, Runs, Seed, quiet_libraries, resumable
+
+
+def train_supernet(
+    context: typer.Context,
+    data: Annotated[
+        str,
+        typer.Option(help="File (csv, tsv, jsonl, parquet; gz too), dataset folder, hub id, or docstrings."),
+    ] = "docstrings",
+    config: Annotated[str | None, typer.Option(help="Configuration of a hub dataset.")] = None,
+    validation: Annotated[
+        str | None, typer.Option(help="File with the rows that the search will score on.")
+    ] = None,
+    text_column: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
+    pair_column: Annotated[str | None, typer.Option(help="Column of the second text of a pair.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column of the label.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Hub id, folder, or a config.json to start from scratch.",
+            show_default="a 6-block BERT from scratch",
+        ),
+    ] = None,
+    strategy: Annotated[str, typer.Option(help="plain, layerdrop or lengthdrop.")] = "lengthdrop",
+    max_length: Annotated[
+        int | None, typer.Option(help="Tokens that inputs are cut to.", show_default="64 or 128")
+    ] = None,
+    drop_bound: Annotated[
+        float | None, typer.Option(help="LengthDrop bound p.", show_default="by depth: 0.36 for 6 blocks")
+    ] = None,
+    layer_drop: Annotated[float, typer.Option(help="LayerDrop probability.")] = 0.2,
+    plain_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of a LengthDrop training that trains the full model alone first.",
+            show_default="0.4 for a new head, 0 for a fine-tuned classifier",
+        ),
+    ] = None,
+    parity: Annotated[bool, typer.Option("--parity", help="Follow the papers' reference code.")] = False,
+    name: Name = None,
+    runs: Runs = Path("runs"),
+    seed: Seed = 0,
+) -> None:
+    """Train a supernet. Flags that ldsearch does not know go to Hugging Face's TrainingArguments.
+
+    An interrupted training goes on from its last checkpoint when the same command is run again.
+
+    **Examples**
+
+    - `ldsearch train-supernet`
+
+    - `ldsearch train-supernet --data reviews.csv --model bert-base-uncased --bf16 --num_train_epochs 5`
+
+    - `ldsearch train-supernet --data nyu-mll/glue --config sst2 --model ./my-finetuned-bert --name sst2`
+    """
+    from ldsearch.tasks.tables import Columns
+    from ldsearch.workflows.deliver import info
+    from ldsearch.workflows.options import TrainOptions
+    from ldsearch.workflows.train import train_supernet as train
+
+    quiet_libraries()
+    options = TrainOptions(
+        data=data,
+        config=config,
+        validation=validation,
+        columns=Columns(text_column, pair_column, label_column),
+        model=model,
+        strategy=strategy,
+        reference=max_length,
+        drop_bound=drop_bound,
+        layer_drop=layer_drop,
+        plain_share=plain_share,
+        parity=parity,
+        seed=seed,
+        trainer=tuple(context.args),
+    )
+    stem = Path(data).name.split(".")[0] or "supernet"
+    with resumable("run the same command again to go on from the last checkpoint"):
+        folder = train(runs / (name or f"{stem}-{strategy}"), options)
+    metrics = info(folder)["metrics"]
+    print(f"supernet {folder}: full model {metrics}; search it with: ldsearch evolve --budget 0.4")

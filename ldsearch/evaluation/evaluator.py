@@ -1,0 +1,164 @@
+"""Measures sub-networks on a split: runs what the cache does not know, counts what it ran."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+
+from ldsearch.costs.macs import Cost
+from ldsearch.storage import MeasurementCache
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.supernet import inference
+from ldsearch.tasks.classification import Encoded, TextClassification
+from ldsearch.trial import Trial
+
+
+@dataclass
+class Counts:
+    """What an evaluator did, for reports.
+
+    Args:
+        measured: Sub-networks that were run.
+        cached: Sub-networks whose measurement was known.
+        executed_macs: MACs of the runs at true lengths, all examples.
+        seconds: Wall-clock time of the runs.
+    """
+
+    measured: int = 0
+    cached: int = 0
+    executed_macs: float = 0.0
+    seconds: float = 0.0
+
+
+class Evaluator:
+    """Scores sub-networks in fp32, one at a time, in batches of like length.
+
+    Args:
+        supernet: What the sub-networks belong to.
+        task: Turns logits into a score.
+        encoded: The tokenised split.
+        split: Its name.
+        tokenizer: Pads batches.
+        costs: What is recorded beside the score; ``macs`` must be among them.
+        fingerprint: What the measurements belong to.
+        cache: Where they are kept; None keeps nothing.
+        batch_size: Examples per batch; it does not change a score.
+    """
+
+    def __init__(
+        self,
+        supernet: Supernet,
+        task: TextClassification,
+        encoded: Encoded,
+        *,
+        split: str,
+        tokenizer: PreTrainedTokenizerBase,
+        costs: Sequence[Cost],
+        fingerprint: str,
+        cache: MeasurementCache | None = None,
+        batch_size: int = 64,
+    ) -> None:
+        self.supernet = supernet
+        self.task = task
+        self.split = split
+        self.costs = costs
+        self.fingerprint = fingerprint
+        self.cache = cache
+        self.counts = Counts()
+        self.labels = np.array([feature["labels"] for feature in encoded], dtype=np.int64)
+        self._batches = list(_length_sorted_batches(encoded, tokenizer, batch_size))
+
+    def __call__(
+        self, subnets: Sequence[Subnet], generation: int = 0, on_trial: Callable[[Trial], None] | None = None
+    ) -> list[Trial]:
+        """One trial per sub-network, in order; each is stored before the next is run.
+
+        Args:
+            subnets: What to measure.
+            generation: Recorded in the trials.
+            on_trial: Called after each trial (progress bars).
+        """
+        costs = self.costs_of(subnets)
+        trials = []
+        for subnet, cost in zip(subnets, costs, strict=True):
+            known = self.cache.get(subnet) if self.cache is not None else None
+            if known is not None:
+                # Costs are computed, not measured: today's workload speaks, not the stored one.
+                trial = replace(known, costs=cost, generation=generation)
+                self.counts.cached += 1
+            else:
+                trial = self._measure(subnet, cost, generation)
+            trials.append(trial)
+            if on_trial is not None:
+                on_trial(trial)
+        return trials
+
+    def costs_of(self, subnets: Sequence[Subnet]) -> list[dict[str, float]]:
+        """Every cost of every sub-network, by name; runs nothing."""
+        columns = {cost.name: cost(subnets) for cost in self.costs}
+        return [{name: float(column[i]) for name, column in columns.items()} for i in range(len(subnets))]
+
+    def logits(self, subnet: Subnet) -> NDArray[np.float32]:
+        """Logits of every example of the split in its own order, shape (examples, labels)."""
+        rows: list[NDArray[np.float32]] = []
+        order: list[NDArray[np.int64]] = []
+        for index, batch in self._batches:
+            rows.append(inference(self.supernet, batch, subnet).float().cpu().numpy())
+            order.append(index)
+        result = np.empty((len(self.labels), rows[0].shape[-1]), dtype=np.float32)
+        result[np.concatenate(order)] = np.concatenate(rows)
+        return result
+
+    def statistics(self, subnet: Subnet) -> NDArray[np.float64]:
+        """Per-example statistics, shape (examples,): what intervals are made of."""
+        return self.task.statistics(self.logits(subnet), self.labels)
+
+    def seconds_per_full_pass(self) -> float:
+        """How long the full model takes on the split, measured on its middle batch."""
+        full = Subnet.full(self.supernet.blocks)
+        index, batch = self._batches[len(self._batches) // 2]
+        inference(self.supernet, batch, full)
+        start = time.perf_counter()
+        inference(self.supernet, batch, full)
+        return (time.perf_counter() - start) * len(self.labels) / len(index)
+
+    def _measure(self, subnet: Subnet, costs: dict[str, float], generation: int) -> Trial:
+        start = time.perf_counter()
+        statistics = self.statistics(subnet)
+        seconds = time.perf_counter() - start
+        trial = Trial(
+            subnet=subnet,
+            metric=self.task.metric,
+            score=self.task.score(statistics),
+            costs=costs,
+            examples=len(statistics),
+            split=self.split,
+            seconds=seconds,
+            fingerprint=self.fingerprint,
+            generation=generation,
+            standard_error=float(statistics.std() / np.sqrt(len(statistics))),
+        )
+        if self.cache is not None:
+            self.cache.put(trial)
+        self.counts.measured += 1
+        self.counts.seconds += seconds
+        self.counts.executed_macs += costs["macs"] * len(statistics)
+        return trial
+
+
+def _length_sorted_batches(
+    encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int
+) -> Iterable[tuple[NDArray[np.int64], Mapping[str, Tensor]]]:
+    collate = DataCollatorWithPadding(tokenizer)
+    order = np.argsort(encoded.lengths, kind="stable")
+    for start in range(0, len(order), batch_size):
+        index = order[start : start + batch_size]
+        rows = [{k: v for k, v in encoded[int(i)].items() if k != "labels"} for i in index]
+        batch: Mapping[str, Tensor] = {k: torch.as_tensor(v) for k, v in collate(rows).items()}
+        yield index, batch

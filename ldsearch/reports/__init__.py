@@ -1,0 +1,1 @@
+"""Tables first, figures from tables. Knows trials and frontiers only."""

@@ -1,0 +1,92 @@
+"""Trials as tables: trials.csv and frontier.csv with one documented set of columns."""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import pandas as pd
+
+from ldsearch.files import write_atomic
+from ldsearch.pareto import frontier
+from ldsearch.subnet import Subnet
+from ldsearch.trial import Trial
+
+# The README prints this table; a test compares the two.
+COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
+        "generation": "generation of the search that proposed it; the full model is measured first",
+        "blocks": "executed blocks, 0-based",
+        "lengths": "tokens that leave each executed block for an input of `reference` tokens; empty: all",
+        "reference": "reference input length in tokens; empty where no token is dropped",
+        "length_mode": "`ratio`: the same share of shorter inputs; `absolute`: at most so many",
+        "score": "value of `metric` on `examples` examples of `split`",
+        "standard_error": "of `score`, from the examples: two points closer than about three are noise",
+        "metric": "name of the score",
+        "examples": "examples the score rests on",
+        "split": "split they come from",
+        "macs": "multiply-accumulates per example at the true lengths of the split, matrix products only",
+        "macs_share": "`macs` over the full model's",
+        "padded_macs": "the same at the reference length, in the length-adaptive paper's convention",
+        "padded_share": "`padded_macs` over the full model's",
+        "parameters": "parameters of the exported model",
+        "seconds": "wall-clock time of the measurement; 0 when it was known from before",
+        "on_frontier": "no other trial is both cheaper and better",
+        "constant_ratio": "one of the constant-ratio configurations, the line to beat",
+        "fingerprint": "what the measurement belongs to: weights, data, preprocessing, precision",
+        "subnet": "the sub-network as JSON, as `ldsearch evaluate --subnet` takes it",
+    }
+)
+
+
+def trials_table(trials: Sequence[Trial], constant_ratio: Collection[Subnet] = ()) -> pd.DataFrame:
+    """One row per trial in measured order; the first trial is the full model.
+
+    Raises:
+        ValueError: If there are no trials.
+    """
+    if not trials:
+        raise ValueError("a table needs at least one trial")
+    full = trials[0]
+    best = set(frontier([[trial.costs["macs"], trial.score.loss] for trial in trials]).tolist())
+    rows = [
+        _row(trial, full, index in best, trial.subnet in constant_ratio) for index, trial in enumerate(trials)
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def frontier_table(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows on the frontier, cheapest first."""
+    chosen = table[table["on_frontier"]]
+    return chosen.sort_values("macs", kind="stable").reset_index(drop=True)
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """Atomic CSV; floats with ten significant digits."""
+    write_atomic(path, table.to_csv(index=False, float_format="%.10g"))
+
+
+def _row(trial: Trial, full: Trial, on_frontier: bool, constant_ratio: bool) -> dict[str, object]:
+    stack = trial.subnet.encoder
+    lengths = stack.lengths if stack else None
+    return {
+        "generation": trial.generation,
+        "blocks": " ".join(map(str, stack.blocks)) if stack else "",
+        "lengths": " ".join(map(str, lengths.tokens)) if lengths else "",
+        "reference": lengths.reference if lengths else "",
+        "length_mode": lengths.mode if lengths else "",
+        "score": trial.score.value,
+        "standard_error": trial.standard_error,
+        "metric": trial.metric,
+        "examples": trial.examples,
+        "split": trial.split,
+        "macs": trial.costs["macs"],
+        "macs_share": trial.costs["macs"] / full.costs["macs"],
+        "padded_macs": trial.costs["padded_macs"],
+        "padded_share": trial.costs["padded_macs"] / full.costs["padded_macs"],
+        "parameters": int(trial.costs["parameters"]),
+        "seconds": trial.seconds,
+        "on_frontier": on_frontier,
+        "constant_ratio": constant_ratio,
+        "fingerprint": trial.fingerprint,
+        "subnet": trial.subnet.to_json(),
+    }

@@ -1,0 +1,77 @@
+"""Run folders: which one is newest, which one may be written, what they hold."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ldsearch.errors import RunError, SupernetError
+from ldsearch.files import write_json
+
+SUPERNET_FILE = "supernet.json"
+TRAINING_FILE = "training.json"
+RUN_FILE = "run.json"
+BEST_FILE = "best.json"
+CACHE_FILE = "measurements.db"
+
+
+def newest_supernet(runs: Path) -> Path:
+    """The supernet that was finished last.
+
+    Raises:
+        SupernetError: If there is none.
+    """
+    found = sorted(runs.glob(f"*/{SUPERNET_FILE}"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise SupernetError(f"no supernet in {runs}/: train one with 'ldsearch train-supernet'")
+    return found[-1].parent
+
+
+def claim(folder: Path, marker: str, identity: dict[str, Any]) -> bool:
+    """Make the folder this run's own, or go on with the same run.
+
+    Args:
+        folder: Where the run writes.
+        marker: The file that carries the identity.
+        identity: What makes two runs the same run.
+
+    Returns:
+        Whether the folder is new; False where a run goes on.
+
+    Raises:
+        RunError: If the folder holds anything else (nothing is touched then) or cannot be written.
+    """
+    path = folder / marker
+    identity = json.loads(json.dumps(identity))  # as it reads back
+    if path.is_file():
+        held = read_json(path).get("identity", {})
+        different = sorted(key for key in {*held, *identity} if held.get(key) != identity.get(key))
+        if different:
+            raise RunError(
+                f"{folder} holds another run (its {', '.join(different)} differ): choose another --name"
+            )
+        return False
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{folder} is not empty and holds another run: choose another --name")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"identity": identity})
+    except OSError as error:
+        raise RunError(f"cannot write to {folder}: {error.strerror or error}") from error
+    return True
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of a run folder.
+
+    Raises:
+        RunError: If it is missing or damaged.
+    """
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{path.parent} is not a run: it has no {path.name}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+    if not isinstance(fields, dict):
+        raise RunError(f"{path} is damaged: it holds no object")
+    return fields

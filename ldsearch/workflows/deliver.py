@@ -1,0 +1,228 @@
+"""Evaluates, exports and describes what training and search left in their folders."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ldsearch.errors import RunError, SubnetError
+from ldsearch.export import export_subnet
+from ldsearch.export.card import Provenance
+from ldsearch.intervals import Interval, paired_bootstrap
+from ldsearch.runs import BEST_FILE, RUN_FILE, SUPERNET_FILE, read_json
+from ldsearch.subnet import Subnet
+from ldsearch.supernet.folder import read_record
+from ldsearch.trial import Score
+from ldsearch.workflows.workbench import Workbench
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A sub-network beside the full model on the same examples.
+
+    Args:
+        subnet: The sub-network.
+        metric: Name of the score.
+        score: The sub-network's.
+        full_score: The full model's.
+        difference: The sub-network's score minus the full model's, paired bootstrap.
+        costs: The sub-network's, by name.
+        full_costs: The full model's.
+        split: Where the examples come from.
+    """
+
+    subnet: Subnet
+    metric: str
+    score: Score
+    full_score: Score
+    difference: Interval
+    costs: Mapping[str, float]
+    full_costs: Mapping[str, float]
+    split: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """A sub-network and the supernet it belongs to, as a run or a command line names them.
+
+    Args:
+        supernet: The supernet's folder.
+        subnet: The sub-network.
+        best: The run's ``best.json``; None where the sub-network was given directly.
+    """
+
+    supernet: Path
+    subnet: Subnet
+    best: dict[str, Any] | None
+
+    @classmethod
+    def resolve(cls, folder: str | Path, subnet: str | None = None) -> "Target":
+        """From a run folder (its best), or any folder and a sub-network as JSON or ``"full"``.
+
+        Raises:
+            RunError: If the folder is neither a run nor a supernet, or needs a sub-network beside it.
+            SubnetError: If the JSON is no sub-network.
+        """
+        folder = Path(folder)
+        is_supernet = (folder / SUPERNET_FILE).is_file()
+        if not is_supernet and not (folder / RUN_FILE).is_file():
+            raise RunError(f"{folder} is neither a supernet nor a search run")
+        if subnet is not None:
+            home = folder if is_supernet else _home(folder, read_json(folder / BEST_FILE))
+            chosen = Subnet.full(read_record(home).blocks) if subnet == "full" else _read_subnet(subnet)
+            return cls(home, chosen, None)
+        if is_supernet:
+            raise RunError(f"{folder} is a supernet: name a sub-network with --subnet, or give a search run")
+        best = read_json(folder / BEST_FILE)
+        try:
+            return cls(_home(folder, best), Subnet.from_json(json.dumps(best["subnet"])), best)
+        except KeyError as error:
+            raise RunError(f"{folder / BEST_FILE} is damaged: it has no {error}") from error
+
+
+def evaluate(
+    folder: str | Path, *, subnet: str | None = None, split: str | None = None, data: str | None = None
+) -> Evaluation:
+    """Score a sub-network and the full model on one split, with the interval of their difference.
+
+    Args:
+        folder: A search run, or a supernet together with ``subnet``.
+        subnet: JSON or ``"full"``; None takes the run's best.
+        split: ``search`` or ``report``; None takes ``report`` where the data has one.
+        data: Where the supernet's data lie now, if they were moved.
+
+    Raises:
+        LdsearchError: One line for a bad folder, sub-network or split.
+    """
+    target = Target.resolve(folder, subnet)
+    record = read_record(target.supernet)
+    chosen_split = split or ("report" if "report" in record.splits else "search")
+    bench = Workbench.open(target.supernet, chosen_split, data)
+    bench.supernet.check(target.subnet)
+    own, full = (bench.evaluator.statistics(subnet) for subnet in (target.subnet, bench.full))
+    costs, full_costs = bench.evaluator.costs_of([target.subnet, bench.full])
+    return Evaluation(
+        subnet=target.subnet,
+        metric=bench.task.metric,
+        score=bench.task.score(own),
+        full_score=bench.task.score(full),
+        difference=paired_bootstrap(own, full),
+        costs=costs,
+        full_costs=full_costs,
+        split=chosen_split,
+    )
+
+
+def export_model(folder: str | Path, output: str | Path, *, subnet: str | None = None) -> Path:
+    """Write a sub-network as a Hugging Face folder with a model card; returns the folder.
+
+    Args:
+        folder: A search run, or a supernet together with ``subnet``.
+        output: Must not exist or be empty.
+        subnet: JSON or ``"full"``; None takes the run's best.
+
+    Raises:
+        LdsearchError: One line for a bad folder, sub-network or output.
+    """
+    from ldsearch.supernet.folder import load_supernet
+
+    target = Target.resolve(folder, subnet)
+    supernet, record, tokenizer = load_supernet(target.supernet)
+    best = target.best or {}
+    score = "not measured"
+    if best:
+        score = (
+            f"{best['metric']} {best['score']:.4f} on {best['examples']} {best['split']} examples "
+            f"(full model {best['full_score']:.4f}); the search chose by this score, so it is optimistic"
+        )
+    provenance = Provenance(
+        supernet=target.supernet.name,
+        training=(
+            f"strategy {record.strategy}, seed {record.seed}, LengthDrop bound {record.drop_bound}, "
+            f"LayerDrop {record.layer_drop}, inputs cut to {record.reference} tokens"
+        ),
+        data=Path(str(record.source["data"])).name,
+        search=f"run {Path(folder).name}, budget {best.get('budget')}" if best else "named by hand",
+        score=score,
+        costs={name: (value, best["full_costs"][name]) for name, value in best.get("costs", {}).items()},
+        fingerprint=best.get("fingerprint", ""),
+        versions=record.versions,
+    )
+    return export_subnet(supernet, tokenizer, target.subnet, Path(output), provenance)
+
+
+def info(folder: str | Path) -> dict[str, str]:
+    """What a supernet or run folder holds, as label and text.
+
+    Raises:
+        RunError: If it is neither.
+    """
+    folder = Path(folder)
+    if (folder / SUPERNET_FILE).is_file():
+        return _supernet_info(folder)
+    if (folder / RUN_FILE).is_file():
+        return _run_info(folder)
+    raise RunError(f"{folder} is neither a supernet nor a search run")
+
+
+def _supernet_info(folder: Path) -> dict[str, str]:
+    record = read_record(folder)
+    workload = record.lengths_seen
+    return {
+        "supernet": str(folder),
+        "strategy": f"{record.strategy}, seed {record.seed}" + (", parity" if record.parity else ""),
+        "model": f"{record.blocks} blocks, {record.training['model'] or 'from scratch'}",
+        "data": str(record.source["data"]),
+        "labels": ", ".join(record.labels),
+        "splits": ", ".join(f"{name} {split['examples']}" for name, split in record.splits.items()),
+        "lengths": f"mean {workload.mean_length:.1f}, cut to {workload.reference} tokens",
+        "LengthDrop bound": str(record.drop_bound),
+        "LayerDrop": str(record.layer_drop),
+        "metrics": ", ".join(f"{name} {value:.4f}" for name, value in record.metrics.items()),
+        "weights": record.weights,
+        "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
+    }
+
+
+def _run_info(folder: Path) -> dict[str, str]:
+    run = read_json(folder / RUN_FILE)
+    if "trials" not in run:
+        return {"run": str(folder), "state": "unfinished: run the same command again to go on"}
+    best = read_json(folder / BEST_FILE)
+    try:
+        return _finished_run_info(folder, run, best)
+    except KeyError as error:
+        raise RunError(f"{folder} is damaged: {RUN_FILE} or {BEST_FILE} has no {error}") from error
+
+
+def _finished_run_info(folder: Path, run: dict[str, Any], best: dict[str, Any]) -> dict[str, str]:
+    subnet = Subnet.from_json(json.dumps(best["subnet"]))
+    share = best["costs"]["macs"] / best["full_costs"]["macs"]
+    return {
+        "run": str(folder),
+        "strategy": f"{run['identity']['strategy']}, stopped: {run['stopped']}",
+        "supernet": str(_home(folder, run)),
+        "trials": f"{run['trials']}, {run['frontier']} on the frontier",
+        "budget": str(run["budget"]),
+        "best": f"{best['metric']} {best['score']:.4f} at {share:.3f} of the full model's MACs",
+        "full model": f"{best['metric']} {best['full_score']:.4f}",
+        "measured on": f"{best['examples']} {best['split']} examples, {run['measured_as']}",
+        "sub-network": subnet.describe(),
+        "fingerprint": str(best["fingerprint"]),
+    }
+
+
+def _home(folder: Path, fields: dict[str, Any]) -> Path:
+    """The supernet of a run, which names it as seen from its own folder."""
+    return Path(os.path.normpath(folder / fields["supernet"]))
+
+
+def _read_subnet(text: str) -> Subnet:
+    path = Path(text)
+    if not text.lstrip().startswith("{"):
+        if not path.is_file():
+            raise SubnetError(f"no sub-network {text!r}: give JSON, a file that holds it, or 'full'")
+        text = path.read_text(encoding="utf-8")
+    return Subnet.from_json(text)

@@ -1,0 +1,101 @@
+"""The command line in this process, and a place with data, a model configuration and a trained supernet."""
+
+import json
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from ldsearch.cli import main
+
+TRAIN = ("train-supernet", "--data", "reviews.csv", "--model", "config.json", "--max-length", "16")
+EPOCHS = ("--num_train_epochs", "1")
+CONFIG = {
+    "model_type": "bert",
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left on the terminal."""
+
+    code: int
+    out: str
+    err: str
+
+
+Ldsearch = Callable[..., Outcome]
+
+
+def reviews(rows: int = 60, seed: int = 1) -> str:
+    """Rows of 3 to 12 words in which one word in three tells the label."""
+    draw = random.Random(seed)
+    words = {"good": ["fine", "kind", "warm", "bright"], "bad": ["sad", "cold", "dark", "cruel"]}
+    rest = ["the", "of", "a", "day", "film", "book", "it", "was", "very", "quite"]
+    lines = ["text,label"]
+    for row in range(rows):
+        label = ("good", "bad")[row % 2]
+        text = [draw.choice(words[label] if i % 3 == 0 else rest) for i in range(draw.randint(3, 12))]
+        lines.append(f"{' '.join(text)},{label}")
+    return "\n".join(lines) + "\n"
+
+
+def read(path: Path) -> dict[str, Any]:
+    fields = json.loads(path.read_text())
+    assert isinstance(fields, dict)
+    return fields
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+@pytest.fixture
+def ldsearch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ldsearch:
+    """Run ``ldsearch`` with arguments, as the console script does."""
+
+    def run(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["ldsearch", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        out, err = capsys.readouterr()
+        return Outcome(int(exit_.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data, a model configuration and the supernet ``runs/tiny``; tests work on copies."""
+    place = tmp_path_factory.mktemp("trained")
+    (place / "reviews.csv").write_text(reviews())
+    (place / "config.json").write_text(json.dumps(CONFIG))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setattr(sys, "argv", ["ldsearch", *TRAIN, *EPOCHS, "--name", "tiny"])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+    assert not exit_.value.code
+    return place
+
+
+@pytest.fixture
+def place(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the trained place; the working directory."""
+    copy = tmp_path / "place"
+    shutil.copytree(trained, copy)
+    monkeypatch.chdir(copy)
+    return copy

@@ -1,0 +1,233 @@
+"""The happy path of every command, and what a second call finds."""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import ldsearch as package
+from tests.cli.conftest import Ldsearch, read, weights
+
+COMMANDS = ("train-supernet", "evolve", "select", "evaluate", "export", "info")
+REPORTS = {"trials.csv", "frontier.csv", "frontier.png", "best.json", "run.json"}
+PRUNED = '{"version":1,"encoder":{"blocks":[1]}}'
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_search_writes_its_reports_and_obeys_its_budget(ldsearch: Ldsearch, place: Path) -> None:
+    outcome = ldsearch("evolve", "--budget", "0.8")
+    assert outcome.code == 0
+    assert outcome.err == ""
+    folder = place / "runs/tiny-evolve"
+    assert set(os.listdir(folder)) == REPORTS
+    assert (folder / "frontier.png").read_bytes().startswith(b"\x89PNG")
+    trials, frontier, best = (
+        rows(folder / "trials.csv"),
+        rows(folder / "frontier.csv"),
+        read(folder / "best.json"),
+    )
+    # Two blocks, last length pinned to its floor of 2; the first leaves 5..16 of 16 tokens: 12, and the full.
+    assert len(trials) == 13
+    assert {row["lengths"] for row in trials[1:]} == {f"{first} 2" for first in range(5, 17)}
+    assert trials[0]["lengths"] == ""
+    for one in trials:
+        beaten = any(
+            float(other["macs"]) <= float(one["macs"])
+            and float(other["score"]) >= float(one["score"])
+            and (other["macs"], other["score"]) != (one["macs"], one["score"])
+            for other in trials
+        )
+        assert (one["on_frontier"] == "False") or not beaten
+    affordable = [float(row["score"]) for row in trials if float(row["macs_share"]) <= 0.8]
+    assert best["score"] == pytest.approx(max(affordable))
+    assert best["costs"]["macs"] <= 0.8 * best["full_costs"]["macs"]
+    assert [row for row in trials if row["on_frontier"] == "True"] != []
+    assert len(frontier) == sum(row["on_frontier"] == "True" for row in trials)
+
+
+def test_a_second_search_measures_nothing_new_and_writes_the_same(ldsearch: Ldsearch, place: Path) -> None:
+    folder = place / "runs/tiny-evolve"
+    assert ldsearch("evolve", "--budget", "0.8").code == 0
+    assert read(folder / "run.json")["this_call"]["measured"] == 13
+    first = [{k: v for k, v in row.items() if k != "seconds"} for row in rows(folder / "frontier.csv")]
+    assert ldsearch("evolve", "--budget", "0.8").code == 0
+    calls = read(folder / "run.json")["this_call"]
+    assert (calls["measured"], calls["cached"]) == (0, 13)
+    second = rows(folder / "frontier.csv")
+    assert {row["seconds"] for row in second} == {"0"}
+    assert [{k: v for k, v in row.items() if k != "seconds"} for row in second] == first
+
+
+def test_another_budget_is_answered_from_what_is_known(ldsearch: Ldsearch, place: Path) -> None:
+    assert ldsearch("evolve", "--budget", "0.6").code == 0
+    assert ldsearch("evolve", "--budget", "0.9").code == 0
+    folder = place / "runs/tiny-evolve"
+    assert read(folder / "run.json")["this_call"]["measured"] == 0
+    assert read(folder / "best.json")["budget"] == "0.9"
+
+
+def test_a_search_that_was_cut_short_goes_on(ldsearch: Ldsearch, place: Path) -> None:
+    assert ldsearch("evolve", "--evaluations", 5, "--name", "a").code == 0
+    assert len(rows(place / "runs/a/trials.csv")) == 5
+    assert ldsearch("evolve", "--name", "a").code == 0
+    calls = read(place / "runs/a/run.json")["this_call"]
+    assert (calls["measured"], calls["cached"]) == (8, 5)
+
+
+def test_an_interrupted_search_says_how_to_go_on(
+    ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ldsearch.evaluation import Evaluator
+
+    statistics = Evaluator.statistics
+    left = iter(range(4))
+
+    def dies_at_the_fifth(self: Evaluator, subnet: package.Subnet) -> object:  # type: ignore[name-defined]
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return statistics(self, subnet)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Evaluator, "statistics", dies_at_the_fifth)
+        outcome = ldsearch("evolve")
+    assert outcome.code == 130
+    assert "interrupted: run the same command again" in outcome.err
+    assert "unfinished" in ldsearch("info", "runs/tiny-evolve").out
+    assert ldsearch("evolve").code == 0
+    calls = read(place / "runs/tiny-evolve/run.json")["this_call"]
+    assert (calls["measured"], calls["cached"]) == (9, 4)
+
+
+def test_a_dry_run_counts_and_writes_nothing(ldsearch: Ldsearch, place: Path) -> None:
+    before = sorted(place.rglob("*"))
+    outcome = ldsearch("evolve", "--dry-run")
+    assert outcome.code == 0
+    assert "12 sub-networks" in outcome.out
+    assert "at most 13 evaluations" in outcome.out
+    assert sorted(place.rglob("*")) == before
+
+
+def test_every_other_tries_every_depth_and_exports_a_stock_model(ldsearch: Ldsearch, place: Path) -> None:
+    assert ldsearch("select", "--strategy", "every-other", "--budget", "0.6").code == 0
+    trials = rows(place / "runs/tiny-every-other/trials.csv")
+    assert [row["blocks"] for row in trials] == ["0 1", "0"]
+    outcome = ldsearch("export", "runs/tiny-every-other", "out")
+    assert outcome.code == 0
+    assert 'AutoModelForSequenceClassification.from_pretrained("out")' in outcome.out
+    full = weights(place / "runs/tiny")
+    pruned = weights(place / "out")
+    assert {name for name in full if name not in pruned} == {name for name in full if ".layer.1." in name}
+    assert all(torch.equal(full[name], pruned[name]) for name in pruned)
+
+
+def test_an_exported_later_block_is_numbered_from_0(ldsearch: Ldsearch, place: Path) -> None:
+    assert ldsearch("export", "runs/tiny", "out", "--subnet", PRUNED).code == 0
+    full, pruned = weights(place / "runs/tiny"), weights(place / "out")
+    name = "bert.encoder.layer.{}.intermediate.dense.weight"
+    assert torch.equal(pruned[name.format(0)], full[name.format(1)])
+    assert not torch.equal(pruned[name.format(0)], full[name.format(0)])
+    model = AutoModelForSequenceClassification.from_pretrained("out")
+    assert model.config.num_hidden_layers == 1
+    text = AutoTokenizer.from_pretrained("out")("a fine film", return_tensors="pt")
+    assert model(**text).logits.shape == (1, 2)
+    card = (place / "out/README.md").read_text()
+    assert card.startswith("---\n")
+    assert "encoder blocks 1" in card
+    assert str(place) not in card  # a model card travels
+
+
+def test_constant_ratio_keeps_every_block_and_its_export_drops_tokens(
+    ldsearch: Ldsearch, place: Path
+) -> None:
+    assert ldsearch("select", "--strategy", "constant-ratio", "--budget", "0.6").code == 0
+    trials = rows(place / "runs/tiny-constant-ratio/trials.csv")
+    assert {row["blocks"] for row in trials} == {"0 1"}
+    assert {row["constant_ratio"] for row in trials[1:]} == {"True"}
+    outcome = ldsearch("export", "runs/tiny-constant-ratio", "out")
+    assert 'ldsearch.load("out")' in outcome.out
+    text = AutoTokenizer.from_pretrained("out")(
+        "the book was very dark and cold and cruel", return_tensors="pt"
+    )
+    short, stock = package.load("out"), AutoModelForSequenceClassification.from_pretrained("out").eval()
+    assert not torch.equal(short(**text).logits, stock(**text).logits)
+
+
+def test_evaluate_shows_both_scores_of_a_run(ldsearch: Ldsearch, place: Path) -> None:
+    assert ldsearch("select", "--strategy", "every-other", "--budget", "0.6").code == 0
+    best = read(place / "runs/tiny-every-other/best.json")
+    outcome = ldsearch("evaluate", "runs/tiny-every-other")
+    assert outcome.code == 0
+    assert re.search(rf"accuracy +{best['score']:.4f} on 6 search examples", outcome.out)
+    assert re.search(rf"full model +{best['full_score']:.4f}", outcome.out)
+
+
+def test_evaluating_the_full_model_differs_by_nothing(ldsearch: Ldsearch, place: Path) -> None:
+    outcome = ldsearch("evaluate", "runs/tiny", "--subnet", "full", "--split", "train")
+    assert outcome.code == 0
+    assert "on 54 train examples" in outcome.out
+    assert "difference   +0.0000, 95% interval +0.0000 to +0.0000" in outcome.out
+    assert "1.000 of the full model's" in outcome.out
+
+
+def test_a_sub_network_may_lie_in_a_file(ldsearch: Ldsearch, place: Path) -> None:
+    (place / "subnet.json").write_text(PRUNED)
+    outcome = ldsearch("evaluate", "runs/tiny", "--subnet", "subnet.json")
+    assert outcome.code == 0
+    assert "encoder blocks 1" in outcome.out
+
+
+def test_info_describes_a_supernet_and_a_run(ldsearch: Ldsearch, place: Path) -> None:
+    supernet = ldsearch("info", "runs/tiny")
+    assert supernet.code == 0
+    assert re.search(r"labels +bad, good\n", supernet.out)
+    assert re.search(r"splits +train 54, search 6\n", supernet.out)
+    assert ldsearch("evolve", "--budget", "0.8").code == 0
+    run = ldsearch("info", "runs/tiny-evolve")
+    assert run.code == 0
+    assert re.search(r"supernet +runs/tiny\n", run.out)
+    assert re.search(r"budget +0\.8\n", run.out)
+    assert re.search(r"trials +13, ", run.out)
+
+
+def test_a_run_is_found_from_another_folder_and_after_both_moved(
+    ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ldsearch("select", "--strategy", "every-other", "--budget", "0.6").code == 0
+    (place / "runs").rename(place / "moved")
+    (place / "elsewhere").mkdir()
+    monkeypatch.chdir(place / "elsewhere")
+    assert ldsearch("evaluate", "../moved/tiny-every-other").code == 0
+    assert ldsearch("export", "../moved/tiny-every-other", "out").code == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_every_command_has_an_example(ldsearch: Ldsearch, command: str) -> None:
+    outcome = ldsearch(command, "--help")
+    assert outcome.code == 0
+    assert "Examples" in outcome.out
+    assert f"ldsearch {command}" in outcome.out
+
+
+def test_help_names_every_command_and_imports_no_heavy_library() -> None:
+    program = (
+        "import sys\n"
+        "sys.argv = ['ldsearch', '--help']\n"
+        "from ldsearch.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'transformers', 'pandas', 'matplotlib', 'datasets', 'optuna', 'pymoo', 'numpy'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert all(command in found.stdout for command in COMMANDS)
+    assert found.stdout.endswith("HEAVY []\n")

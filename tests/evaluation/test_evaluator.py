@@ -1,0 +1,85 @@
+"""The evaluator: right scores in the examples' own order, counted, cached."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertTokenizer
+
+from ldsearch.costs.macs import Macs
+from ldsearch.evaluation import Evaluator
+from ldsearch.storage import MeasurementCache
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.tasks.classification import Encoded, TextClassification
+from tests.tiny import tiny_model
+
+TOKENIZER = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})
+TASK = TextClassification({}, ("a", "b", "c"), {})
+HALF = Subnet.of_encoder([0, 1, 3], [12, 8, 4], 24)
+
+
+@pytest.fixture
+def encoded() -> Encoded:
+    rng = np.random.default_rng(0)
+    rows = tuple(
+        {
+            "input_ids": rng.integers(5, 60, n).tolist(),
+            "attention_mask": [1] * n,
+            "labels": int(rng.integers(3)),
+        }
+        for n in rng.integers(1, 25, 41).tolist()
+    )
+    return Encoded(rows, 24)
+
+
+def evaluator_for(encoded: Encoded, **changes) -> Evaluator:
+    supernet = Supernet(tiny_model("bert"))
+    values = {
+        "split": "search",
+        "tokenizer": TOKENIZER,
+        "costs": (Macs(supernet.shape, encoded.workload), supernet.parameters_cost),
+        "fingerprint": "f",
+    }
+    return Evaluator(supernet, TASK, encoded, **{**values, **changes})
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+def test_logits_come_in_the_examples_own_order_whatever_the_batches(encoded, batch_size):
+    evaluator = evaluator_for(encoded, batch_size=batch_size)
+    logits = evaluator.logits(HALF)
+    for index in (0, 3, 40):
+        one = {k: torch.tensor([v]) for k, v in encoded[index].items() if k != "labels"}
+        with torch.inference_mode():
+            alone = evaluator.supernet(one, HALF).logits[0].numpy()
+        np.testing.assert_allclose(logits[index], alone, atol=1e-5)
+
+
+def test_the_score_is_the_share_of_right_predictions(encoded):
+    evaluator = evaluator_for(encoded)
+    trial = evaluator([HALF], generation=4)[0]
+    predictions = evaluator.logits(HALF).argmax(-1)
+    right = sum(int(p) == row["labels"] for p, row in zip(predictions, encoded, strict=True))
+    assert trial.score.value == right / 41
+    assert (trial.examples, trial.split, trial.generation) == (41, "search", 4)
+    assert trial.costs["parameters"] < evaluator.costs_of([Subnet.full(4)])[0]["parameters"]
+    assert trial.seconds > 0
+
+
+def test_what_is_cached_is_not_run_again(encoded, tmp_path):
+    evaluator = evaluator_for(encoded, cache=MeasurementCache(tmp_path / "m.db", "f"))
+    first = evaluator([HALF, Subnet.full(4)])
+    assert (evaluator.counts.measured, evaluator.counts.cached) == (2, 0)
+    seen = []
+    again = evaluator_for(encoded, cache=MeasurementCache(tmp_path / "m.db", "f"))
+    second = again([Subnet.full(4), HALF], 1, seen.append)
+    assert (again.counts.measured, again.counts.cached, again.counts.executed_macs) == (0, 2, 0)
+    assert [t.score for t in second] == [t.score for t in reversed(first)]
+    assert seen == second
+    assert all(t.seconds == 0 and t.generation == 1 for t in second)
+
+
+def test_executed_macs_are_the_cost_times_the_examples(encoded):
+    evaluator = evaluator_for(encoded)
+    cost = evaluator.costs_of([HALF])[0]["macs"]
+    evaluator([HALF])
+    assert evaluator.counts.executed_macs == pytest.approx(41 * cost)

@@ -1,0 +1,232 @@
+"""Tables: every format gives the same rows; what cannot be read is one line."""
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ldsearch.errors import DataError
+from ldsearch.tasks.tables import Columns, find_columns, read_file, read_tables
+
+# Each text is one that some reader would like to turn into something else.
+TEXTS = ["NA", "null", "007", "1e5", "2020-01-31", "true", 'a "quoted", comma', " spaces ", "Grüße 漢字"]
+ROWS = [{"text": text, "label": index % 3} for index, text in enumerate(TEXTS)]
+
+
+def delimited(separator: str) -> Callable[[Sequence[dict[str, object]]], bytes]:
+    def write(rows: Sequence[dict[str, object]]) -> bytes:
+        file = io.StringIO()
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=separator)
+        writer.writeheader()
+        writer.writerows(rows)
+        return file.getvalue().encode()
+
+    return write
+
+
+def jsonl(rows: Sequence[dict[str, object]]) -> bytes:
+    return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode() + b"\n\n"
+
+
+def parquet(rows: Sequence[dict[str, object]]) -> bytes:
+    file = io.BytesIO()
+    pd.DataFrame(list(rows)).to_parquet(file)
+    return file.getvalue()
+
+
+WRITERS = {"csv": delimited(","), "tsv": delimited("\t"), "jsonl": jsonl, "json": jsonl, "parquet": parquet}
+
+
+def put(path: Path, rows: Sequence[dict[str, object]] = ROWS) -> Path:
+    kind = next(kind for kind in reversed(path.name.split(".")) if kind in WRITERS)
+    content = WRITERS[kind](rows)
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def one_line(error: BaseException) -> str:
+    text = str(error)
+    assert text
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"reviews.{kind}" for kind in WRITERS),
+        *(f"reviews.{kind}.gz" for kind in ("csv", "tsv", "jsonl", "json")),
+        "reviews.2024.v1.csv",
+        "json.reviews.csv",
+    ],
+)
+def test_every_format_gives_the_rows_that_went_in(tmp_path: Path, name: str) -> None:
+    table = read_file(put(tmp_path / name))
+    assert list(table.columns) == ["text", "label"]
+    assert [str(label) for label in table["label"]] == ["0", "1", "2"] * 3
+    assert table["text"].tolist() == TEXTS
+
+
+@pytest.mark.parametrize("kind", list(WRITERS))
+def test_labels_may_be_words_that_look_like_nothing(tmp_path: Path, kind: str) -> None:
+    rows = [{"text": f"text {i}", "label": ("NA", "none", "nan")[i % 3]} for i in range(6)]
+    assert read_file(put(tmp_path / f"a.{kind}", rows))["label"].tolist() == ["NA", "none", "nan"] * 2
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_file_is_the_training_rows_and_validation_the_search_rows(tmp_path: Path, kind: str) -> None:
+    train, validation = put(tmp_path / f"t.{kind}"), put(tmp_path / f"v.{kind}", ROWS[:2])
+    tables = read_tables(str(train), None, str(validation))
+    assert {role: len(table) for role, table in tables.items()} == {"train": 9, "search": 2}
+    assert set(read_tables(str(train), None, None)) == {"train"}
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keeps what datasets caches out of the user's home."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "csv", "parquet"])
+def test_a_dataset_folder_is_split_by_the_names_of_its_files(tmp_path: Path, suffix: str) -> None:
+    folder = tmp_path / "reviews"
+    folder.mkdir()
+    put(folder / f"train.{suffix}")
+    put(folder / f"validation.{suffix}", ROWS[3:5])
+    put(folder / f"test.{suffix}", ROWS[5:6])
+    tables = read_tables(str(folder), None, None)
+    assert tables["train"]["text"].tolist() == TEXTS
+    assert tables["search"]["text"].tolist() == TEXTS[3:5]
+    assert tables["report"]["text"].tolist() == TEXTS[5:6]
+
+
+@pytest.mark.usefixtures("offline")
+def test_the_working_directory_may_be_the_dataset_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "reviews"
+    folder.mkdir()
+    put(folder / "train.csv")
+    monkeypatch.chdir(folder)
+    assert read_tables(".", None, None)["train"]["text"].tolist() == TEXTS
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_validation_file_goes_before_the_folders_own(tmp_path: Path) -> None:
+    folder = tmp_path / "reviews"
+    folder.mkdir()
+    put(folder / "train.jsonl")
+    put(folder / "validation.jsonl", ROWS[3:5])
+    tables = read_tables(str(folder), None, str(put(tmp_path / "own.csv", ROWS[:1])))
+    assert tables["search"]["text"].tolist() == ["NA"]
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_folder_without_training_rows_names_its_splits(tmp_path: Path) -> None:
+    folder = tmp_path / "reviews"
+    folder.mkdir()
+    put(folder / "validation.jsonl")
+    with pytest.raises(DataError, match="no train split, only validation") as caught:
+        read_tables(str(folder), None, None)
+    one_line(caught.value)
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("file", [None, "readme.md"])
+def test_a_folder_without_tables_is_one_line(tmp_path: Path, file: str | None) -> None:
+    folder = tmp_path / "reviews"
+    folder.mkdir()
+    if file:
+        (folder / file).write_text("words")
+    with pytest.raises(DataError, match="cannot load the dataset") as caught:
+        read_tables(str(folder), None, None)
+    one_line(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.csv", None, "no data file"),
+        ("a.csv.gz", None, "no data file"),
+        ("a.csv", b"", "cannot read"),
+        ("a.csv", b"text,label\n", "no rows"),
+        ("a.tsv", b"text\tlabel\n", "no rows"),
+        ("a.jsonl", b"", "no rows"),
+        ("a.xlsx", b"words", "csv, tsv, jsonl, json, parquet"),
+        ("a", b"words", "unknown format"),
+        ("a.gz", b"words", "unknown format"),
+        ("a.csv", b"text,label\na,b\na,b,c,d\n", "cannot read"),
+        ("a.csv", b'text,label\n"a,b\n', "cannot read"),
+        ("a.csv", b"text,label\n\xff\xfe,b\n", "cannot read"),
+        ("a.csv.gz", b"text,label\na,b\n", "cannot read"),
+        ("a.csv.gz", gzip.compress(b"text,label\n" + bytes(range(256)) * 9)[:-200], "cannot read"),
+        ("a.jsonl", b'{"text": "a", "label": 1}\n{"text": \n', "cannot read"),
+        ("a.jsonl", b"words\n", "cannot read"),
+        ("a.parquet", b"words", "cannot read"),
+        ("a.parquet", b"", "cannot read"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_that_names_the_file(
+    tmp_path: Path, name: str, content: bytes | None, says: str
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=says) as caught:
+        read_file(path)
+    assert name in one_line(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl.gz", "folder/a.parquet"])
+def test_a_missing_file_is_not_looked_for_on_a_hub(name: str) -> None:
+    with pytest.raises(DataError, match=f"no data file {name}"):
+        read_tables(name, None, None)
+
+
+def test_an_empty_validation_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "v.csv").write_text("text,label\n")
+    with pytest.raises(DataError, match=r"v\.csv has no rows"):
+        read_tables(str(put(tmp_path / "t.csv")), None, str(tmp_path / "v.csv"))
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "found"),
+    [
+        (["text", "label"], Columns(), Columns("text", None, "label")),
+        (["id", "sentence", "labels"], Columns(), Columns("sentence", None, "labels")),
+        (["label", "review", "text"], Columns(), Columns("text", None, "label")),
+        (["premise", "hypothesis", "label"], Columns(), Columns("premise", "hypothesis", "label")),
+        (["label", "sentence2", "sentence1"], Columns(), Columns("sentence1", "sentence2", "label")),
+        (["question", "sentence", "label"], Columns(), Columns("question", "sentence", "label")),
+        (["text", "stars", "label"], Columns(label="stars"), Columns("text", None, "stars")),
+        (["a", "b", "label"], Columns(text="a"), Columns("a", None, "label")),
+        (["a", "b", "label"], Columns(text="a", pair="b"), Columns("a", "b", "label")),
+        # Who names the text wants no pair that was not named.
+        (["sentence1", "sentence2", "label"], Columns(text="sentence1"), Columns("sentence1", None, "label")),
+        (["text", "other", "class"], Columns(pair="other"), Columns("text", "other", "class")),
+    ],
+)
+def test_columns_are_found_by_name_unless_named(there: list[str], wanted: Columns, found: Columns) -> None:
+    assert find_columns(pd.DataFrame(columns=there), wanted, "a.csv") == found
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "says"),
+    [
+        (["text", "label"], Columns(text="body"), "a.csv has no column 'body'; it has text, label"),
+        (["text", "label"], Columns(pair="body"), "no column 'body'"),
+        (["text", "label"], Columns(label="body"), "no column 'body'"),
+        (["text", "stars"], Columns(), "no label column among text, stars; name it with --label-column"),
+        (["words", "label"], Columns(), "no text column among words, label; name it with --text-column"),
+    ],
+)
+def test_columns_that_are_not_there_are_one_line(there: list[str], wanted: Columns, says: str) -> None:
+    with pytest.raises(DataError) as caught:
+        find_columns(pd.DataFrame(columns=there), wanted, "a.csv")
+    assert says in one_line(caught.value)

@@ -1,0 +1,101 @@
+"""Who may know whom: the arrows between the rooms, read from the imports."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "ldsearch"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# Rooms that know neither torch nor transformers, and the only rooms of ours that they know.
+RECORDS = {"errors", "subnet", "workload"}
+SPACES = {"length_drop", "length_space", "depth_space", "space"}
+PURE = {
+    "errors": set(),
+    "subnet": {"errors"},
+    "workload": {"errors"},
+    "length_drop": {"errors"},
+    "trial": RECORDS,
+    "pareto": set(),
+    "intervals": set(),
+    "files": set(),
+    "length_space": RECORDS | SPACES,
+    "depth_space": RECORDS | SPACES,
+    "space": RECORDS | SPACES,
+    "costs": RECORDS,
+    "search": RECORDS | SPACES | {"trial", "pareto"},
+    "reports": RECORDS | {"trial", "pareto", "intervals", "files"},
+    "storage": RECORDS | {"trial"},
+    "runs": {"errors", "files"},
+}
+# Rooms that run models, and the rooms they must not know.
+FORBIDDEN = {
+    "supernet": {"training", "tasks", "search", "evaluation", "export", "reports", "workflows", "cli"},
+    "tasks": {"training", "search", "evaluation", "export", "workflows", "cli", "supernet"},
+    "training": {"search", "evaluation", "export", "reports", "workflows", "cli"},
+    "evaluation": {"training", "search", "export", "reports", "workflows", "cli"},
+    "export": {"training", "search", "evaluation", "reports", "workflows", "cli", "tasks"},
+    "workflows": {"cli"},
+}
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_rooms_know_only_whom_they_may_know(path):
+    own = room(module_name(path))
+    imported = imports_of(path)
+    ours = {room(name) for name in imported if name.startswith("ldsearch.")} - {own, ""}
+    if own in PURE:
+        assert not {name.split(".")[0] for name in imported} & {"torch", "transformers", "datasets"}
+        assert ours <= PURE[own]
+    assert not ours & FORBIDDEN.get(own, set())
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_no_file_is_longer_than_300_lines(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def test_every_rule_speaks_of_a_room_that_is_there():
+    rooms = {room(module_name(path)) for path in MODULES}
+    assert {*PURE, *FORBIDDEN} <= rooms
+
+
+def test_help_and_the_bare_package_import_no_torch():
+    code = (
+        "import sys, ldsearch, ldsearch.cli; "
+        "heavy = {'torch', 'transformers', 'pandas', 'optuna', 'pymoo', 'matplotlib', 'datasets'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_resolves():
+    import ldsearch
+
+    for name in ldsearch.__all__:
+        assert getattr(ldsearch, name) is not None
+    with pytest.raises(AttributeError):
+        _ = ldsearch.nothing
