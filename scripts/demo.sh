@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# The whole path on the embedded default: train a supernet, search it, look at it, export, use it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/setup.sh
+export PATH="$PWD/.venv/bin:$PATH" HF_HUB_OFFLINE=1
+
+# bf16 pays only where the processor multiplies it in hardware.
+fast=()
+if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo 2>/dev/null; then fast=(--bf16); fi
+
+if [ ! -f runs/demo/supernet.json ]; then
+  ldsearch train-supernet --name demo "${fast[@]}"
+fi
+ldsearch info runs/demo
+ldsearch evolve --supernet runs/demo --budget 0.4
+ldsearch evaluate runs/demo-evolve
+rm -rf exported/demo
+ldsearch export runs/demo-evolve exported/demo
+python - <<'PY'
+import ldsearch
+from transformers import AutoTokenizer
+
+model, tokenizer = ldsearch.load("exported/demo"), AutoTokenizer.from_pretrained("exported/demo")
+text = "Return a new array of given shape and type, filled with zeros."
+logits = model(**tokenizer(text, return_tensors="pt")).logits
+print(f"{text!r} belongs to {model.model.config.id2label[int(logits.argmax())]}")
+PY
