@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import safe_open
 
 # A change here means that the same sub-network on the same weights may give other logits.
@@ -33,10 +34,12 @@ def weights_fingerprint(folder: Path) -> str:
         raise FileNotFoundError(f"{folder} holds no safetensors")
     tensors: dict[str, str] = {}
     for path in files:
-        with safe_open(path, framework="np") as weights:
+        with safe_open(path, framework="pt") as weights:
             for name in weights.keys():  # noqa: SIM118 (safe_open is no mapping)
                 tensor = weights.get_tensor(name)
-                tensors[name] = hashlib.sha256(tensor.tobytes()).hexdigest() + str(tensor.shape)
+                # As bytes, since NumPy has no bfloat16.
+                content = tensor.flatten().view(torch.uint8).numpy().tobytes()
+                tensors[name] = hashlib.sha256(content).hexdigest() + f"{tensor.dtype}{tuple(tensor.shape)}"
     return digest(sorted(tensors.items()))
 
 

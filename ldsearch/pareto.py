@@ -1,4 +1,4 @@
-"""Dominance, frontier and area under it: NumPy only, one rule for direction, NaN and ties.
+"""The frontier and the area under it: NumPy only, one rule for direction, NaN and ties.
 
 Everything is minimised here: a caller negates what it maximises (``Score.loss``). A row with NaN is
 infeasible: it dominates nothing and is on no frontier. Rows that are equal in every objective are kept
@@ -29,12 +29,6 @@ def frontier(objectives: ArrayLike) -> NDArray[np.intp]:
         if not any((values[other] <= values[row]).all() for other in kept):
             kept.append(int(row))
     return np.array(kept, dtype=np.intp)
-
-
-def dominates(first: ArrayLike, second: ArrayLike) -> bool:
-    """Whether ``first`` is nowhere worse and somewhere better; False when either holds NaN."""
-    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    return bool((a <= b).all() and (a < b).any())
 
 
 def staircase_area(costs: ArrayLike, scores: ArrayLike, low: float, high: float) -> float:

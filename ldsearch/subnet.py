@@ -149,7 +149,7 @@ class Subnet:
         """A short text for tables: blocks, then lengths."""
         parts = []
         for name, stack in self._stacks().items():
-            text = f"{name} blocks {' '.join(map(str, stack.blocks)) or 'none'}"
+            text = f"{name} blocks {_ranges(stack.blocks) or 'none'}"
             if stack.lengths is not None:
                 text += f", lengths {' '.join(map(str, stack.lengths.tokens))} of {stack.lengths.reference}"
             parts.append(text)
@@ -158,6 +158,14 @@ class Subnet:
     def _stacks(self) -> dict[str, Stack]:
         named = {"encoder": self.encoder, "decoder": self.decoder}
         return {name: stack for name, stack in named.items() if stack is not None}
+
+
+def _ranges(ids: Sequence[int]) -> str:
+    """``(0, 1, 2, 5)`` as ``"0-2 5"``."""
+    starts = [i for i in ids if i - 1 not in ids]
+    ends = [i for i in ids if i + 1 not in ids]
+    pairs = zip(starts, ends, strict=True)
+    return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in pairs)
 
 
 def _stack_to_dict(stack: Stack) -> dict[str, Any]:

@@ -98,9 +98,9 @@ def main() -> None:
         "seeds": options.seeds,
         "trainer": trainer,
         "rows": rows,
-        "kept_lengthdrop_minus_plain": asdict(paired_bootstrap(loss["lengthdrop"], loss["plain"])),
-        "cut_lengthdrop_minus_plain": asdict(paired_bootstrap(cut["lengthdrop"], cut["plain"])),
-        "full_lengthdrop_minus_plain": asdict(paired_bootstrap(full["lengthdrop"], full["plain"])),
+        "change_when_cut_lengthdrop_minus_plain": asdict(paired_bootstrap(loss["lengthdrop"], loss["plain"])),
+        "cut_score_lengthdrop_minus_plain": asdict(paired_bootstrap(cut["lengthdrop"], cut["plain"])),
+        "full_score_lengthdrop_minus_plain": asdict(paired_bootstrap(full["lengthdrop"], full["plain"])),
         "versions": versions(),
     }
     options.out.mkdir(parents=True, exist_ok=True)

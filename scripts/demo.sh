@@ -3,17 +3,17 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/setup.sh
-export PATH="$PWD/.venv/bin:$PATH" HF_HUB_OFFLINE=1
+export PATH="$PWD/.venv/bin:$PATH" HF_HUB_OFFLINE=1 HF_HUB_DISABLE_PROGRESS_BARS=1
 
 # bf16 pays only where the processor multiplies it in hardware.
 fast=()
 if grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo 2>/dev/null; then fast=(--bf16); fi
 
 if [ ! -f runs/demo/supernet.json ]; then
-  ldsearch train-supernet --name demo "${fast[@]}"
+  ldsearch train-supernet --name demo ${fast[@]+"${fast[@]}"}
 fi
 ldsearch info runs/demo
-ldsearch evolve --supernet runs/demo --budget 0.4
+ldsearch evolve --supernet runs/demo --budget 0.4 --evaluations 100
 ldsearch evaluate runs/demo-evolve
 rm -rf exported/demo
 ldsearch export runs/demo-evolve exported/demo

@@ -5,7 +5,7 @@ stamp=.venv/installed
 wanted=$(cat pyproject.toml constraints.txt | cksum)
 if [ "$(cat "$stamp" 2>/dev/null || true)" != "$wanted" ]; then
   echo "installing into .venv (a few minutes the first time)"
-  [ -x .venv/bin/python ] || "$python" -m venv .venv
+  .venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
   echo "$wanted" > "$stamp"
 fi

@@ -1,6 +1,7 @@
 """The laws that hold the house together: every family × every shipped space, scaled to a tiny model."""
 
 import itertools
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from fvcore.nn import FlopCountAnalysis
+from safetensors.torch import load_file, save_file
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertTokenizer
 
@@ -61,39 +63,38 @@ def test_law_1_holds_for_lengths_that_drop_nothing(family):
 
 
 RELOAD = """
-import sys, torch
+import json, sys, torch
 from safetensors.torch import load_file, save_file
 import ldsearch
 from transformers import AutoModelForSequenceClassification
-folder, batch, output, stock = sys.argv[1:]
-load = AutoModelForSequenceClassification.from_pretrained if stock == "stock" else ldsearch.load
-model = load(folder)
-with torch.inference_mode():
-    save_file({"logits": model.eval()(**load_file(batch)).logits}, output)
+batch = load_file(sys.argv[1])
+for folder, stock in json.loads(sys.argv[3]):
+    load = AutoModelForSequenceClassification.from_pretrained if stock else ldsearch.load
+    with torch.inference_mode():
+        save_file({"logits": load(folder).eval()(**batch).logits}, f"{sys.argv[2]}/{folder.split('/')[-1]}")
 """
+BY_HAND = [Subnet.of_encoder([1, 3]), Subnet.of_encoder([0, 2, 3], [18, 9, 4], REFERENCE)]  # block 0 removed
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(
-    ("subnet", "loader"),
-    [
-        (Subnet.of_encoder([1, 3]), "stock"),  # block 0 removed
-        (Subnet.of_encoder([0, 2, 3], [18, 9, 4], REFERENCE), "ldsearch"),
-    ],
-)
-def test_law_2_an_exported_subnetwork_is_the_subnetwork_in_a_fresh_process(tmp_path, family, subnet, loader):
-    from safetensors.torch import load_file, save_file
-
+def test_law_2_an_exported_subnetwork_is_the_subnetwork_in_a_fresh_process(tmp_path, family):
     supernet = Supernet(tiny_model(family, blocks=BLOCKS))
     tokenizer = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})
-    folder = export_subnet(supernet, tokenizer, subnet, tmp_path / "out", Provenance("s", "t", "d", "c", "m"))
+    provenance = Provenance("s", "t", "d", "c", "m")
+    subnets = [*BY_HAND, *(subnet for name in SPACES for subnet in samples(scaled(name), count=1))]
     batch = padded_batch(LENGTHS)
     save_file(batch, tmp_path / "batch.safetensors")
-    output = tmp_path / "logits.safetensors"
-    command = [sys.executable, "-c", RELOAD, folder, tmp_path / "batch.safetensors", output, loader]
-    subprocess.run(command, check=True, capture_output=True)
-    theirs = load_file(output)["logits"]
-    torch.testing.assert_close(theirs, inference(supernet, batch, subnet), atol=1e-5, rtol=0)
+    (tmp_path / "logits").mkdir()
+    listed = []
+    for index, subnet in enumerate(subnets):
+        folder = export_subnet(supernet, tokenizer, subnet, tmp_path / f"export-{index}", provenance)
+        listed.append((str(folder), subnet.encoder.lengths is None))
+    assert {stock for _, stock in listed} == {True, False}
+    arguments = [tmp_path / "batch.safetensors", tmp_path / "logits", json.dumps(listed)]
+    subprocess.run([sys.executable, "-c", RELOAD, *arguments], check=True, capture_output=True)
+    for index, subnet in enumerate(subnets):
+        theirs = load_file(tmp_path / "logits" / f"export-{index}")["logits"]
+        torch.testing.assert_close(theirs, inference(supernet, batch, subnet), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -80,3 +80,16 @@ def test_what_makes_no_sense_is_refused_in_one_line(make):
     with pytest.raises(SubnetError) as refused:
         make()
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("subnet", "text"),
+    [
+        (Subnet.full(6), "encoder blocks 0-5"),
+        (Subnet.of_encoder([0, 2, 3, 5]), "encoder blocks 0 2-3 5"),
+        (Subnet.of_encoder([]), "encoder blocks none"),
+        (Subnet.of_encoder([0, 1], [9, 4], 12), "encoder blocks 0-1, lengths 9 4 of 12"),
+    ],
+)
+def test_descriptions_are_short(subnet, text):
+    assert subnet.describe() == text

@@ -40,7 +40,7 @@ def open_bench(supernet: Path | None, runs: Path, data: str | None = None) -> "W
 
     quiet_libraries()
     folder = supernet or newest_supernet(runs)
-    bench = Workbench.open(folder, data=data)
+    bench = Workbench.open(folder, data=data, runs=runs)
     print(f"supernet {folder}: {len(bench.evaluator.labels)} {bench.evaluator.split} examples")
     for note in bench.notes:
         print(f"note: {note}", file=sys.stderr)

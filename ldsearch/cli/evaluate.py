@@ -1,5 +1,6 @@
 """ldsearch evaluate: score a sub-network beside the full model."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,8 @@ def evaluate(
     found = run(folder, subnet=subnet, split=split, data=data)
     difference = found.difference
     share, padded = (found.costs[name] / found.full_costs[name] for name in ("macs", "padded_macs"))
+    if found.chosen_on:
+        print("note: the search chose by these very examples, so the score is optimistic", file=sys.stderr)
     print_fields(
         {
             "sub-network": found.subnet.describe(),

@@ -31,7 +31,8 @@ def evolve(
         int, typer.Option(help="The most sub-networks to measure, the full model included.", min=1)
     ] = 150,
     parity: Annotated[
-        bool, typer.Option("--parity", help="The papers' grid (every length) and numbers of children.")
+        bool,
+        typer.Option("--parity", help="The papers' numbers of children and, without --space, every length."),
     ] = False,
     dry_run: Annotated[
         bool,
@@ -61,7 +62,7 @@ def evolve(
     check_budget(budget)
     bench = open_bench(supernet, runs, data)
     if dry_run:
-        plan = plan_evolve(bench, space=space, evaluations=evaluations, parity=parity)
+        plan = plan_evolve(bench, budget=budget, space=space, evaluations=evaluations, parity=parity)
         print(f"search space {plan.space}: {plan.size:,} sub-networks")
         print(f"cheapest {plan.cheapest:.3f}, dearest {plan.dearest:.3f} of the full model's MACs")
         print(f"at most {plan.evaluations} evaluations, about {plan.minutes:.1f} minutes")

@@ -49,6 +49,7 @@ class Evaluator:
         fingerprint: What the measurements belong to.
         cache: Where they are kept; None keeps nothing.
         batch_size: Examples per batch; it does not change a score.
+        pad_to: Pad every input to this length; for the reference code's token score, which counts pads.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Evaluator:
         fingerprint: str,
         cache: MeasurementCache | None = None,
         batch_size: int = 64,
+        pad_to: int | None = None,
     ) -> None:
         self.supernet = supernet
         self.task = task
@@ -72,7 +74,7 @@ class Evaluator:
         self.cache = cache
         self.counts = Counts()
         self.labels = np.array([feature["labels"] for feature in encoded], dtype=np.int64)
-        self._batches = list(_length_sorted_batches(encoded, tokenizer, batch_size))
+        self._batches = list(_length_sorted_batches(encoded, tokenizer, batch_size, pad_to))
 
     def __call__(
         self, subnets: Sequence[Subnet], generation: int = 0, on_trial: Callable[[Trial], None] | None = None
@@ -153,9 +155,10 @@ class Evaluator:
 
 
 def _length_sorted_batches(
-    encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int
+    encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, pad_to: int | None
 ) -> Iterable[tuple[NDArray[np.int64], Mapping[str, Tensor]]]:
-    collate = DataCollatorWithPadding(tokenizer)
+    padding = True if pad_to is None else "max_length"
+    collate = DataCollatorWithPadding(tokenizer, padding=padding, max_length=pad_to)
     order = np.argsort(encoded.lengths, kind="stable")
     for start in range(0, len(order), batch_size):
         index = order[start : start + batch_size]

@@ -100,8 +100,8 @@ def _check(supernet: Supernet, subnet: Subnet, folder: Path) -> None:
     ids = torch.randint(0, config.vocab_size, (4, longest), generator=generator)
     mask = (torch.arange(longest) < torch.tensor([[longest], [longest // 2], [7], [2]])).long()
     batch = {"input_ids": ids * mask, "attention_mask": mask}
-    batch = {name: tensor.to(device) for name, tensor in batch.items()}
     expected = inference(supernet, batch, subnet)
+    batch = {name: tensor.to(device) for name, tensor in batch.items()}
     with torch.inference_mode():
         difference = float((model(**batch).logits - expected).abs().max())
     if not difference <= 1e-5:

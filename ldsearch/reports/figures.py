@@ -47,7 +47,11 @@ def draw_frontier(table: pd.DataFrame, marks: Marks) -> Figure:
     noise = 1.96 * full["standard_error"]
     if noise > 0:
         axes.axhspan(
-            full["score"] - noise, full["score"] + noise, color="0.93", zorder=0, label="full ± 95% of noise"
+            full["score"] - noise,
+            full["score"] + noise,
+            color="0.93",
+            zorder=0,
+            label="full model ± 1.96 standard errors",
         )
     axes.scatter(
         [full["macs_share"]], [full["score"]], marker="*", s=130, color="black", label="full model", zorder=4

@@ -4,7 +4,6 @@ Deb et al. 2002 for selection and survival (pymoo); Kim & Cho 2020, Sec. 3.2, fo
 mutation and crossover. Objectives: cost and score.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -212,10 +211,3 @@ class _LengthCrossover(Crossover):  # type: ignore[misc]
     def _do(self, problem: Problem, X: Genes, *_: Any, random_state: Any = None, **__: Any) -> Genes:  # noqa: N803
         average = (X[0] + X[1] + 1) // 2
         return np.array([[self.space.repair(gene) for gene in average]])
-
-
-def generations_for(evaluations: int, settings: EvolveSettings) -> int:
-    """How many generations the given evaluations pay for, the initial one included (for --dry-run)."""
-    children = settings.mutants + settings.crossovers
-    after_initial = max(0, evaluations - 1 - settings.initial)
-    return 1 + next(count for count in itertools.count() if count * children >= after_initial)

@@ -4,6 +4,7 @@
 running the same command again: the measurement cache answers what was measured already.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -44,7 +45,8 @@ class SearchResult:
 
     Args:
         trials: In the order they were measured; the first is the full model.
-        stopped: ``"evaluations"``, ``"converged"`` or ``"exhausted"``.
+        stopped: ``"evaluations"``, ``"converged"``, or ``"exhausted"`` where the strategy had nothing
+            new to propose.
         areas: Area under the frontier after each generation.
     """
 
@@ -68,7 +70,7 @@ def search(
     evaluate: Evaluate,
     full: Subnet,
     *,
-    evaluations: int,
+    evaluations: int | None = None,
     on_generation: Callable[[SearchResult], None] | None = None,
 ) -> SearchResult:
     """Run a strategy until it has nothing more to ask, stands still, or has used its evaluations.
@@ -77,39 +79,43 @@ def search(
         strategy: What proposes.
         evaluate: Measures sub-networks of a generation, in order.
         full: The full model, measured first: the denominator of every share.
-        evaluations: The most trials, the full model included.
+        evaluations: The most trials, the full model included; None: until the strategy is done.
         on_generation: Called after each generation (reports that are written as the search goes).
 
     Raises:
         ValueError: If ``evaluations`` is below 1.
     """
-    if evaluations < 1:
+    if evaluations is not None and evaluations < 1:
         raise ValueError(f"a search needs at least one evaluation, not {evaluations}")
     trials = evaluate([full], 0)
     result = SearchResult(trials, "exhausted")
-    generation = 0
-    while True:
+    for generation in itertools.count():
         seen = {trial.subnet for trial in trials}
         fresh = [s for s in dict.fromkeys(strategy.propose(generation, tuple(trials))) if s not in seen]
-        fresh = fresh[: evaluations - len(trials)]
-        if fresh:
-            trials += evaluate(fresh, generation)
+        if evaluations is not None:
+            fresh = fresh[: evaluations - len(trials)]
+        if not fresh:
+            break
+        trials += evaluate(fresh, generation)
         result.areas.append(_area(trials))
         if on_generation is not None:
             on_generation(result)
-        if not fresh:
-            result.stopped = "evaluations" if len(trials) == evaluations else "exhausted"
-            return result
         if _stands_still(result.areas):
             result.stopped = "converged"
-            return result
-        generation += 1
+            break
+        if len(trials) == evaluations:
+            result.stopped = "evaluations"
+            break
+    return result
 
 
 def best_within(trials: Sequence[Trial], cost: str, limit: float) -> Trial | None:
-    """The best score among trials that cost at most ``limit``; ties go to the cheaper; None if none does."""
+    """The best score among trials that cost at most ``limit``; None if none does.
+
+    Ties go to the cheaper in this cost, then in MACs: with a parameter budget, all lengths cost the same.
+    """
     feasible = [t for t in trials if t.costs[cost] <= limit and not np.isnan(t.score.value)]
-    return min(feasible, key=lambda t: (t.score.loss, t.costs[cost]), default=None)
+    return min(feasible, key=lambda t: (t.score.loss, t.costs[cost], t.costs["macs"]), default=None)
 
 
 def _area(trials: Sequence[Trial]) -> float:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -44,7 +45,8 @@ class SupernetRecord:
         workload: True lengths of the search split.
         weights: Fingerprint of the weights.
         metrics: Scores of the full model after training, by split.
-        training: The Trainer's arguments that were not left at their default.
+        training: The model it started from, the strategy's setting as resolved, and the Trainer's
+            arguments that differ from the Trainer's defaults.
         versions: Library versions.
     """
 
@@ -122,7 +124,8 @@ def load_classifier(
         config.label2id = {label: index for index, label in enumerate(labels)}
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModelForSequenceClassification.from_pretrained(name, config=config)
+        # Not the checkpoint's own precision: training takes bf16 as autocast, scores are fp32.
+        model = AutoModelForSequenceClassification.from_pretrained(name, config=config, dtype=torch.float32)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         # Missing files and unknown tokenizers; weights of other shapes; damaged weights.
         raise SupernetError(f"cannot load the model {name!r}: {one_line(error)}") from error

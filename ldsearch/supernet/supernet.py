@@ -182,7 +182,9 @@ def renumbered(subnet: Subnet) -> Subnet:
 
 
 def inference(supernet: Supernet, batch: Mapping[str, Tensor], subnet: Subnet) -> Tensor:
-    """Logits without gradients, in eval mode whatever mode the supernet is in."""
+    """Logits without gradients, in eval mode whatever mode the supernet is in, on its own device."""
+    device = next(supernet.parameters()).device
+    batch = {name: tensor.to(device) for name, tensor in batch.items()}
     was_training = supernet.training
     supernet.eval()
     try:

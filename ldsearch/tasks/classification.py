@@ -16,9 +16,10 @@ from ldsearch.tasks.tables import Columns, find_columns, read_tables
 from ldsearch.trial import Score
 from ldsearch.workload import Workload
 
-# Without validation rows, this share of the training rows becomes the search split, up to a limit.
-_SEARCH_SHARE = 0.1
-_SEARCH_LIMIT = 2_000
+# Without validation rows, this share of the training rows becomes the search split and as many the report
+# split, up to a limit.
+_CUT_SHARE = 0.1
+_CUT_LIMIT = 2_000
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,9 @@ def load_classification(
             continue  # public test sets hide their labels
         rows[role] = table[_check_columns(table, found, f"{data} ({role})")]
     if "search" not in rows:
-        rows["train"], rows["search"] = _cut(rows["train"], seed)
+        # Rows to choose by and, if there are none, rows that nothing was chosen by.
+        missing = [role for role in ("search", "report") if role not in rows]
+        rows.update(_cut(rows["train"], missing, seed))
     labels = _label_names(rows["train"][found.label], known_labels)
     splits = {role: _examples(table, found, labels, role) for role, table in rows.items()}
     source = {
@@ -175,19 +178,20 @@ def _check_columns(table: pd.DataFrame, columns: Columns, source: str) -> list[s
     return [name for name in (columns.text, columns.pair, columns.label) if name is not None]
 
 
-def _cut(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    count = min(_SEARCH_LIMIT, round(_SEARCH_SHARE * len(table)))
+def _cut(table: pd.DataFrame, roles: Sequence[str], seed: int) -> dict[str, pd.DataFrame]:
+    """The training rows without a random tenth for each role, and those tenths."""
+    count = min(_CUT_LIMIT, round(_CUT_SHARE * len(table)))
     if count == 0:
         raise DataError(f"{len(table)} training rows are too few to cut validation rows from")
-    search = np.zeros(len(table), dtype=bool)
-    search[np.random.default_rng(seed).permutation(len(table))[:count]] = True
-    return table[~search], table[search]
+    order = np.random.default_rng(seed).permutation(len(table))
+    parts = {role: order[i * count : (i + 1) * count] for i, role in enumerate(roles)}
+    parts["train"] = order[len(roles) * count :]
+    return {role: table.iloc[np.sort(index)] for role, index in parts.items()}
 
 
 def _label_names(column: "pd.Series[Any]", known: Sequence[str] | None) -> list[str]:
-    if column.isna().any():
-        raise DataError(f"{int(column.isna().sum())} training rows have no label")
-    distinct = {str(value) for value in column.unique()}
+    _refuse_missing(column, "train")
+    distinct = set(_label_texts(column))
     if known is not None:
         ids = {str(index) for index in range(len(known))}
         if not (distinct <= set(known) or distinct <= ids):
@@ -208,9 +212,8 @@ def _label_names(column: "pd.Series[Any]", known: Sequence[str] | None) -> list[
 
 def _examples(table: pd.DataFrame, columns: Columns, labels: Sequence[str], role: str) -> Examples:
     ids = {name: index for index, name in enumerate(labels)}
-    if missing := int(table[columns.label].isna().sum()):
-        raise DataError(f"{missing} {role} rows have no label")
-    names = table[columns.label].astype(str)
+    _refuse_missing(table[columns.label], role)
+    names = _label_texts(table[columns.label])
     if strangers := sorted(set(names) - set(ids)):
         raise DataError(f"{role} rows have labels that training never saw: {', '.join(strangers[:5])}")
     return Examples(
@@ -218,6 +221,17 @@ def _examples(table: pd.DataFrame, columns: Columns, labels: Sequence[str], role
         pairs=None if columns.pair is None else _texts(table[columns.pair], role),
         labels=tuple(ids[name] for name in names),
     )
+
+
+def _refuse_missing(column: "pd.Series[Any]", role: str) -> None:
+    missing = column.isna() | (column.astype(str).str.strip() == "")
+    if missing.any():
+        raise DataError(f"{int(missing.sum())} {role} rows have no label")
+
+
+def _label_texts(column: "pd.Series[Any]") -> list[str]:
+    """Labels as text; a whole number that a file wrote as 1.0 is the label 1."""
+    return [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v).strip() for v in column]
 
 
 def _texts(column: "pd.Series[Any]", role: str) -> tuple[str, ...]:

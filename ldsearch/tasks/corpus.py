@@ -10,6 +10,7 @@ import importlib.util
 import itertools
 import json
 import os
+import platform
 import re
 import sysconfig
 import warnings
@@ -72,10 +73,15 @@ def load_docstrings() -> TextClassification:
     """
     path = _cache_path()
     if not path.is_file():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(
+                f"cannot write to {path.parent}: set XDG_CACHE_HOME to a folder you own"
+            ) from error
         named = track(list(enumerate(LIBRARIES)), "reading docstrings (once)", transient=True)
         read = [row for label, name in named for row in _read_library(name, label)]
         kept = [json.dumps(row) for row in _without_near_duplicates(read)]
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, "\n".join(kept) + "\n")
     rows: list[Row] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     splits = {}
@@ -94,7 +100,7 @@ def _cache_path() -> Path:
 
 def _version(library: str) -> str:
     try:
-        return sysconfig.get_python_version() if library == "python" else metadata.version(library)
+        return platform.python_version() if library == "python" else metadata.version(library)
     except metadata.PackageNotFoundError:
         raise DataError(f"the embedded default reads the docstrings of {library}: install it") from None
 

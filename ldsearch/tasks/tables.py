@@ -81,7 +81,9 @@ def read_file(path: Path) -> pd.DataFrame:
 
 def _read_delimited(separator: str) -> Callable[[Path], pd.DataFrame]:
     # Text such as "NA" or "null" is text.
-    return lambda path: pd.read_csv(path, sep=separator, keep_default_na=False, compression="infer")
+    return lambda path: pd.read_csv(
+        path, sep=separator, dtype=str, keep_default_na=False, compression="infer"
+    )
 
 
 def _read_json(path: Path) -> pd.DataFrame:
@@ -110,7 +112,7 @@ def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
     if Path(name).suffix and not Path(name).is_dir() and name.split(".")[-1] in (*_FORMATS, "gz"):
         raise DataError(f"no data file {name}")
     import datasets
-    from datasets.exceptions import DatasetNotFoundError
+    from datasets.exceptions import DatasetsError
 
     datasets.disable_progress_bars()
     try:
@@ -119,7 +121,7 @@ def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
             splits = datasets.load_dataset(str(Path(name).resolve()), config, **_folder_options(Path(name)))
         else:
             splits = datasets.load_dataset(name, config)
-    except (DatasetNotFoundError, FileNotFoundError, ValueError, ConnectionError, OSError) as error:
+    except (DatasetsError, ValueError, OSError) as error:
         raise DataError(f"cannot load the dataset {name!r}: {one_line(error)}") from error
     finally:
         datasets.enable_progress_bars()

@@ -29,10 +29,8 @@ class SupernetTrainer(Trainer):
         search: Examples for ``--eval_strategy``.
         tokenizer: Pads batches; saved with every checkpoint.
         reverse_kl: Distil with the reference code's divergence.
+        pad_to: Pad every input to this length, as the reference code does.
     """
-
-    # ``training_step`` below scales the loss itself.
-    loss_is_scaled_for_ga = True
 
     def __init__(
         self,
@@ -44,11 +42,14 @@ class SupernetTrainer(Trainer):
         search: Encoded,
         tokenizer: PreTrainedTokenizerBase,
         reverse_kl: bool = False,
+        pad_to: int | None = None,
     ) -> None:
         super().__init__(
             model=supernet,
             args=args,
-            data_collator=DataCollatorWithPadding(tokenizer),
+            data_collator=DataCollatorWithPadding(
+                tokenizer, padding=True if pad_to is None else "max_length", max_length=pad_to
+            ),
             train_dataset=cast(Any, train),
             eval_dataset=cast(Any, search),
             processing_class=tokenizer,
@@ -128,6 +129,11 @@ class SupernetTrainer(Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         weights = load_file(Path(resume_from_checkpoint) / "model.safetensors")
         self.supernet.model.load_state_dict(weights)
+
+    def _load_best_model(self) -> None:
+        best = self.state.best_model_checkpoint
+        if best is not None:
+            self._load_from_checkpoint(best)
 
 
 def _accuracy(prediction: Any) -> dict[str, float]:

@@ -10,6 +10,12 @@ from transformers import HfArgumentParser, TrainingArguments
 from ldsearch.errors import TrainingError, one_line
 from ldsearch.workflows.options import TrainOptions
 
+_REFUSED = {
+    "--output_dir": "--output_dir is the run's own folder: choose it with --name and --runs",
+    "--resume_from_checkpoint": "training goes on by itself: run the same command again",
+    "--gradient_checkpointing": "gradient checkpointing does not work with dropped tokens yet",
+}
+
 
 def training_arguments(folder: Path, options: TrainOptions) -> TrainingArguments:
     """Ldsearch's defaults, overridden by the user's flags as the Trainer's command line reads them.
@@ -17,8 +23,9 @@ def training_arguments(folder: Path, options: TrainOptions) -> TrainingArguments
     Raises:
         TrainingError: If a flag is unknown or its value makes no sense.
     """
-    if any(flag.split("=")[0] in ("--output_dir", "--output-dir") for flag in options.trainer):
-        raise TrainingError("--output_dir is the run's own folder: choose it with --name and --runs")
+    for flag in options.trainer:
+        if reason := _REFUSED.get(flag.split("=")[0].replace("-", "_").replace("__", "--", 1)):
+            raise TrainingError(reason)
     accelerated = torch.accelerator.is_available()
     defaults = {
         "output_dir": folder / "checkpoints",
@@ -52,9 +59,20 @@ def training_arguments(folder: Path, options: TrainOptions) -> TrainingArguments
     return arguments
 
 
+def changed_arguments(arguments: TrainingArguments) -> dict[str, Any]:
+    """The arguments that differ from the Trainer's own defaults, ready for JSON."""
+    stock = TrainingArguments(output_dir=arguments.output_dir, use_cpu=arguments.use_cpu).to_dict()
+    machine = {"output_dir", "logging_dir", "use_cpu", "dataloader_pin_memory", "log_level"}
+    return {
+        name: value
+        for name, value in arguments.to_dict().items()
+        if name not in machine and value != stock.get(name)
+    }
+
+
 def _check(arguments: TrainingArguments) -> None:
     """Refuse what the Trainer would accept, and then fail on, or silently train nothing."""
-    positive = {
+    positive: dict[str, float] = {
         "--per_device_train_batch_size": arguments.per_device_train_batch_size,
         "--gradient_accumulation_steps": arguments.gradient_accumulation_steps,
     }

@@ -31,6 +31,7 @@ class Evaluation:
         costs: The sub-network's, by name.
         full_costs: The full model's.
         split: Where the examples come from.
+        chosen_on: Whether a search chose the sub-network by these very examples.
     """
 
     subnet: Subnet
@@ -41,6 +42,7 @@ class Evaluation:
     costs: Mapping[str, float]
     full_costs: Mapping[str, float]
     split: str
+    chosen_on: bool
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class Target:
             return cls(home, chosen, None)
         if is_supernet:
             raise RunError(f"{folder} is a supernet: name a sub-network with --subnet, or give a search run")
+        if not (folder / BEST_FILE).is_file():
+            raise RunError(f"{folder} is an unfinished run: run the same command again to go on")
         best = read_json(folder / BEST_FILE)
         try:
             return cls(_home(folder, best), Subnet.from_json(json.dumps(best["subnet"])), best)
@@ -112,6 +116,7 @@ def evaluate(
         costs=costs,
         full_costs=full_costs,
         split=chosen_split,
+        chosen_on=target.best is not None and target.best.get("split") == chosen_split,
     )
 
 

@@ -49,7 +49,8 @@ class TrainOptions:
     @property
     def tokens(self) -> int:
         """The reference length: what was asked for, or the default of the data."""
-        return self.reference or (64 if self.data == EMBEDDED else 128)
+        default = 64 if self.data == EMBEDDED else 128
+        return default if self.reference is None else self.reference
 
     @property
     def from_scratch(self) -> bool:

@@ -57,18 +57,23 @@ class RunOutcome:
         folder: Where its reports lie.
         result: Every trial, the reason it stopped.
         best: The best trial within the budget (without one: the best of all).
-        notes: What the user should know before trusting a number.
     """
 
     folder: Path
     result: SearchResult
     best: Trial
-    notes: tuple[str, ...]
 
 
-def plan_evolve(bench: Workbench, *, space: str | None, evaluations: int, parity: bool) -> Plan:
-    """What ``evolve`` would do, without running it."""
+def plan_evolve(
+    bench: Workbench, *, budget: str | None, space: str | None, evaluations: int, parity: bool
+) -> Plan:
+    """What ``evolve`` would do, without running it.
+
+    Raises:
+        LdsearchError: One line for a bad budget or space.
+    """
     chosen = bench.length_space(space, parity)
+    _checked_budget(bench, budget, chosen.smallest())
     cheap, dear, full = bench.macs([chosen.smallest(), chosen.largest(), bench.full])
     count = min(evaluations, chosen.size() + 1)
     mean_share = (cheap + dear) / 2 / full
@@ -139,7 +144,7 @@ def select(
         raise RunError(f"unknown strategy {strategy!r}: use one of {', '.join(_RULES)}")
     rule, cheapest, identity, line = _RULES[strategy](bench, keep, space)
     limit = _checked_budget(bench, budget, cheapest)
-    return _run(bench, Path(folder), rule, identity, 1_000_000, limit, line, on_trial)
+    return _run(bench, Path(folder), rule, identity, None, limit, line, on_trial)
 
 
 _Rule = tuple[SearchStrategy, Subnet, dict[str, Any], list[Subnet]]
@@ -185,13 +190,13 @@ def _run(
     folder: Path,
     strategy: SearchStrategy,
     identity: dict[str, Any],
-    evaluations: int,
+    evaluations: int | None,
     budget: Budget | None,
     line: Sequence[Subnet],
     on_trial: OnTrial | None,
 ) -> RunOutcome:
     """Search, then write the reports; everything a report is made of is on disk before."""
-    if evaluations < 1:
+    if evaluations is not None and evaluations < 1:
         raise RunError(f"a search needs at least one evaluation, not {evaluations}")
     fingerprint = bench.evaluator.fingerprint
     claim(folder, RUN_FILE, {"strategy": strategy.name, "fingerprint": fingerprint, **identity})
@@ -205,10 +210,13 @@ def _run(
     limit = math.inf if budget is None else budget.absolute(result.trials[0].costs)
     best = best_within(result.trials, "macs" if budget is None else budget.cost, limit)
     if best is None:
-        raise BudgetError(f"none of the {len(result.trials)} measured sub-networks meets {budget}")
+        raise BudgetError(
+            f"none of the {len(result.trials)} measured sub-networks meets the budget "
+            f"{budget.text if budget else ''}: allow more --evaluations"
+        )
     _report(bench, folder, strategy.name, result, best, budget, line)
     _write_run(bench, folder, strategy.name, identity, result, budget)
-    return RunOutcome(folder, result, best, bench.notes)
+    return RunOutcome(folder, result, best)
 
 
 def _report(

@@ -4,8 +4,7 @@ import shutil
 from fractions import Fraction
 from pathlib import Path
 
-from transformers import set_seed
-from transformers.trainer_utils import get_last_checkpoint
+from transformers import TrainingArguments, set_seed
 
 from ldsearch.errors import RunError, TrainingError, one_line
 from ldsearch.evaluation import Evaluator
@@ -20,7 +19,7 @@ from ldsearch.tasks.classification import Encoded
 from ldsearch.training.strategies import Setting, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.trial import Score
-from ldsearch.workflows.arguments import training_arguments
+from ldsearch.workflows.arguments import changed_arguments, training_arguments
 from ldsearch.workflows.models import initial_model, known_labels
 from ldsearch.workflows.options import TrainOptions, load_task
 
@@ -58,24 +57,47 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
             search=search,
             tokenizer=tokenizer,
             reverse_kl=options.parity,
+            pad_to=setting.reference if options.parity else None,
         )
+        trainer.create_optimizer()
     except (ValueError, RuntimeError, ImportError) as error:
         if fresh:
             shutil.rmtree(folder)
         raise TrainingError(f"the Trainer refuses its arguments: {one_line(error)}") from error
     checkpoints = folder / "checkpoints"
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(checkpoints) if checkpoints.is_dir() else None)
+    trainer.train(resume_from_checkpoint=last_complete_checkpoint(checkpoints))
     if not trainer.is_world_process_zero():
         return folder
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    # A new supernet around the same weights: the trained one still computes in the Trainer's precision.
+    trained = Supernet(model, supernet.score)
     evaluator = Evaluator(
-        supernet, task, search, split="search", tokenizer=tokenizer, costs=(), fingerprint=""
+        trained, task, search, split="search", tokenizer=tokenizer, costs=(), fingerprint=""
     )
-    score = task.score(evaluator.statistics(Subnet.full(supernet.blocks)))
-    _record(options, setting, task, supernet, search, folder, score).save(folder)
-    shutil.rmtree(checkpoints, ignore_errors=True)
+    score = task.score(evaluator.statistics(Subnet.full(trained.blocks)))
+    _record(options, setting, arguments, task, supernet, search, folder, score).save(folder)
+    # What else lies there (TensorBoard's logs) is the user's.
+    for checkpoint in checkpoints.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    if not any(checkpoints.iterdir()):
+        checkpoints.rmdir()
     return folder
+
+
+def last_complete_checkpoint(checkpoints: Path) -> str | None:
+    """The newest checkpoint that was written to its end; those that were not are removed.
+
+    A training killed while it saved leaves a folder from which it could not, or only seemingly, go on.
+    """
+    steps = [path for path in checkpoints.glob("checkpoint-*") if path.name.split("-")[1].isdigit()]
+    for path in sorted(steps, key=lambda path: int(path.name.split("-")[1]), reverse=True):
+        names = {file.name for file in path.iterdir()}
+        whole = {"model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"} <= names
+        if whole and any(name.startswith("rng_state") for name in names):
+            return str(path)
+        shutil.rmtree(path)
+    return None
 
 
 def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setting:
@@ -102,6 +124,7 @@ def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setti
 def _record(
     options: TrainOptions,
     setting: Setting,
+    arguments: TrainingArguments,
     task: TextClassification,
     supernet: Supernet,
     search: Encoded,
@@ -128,6 +151,10 @@ def _record(
         workload=search.workload.to_dict(),
         weights=weights_fingerprint(folder),
         metrics={f"search_{task.metric}": score.value},
-        training={"arguments": list(options.trainer), "model": options.model},
+        training={
+            "model": options.model,
+            "plain_share": setting.plain_share if trains_lengths else None,
+            "arguments": changed_arguments(arguments),
+        },
         versions=versions(),
     )

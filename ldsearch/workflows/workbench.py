@@ -1,15 +1,17 @@
 """A supernet on the bench: loaded, its data read again and checked, its costs and evaluator ready."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Macs
 from ldsearch.errors import DataError, SpaceError
 from ldsearch.evaluation import Evaluator
-from ldsearch.fingerprint import EXECUTOR_SEMANTICS, digest, versions
+from ldsearch.fingerprint import EXECUTOR_SEMANTICS, digest, versions, weights_fingerprint
 from ldsearch.length_drop import default_bound
 from ldsearch.runs import CACHE_FILE
 from ldsearch.space import LengthSpace, load_space
@@ -18,6 +20,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
 from ldsearch.tasks import TextClassification
+from ldsearch.tasks.classification import Encoded
 from ldsearch.tasks.tables import Columns
 from ldsearch.workflows.options import TrainOptions, load_task
 from ldsearch.workload import Workload
@@ -48,26 +51,32 @@ class Workbench:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def open(cls, folder: Path, split: str = "search", data: str | None = None) -> "Workbench":
+    def open(
+        cls, folder: str | Path, split: str = "search", data: str | None = None, runs: Path | None = None
+    ) -> "Workbench":
         """Load a supernet and read its data again.
 
         Args:
             folder: The supernet's folder.
             split: Which split to measure on.
             data: Read the data from here instead of where training read it (a moved file).
+            runs: Where measurements are kept; None: beside the supernet's folder.
 
         Raises:
             SupernetError: If the folder is not a supernet.
             DataError: If the data is gone, or not the data the supernet was trained with.
         """
+        folder = Path(folder).resolve()
         supernet, record, tokenizer = load_supernet(folder)
+        if torch.accelerator.is_available():
+            supernet.to(torch.accelerator.current_accelerator())
         task = _load_recorded_task(record, data)
         encoded = task.encode(split, tokenizer, record.reference)
         macs = Macs(supernet.shape, encoded.workload)
         padded = Macs(
             supernet.shape, Workload.padded(record.reference), name="padded_macs", torchprofile=True
         )
-        fingerprint = _fingerprint(record, task, split, tokenizer)
+        fingerprint = _fingerprint(folder, supernet, task, encoded)
         evaluator = Evaluator(
             supernet,
             task,
@@ -76,7 +85,8 @@ class Workbench:
             tokenizer=tokenizer,
             costs=(macs, padded, supernet.parameters_cost),
             fingerprint=fingerprint,
-            cache=MeasurementCache(folder.parent / CACHE_FILE, fingerprint),
+            cache=MeasurementCache((runs or folder.parent) / CACHE_FILE, fingerprint),
+            pad_to=record.reference if record.parity else None,
         )
         return cls(folder, supernet, record, tokenizer, task, evaluator, macs, _notes(record))
 
@@ -90,10 +100,10 @@ class Workbench:
 
         Args:
             name: A shipped space or a YAML file; None: the range that was trained.
-            parity: Every length instead of 16 levels, no pinned last length.
+            parity: Without a name, every length instead of 16 levels, and no pinned last length.
 
         Raises:
-            SpaceError: If the space is of another depth, or names no lengths.
+            SpaceError: If the space is of another depth or kind of lengths, or names no lengths.
         """
         if name is None:
             return LengthSpace.build(
@@ -116,6 +126,11 @@ class Workbench:
             raise SpaceError(
                 f"the search space {space.name} refers to {space.reference} tokens, the supernet was "
                 f"trained at {self.record.reference}"
+            )
+        if space.mode != self.record.length_mode:
+            raise SpaceError(
+                f"the search space {space.name} has {space.mode} lengths, the supernet was trained with "
+                f"{self.record.length_mode} ones"
             )
         return space
 
@@ -147,15 +162,15 @@ def _moved(validation: str | None, data: str | None) -> str | None:
     return str(beside) if beside.is_file() else validation
 
 
-def _fingerprint(
-    record: SupernetRecord, task: TextClassification, split: str, tokenizer: PreTrainedTokenizerBase
-) -> str:
+def _fingerprint(folder: Path, supernet: Supernet, task: TextClassification, encoded: Encoded) -> str:
+    """From what is there now, not from what ``supernet.json`` says was there."""
     library = versions()
+    config = supernet.model.config.to_dict()
     return digest(
-        [record.weights, task.fingerprints[split], record.score, task.metric, "float32"],
-        [record.reference, EXECUTOR_SEMANTICS],
-        [library["torch"], library["transformers"]],
-        sorted(tokenizer.get_vocab().items()),
+        [weights_fingerprint(folder), supernet.score, task.metric, "float32"],
+        [EXECUTOR_SEMANTICS, library["torch"], library["transformers"]],
+        json.dumps({k: v for k, v in config.items() if not k.startswith("_")}, sort_keys=True, default=str),
+        [sorted(feature.items()) for feature in encoded],
     )
 
 

@@ -110,6 +110,14 @@ def test_a_missing_model_is_named(ldsearch: Ldsearch, place: Path, model: str) -
         (["--save_strategy", "sometimes"], "'sometimes'"),
         (["--load_best_model_at_end"], "load_best_model_at_end"),
         (["--output_dir", "elsewhere"], "--name"),
+        (["--resume_from_checkpoint", "elsewhere"], "goes on by itself"),
+        (["--gradient_checkpointing"], "not work with dropped tokens yet"),
+        (["--optim", "adamw_bnb_8bit"], "the Trainer refuses"),
+        (["--learning_rate", "-1"], "--learning_rate"),
+        (["--num_train_epochs", "0"], "--num_train_epochs"),
+        (["--max_steps", "0"], "--max_steps"),
+        (["--per_device_train_batch_size", "0"], "--per_device_train_batch_size"),
+        (["--max-length", "0"], "2..512"),
         (["--max-length", "1"], "2..512"),
         (["--max-length", "513"], "2..512"),
         (["--drop-bound", "1"], "drop rate"),
@@ -139,7 +147,7 @@ def test_a_budget_below_the_cheapest_sub_network_names_it(ldsearch: Ldsearch, pl
     # The default bound of two blocks is 0.74 (0.26 + 0.26² = 0.33, a mean of 16%): of 16 tokens
     # ceil(0.26 · 16) = 5 and ceil(0.26 · 5) = 2 stay.
     message = expect_refusal(ldsearch, place, "evolve", "--budget", "0.05", "--name", "new")
-    assert "the cheapest (encoder blocks 0 1, lengths 5 2 of 16) costs 0." in message
+    assert "the cheapest (encoder blocks 0-1, lengths 5 2 of 16) costs 0." in message
 
 
 def test_every_other_cannot_go_below_one_block(ldsearch: Ldsearch, place: Path) -> None:
@@ -235,7 +243,7 @@ def test_data_that_changed_since_training(ldsearch: Ldsearch, place: Path, row: 
         (["evaluate", "runs/tiny", "--subnet", "best"], "'best'"),
         (["evaluate", "runs/tiny", "--subnet", OTHER_BLOCKS], "block 7"),
         (["evaluate", "runs/tiny", "--subnet", HALF_A_BLOCK], "0.5"),
-        (["evaluate", "runs/tiny", "--subnet", "full", "--split", "report"], "train, search"),
+        (["evaluate", "runs/tiny", "--subnet", "full", "--split", "test"], "train, search, report"),
         (["export", "runs/tiny", "out", "--subnet", OTHER_BLOCKS], "block 7"),
         (["export", "runs/tiny", "runs", "--subnet", "full"], "not empty"),
         (["export", "runs/tiny", "reviews.csv/out", "--subnet", "full"], "cannot write"),

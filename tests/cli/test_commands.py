@@ -167,14 +167,18 @@ def test_evaluate_shows_both_scores_of_a_run(ldsearch: Ldsearch, place: Path) ->
     best = read(place / "runs/tiny-every-other/best.json")
     outcome = ldsearch("evaluate", "runs/tiny-every-other")
     assert outcome.code == 0
-    assert re.search(rf"accuracy +{best['score']:.4f} on 6 search examples", outcome.out)
-    assert re.search(rf"full model +{best['full_score']:.4f}", outcome.out)
+    assert "note" not in outcome.err
+    assert "on 6 report examples" in outcome.out
+    chosen_on = ldsearch("evaluate", "runs/tiny-every-other", "--split", "search")
+    assert re.search(rf"accuracy +{best['score']:.4f} on 6 search examples", chosen_on.out)
+    assert "note: the search chose by these very examples" in chosen_on.err
+    assert re.search(rf"full model +{best['full_score']:.4f}", chosen_on.out)
 
 
 def test_evaluating_the_full_model_differs_by_nothing(ldsearch: Ldsearch, place: Path) -> None:
     outcome = ldsearch("evaluate", "runs/tiny", "--subnet", "full", "--split", "train")
     assert outcome.code == 0
-    assert "on 54 train examples" in outcome.out
+    assert "on 48 train examples" in outcome.out
     assert "difference   +0.0000, 95% interval +0.0000 to +0.0000" in outcome.out
     assert "1.000 of the full model's" in outcome.out
 
@@ -190,7 +194,7 @@ def test_info_describes_a_supernet_and_a_run(ldsearch: Ldsearch, place: Path) ->
     supernet = ldsearch("info", "runs/tiny")
     assert supernet.code == 0
     assert re.search(r"labels +bad, good\n", supernet.out)
-    assert re.search(r"splits +train 54, search 6\n", supernet.out)
+    assert re.search(r"splits +train 48, search 6, report 6\n", supernet.out)
     assert ldsearch("evolve", "--budget", "0.8").code == 0
     run = ldsearch("info", "runs/tiny-evolve")
     assert run.code == 0

@@ -105,6 +105,7 @@ def test_a_search_stops_at_its_evaluations():
     score = measure(lambda s: float(rng.random()))
     result = search(Evolve(DEMO, COST, seed=0), score, DEMO.full(), evaluations=47)
     assert (len(result.trials), result.stopped) == (47, "evaluations")
+    assert len(result.areas) == 1 + max(trial.generation for trial in result.trials)
     with pytest.raises(ValueError, match="at least one"):
         search(Evolve(DEMO, COST, seed=0), score, DEMO.full(), evaluations=0)
 
@@ -164,3 +165,11 @@ def test_the_choice_is_the_best_score_within_the_budget_and_the_cheaper_of_equal
     assert best_within(trials, "macs", 5) is trials[2]
     assert best_within(trials, "macs", 100) is trials[0]
     assert best_within(trials, "macs", 0.5) is None
+
+
+def test_a_parameter_budget_takes_the_cheaper_in_macs_of_equals():
+    trials = [
+        Trial(Subnet.of_encoder([i]), "a", Score(0.5), {"macs": macs, "parameters": 7}, 1, "s", 0.0, "f")
+        for i, macs in enumerate([10, 4, 6])
+    ]
+    assert best_within(trials, "parameters", 7) is trials[1]

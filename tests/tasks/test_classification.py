@@ -115,16 +115,17 @@ def test_labels_that_a_fine_tuned_head_does_not_have_are_refused(write: Write, l
 
 
 @pytest.mark.parametrize(("rows", "cut"), [(5_000, 500), (30_000, 2_000), (64, 6), (6, 1)])
-def test_without_validation_a_tenth_is_cut_at_most_2000_and_nothing_is_lost(
+def test_without_validation_two_tenths_are_cut_at_most_2000_rows_each_and_nothing_is_lost(
     write: Write, rows: int, cut: int
 ) -> None:
     task = load_classification(write(labelled([index % 2 for index in range(rows)])))
-    train, search = task.splits["train"], task.splits["search"]
-    assert (len(train), len(search)) == (rows - cut, cut)
-    assert not set(train.texts) & set(search.texts)
-    assert {*train.texts, *search.texts} == {f"text {index}" for index in range(rows)}
-    number = {text: int(text.removeprefix("text ")) for text in train.texts + search.texts}
-    assert all(number[text] % 2 == label for text, label in zip(search.texts, search.labels, strict=True))
+    train, search, report = (task.splits[split] for split in ("train", "search", "report"))
+    assert (len(train), len(search), len(report)) == (rows - 2 * cut, cut, cut)
+    texts = [*train.texts, *search.texts, *report.texts]
+    assert sorted(texts) == sorted(f"text {index}" for index in range(rows))
+    number = {text: int(text.removeprefix("text ")) for text in texts}
+    for part in (train, search, report):
+        assert all(number[text] % 2 == label for text, label in zip(part.texts, part.labels, strict=True))
 
 
 def test_the_cut_is_a_function_of_the_seed(write: Write) -> None:
@@ -177,7 +178,7 @@ REFUSED: dict[str, tuple[Rows, Rows | None, str]] = {
     "one label": (labelled(["a"] * 20), None, "at least two labels"),
     "too few rows": (labelled([0, 1]), None, "too few"),
     "ids as labels": (labelled(list(range(40))), None, "is 'label' the label column"),
-    "no label": (labelled([0, 1, None] * 9), labelled([0]), "9 training rows have no label"),
+    "no label": (labelled([0, 1, None] * 9), labelled([0]), "9 train rows have no label"),
     "no text": (
         [*labelled([0, 1] * 9), {"text": None, "label": 1}],
         labelled([0]),
@@ -252,3 +253,25 @@ def test_the_score_is_the_share_of_best_logits_that_are_the_labels() -> None:
     assert statistics.tolist() == [1.0, 1.0, 0.0, 0.0]
     assert task.score(statistics).value == 0.5
     assert task.score(statistics).higher_is_better
+
+
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_a_blank_label_is_a_missing_label(tmp_path: Path, blank: str) -> None:
+    path = tmp_path / "blank.csv"
+    path.write_text("text,label\n" + "".join(f"text {i},{[0, 1, blank][i % 3]}\n" for i in range(30)))
+    with pytest.raises(DataError, match=r"[0-9] train rows have no label"):
+        load_classification(str(path))
+
+
+def test_text_and_labels_that_look_like_numbers_stay_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.csv"
+    path.write_text("text,label\n" + "".join(f"000{i},0{i % 2}\n" for i in range(30)))
+    task = load_classification(str(path))
+    assert task.labels == ("00", "01")
+    assert all(text.startswith("000") for text in task.splits["train"].texts)
+
+
+def test_whole_numbers_written_as_floats_are_the_same_labels(tmp_path: Path) -> None:
+    rows = [{"text": f"text {i}", "label": float(i % 2)} for i in range(30)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert load_classification(str(tmp_path / "a.jsonl")).labels == ("0", "1")

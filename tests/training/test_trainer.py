@@ -177,3 +177,16 @@ def test_training_resumed_mid_epoch_ends_with_the_same_weights(tmp_path):
     resumed.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-8"))
     for name, parameter in whole.supernet.model.state_dict().items():
         assert torch.equal(resumed.supernet.model.state_dict()[name], parameter), name
+
+
+def test_the_trained_weights_are_measured_in_fp32_after_bf16_training(tmp_path):
+    trainer = trainer_for(tmp_path, Fixed([Pass(FULL, "label", 1.0)]), bf16=True, max_steps=1)
+    trainer.train()
+    model = trainer.supernet.model.eval()
+    batch = trainer.data_collator([{**row} for row in examples(4)])
+    batch.pop("labels")
+    with torch.inference_mode():
+        stock = model(**batch).logits
+        # The Trainer's own wrapper stays in bf16, which is why train_supernet measures a new one.
+        assert not torch.equal(trainer.supernet.eval()(batch, FULL).logits, stock)
+        assert torch.equal(Supernet(model)(batch, FULL).logits, stock)

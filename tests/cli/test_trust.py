@@ -1,0 +1,69 @@
+"""Numbers one can trust: no stale measurement, no space that was never trained, the best checkpoint kept."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch
+
+
+def fingerprint(place: Path) -> str:
+    return str(json.loads((place / "runs/tiny-every-other/best.json").read_text())["fingerprint"])
+
+
+def test_changed_weights_are_measured_again(ldsearch: Ldsearch, place: Path) -> None:
+    assert ldsearch("select", "--strategy", "every-other").code == 0
+    before = fingerprint(place)
+    path = place / "runs/tiny/model.safetensors"
+    weights = load_file(path)
+    weights["classifier.weight"] = -weights["classifier.weight"]
+    save_file(weights, path, metadata={"format": "pt"})
+    refused = ldsearch("select", "--strategy", "every-other")
+    assert refused.code == 2
+    assert "its fingerprint differ" in refused.err
+    assert ldsearch("select", "--strategy", "every-other", "--name", "again").code == 0
+    run = json.loads((place / "runs/again/run.json").read_text())
+    assert run["this_call"]["cached"] == 0
+    assert json.loads((place / "runs/again/best.json").read_text())["fingerprint"] != before
+
+
+def test_a_changed_configuration_is_another_model(ldsearch: Ldsearch, place: Path) -> None:
+    assert ldsearch("select", "--strategy", "every-other").code == 0
+    path = place / "runs/tiny/config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "hidden_act": "relu"}))
+    assert "its fingerprint differ" in ldsearch("select", "--strategy", "every-other").err
+
+
+def test_a_space_with_another_kind_of_lengths_is_refused(ldsearch: Ldsearch, place: Path) -> None:
+    (place / "space.yaml").write_text(
+        "{name: s, source: here, blocks: 2, lengths: "
+        "{reference: 16, mode: absolute, drop_bound: 0.5, levels: 4}}"
+    )
+    refused = ldsearch("evolve", "--space", "space.yaml")
+    assert refused.code == 2
+    assert "absolute lengths, the supernet was trained with ratio ones" in refused.err
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(ldsearch: Ldsearch, place: Path) -> None:
+    refused = ldsearch("evolve", "--budget", "0.05", "--dry-run")
+    assert refused.code == 2
+    assert "the cheapest" in refused.err
+
+
+def test_the_best_checkpoint_is_kept_where_the_trainer_is_asked_to(ldsearch: Ldsearch, place: Path) -> None:
+    flags = ("--load_best_model_at_end", "--eval_strategy", "epoch", "--metric_for_best_model", "accuracy")
+    # So high a rate that the second epoch undoes the first: the best is not the last.
+    diverges = ("--num_train_epochs", "2", "--learning_rate", "0.5", "--save_total_limit", "2")
+    assert ldsearch(*TRAIN, *EPOCHS, *diverges, *flags, "--name", "best").code == 0
+    assert ldsearch(*TRAIN, *EPOCHS, *diverges, "--name", "last").code == 0
+    best, last = (load_file(place / "runs" / name / "model.safetensors") for name in ("best", "last"))
+    assert any(not torch.equal(best[name], last[name]) for name in best)
+
+
+def test_the_record_says_how_training_went(place: Path) -> None:
+    training = json.loads((place / "runs/tiny/supernet.json").read_text())["training"]
+    assert training["plain_share"] == 0.4
+    assert training["arguments"]["num_train_epochs"] == 1
+    assert training["arguments"]["learning_rate"] == 5e-4

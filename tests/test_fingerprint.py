@@ -1,0 +1,54 @@
+"""Fingerprints change with what they stand for, and only with that."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from ldsearch.fingerprint import digest, weights_fingerprint
+from ldsearch.supernet.folder import load_classifier
+from tests.tiny import tiny_model
+
+
+def test_a_digest_depends_on_every_part_and_their_order():
+    digests = {digest(["a"], ["b"]), digest(["b"], ["a"]), digest(["a", "b"]), digest("ab"), digest([1])}
+    assert len(digests) == 5
+
+
+def test_weights_are_told_apart_by_value_name_shape_and_precision(tmp_path):
+    base = torch.arange(6.0)
+    variants = [
+        {"w": base},
+        {"v": base},
+        {"w": base.view(2, 3)},
+        {"w": base.to(torch.bfloat16)},
+        {"w": base + torch.tensor([0, 0, 0, 0, 0, 1e-3])},
+    ]
+    prints = []
+    for index, tensors in enumerate(variants):
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        save_file(tensors, folder / "model.safetensors")
+        prints.append(weights_fingerprint(folder))
+    assert len(set(prints)) == len(variants)
+
+
+def test_the_layout_in_files_does_not_matter(tmp_path):
+    first, second = {"a": torch.ones(2)}, {"b": torch.zeros(3)}
+    for name, files in {"one": [{**first, **second}], "two": [first, second]}.items():
+        (tmp_path / name).mkdir()
+        for index, tensors in enumerate(files):
+            save_file(tensors, tmp_path / name / f"{index}.safetensors")
+    assert weights_fingerprint(tmp_path / "one") == weights_fingerprint(tmp_path / "two")
+    with pytest.raises(FileNotFoundError):
+        weights_fingerprint(tmp_path)
+
+
+def test_a_half_precision_checkpoint_is_loaded_in_fp32(tmp_path):
+    tiny_model("bert").to(torch.bfloat16).save_pretrained(tmp_path)
+    from transformers import BertTokenizer
+
+    BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}).save_pretrained(
+        tmp_path
+    )
+    model, _ = load_classifier(str(tmp_path))
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
