@@ -1,6 +1,7 @@
 """Train a transformer once, search it for the sub-network that fits a budget, export an ordinary model."""
 
 from importlib import import_module
+from os import PathLike
 from typing import Any
 
 __version__ = "0.1.0"
@@ -22,7 +23,7 @@ _LAZY = {
 __all__ = sorted([*_LAZY, "__version__", "load"])
 
 
-def load(folder: str) -> Any:
+def load(folder: str | PathLike[str]) -> Any:
     """Load an exported sub-network, whatever it is: called like the stock model, in eval mode."""
     return import_module("ldsearch.export").load_exported(folder)
 

@@ -22,7 +22,9 @@ import ldsearch
 from transformers import AutoTokenizer
 
 model, tokenizer = ldsearch.load("exported/demo"), AutoTokenizer.from_pretrained("exported/demo")
-text = "Return a new array of given shape and type, filled with zeros."
-logits = model(**tokenizer(text, return_tensors="pt")).logits
-print(f"{text!r} belongs to {model.model.config.id2label[int(logits.argmax())]}")
+text = "Compute the eigenvalues of a large sparse symmetric matrix."
+probabilities = model(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1)
+best = probabilities.topk(3)
+names = [f"{model.model.config.id2label[int(i)]} {p:.2f}" for p, i in zip(best.values, best.indices)]
+print(f"{text!r}: {', '.join(names)}")
 PY

@@ -33,7 +33,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "on_frontier": "no other trial is both cheaper and better",
         "constant_ratio": "one of the constant-ratio configurations, the line to beat",
         "fingerprint": "what the measurement belongs to: weights, data, preprocessing, precision",
-        "subnet": "the sub-network as JSON, as `ldsearch evaluate --subnet` takes it",
+        "subnet": "the sub-network as JSON, as `--subnet` takes it",
     }
 )
 

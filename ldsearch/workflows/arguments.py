@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import torch
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import HfArgumentParser, Trainer, TrainingArguments
 
 from ldsearch.errors import TrainingError, one_line
 from ldsearch.workflows.options import TrainOptions
@@ -56,6 +56,10 @@ def training_arguments(folder: Path, options: TrainOptions) -> TrainingArguments
         raise TrainingError(f"neither ldsearch nor the Trainer knows {' '.join(unknown)}")
     assert isinstance(arguments, TrainingArguments)
     _check(arguments)
+    try:
+        Trainer.get_optimizer_cls_and_kwargs(arguments)
+    except (ValueError, ImportError) as error:
+        raise TrainingError(f"the Trainer refuses its arguments: {one_line(error)}") from error
     return arguments
 
 

@@ -59,7 +59,6 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
             reverse_kl=options.parity,
             pad_to=setting.reference if options.parity else None,
         )
-        trainer.create_optimizer()
     except (ValueError, RuntimeError, ImportError) as error:
         if fresh:
             shutil.rmtree(folder)

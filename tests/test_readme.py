@@ -1,0 +1,90 @@
+"""The README says what the code says: tree, columns, commands, shipped files."""
+
+import ast
+import re
+import shlex
+import zipfile
+from pathlib import Path
+
+import pytest
+import typer.main
+from hatchling.builders.wheel import WheelBuilder
+
+from ldsearch.cli import app
+from ldsearch.reports.tables import COLUMNS
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+MODULES = sorted(path.relative_to(ROOT) for path in (ROOT / "ldsearch").rglob("*.py"))
+
+
+def tree() -> dict[str, str]:
+    """Path to comment, from the indented tree."""
+    block = README.split("## The tree")[1].split("```")[1]
+    found, folders = {}, []
+    for line in block.strip("\n").splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        name, _, comment = line.strip().partition(" ")
+        folders = folders[:depth]
+        if name.endswith("/"):
+            folders.append(name.rstrip("/"))
+        else:
+            found["/".join([*folders, name])] = comment.strip()
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_the_tree_carries_the_first_line_of_every_docstring(path):
+    docstring = ast.get_docstring(ast.parse((ROOT / path).read_text(encoding="utf-8")))
+    assert tree()[path.as_posix()] == docstring.splitlines()[0]
+
+
+def test_the_tree_names_nothing_that_is_not_there():
+    assert set(tree()) == {path.as_posix() for path in MODULES}
+
+
+def test_the_column_table_is_the_codes():
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", README, flags=re.MULTILINE)
+    assert dict(rows) == dict(COLUMNS)
+
+
+def commands() -> list[list[str]]:
+    blocks = re.findall(r"```\n(.*?)```", README, flags=re.DOTALL)
+    lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
+    inline = re.findall(r"`(ldsearch [\w-]+ [^`]+)`", README)  # with an argument: more than a name
+    wanted = [text for text in [*lines, *inline] if text.startswith("ldsearch ")]
+    return [shlex.split(text) for text in dict.fromkeys(wanted)]
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_of_the_readme_parses(words):
+    group = typer.main.get_command(app)
+    command = group.commands[words[1]]
+    context = command.make_context(words[1], words[2:], resilient_parsing=False)
+    # Only train-supernet passes flags on; they are checked against TrainingArguments.
+    if context.args:
+        assert words[1] == "train-supernet"
+        from transformers import TrainingArguments
+
+        flags = [word.lstrip("-") for word in context.args if word.startswith("--")]
+        assert all(flag in TrainingArguments.__dataclass_fields__ for flag in flags)
+
+
+def test_the_readme_speaks_of_every_command():
+    group = typer.main.get_command(app)
+    assert {words[1] for words in commands()} >= set(group.commands) - {"info"}
+
+
+def test_files_the_readme_links_to_are_there():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("http") or (ROOT / target).is_file(), target
+
+
+def test_the_wheel_ships_the_search_spaces(tmp_path):
+    (built,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(built) as wheel:
+        inside = set(wheel.namelist())
+    shipped = {f"ldsearch/search_spaces/{path.name}" for path in (ROOT / "search_spaces").glob("*.yaml")}
+    assert len(shipped) >= 5
+    assert shipped <= inside
+    assert {path.as_posix() for path in MODULES} <= inside
