@@ -47,6 +47,7 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
     setting = _setting(options, supernet, has_head=labels is not None)
     strategy = make_strategy(options.strategy, setting)
     train, search = (task.encode(split, tokenizer, setting.reference) for split in ("train", "search"))
+    pad_to = setting.reference if options.parity else None
     fresh = claim(folder, TRAINING_FILE, {**options.identity(), "splits": task.fingerprints})
     try:
         trainer = SupernetTrainer(
@@ -57,7 +58,7 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
             search=search,
             tokenizer=tokenizer,
             reverse_kl=options.parity,
-            pad_to=setting.reference if options.parity else None,
+            pad_to=pad_to,
         )
     except (ValueError, RuntimeError, ImportError) as error:
         if fresh:
@@ -72,7 +73,14 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
     # A new supernet around the same weights: the trained one still computes in the Trainer's precision.
     trained = Supernet(model, supernet.score)
     evaluator = Evaluator(
-        trained, task, search, split="search", tokenizer=tokenizer, costs=(), fingerprint=""
+        trained,
+        task,
+        search,
+        split="search",
+        tokenizer=tokenizer,
+        costs=(),
+        fingerprint="",
+        pad_to=pad_to,
     )
     score = task.score(evaluator.statistics(Subnet.full(trained.blocks)))
     _record(options, setting, arguments, task, supernet, search, folder, score).save(folder)
