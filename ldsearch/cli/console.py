@@ -57,10 +57,14 @@ def check_budget(text: str | None) -> None:
 
 def quiet_libraries() -> None:
     """Progress bars of our own suffice."""
-    from transformers.utils import logging
+    import logging
 
-    logging.set_verbosity_warning()
-    logging.disable_progress_bar()
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_warning()
+    transformers_logging.disable_progress_bar()
+    # Data folders have a README of their own; that it is no dataset card is no news.
+    logging.getLogger("huggingface_hub.repocard").setLevel(logging.ERROR)
 
 
 @contextlib.contextmanager

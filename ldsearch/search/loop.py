@@ -48,11 +48,18 @@ class SearchResult:
         stopped: ``"evaluations"``, ``"converged"``, or ``"exhausted"`` where the strategy had nothing
             new to propose.
         areas: Area under the frontier after each generation.
+        proposed: What the strategy asked for; the full model is measured for reference whether or not.
     """
 
     trials: list[Trial]
     stopped: str
     areas: list[float] = field(default_factory=list)
+    proposed: set[Subnet] = field(default_factory=set)
+
+    @property
+    def candidates(self) -> list[Trial]:
+        """The trials that a choice is made among: what the strategy asked for."""
+        return [trial for trial in self.trials if trial.subnet in self.proposed]
 
     @property
     def frontier(self) -> list[Trial]:
@@ -91,7 +98,9 @@ def search(
     result = SearchResult(trials, "exhausted")
     for generation in itertools.count():
         seen = {trial.subnet for trial in trials}
-        fresh = [s for s in dict.fromkeys(strategy.propose(generation, tuple(trials))) if s not in seen]
+        asked = list(dict.fromkeys(strategy.propose(generation, tuple(trials))))
+        result.proposed.update(asked)
+        fresh = [subnet for subnet in asked if subnet not in seen]
         if evaluations is not None:
             fresh = fresh[: evaluations - len(trials)]
         if not fresh:

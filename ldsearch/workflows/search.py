@@ -56,7 +56,7 @@ class RunOutcome:
     Args:
         folder: Where its reports lie.
         result: Every trial, the reason it stopped.
-        best: The best trial within the budget (without one: the best of all).
+        best: The best trial within the budget (without one: the best of what the strategy proposed).
     """
 
     folder: Path
@@ -208,11 +208,11 @@ def _run(
         on_generation=lambda so_far: write_csv(trials_table(so_far.trials, set(line)), folder / "trials.csv"),
     )
     limit = math.inf if budget is None else budget.absolute(result.trials[0].costs)
-    best = best_within(result.trials, "macs" if budget is None else budget.cost, limit)
+    best = best_within(result.candidates, "macs" if budget is None else budget.cost, limit)
     if best is None:
         raise BudgetError(
-            f"none of the {len(result.trials)} measured sub-networks meets the budget "
-            f"{budget.text if budget else ''}: allow more --evaluations"
+            f"none of the {len(result.candidates)} measured sub-networks can be chosen "
+            f"(budget {budget.text if budget else 'none'}): allow more --evaluations"
         )
     _report(bench, folder, strategy.name, result, best, budget, line)
     _write_run(bench, folder, strategy.name, identity, result, budget)

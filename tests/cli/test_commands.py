@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import ldsearch as package
+from ldsearch.evaluation import Evaluator
+from ldsearch.subnet import Subnet
 from tests.cli.conftest import Ldsearch, read, weights
 
 COMMANDS = ("train-supernet", "evolve", "select", "evaluate", "export", "info")
@@ -235,3 +238,18 @@ def test_help_names_every_command_and_imports_no_heavy_library() -> None:
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert all(command in found.stdout for command in COMMANDS)
     assert found.stdout.endswith("HEAVY []\n")
+
+
+def test_blocks_that_were_asked_for_are_chosen_even_if_the_full_model_is_better(
+    ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A full model that is always right: nothing else can be better.
+    def statistics(evaluator: Evaluator, subnet: Subnet) -> np.ndarray:
+        return np.full(len(evaluator.labels), float(subnet == Subnet.full(2)))
+
+    monkeypatch.setattr(Evaluator, "statistics", statistics)
+    outcome = ldsearch("select", "--strategy", "every-other", "--keep", "1")
+    assert "chosen: accuracy 0.0000" in outcome.out
+    assert read(place / "runs/tiny-every-other/best.json")["subnet"]["encoder"]["blocks"] == [0]
+    every = ldsearch("select", "--strategy", "every-other", "--name", "every")
+    assert "chosen: accuracy 1.0000" in every.out
