@@ -15,7 +15,7 @@ from ldsearch.fingerprint import versions
 from ldsearch.reports.figures import Marks, draw_frontier, save_figure
 from ldsearch.reports.tables import frontier_table, trials_table, write_csv
 from ldsearch.runs import BEST_FILE, RUN_FILE, claim
-from ldsearch.search.constant_ratio import ConstantRatio, constant_ratio_line
+from ldsearch.search.constant_ratio import ConstantRatio
 from ldsearch.search.every_other import EveryOther, every_other
 from ldsearch.search.evolve import Evolve, EvolveSettings
 from ldsearch.search.loop import SearchResult, SearchStrategy, best_within, search
@@ -112,7 +112,7 @@ def evolve(
     settings = EvolveSettings.parity() if parity else EvolveSettings()
     strategy = Evolve(chosen, bench.macs, seed, settings)
     identity = {"seed": seed, "space": _space_identity(chosen), "settings": asdict(settings)}
-    line = constant_ratio_line(chosen, bench.macs, settings.initial)
+    line = strategy.propose(0, ())  # the initial population is the constant-ratio line
     return _run(bench, Path(folder), strategy, identity, evaluations, limit, line, on_trial)
 
 

@@ -84,11 +84,7 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
     )
     score = task.score(evaluator.statistics(Subnet.full(trained.blocks)))
     _record(options, setting, arguments, task, supernet, search, folder, score).save(folder)
-    # What else lies there (TensorBoard's logs) is the user's.
-    for checkpoint in checkpoints.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)
-    if not any(checkpoints.iterdir()):
-        checkpoints.rmdir()
+    _remove_checkpoints(checkpoints)
     return folder
 
 
@@ -105,6 +101,14 @@ def last_complete_checkpoint(checkpoints: Path) -> str | None:
             return str(path)
         shutil.rmtree(path)
     return None
+
+
+def _remove_checkpoints(checkpoints: Path) -> None:
+    """What else lies there (TensorBoard's logs) is the user's and stays."""
+    for checkpoint in checkpoints.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    if checkpoints.is_dir() and not any(checkpoints.iterdir()):
+        checkpoints.rmdir()
 
 
 def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setting:

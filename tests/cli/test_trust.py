@@ -67,3 +67,15 @@ def test_the_record_says_how_training_went(place: Path) -> None:
     assert training["plain_share"] == 0.4
     assert training["arguments"]["num_train_epochs"] == 1
     assert training["arguments"]["learning_rate"] == 5e-4
+
+
+def test_only_checkpoints_are_removed_after_training(ldsearch: Ldsearch, place: Path) -> None:
+    assert not (place / "runs/tiny/checkpoints").exists()
+    assert ldsearch(*TRAIN, *EPOCHS, "--save_strategy", "no", "--name", "none").code == 0
+    logs = place / "runs/logged/checkpoints/runs"
+    logs.mkdir(parents=True)
+    (logs / "events").write_text("kept")
+    first = json.loads((place / "runs/tiny/training.json").read_text())
+    (place / "runs/logged/training.json").write_text(json.dumps(first))
+    assert ldsearch(*TRAIN, *EPOCHS, "--name", "logged").code == 0
+    assert [path.name for path in (place / "runs/logged/checkpoints").iterdir()] == ["runs"]
