@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 
 # Resolved on first use: importing ldsearch must not import torch (`ldsearch --help` answers at once).
 _LAZY = {
+    "Columns": "ldsearch.tasks.tables",
     "TrainOptions": "ldsearch.workflows.options",
     "train_supernet": "ldsearch.workflows.train",
     "Workbench": "ldsearch.workflows.workbench",

@@ -116,6 +116,7 @@ def print_outcome(outcome: "RunOutcome") -> None:
         f"chosen: {best.metric} {best.score.value:.4f} at {best.costs['macs'] / full.costs['macs']:.3f} of "
         f"the MACs (full model {full.score.value:.4f}); {best.subnet.describe()}"
     )
+    print(f"the search chose by these scores, so they are optimistic: ldsearch evaluate {outcome.folder}")
     print(f"written: {outcome.folder}/ (trials.csv, frontier.csv, frontier.png, best.json)")
 
 

@@ -12,7 +12,7 @@ def train_supernet(
     context: typer.Context,
     data: Annotated[
         str,
-        typer.Option(help="File (csv, tsv, jsonl, parquet; gz too), dataset folder, hub id, or docstrings."),
+        typer.Option(help="File (csv, tsv, json, jsonl, parquet; gz too), folder, hub id, or docstrings."),
     ] = "docstrings",
     config: Annotated[str | None, typer.Option(help="Configuration of a hub dataset.")] = None,
     validation: Annotated[
@@ -85,4 +85,11 @@ def train_supernet(
     with resumable("run the same command again to go on from the last checkpoint"):
         folder = train(runs / (name or f"{stem}-{strategy}"), options)
     metrics = info(folder)["metrics"]
-    print(f"supernet {folder}: full model {metrics}; search it with: ldsearch evolve --budget 0.4")
+    hint = _NEXT.get(strategy, "evaluate {folder} --subnet full")
+    print(f"supernet {folder}: full model {metrics}; next: ldsearch {hint.format(folder=folder)}")
+
+
+_NEXT = {
+    "lengthdrop": "evolve --supernet {folder} --budget 0.4",
+    "layerdrop": "select --supernet {folder} --strategy every-other",
+}

@@ -74,7 +74,9 @@ class Budget:
         least = cheapest_costs[self.cost]
         if least > self.absolute(full_costs):
             share = least / full_costs[self.cost]
+            hint = "; only fewer blocks have fewer parameters: select --strategy every-other"
             raise BudgetError(
                 f"no sub-network meets the budget {self.text}: the cheapest ({cheapest}) costs "
                 f"{share:.4f} of the full model ({least:,.0f} {self.cost})"
+                f"{hint if share == 1 and self.cost == 'parameters' else ''}"
             )

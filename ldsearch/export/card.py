@@ -76,6 +76,7 @@ logits = model(**tokenizer("some text", return_tensors="pt")).logits"""
 _LENGTHS_USE = """import ldsearch
 from transformers import AutoTokenizer
 
-model = ldsearch.load("this folder")  # drops tokens; stock AutoModel would run at full length
+# Drops tokens. Stock AutoModel and pipelines load this folder too, but run it at full length.
+model = ldsearch.load("this folder")
 tokenizer = AutoTokenizer.from_pretrained("this folder")
 logits = model(**tokenizer("some text", return_tensors="pt")).logits"""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ldsearch.costs.macs import EncoderShape
@@ -160,6 +160,16 @@ class FixedSubnet(nn.Module):
     def model(self) -> PreTrainedModel:
         """The stock model inside."""
         return self.supernet.model
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        """The stock model's configuration (labels, widths), as pipelines read it."""
+        return self.model.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
 
     def forward(
         self,

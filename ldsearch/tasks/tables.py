@@ -49,6 +49,8 @@ def read_tables(data: str, config: str | None, validation: str | None) -> dict[s
     """
     tables = {"train": read_file(Path(data))} if Path(data).is_file() else _read_dataset(data, config)
     if validation is not None:
+        if Path(validation).resolve() == Path(data).resolve():
+            raise DataError(f"{validation} is the training data: scores on it would mean nothing")
         tables["search"] = read_file(Path(validation))
     for role, table in tables.items():
         if table.empty:
@@ -153,14 +155,20 @@ def find_columns(table: pd.DataFrame, wanted: Columns, source: str) -> Columns:
         if column is not None and column not in there:
             raise DataError(f"{source} has no column {column!r}; it has {', '.join(there)}")
     label = wanted.label or next((name for name in _LABEL_COLUMNS if name in there), None)
-    if label is None:
-        raise DataError(f"{source}: no label column among {', '.join(there)}; name it with --label-column")
-    if wanted.text is not None:
+    if wanted.text is not None and label is not None:
         return Columns(wanted.text, wanted.pair, label)
-    for first, second in _PAIR_COLUMNS:
-        if first in there and second in there:
-            return Columns(first, second, label)
-    text = next((name for name in _TEXT_COLUMNS if name in there), None)
+    text, pair = wanted.text, wanted.pair
     if text is None:
-        raise DataError(f"{source}: no text column among {', '.join(there)}; name it with --text-column")
-    return Columns(text, wanted.pair, label)
+        pairs = (names for names in _PAIR_COLUMNS if set(names) <= set(there))
+        single = next((name for name in _TEXT_COLUMNS if name in there), None)
+        text, pair = next(pairs, (single, pair))
+    left = [name for name in there if name not in (text, pair, label)]
+    if text is None and label is not None and len(left) == 1:
+        text = left[0]
+    missing = [kind for kind, name in (("text", text), ("label", label)) if name is None]
+    if missing:
+        flags = " and ".join(f"--{kind}-column" for kind in missing)
+        raise DataError(
+            f"{source}: no {' and no '.join(missing)} column among {', '.join(there)}; name it with {flags}"
+        )
+    return Columns(text, pair, label)

@@ -144,7 +144,10 @@ def _load_recorded_task(record: SupernetRecord, data: str | None) -> TextClassif
         columns=Columns(**source.get("columns", {})),
         seed=int(source.get("seed", 0)),
     )
-    task = load_task(options, record.labels)
+    try:
+        task = load_task(options, record.labels)
+    except DataError as error:
+        raise DataError(f"{error} (if the data moved, say where with --data)") from error
     for split, recorded in record.splits.items():
         if task.fingerprints.get(split) != recorded["fingerprint"]:
             raise DataError(

@@ -1,7 +1,8 @@
 """Exports: nothing half-written, block 0 removable, cards that say what was measured."""
 
 import pytest
-from transformers import AutoConfig, AutoTokenizer, BertTokenizer
+import torch
+from transformers import AutoConfig, AutoTokenizer, BertTokenizer, pipeline
 
 from ldsearch.errors import RunError, SupernetError
 from ldsearch.export import export_subnet, load_exported
@@ -40,6 +41,12 @@ def test_a_length_export_runs_at_its_lengths(tmp_path):
     assert isinstance(loaded, FixedSubnet)
     assert loaded.subnet == LENGTHS
     assert not loaded.training
+    assert loaded.config.num_labels == 3
+    classify = pipeline("text-classification", model=loaded, tokenizer=TOKENIZER)
+    inputs = TOKENIZER("[UNK] [SEP] [UNK] [UNK]", return_tensors="pt")
+    with torch.inference_mode():
+        expected = loaded(**inputs).logits.softmax(-1).max()
+    assert classify("[UNK] [SEP] [UNK] [UNK]")[0]["score"] == pytest.approx(float(expected), abs=1e-5)
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path):

@@ -143,9 +143,11 @@ def test_the_cut_is_not_the_end_of_a_sorted_file(write: Write) -> None:
 def test_relative_paths_are_recorded_absolute(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path(write(labelled([0, 1] * 10)))
     monkeypatch.chdir(path.parent)
-    task = load_classification(path.name, validation=path.name)
+    other = path.with_name(f"other{path.suffix}")
+    other.write_bytes(path.read_bytes())
+    task = load_classification(path.name, validation=other.name)
     assert task.source["data"] == str(path)
-    assert task.source["validation"] == str(path)
+    assert task.source["validation"] == str(other)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +168,10 @@ def test_a_fingerprint_changes_with_one_letter_one_label_or_the_order(changed: E
 
 def test_a_fingerprint_belongs_to_the_content_not_to_the_file(tmp_path: Path, write: Write) -> None:
     rows = labelled([0, 1, 0, 1])
-    (tmp_path / "b.csv").write_text("label,text\n" + "".join(f"{r['label']},{r['text']}\n" for r in rows))
+    for name in ("b.csv", "c.csv"):
+        (tmp_path / name).write_text("label,text\n" + "".join(f"{r['label']},{r['text']}\n" for r in rows))
     one = two_files(write, rows, rows)
-    other = load_classification(str(tmp_path / "b.csv"), validation=str(tmp_path / "b.csv"))
+    other = load_classification(str(tmp_path / "b.csv"), validation=str(tmp_path / "c.csv"))
     assert one.fingerprints == other.fingerprints
     assert one.fingerprints["train"] == one.fingerprints["search"]
 
@@ -184,7 +187,7 @@ REFUSED: dict[str, tuple[Rows, Rows | None, str]] = {
         labelled([0]),
         "1 train rows have no text",
     ),
-    "no column": ([{"words": "a", "label": 0}] * 20, None, "no text column among words, label"),
+    "no column": ([{"words": "a", "id": 3, "label": 0}] * 20, None, "no text column among words, id, label"),
     "other column": (labelled([0, 1] * 9), [{"text": "a", "stars": 0}], "no column 'label'"),
     "no validation label": (labelled([0, 1] * 9), labelled([0, None]), "1 search rows have no label"),
     "no validation text": (labelled([0, 1] * 9), [{"text": None, "label": 1}], "1 search rows have no text"),

@@ -223,10 +223,29 @@ def test_columns_are_found_by_name_unless_named(there: list[str], wanted: Column
         (["text", "label"], Columns(pair="body"), "no column 'body'"),
         (["text", "label"], Columns(label="body"), "no column 'body'"),
         (["text", "stars"], Columns(), "no label column among text, stars; name it with --label-column"),
-        (["words", "label"], Columns(), "no text column among words, label; name it with --text-column"),
+        (["words", "id", "label"], Columns(), "no text column among words, id, label; name it with --text"),
     ],
 )
 def test_columns_that_are_not_there_are_one_line(there: list[str], wanted: Columns, says: str) -> None:
     with pytest.raises(DataError) as caught:
         find_columns(pd.DataFrame(columns=there), wanted, "a.csv")
     assert says in one_line(caught.value)
+
+
+def test_the_only_column_left_is_the_text() -> None:
+    table = pd.DataFrame({"review_body": ["a"], "sentiment": ["good"]})
+    found = find_columns(table, Columns(label="sentiment"), "reviews.csv")
+    assert found == Columns("review_body", None, "sentiment")
+
+
+def test_everything_that_is_missing_is_said_at_once() -> None:
+    table = pd.DataFrame({"review_body": ["a"], "sentiment": ["good"]})
+    with pytest.raises(DataError, match="no text and no label column among review_body, sentiment"):
+        find_columns(table, Columns(), "reviews.csv")
+
+
+def test_the_training_file_is_no_validation_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\na,0\nb,1\n")
+    with pytest.raises(DataError, match="is the training data"):
+        read_tables(str(path), None, str(path))
