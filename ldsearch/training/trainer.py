@@ -12,7 +12,7 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Train
 
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.tasks.classification import Encoded
+from ldsearch.tasks.classification import Encoded, TextClassification
 from ldsearch.training.distillation import kl_divergence
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Draws, Pass, TrainingStrategy
@@ -25,6 +25,7 @@ class SupernetTrainer(Trainer):
         supernet: What is trained.
         strategy: Names the sub-networks of each batch.
         args: The Trainer's arguments, all of which keep their meaning.
+        task: Turns logits into the score of ``--eval_strategy``.
         train: Training examples.
         search: Examples for ``--eval_strategy``.
         tokenizer: Pads batches; saved with every checkpoint.
@@ -38,6 +39,7 @@ class SupernetTrainer(Trainer):
         strategy: TrainingStrategy,
         args: TrainingArguments,
         *,
+        task: TextClassification,
         train: Encoded,
         search: Encoded,
         tokenizer: PreTrainedTokenizerBase,
@@ -53,7 +55,7 @@ class SupernetTrainer(Trainer):
             train_dataset=cast(Any, train),
             eval_dataset=cast(Any, search),
             processing_class=tokenizer,
-            compute_metrics=_accuracy,
+            compute_metrics=lambda held: _score(task, held),
         )
         self.supernet = supernet
         self.strategy = strategy
@@ -136,5 +138,5 @@ class SupernetTrainer(Trainer):
             self._load_from_checkpoint(best)
 
 
-def _accuracy(prediction: Any) -> dict[str, float]:
-    return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
+def _score(task: TextClassification, held: Any) -> dict[str, float]:
+    return {task.metric: task.score(task.statistics(held.predictions, held.label_ids)).value}

@@ -10,22 +10,13 @@ from transformers import HfArgumentParser, Trainer, TrainingArguments
 from ldsearch.errors import TrainingError, one_line
 from ldsearch.workflows.options import TrainOptions
 
-_REFUSED = {
-    "--output_dir": "--output_dir is the run's own folder: choose it with --name and --runs",
-    "--resume_from_checkpoint": "training goes on by itself: run the same command again",
-    "--gradient_checkpointing": "gradient checkpointing does not work with dropped tokens yet",
-}
-
 
 def training_arguments(folder: Path, options: TrainOptions) -> TrainingArguments:
-    """Ldsearch's defaults, overridden by the user's flags as the Trainer's command line reads them.
+    """The defaults of this package, overridden by the user's flags as the Trainer's command line reads them.
 
     Raises:
         TrainingError: If a flag is unknown or its value makes no sense.
     """
-    for flag in options.trainer:
-        if reason := _REFUSED.get(flag.split("=")[0].replace("-", "_").replace("__", "--", 1)):
-            raise TrainingError(reason)
     accelerated = torch.accelerator.is_available()
     defaults = {
         "output_dir": folder / "checkpoints",
@@ -55,6 +46,8 @@ def training_arguments(folder: Path, options: TrainOptions) -> TrainingArguments
     if unknown:
         raise TrainingError(f"neither ldsearch nor the Trainer knows {' '.join(unknown)}")
     assert isinstance(arguments, TrainingArguments)
+    if Path(str(arguments.output_dir)) != folder / "checkpoints":
+        raise TrainingError("--output_dir is the run's own folder: choose it with --name and --runs")
     _check(arguments)
     try:
         Trainer.get_optimizer_cls_and_kwargs(arguments)
@@ -76,6 +69,12 @@ def changed_arguments(arguments: TrainingArguments) -> dict[str, Any]:
 
 def _check(arguments: TrainingArguments) -> None:
     """Refuse what the Trainer would accept, and then fail on, or silently train nothing."""
+    # Values, not flags, are looked at: argparse takes abbreviated flags too.
+    if arguments.resume_from_checkpoint is not None:
+        raise TrainingError("training goes on by itself: run the same command again")
+    # Its newer name is not known to every version of the declared range.
+    if getattr(arguments, "activation_checkpointing", None) or arguments.gradient_checkpointing:
+        raise TrainingError("gradient checkpointing does not work with dropped tokens yet")
     positive: dict[str, float] = {
         "--per_device_train_batch_size": arguments.per_device_train_batch_size,
         "--gradient_accumulation_steps": arguments.gradient_accumulation_steps,

@@ -54,6 +54,7 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
             supernet,
             strategy,
             arguments,
+            task=task,
             train=train,
             search=search,
             tokenizer=tokenizer,

@@ -16,7 +16,7 @@ from transformers import (
 
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.tasks.classification import Encoded
+from ldsearch.tasks.classification import Encoded, TextClassification
 from ldsearch.training.distillation import kl_divergence
 from ldsearch.training.strategies import Pass, Setting, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
@@ -55,6 +55,7 @@ def trainer_for(tmp_path, strategy, supernet=None, **arguments) -> SupernetTrain
         supernet or Supernet(tiny_model("bert")),
         strategy,
         TrainingArguments(**{**values, **arguments}),
+        task=TextClassification({}, ("a", "b", "c"), {}),
         train=examples(),
         search=examples(8, seed=1),
         tokenizer=TOKENIZER,
