@@ -16,14 +16,18 @@ def write_atomic(path: Path, content: str | bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes private files; results are for whoever may read the folder.
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
+        make_readable(Path(temporary))
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def make_readable(path: Path) -> None:
+    """Give a file the usual mode: temporary ones are private, results are for whoever reads the folder."""
+    umask = os.umask(0)
+    os.umask(umask)
+    path.chmod(0o666 & ~umask)
 
 
 def write_json(path: Path, fields: Any) -> None:

@@ -31,10 +31,11 @@ def frontier(objectives: ArrayLike) -> NDArray[np.intp]:
     return np.array(kept, dtype=np.intp)
 
 
-def staircase_area(costs: ArrayLike, scores: ArrayLike, low: float, high: float) -> float:
-    """Mean best score over the cost range: the area of the length-adaptive paper's Fig. 5, normalised.
+def staircase_weights(costs: ArrayLike, scores: ArrayLike, low: float, high: float) -> NDArray[np.float64]:
+    """The share of the cost range on which each row is the choice, shape (rows,); the shares add up to 1.
 
-    The score at a cost is the best score of any row that costs at most that much (a left step).
+    The choice at a cost is the best score of any row that costs at most that much; of equal ones the
+    cheapest. An area is these weights times scores, of the same rows on the same data or on other data.
 
     Args:
         costs: Shape (rows,).
@@ -43,7 +44,7 @@ def staircase_area(costs: ArrayLike, scores: ArrayLike, low: float, high: float)
         high: Where it ends; dearer rows do not count.
 
     Returns:
-        The integral over [low, high] divided by its width; NaN where nothing costs at most ``low``.
+        NaN throughout where nothing costs at most ``low``.
 
     Raises:
         ValueError: If the range is empty.
@@ -51,11 +52,25 @@ def staircase_area(costs: ArrayLike, scores: ArrayLike, low: float, high: float)
     if not low < high:
         raise ValueError(f"empty cost range [{low}, {high}]")
     cost, score = np.asarray(costs, dtype=np.float64), np.asarray(scores, dtype=np.float64)
-    usable = ~(np.isnan(cost) | np.isnan(score)) & (cost <= high)
-    order = np.argsort(cost[usable], kind="stable")
-    steps = np.maximum(cost[usable][order], low)
-    if steps.size == 0 or steps[0] > low:
-        return float("nan")
-    best = np.maximum.accumulate(score[usable][order])
-    widths = np.diff(np.append(steps, high))
-    return float((best * widths).sum() / (high - low))
+    usable = np.flatnonzero(~(np.isnan(cost) | np.isnan(score)) & (cost <= high))
+    order = usable[np.lexsort((-score[usable], cost[usable]))]
+    if order.size == 0 or cost[order[0]] > low:
+        return np.full(cost.shape, np.nan)
+    rises = np.concatenate([[True], score[order][1:] > np.maximum.accumulate(score[order])[:-1]])
+    steps = order[rises]
+    weights = np.zeros(cost.shape)
+    weights[steps] = np.diff(np.append(np.maximum(cost[steps], low), high)) / (high - low)
+    return weights
+
+
+def staircase_area(costs: ArrayLike, scores: ArrayLike, low: float, high: float) -> float:
+    """Mean best score over the cost range: the area of the length-adaptive paper's Fig. 5, normalised.
+
+    Arguments and errors as for ``staircase_weights``.
+
+    Returns:
+        The integral over [low, high] divided by its width; NaN where nothing costs at most ``low``.
+    """
+    weights = staircase_weights(costs, scores, low, high)
+    chosen = weights != 0
+    return float(weights[chosen] @ np.asarray(scores, dtype=np.float64)[chosen])

@@ -15,12 +15,13 @@ CACHE_FILE = "measurements.db"
 
 
 def newest_supernet(runs: Path) -> Path:
-    """The supernet that was finished last.
+    """The supernet that was finished last; a model with one sub-network trained on its own is none.
 
     Raises:
         SupernetError: If there is none.
     """
-    found = sorted(runs.glob(f"*/{SUPERNET_FILE}"), key=lambda path: path.stat().st_mtime)
+    records = sorted(runs.glob(f"*/{SUPERNET_FILE}"), key=lambda path: path.stat().st_mtime)
+    found = [path for path in records if read_json(path).get("subnet") is None]
     if not found:
         raise SupernetError(f"no supernet in {runs}/: train one with 'ldsearch train-supernet'")
     return found[-1].parent
@@ -50,7 +51,7 @@ def claim(folder: Path, marker: str, identity: dict[str, Any]) -> bool:
                 f"{folder} holds another run (its {', '.join(different)} differ): choose another --name"
             )
         return False
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(not _torn(file, marker) for file in folder.iterdir())):
         raise RunError(f"{folder} is not empty and holds another run: choose another --name")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,6 +59,11 @@ def claim(folder: Path, marker: str, identity: dict[str, Any]) -> bool:
     except OSError as error:
         raise RunError(f"cannot write to {folder}: {error.strerror or error}") from error
     return True
+
+
+def _torn(file: Path, marker: str) -> bool:
+    """Whether the file is what a killed process left of its claim."""
+    return file.name.startswith(f".{marker}.")
 
 
 def read_json(path: Path) -> dict[str, Any]:

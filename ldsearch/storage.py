@@ -4,8 +4,10 @@ It answers what was measured; it never influences what is asked. One study per f
 Optuna trial per measurement, so that optuna-dashboard opens it.
 """
 
+import contextlib
 import json
 import math
+import sqlite3
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,12 +20,15 @@ from optuna.exceptions import ExperimentalWarning, OptunaError
 from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from ldsearch.errors import RunError, one_line
+from ldsearch.errors import RunError, SubnetError, one_line
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 
-# Optuna wraps some of SQLAlchemy's errors and lets others through.
-_STORAGE_ERRORS = (SQLAlchemyError, OptunaError, OSError)
+# Optuna wraps some of SQLAlchemy's errors and lets others through; of a file that another of its versions
+# made it says so by a RuntimeError.
+_STORAGE_ERRORS = (SQLAlchemyError, OptunaError, sqlite3.Error, OSError, RuntimeError)
+_DAMAGED = "the measurement cache {} is damaged: move it away; measurements will be made again"
+_PATIENCE = 5.0  # seconds for another process to finish what it writes
 
 
 class MeasurementCache:
@@ -36,7 +41,7 @@ class MeasurementCache:
         fingerprint: What the measurements belong to.
 
     Raises:
-        RunError: If the file cannot be read.
+        RunError: If the file is damaged, locked by another process, or cannot be read.
     """
 
     def __init__(self, path: Path, fingerprint: str) -> None:
@@ -48,18 +53,44 @@ class MeasurementCache:
     def _read(self) -> dict[Subnet, Trial]:
         known: dict[Subnet, Trial] = {}
         try:
+            self._check()
             names = optuna.get_all_study_names(self._url)
             stored = self._study.get_trials(deepcopy=False) if self.fingerprint in names else []
         except _STORAGE_ERRORS as error:
-            raise RunError(f"cannot use the measurement cache {self.path}: {one_line(error)}") from error
+            raise self._refusal(error) from error
         for item in stored:
-            trial = _from_attributes(item.user_attrs)
-            known.setdefault(trial.subnet, trial)
+            # Optuna's add_trial writes a trial and its attributes in one transaction, so a killed process
+            # leaves all or nothing; but other programs may add trials of their own to an Optuna storage.
+            with contextlib.suppress(KeyError, TypeError, ValueError, SubnetError):
+                trial = _from_attributes(item.user_attrs)
+                known.setdefault(trial.subnet, trial)
         return known
+
+    def _check(self) -> None:
+        """Let SQLite undo what a killed process left half-written, and look at every page."""
+        # Not mode=ro, which cannot undo; not the default, which would make a file that is not there.
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_PATIENCE)) as connection:
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise RunError(_DAMAGED.format(self.path))
+
+    def _refusal(self, error: BaseException) -> RunError:
+        while error.__cause__ is not None:
+            error = error.__cause__  # Optuna and SQLAlchemy guess at what SQLite says.
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest is detail
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return RunError(_DAMAGED.format(self.path))
+        if code == sqlite3.SQLITE_BUSY:
+            return RunError(
+                f"the measurement cache {self.path} is locked by another process: "
+                "run the same command again once that has ended"
+            )
+        return RunError(f"cannot use the measurement cache {self.path}: {one_line(error)}")
 
     @property
     def _url(self) -> str:
-        return f"sqlite:///{self.path}"
+        return f"sqlite:///{self.path}?timeout={_PATIENCE}"
 
     @cached_property
     def _study(self) -> optuna.Study:
@@ -83,6 +114,10 @@ class MeasurementCache:
         """The stored measurement; its ``seconds`` are 0, since nothing was spent on it now."""
         found = self._known.get(subnet)
         return None if found is None else replace(found, seconds=0.0)
+
+    def trials(self) -> tuple[Trial, ...]:
+        """Every known measurement, in stored order."""
+        return tuple(self._known.values())
 
     def put(self, trial: Trial) -> None:
         """Store a measurement at once.
@@ -109,7 +144,7 @@ class MeasurementCache:
                 )
             )
         except _STORAGE_ERRORS as error:
-            raise RunError(f"cannot store in {self.path}: {one_line(error)}") from error
+            raise self._refusal(error) from error
         self._known[trial.subnet] = trial
 
 

@@ -22,6 +22,7 @@ PURE = {
     "pareto": set(),
     "intervals": set(),
     "files": set(),
+    "interruption": set(),
     "length_space": RECORDS | SPACES,
     "depth_space": RECORDS | SPACES,
     "space": RECORDS | SPACES,
@@ -29,6 +30,8 @@ PURE = {
     "search": RECORDS | SPACES | {"trial", "pareto"},
     "reports": RECORDS | {"trial", "pareto", "intervals", "files"},
     "storage": RECORDS | {"trial"},
+    "selector": RECORDS | {"trial", "costs"},
+    "sidecar": RECORDS | {"files"},
     "runs": {"errors", "files"},
 }
 # Rooms that run models, and the rooms they must not know.

@@ -1,9 +1,13 @@
 """The measurement cache: what was stored is found again, whatever happened to the process that stored it."""
 
+import contextlib
 import math
+import resource
 import sqlite3
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import optuna
@@ -130,14 +134,72 @@ def test_a_measurement_survives_a_process_that_dies_right_after_storing_it(path:
     assert found.score.value == 0.625
 
 
-@pytest.mark.parametrize("content", [b"no database " * 400, b"SQLite format 3\0" + b"x" * 5000])
-def test_a_corrupted_file_is_one_line_and_stays_as_it_is(path: Path, content: bytes) -> None:
-    path.parent.mkdir()
+def test_a_process_that_dies_in_the_middle_of_storing_leaves_nothing_of_that_measurement(path: Path) -> None:
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from sqlalchemy.orm import Session\n"
+        "from ldsearch.storage import MeasurementCache\n"
+        "from tests.test_storage import FULL, SHORT, trial\n"
+        "cache = MeasurementCache(Path(sys.argv[1]), 'print')\n"
+        "cache.put(trial(FULL))\n"
+        "Session.commit = lambda self: os._exit(9)\n"
+        "cache.put(trial(SHORT))\n"
+    )
+    root = Path(__file__).parent.parent
+    killed = subprocess.run([sys.executable, "-c", program, str(path)], cwd=root, capture_output=True)
+    assert killed.returncode == 9, killed.stderr.decode()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("select count(*) from trials").fetchone() == (1,)
+    cache = MeasurementCache(path, "print")
+    assert (len(cache), cache.get(SHORT)) == (1, None)
+    cache.put(trial(SHORT, 0.5))
+    assert len(MeasurementCache(path, "print")) == 2
+
+
+def test_what_a_killed_process_wrote_without_committing_is_undone(path: Path) -> None:
+    MeasurementCache(path, "print").put(trial(SHORT, 0.5))
+    program = (
+        "import os, sqlite3, sys\n"
+        "connection = sqlite3.connect(sys.argv[1])\n"
+        "connection.execute('pragma cache_size = 1')\n"  # so that pages reach the file before the end
+        "connection.execute('delete from trial_user_attributes')\n"
+        "connection.executemany('insert into studies (study_name) values (?)', [('x' * 500 + str(i),) "
+        "for i in range(500)])\n"
+        "os._exit(9)\n"
+    )
+    before = path.stat().st_size
+    assert subprocess.run([sys.executable, "-c", program, str(path)]).returncode == 9
+    assert path.stat().st_size > before
+    assert path.with_name("measurements.db-journal").stat().st_size > 0
+    found = MeasurementCache(path, "print").get(SHORT)
+    assert found is not None
+    assert found.score.value == 0.5
+    assert path.stat().st_size == before
+
+
+def filled(path: Path) -> bytes:
+    cache = MeasurementCache(path, "print")
+    for seed in range(30):
+        cache.put(trial(Subnet.of_encoder(range(3), (9, 5, 1), 16 + seed)))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["no database", "only a header", "cut", "page of zeros"])
+def test_a_damaged_file_is_one_line_that_says_what_to_do_and_stays_as_it_is(path: Path, damage: str) -> None:
+    whole = filled(path)
+    content = {
+        "no database": b"no database " * 400,
+        "only a header": b"SQLite format 3\0" + b"x" * 5000,
+        "cut": whole[: len(whole) // 2],
+        "page of zeros": whole[:-4096] + bytes(4096),
+    }[damage]
     path.write_bytes(content)
-    with pytest.raises(RunError, match="cannot use the measurement cache") as caught:
+    with pytest.raises(RunError) as caught:
         MeasurementCache(path, "print")
-    assert "\n" not in str(caught.value)
-    assert str(path) in str(caught.value)
+    assert str(caught.value) == (
+        f"the measurement cache {path} is damaged: move it away; measurements will be made again"
+    )
     assert path.read_bytes() == content
 
 
@@ -148,13 +210,89 @@ def test_a_folder_in_the_place_of_the_file_is_one_line(path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.fixture
+def locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MeasurementCache]:
+    """A cache that was opened before another process took the file for itself."""
+    monkeypatch.setattr("ldsearch.storage._PATIENCE", 0.05)
+    cache = MeasurementCache(path, "print")
+    cache.put(trial(FULL))
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("begin exclusive")
+        yield cache
+
+
+def test_a_file_that_another_process_keeps_locked_is_one_line_when_it_is_opened(
+    path: Path, locked: MeasurementCache
+) -> None:
+    with pytest.raises(RunError, match=r"is locked by another process: run the same command again once"):
+        MeasurementCache(path, "print")
+
+
+def test_a_file_that_another_process_keeps_locked_is_one_line_when_a_measurement_is_stored(
+    locked: MeasurementCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # between Optuna's attempts
+    with pytest.raises(RunError, match=r"is locked by another process: run the same command again once"):
+        locked.put(trial(SHORT))
+    assert locked.get(SHORT) is None
+
+
+def fill(cache: MeasurementCache) -> None:
+    for reference in range(16, 400):
+        cache.put(trial(Subnet.of_encoder(range(3), (9, 5, 1), reference)))
+
+
+def test_without_room_storing_is_one_line_and_what_was_stored_before_stays(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # between Optuna's attempts
+    cache = MeasurementCache(path, "print")
+    cache.put(trial(FULL))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, hard))
+    try:
+        # A full disk is "database or disk is full"; a limit on files, all that a test can set, is this.
+        with pytest.raises(RunError, match=f"cannot use the measurement cache {path}: disk I/O error"):
+            fill(cache)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(cache) > 1
+    assert len(MeasurementCache(path, "print")) == len(cache)
+
+
+def test_trials_of_other_programs_are_no_measurements(path: Path) -> None:
+    cache = MeasurementCache(path, "print")
+    cache.put(trial(FULL))
+    study = optuna.load_study(study_name="print", storage=f"sqlite:///{path}")
+    study.ask()  # running, without a result
+    attributes = dict(study.trials[0].user_attrs)
+    for broken in ({}, {"subnet": "{"}, {"subnet": SHORT.to_json(), "costs": None}, {"subnet": 7}):
+        merged = {**attributes, **broken} if broken else {}
+        study.add_trial(optuna.trial.create_trial(values=[1.0, 1.0], user_attrs=merged))
+    again = MeasurementCache(path, "print")
+    assert (len(again), again.get(SHORT)) == (1, None)
+    again.put(trial(SHORT, 0.5))
+    found = MeasurementCache(path, "print").get(SHORT)
+    assert found is not None
+    assert found.score.value == 0.5
+
+
+def test_a_file_of_another_version_of_optuna_is_one_line(path: Path) -> None:
+    MeasurementCache(path, "print").put(trial(FULL))
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("update alembic_version set version_num = 'v9.9.9'")
+    with pytest.raises(RunError, match=r"cannot use the measurement cache .* optuna") as caught:
+        MeasurementCache(path, "print")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_measurement_that_cannot_be_stored_is_one_line_and_not_remembered(path: Path) -> None:
     cache = MeasurementCache(path, "print")
     cache.put(trial(FULL))
     with sqlite3.connect(path) as connection:
         connection.execute("drop table trials")
     connection.close()
-    with pytest.raises(RunError, match="cannot store in") as caught:
+    with pytest.raises(RunError, match="no such table: trials") as caught:
         cache.put(trial(SHORT))
     assert "\n" not in str(caught.value)
     assert cache.get(SHORT) is None

@@ -7,7 +7,10 @@ import typer
 from ldsearch.cli.evaluate import evaluate
 from ldsearch.cli.evolve import evolve
 from ldsearch.cli.export import export
+from ldsearch.cli.health import health
 from ldsearch.cli.info import info
+from ldsearch.cli.pareto import pareto
+from ldsearch.cli.recover import recover
 from ldsearch.cli.select import select
 from ldsearch.cli.train_supernet import train_supernet
 from ldsearch.errors import LdsearchError
@@ -20,12 +23,15 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,
 )
-app.command("train-supernet", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
-    train_supernet
-)
+# What these do not know goes to the Trainer.
+trains = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command("train-supernet", context_settings=trains)(train_supernet)
 app.command("evolve")(evolve)
 app.command("select")(select)
+app.command("pareto")(pareto)
 app.command("evaluate")(evaluate)
+app.command("recover", context_settings=trains)(recover)
+app.command("health", context_settings=trains)(health)
 app.command("export")(export)
 app.command("info")(info)
 

@@ -1,21 +1,27 @@
 """What the commands share: options, progress bars, tables, quiet libraries."""
 
 import contextlib
+import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ldsearch.interruption import Interrupted
+
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from ldsearch.trial import Trial
-    from ldsearch.workflows.search import OnTrial, RunOutcome
+    from ldsearch.workflows.outcome import RunOutcome
     from ldsearch.workflows.workbench import Workbench
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")]
 Name = Annotated[str | None, typer.Option("--name", help="Folder below --runs to write to.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of everything random.", min=0)]
+Steps = Annotated[int, typer.Option("--steps", help="Optimizer steps of a training.", min=1)]
 Supernet = Annotated[
     Path | None, typer.Option("--supernet", help="Supernet folder.", show_default="the newest in --runs")
 ]
@@ -25,6 +31,17 @@ BudgetOption = Annotated[
         "--budget", help="The most it may cost: 0.4 (share of the full model's MACs), 2.1GMACs, 60Mparams."
     ),
 ]
+AtLeast = Annotated[
+    str | None,
+    typer.Option("--at-least", help="The cheapest that scores at least so much: 0.9, or full (the model)."),
+]
+MostAccurate = Annotated[
+    bool, typer.Option("--most-accurate", help="The best score at any cost; the default.")
+]
+Swap = Annotated[
+    bool,
+    typer.Option("--swap", help="Choose on the report rows and score on the search rows: the other half."),
+]
 MovedData = Annotated[
     str | None, typer.Option("--data", help="Where the supernet's data lie now, if they were moved.")
 ]
@@ -33,26 +50,22 @@ SubnetOption = Annotated[
 ]
 
 
-def open_bench(supernet: Path | None, runs: Path, data: str | None = None) -> "Workbench":
+def open_bench(supernet: Path | None, runs: Path, data: str | None = None, swap: bool = False) -> "Workbench":
     """Load the named supernet, or the newest of the folder, and say which."""
     from ldsearch.runs import newest_supernet
     from ldsearch.workflows.workbench import Workbench
 
     quiet_libraries()
     folder = supernet or newest_supernet(runs)
-    bench = Workbench.open(folder, data=data, runs=runs)
+    bench = Workbench.open(folder, "report" if swap else "search", data, runs)
     print(f"supernet {folder}: {len(bench.evaluator.labels)} {bench.evaluator.split} examples")
-    for note in bench.notes:
-        print(f"note: {note}", file=sys.stderr)
     return bench
 
 
-def check_budget(text: str | None) -> None:
-    """Refuse a budget that cannot be read before anything is loaded."""
-    from ldsearch.costs.budget import Budget
-
-    if text is not None:
-        Budget.parse(text)
+def print_notes(notes: Iterable[str]) -> None:
+    """What the user should know before trusting a number, on stderr."""
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def quiet_libraries() -> None:
@@ -69,55 +82,85 @@ def quiet_libraries() -> None:
 
 @contextlib.contextmanager
 def resumable(how: str) -> Iterator[None]:
-    """Turn Ctrl-C into one line that says how to go on, and exit code 130."""
+    """Turn a stop that was asked for into one line that says how to go on, and the shell's exit code."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (Interrupted, KeyboardInterrupt) as stop:
         print(f"\ninterrupted: {how}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        signum = stop.signum if isinstance(stop, Interrupted) else signal.SIGINT
+        raise typer.Exit(128 + signum) from None
+
+
+class ProgressWatcher:
+    """A progress bar per phase with the time left, and the last score."""
+
+    def __init__(self, progress: "Progress") -> None:
+        self.progress = progress
+        self.bar = progress.add_task("", total=None, score="")
+
+    def phase(self, name: str, total: int | None) -> None:
+        """Start a bar of its own."""
+        self.progress.remove_task(self.bar)
+        self.bar = self.progress.add_task(name, total=total, score="")
+
+    def trial(self, trial: "Trial") -> None:
+        """One step further."""
+        self.progress.update(self.bar, advance=1, score=f"{trial.metric} {trial.score.value:.4f}")
 
 
 @contextlib.contextmanager
-def trial_progress(total: int) -> Iterator["OnTrial"]:
-    """A progress bar over trials with the time left; a callback to advance it."""
+def watching() -> Iterator[ProgressWatcher]:
+    """Progress bars on the terminal while the block runs."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.description}"), transient=True) as progress:
-        bar = progress.add_task("", total=total)
-
-        def on_trial(trial: "Trial") -> None:
-            progress.update(bar, advance=1, description=f"{trial.metric} {trial.score.value:.4f}")
-
-        yield on_trial
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.fields[score]}"), transient=True) as progress:
+        yield ProgressWatcher(progress)
 
 
 def print_outcome(outcome: "RunOutcome") -> None:
-    """The frontier, the choice, and where the reports lie."""
+    """The frontier, what held-out rows say of it, the choice, and where the reports lie."""
     from rich.console import Console
     from rich.table import Table
 
-    result, best = outcome.result, outcome.best
+    result, best, held = outcome.result, outcome.best, outcome.held_out
     full = result.trials[0]
     table = Table(title=f"frontier: {len(result.frontier)} of {len(result.trials)} trials")
-    for heading in ("MACs share", full.metric, "parameters", "sub-network"):
-        table.add_column(heading, overflow="fold")
+    for heading in ("MACs share", f"{full.metric}, {full.split}"):
+        table.add_column(heading)
+    held_rows = {row.trial.subnet: row for row in held.rows} if held else {}
+    if held:
+        table.add_column(held.split)
+        table.add_column("minus full, 95%")
+    table.add_column("parameters")
+    table.add_column("sub-network", overflow="fold")
     for trial in result.frontier:
-        table.add_row(
-            f"{trial.costs['macs'] / full.costs['macs']:.3f}",
-            f"{trial.score.value:.4f}",
-            f"{trial.costs['parameters']:,.0f}",
-            trial.subnet.describe(),
-            style="bold" if trial is best else "",
-        )
+        cells = [f"{trial.costs['macs'] / full.costs['macs']:.3f}", f"{trial.score.value:.4f}"]
+        if held:
+            row = held_rows[trial.subnet]
+            cells += [f"{row.score:.4f}", f"{row.difference.low:+.4f} to {row.difference.high:+.4f}"]
+        cells += [f"{trial.costs['parameters']:,.0f}", trial.subnet.describe()]
+        table.add_row(*cells, style="bold" if trial is best else "")
     Console().print(table)
     print(f"stopped: {result.stopped}")
+    for sentence in held.describe() if held else ():
+        print(sentence)
     print(
-        f"chosen: {best.metric} {best.score.value:.4f} at {best.costs['macs'] / full.costs['macs']:.3f} of "
-        f"the MACs (full model {full.score.value:.4f}); {best.subnet.describe()}"
+        f"chosen ({outcome.selector.text}): {best.metric} {best.score.value:.4f} at "
+        f"{best.costs['macs'] / full.costs['macs']:.3f} of the MACs (full model {full.score.value:.4f}); "
+        f"{best.subnet.describe()}"
     )
-    print(f"the search chose by these scores, so they are optimistic: ldsearch evaluate {outcome.folder}")
-    print(f"written: {outcome.folder}/ (trials.csv, frontier.csv, frontier.png, best.json)")
+    if held:
+        chosen = held_rows[best.subnet]
+        print(
+            f"on {chosen.difference.examples} {held.split} examples, which chose nothing: "
+            f"{chosen.score:.4f}, {chosen.difference.mean:+.4f} to the full model (95% interval "
+            f"{chosen.difference.low:+.4f} to {chosen.difference.high:+.4f})"
+        )
+    else:
+        print("the search chose by these scores, and there are no other rows: they are optimistic")
+    controls = " controls.csv," if outcome.controls else ""
+    print(f"written: {outcome.folder}/ (trials.csv,{controls} frontier.csv, frontier.png, best.json)")
 
 
 def print_fields(fields: Mapping[str, str]) -> None:

@@ -6,22 +6,27 @@ from typing import Annotated
 import typer
 
 from ldsearch.cli.console import (
+    AtLeast,
     BudgetOption,
+    MostAccurate,
     MovedData,
     Name,
     Runs,
     Seed,
     Supernet,
-    check_budget,
+    Swap,
     open_bench,
+    print_notes,
     print_outcome,
     resumable,
-    trial_progress,
+    watching,
 )
 
 
 def evolve(
     budget: BudgetOption = None,
+    at_least: AtLeast = None,
+    most_accurate: MostAccurate = False,
     supernet: Supernet = None,
     space: Annotated[
         str | None,
@@ -38,47 +43,51 @@ def evolve(
         bool,
         typer.Option("--dry-run", help="Say how large the search is and how long it takes; run nothing."),
     ] = False,
+    swap: Swap = False,
     data: MovedData = None,
     name: Name = None,
     runs: Runs = Path("runs"),
     seed: Seed = 0,
 ) -> None:
-    """Evolve length configurations: score against MACs, the frontier, the best within a budget.
+    """Evolve length configurations: score against MACs, the frontier, the sub-network asked for.
 
-    Every measurement is stored at once. The same command goes on after an interruption; another
-    `--budget` is answered from what is known.
+    Beside it, with as many evaluations: random search and constant ratio. Every frontier is scored once
+    more on the report rows, which chose nothing. Every measurement is stored at once: the same command goes
+    on after an interruption, and another `--budget` is answered from what is known.
 
     **Examples**
 
     - `ldsearch evolve --budget 0.4`
 
+    - `ldsearch evolve --at-least full`
+
     - `ldsearch evolve --supernet runs/sst2 --budget 0.5 --evaluations 300 --seed 1 --name sst2-seed1`
 
     - `ldsearch evolve --dry-run`
     """
+    from ldsearch.selector import parse_selector
+
+    selector = parse_selector(budget, at_least, most_accurate)  # before anything is loaded
     from ldsearch.workflows.search import evolve as run
     from ldsearch.workflows.search import plan_evolve
 
-    check_budget(budget)
-    bench = open_bench(supernet, runs, data)
+    bench = open_bench(supernet, runs, data, swap)
+    plan = plan_evolve(bench, selector=selector, space=space, evaluations=evaluations, parity=parity)
+    print_notes(plan.notes)
     if dry_run:
-        plan = plan_evolve(bench, budget=budget, space=space, evaluations=evaluations, parity=parity)
         print(f"search space {plan.space}: {plan.size:,} sub-networks")
         print(f"cheapest {plan.cheapest:.3f}, dearest {plan.dearest:.3f} of the full model's MACs")
-        print(f"at most {plan.evaluations} evaluations, about {plan.minutes:.1f} minutes")
+        print(f"at most {plan.evaluations} evaluations and controls, about {plan.minutes:.1f} minutes")
         return
-    with (
-        resumable("run the same command again; nothing measured is lost"),
-        trial_progress(evaluations) as tick,
-    ):
+    with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
         outcome = run(
             bench,
-            runs / (name or f"{bench.folder.name}-evolve"),
-            budget=budget,
+            runs / (name or f"{bench.folder.name}-evolve{'-swap' if swap else ''}"),
+            selector=selector,
             space=space,
             evaluations=evaluations,
             seed=seed,
             parity=parity,
-            on_trial=tick,
+            watcher=watcher,
         )
     print_outcome(outcome)

@@ -6,22 +6,27 @@ from typing import Annotated
 import typer
 
 from ldsearch.cli.console import (
+    AtLeast,
     BudgetOption,
+    MostAccurate,
     MovedData,
     Name,
     Runs,
     Supernet,
-    check_budget,
+    Swap,
     open_bench,
+    print_notes,
     print_outcome,
     resumable,
-    trial_progress,
+    watching,
 )
 
 
 def select(
     strategy: Annotated[str, typer.Option(help="every-other or constant-ratio.")],
     budget: BudgetOption = None,
+    at_least: AtLeast = None,
+    most_accurate: MostAccurate = False,
     keep: Annotated[
         int | None, typer.Option(help="every-other: blocks to keep.", show_default="every depth", min=1)
     ] = None,
@@ -29,6 +34,7 @@ def select(
     space: Annotated[
         str | None, typer.Option(help="constant-ratio: shipped search space or YAML file.")
     ] = None,
+    swap: Swap = False,
     data: MovedData = None,
     name: Name = None,
     runs: Runs = Path("runs"),
@@ -40,20 +46,25 @@ def select(
     - `ldsearch select --strategy every-other --keep 3`
 
     - `ldsearch select --strategy constant-ratio --budget 0.5`
-    """
-    from ldsearch.workflows.search import select as run
 
-    check_budget(budget)
-    bench = open_bench(supernet, runs, data)
-    most = bench.supernet.blocks + 1 if strategy == "every-other" else 23
-    with resumable("run the same command again; nothing measured is lost"), trial_progress(most) as tick:
+    - `ldsearch select --strategy every-other --at-least 0.85`
+    """
+    from ldsearch.selector import parse_selector
+
+    selector = parse_selector(budget, at_least, most_accurate)  # before anything is loaded
+    from ldsearch.workflows.search import select as run
+    from ldsearch.workflows.search import untrained
+
+    bench = open_bench(supernet, runs, data, swap)
+    print_notes(untrained(bench, strategy, keep, space))
+    with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
         outcome = run(
             bench,
-            runs / (name or f"{bench.folder.name}-{strategy}"),
+            runs / (name or f"{bench.folder.name}-{strategy}{'-swap' if swap else ''}"),
             strategy=strategy,
-            budget=budget,
+            selector=selector,
             keep=keep,
             space=space,
-            on_trial=tick,
+            watcher=watcher,
         )
     print_outcome(outcome)

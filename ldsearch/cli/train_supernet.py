@@ -16,8 +16,12 @@ def train_supernet(
     ] = "docstrings",
     config: Annotated[str | None, typer.Option(help="Configuration of a hub dataset.")] = None,
     validation: Annotated[
-        str | None, typer.Option(help="File with the rows that the search will score on.")
+        str | None, typer.Option(help="File with rows to search and report on, half of them each.")
     ] = None,
+    keep_overlap: Annotated[
+        bool,
+        typer.Option("--keep-overlap", help="Use every row, also those that share text across splits."),
+    ] = False,
     text_column: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
     pair_column: Annotated[str | None, typer.Option(help="Column of the second text of a pair.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Column of the label.")] = None,
@@ -71,6 +75,7 @@ def train_supernet(
         config=config,
         validation=validation,
         columns=Columns(text_column, pair_column, label_column),
+        keep_overlap=keep_overlap,
         model=model,
         strategy=strategy,
         reference=max_length,
@@ -84,9 +89,10 @@ def train_supernet(
     stem = Path(data).name.split(".")[0] or "supernet"
     with resumable("run the same command again to go on from the last checkpoint"):
         folder = train(runs / (name or f"{stem}-{strategy}"), options)
-    metrics = info(folder)["metrics"]
+    facts = info(folder)
+    print(f"splits: {facts['splits']}; {facts['overlap']}")
     hint = _NEXT.get(strategy, "evaluate {folder} --subnet full")
-    print(f"supernet {folder}: full model {metrics}; next: ldsearch {hint.format(folder=folder)}")
+    print(f"supernet {folder}: full model {facts['metrics']}; next: ldsearch {hint.format(folder=folder)}")
 
 
 _NEXT = {

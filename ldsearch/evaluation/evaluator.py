@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Cost
+from ldsearch.sidecar import Sidecar
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -48,6 +49,7 @@ class Evaluator:
         costs: What is recorded beside the score; ``macs`` must be among them.
         fingerprint: What the measurements belong to.
         cache: Where they are kept; None keeps nothing.
+        sidecar: Where their per-example statistics are kept; None keeps none.
         batch_size: Examples per batch; it does not change a score.
         pad_to: Pad every input to this length; for the reference code's token score, which counts pads.
     """
@@ -63,6 +65,7 @@ class Evaluator:
         costs: Sequence[Cost],
         fingerprint: str,
         cache: MeasurementCache | None = None,
+        sidecar: Sidecar | None = None,
         batch_size: int = 64,
         pad_to: int | None = None,
     ) -> None:
@@ -72,6 +75,7 @@ class Evaluator:
         self.costs = costs
         self.fingerprint = fingerprint
         self.cache = cache
+        self.sidecar = sidecar
         self.counts = Counts()
         self.labels = np.array([feature["labels"] for feature in encoded], dtype=np.int64)
         self._batches = list(_length_sorted_batches(encoded, tokenizer, batch_size, pad_to))
@@ -118,8 +122,14 @@ class Evaluator:
         return result
 
     def statistics(self, subnet: Subnet) -> NDArray[np.float64]:
-        """Per-example statistics, shape (examples,): what intervals are made of."""
-        return self.task.statistics(self.logits(subnet), self.labels)
+        """Per-example statistics, shape (examples,): what intervals are made of; run only if not known."""
+        known = self.sidecar.get(subnet) if self.sidecar is not None else None
+        if known is not None:
+            return known
+        statistics = self.task.statistics(self.logits(subnet), self.labels)
+        if self.sidecar is not None:
+            self.sidecar.put(subnet, statistics)
+        return statistics
 
     def seconds_per_full_pass(self) -> float:
         """How long the full model takes on the split, measured on its middle batch."""

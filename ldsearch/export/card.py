@@ -34,9 +34,12 @@ class Provenance:
 def model_card(subnet: Subnet, provenance: Provenance) -> str:
     """Markdown with the Hub's front matter."""
     has_lengths = subnet.encoder is not None and subnet.encoder.lengths is not None
-    costs = "\n".join(
+    rows = [
         f"| {name} | {own:,.0f} | {full:,.0f} | {own / full:.3f} |"
         for name, (own, full) in provenance.costs.items()
+    ]
+    costs = (
+        "\n".join(["| cost | this model | full model | ratio |", "|---|---|---|---|", *rows]) if rows else ""
     )
     versions = ", ".join(f"{name} {version}" for name, version in provenance.versions.items())
     return f"""---
@@ -55,8 +58,6 @@ tags: [ldsearch, text-classification]
 - Measurement fingerprint: `{provenance.fingerprint}`
 - Versions: {versions}
 
-| cost | this model | full model | ratio |
-|---|---|---|---|
 {costs}
 
 ## Use

@@ -14,7 +14,7 @@ from ldsearch.export.card import Provenance, model_card
 from ldsearch.files import write_atomic, write_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
-from ldsearch.supernet.folder import load_classifier
+from ldsearch.supernet.folder import load_classifier, save_model
 from ldsearch.supernet.supernet import inference, renumbered
 
 SUBNET_FILE = "ldsearch_subnet.json"
@@ -54,8 +54,7 @@ def export_subnet(
     try:
         staging.chmod(0o755)
         stock = model.model if isinstance(model, FixedSubnet) else model
-        stock.save_pretrained(staging)
-        tokenizer.save_pretrained(staging)
+        save_model(stock, tokenizer, staging)
         if isinstance(model, FixedSubnet):
             own = json.loads(renumbered(subnet).to_json())
             write_json(staging / SUBNET_FILE, {"subnet": own, "score": supernet.score})

@@ -1,14 +1,18 @@
-"""Figures drawn from tables: the frontier with the full model, the constant-ratio line and the budget."""
+"""Figures drawn from tables: the frontier beside its controls, and on rows that chose nothing."""
 
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ldsearch.files import write_atomic
 from ldsearch.reports.tables import frontier_table
+
+_CONTROL_COLOURS = {"constant-ratio": "tab:orange", "random": "tab:green"}
 
 
 @dataclass(frozen=True)
@@ -26,42 +30,96 @@ class Marks:
     budget_share: float | None = None
 
 
-def draw_frontier(table: pd.DataFrame, marks: Marks) -> Figure:
-    """Score against the share of the full model's MACs.
+def draw_frontier(
+    table: pd.DataFrame,
+    marks: Marks,
+    controls: pd.DataFrame | None = None,
+    held_out: pd.DataFrame | None = None,
+) -> Figure:
+    """Score against the share of the full model's MACs; beside it, what is left of it on held-out rows.
 
     Args:
         table: Of ``trials_table``; its first row is the full model.
         marks: What to point out.
+        controls: Of ``trials_table`` too, of the controls.
+        held_out: The frontier's rows with the columns of ``HELD_OUT_COLUMNS``; None leaves the second
+            panel out.
     """
-    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
-    axes = figure.add_subplot()
+    panels = 1 if held_out is None else 2
+    figure = Figure(figsize=(6.2 * panels, 4.6), layout="constrained")
+    left = figure.add_subplot(1, panels, 1)
+    _draw_searched(left, table, controls)
+    full = table.iloc[0]
+    best = None if marks.best is None else table.iloc[marks.best]
+    _draw_marks(left, full["macs_share"], full["score"], best, marks)
+    left.set_ylabel(f"{full['metric']} on {full['examples']} {full['split']} examples, which chose")
+    left.legend(loc="lower right", fontsize=8)
+    if held_out is not None and not held_out.empty:
+        right = figure.add_subplot(1, panels, 2)
+        _draw_held_out(right, held_out)
+        first = held_out.iloc[0]
+        if best is not None:
+            found = held_out[held_out["subnet"] == best["subnet"]]
+            best = found.iloc[0].rename({"score": "", "held_out_score": "score"}) if len(found) else None
+        _draw_marks(right, full["macs_share"], _full_held_out(first), best, marks)
+        right.set_ylabel(
+            f"{full['metric']} on {first['held_out_examples']} {first['held_out_split']} examples"
+        )
+        right.legend(loc="lower right", fontsize=8)
+    figure.suptitle(marks.title)
+    return figure
+
+
+def _full_held_out(row: "pd.Series[Any]") -> float:
+    return float(row["held_out_score"] - row["difference"])
+
+
+def _draw_searched(axes: Axes, table: pd.DataFrame, controls: pd.DataFrame | None) -> None:
     axes.scatter(table["macs_share"], table["score"], s=12, color="0.75", label=f"{len(table)} trials")
     front = frontier_table(table)
     axes.step(front["macs_share"], front["score"], where="post", color="tab:blue", lw=1.6)
     axes.scatter(front["macs_share"], front["score"], s=20, color="tab:blue", label="frontier", zorder=3)
-    line = table[table["constant_ratio"]].sort_values("macs_share")
-    if not line.empty:
-        axes.plot(line["macs_share"], line["score"], "--", color="tab:orange", lw=1.3, label="constant ratio")
-    full = table.iloc[0]
-    # Without it, a zoomed axis makes noise look like a trade-off.
-    noise = 1.96 * full["standard_error"]
-    if noise > 0:
-        axes.axhspan(
-            full["score"] - noise,
-            full["score"] + noise,
-            color="0.93",
-            zorder=0,
-            label="full model ± 1.96 standard errors",
+    if controls is None:
+        return
+    for name, rows in controls.groupby("strategy", sort=True):
+        line = frontier_table(rows)
+        axes.step(
+            line["macs_share"],
+            line["score"],
+            where="post",
+            ls="--",
+            lw=1.3,
+            color=_CONTROL_COLOURS.get(str(name), "tab:purple"),
+            label=f"{name}, {len(rows)} trials",
         )
-    axes.scatter(
-        [full["macs_share"]], [full["score"]], marker="*", s=130, color="black", label="full model", zorder=4
+
+
+def _draw_held_out(axes: Axes, held_out: pd.DataFrame) -> None:
+    scores, differences = held_out["held_out_score"], held_out["difference"]
+    errors = [differences - held_out["difference_low"], held_out["difference_high"] - differences]
+    axes.errorbar(
+        held_out["macs_share"],
+        scores,
+        yerr=errors,
+        fmt="o",
+        ms=4,
+        lw=1.2,
+        capsize=2,
+        color="tab:blue",
+        label="frontier, 95% interval of the difference to full",
     )
+    axes.axhline(_full_held_out(held_out.iloc[0]), color="black", lw=0.8)
+
+
+def _draw_marks(
+    axes: Axes, full_share: float, full_score: float, best: "pd.Series[Any] | None", marks: Marks
+) -> None:
+    axes.scatter([full_share], [full_score], marker="*", s=130, color="black", label="full model", zorder=4)
     if marks.budget_share is not None:
         axes.axvline(
             marks.budget_share, color="tab:red", ls=":", lw=1.4, label=f"budget {marks.budget_share:.3g}"
         )
-    if marks.best is not None:
-        best = table.iloc[marks.best]
+    if best is not None:
         axes.scatter(
             [best["macs_share"]],
             [best["score"]],
@@ -73,10 +131,30 @@ def draw_frontier(table: pd.DataFrame, marks: Marks) -> Figure:
             zorder=5,
         )
     axes.set_xlabel("share of the full model's MACs at true lengths")
-    axes.set_ylabel(f"{full['metric']} on {full['examples']} {full['split']} examples")
-    axes.set_title(marks.title)
     axes.grid(alpha=0.25)
+
+
+def draw_health(table: pd.DataFrame, name: str, tau: float) -> Figure:
+    """Inherited against fine-tuned scores, one point per sub-network, coloured by cost.
+
+    Args:
+        table: Columns ``inherited``, ``fine_tuned`` and ``macs_share``.
+        name: The supernet's.
+        tau: Kendall's rank correlation, for the title.
+    """
+    figure = Figure(figsize=(5.4, 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    points = axes.scatter(
+        table["inherited"], table["fine_tuned"], c=table["macs_share"], s=45, cmap="viridis"
+    )
+    ends = [table[["inherited", "fine_tuned"]].min().min(), table[["inherited", "fine_tuned"]].max().max()]
+    axes.plot(ends, ends, color="0.7", lw=1, label="equal")
+    axes.set_xlabel("inherited score")
+    axes.set_ylabel("score after fine-tuning on its own")
+    axes.set_title(f"{name}: Kendall's tau {tau:.2f}")
     axes.legend(loc="lower right", fontsize=8)
+    axes.grid(alpha=0.25)
+    figure.colorbar(points, label="share of the full model's MACs")
     return figure
 
 

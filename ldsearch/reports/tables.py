@@ -1,6 +1,6 @@
 """Trials as tables: trials.csv and frontier.csv with one documented set of columns."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -8,12 +8,12 @@ import pandas as pd
 
 from ldsearch.files import write_atomic
 from ldsearch.pareto import frontier
-from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
 # The README prints this table; a test compares the two.
 COLUMNS: Mapping[str, str] = MappingProxyType(
     {
+        "strategy": "what proposed it: the search, or one of its controls",
         "generation": "generation of the search that proposed it; the full model is measured first",
         "blocks": "executed blocks, 0-based",
         "lengths": "tokens that leave each executed block for an input of `reference` tokens; empty: all",
@@ -31,15 +31,14 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "parameters": "parameters of the exported model",
         "seconds": "wall-clock time of the measurement; 0 when it was known from before",
         "on_frontier": "no other trial is both cheaper and better",
-        "constant_ratio": "one of the constant-ratio configurations, the line to beat",
         "fingerprint": "what the measurement belongs to: weights, data, preprocessing, precision",
         "subnet": "the sub-network as JSON, as `--subnet` takes it",
     }
 )
 
 
-def trials_table(trials: Sequence[Trial], constant_ratio: Collection[Subnet] = ()) -> pd.DataFrame:
-    """One row per trial in measured order; the first trial is the full model.
+def trials_table(trials: Sequence[Trial], strategy: str) -> pd.DataFrame:
+    """One row per trial of a strategy in measured order; the first trial is the full model.
 
     Raises:
         ValueError: If there are no trials.
@@ -48,9 +47,7 @@ def trials_table(trials: Sequence[Trial], constant_ratio: Collection[Subnet] = (
         raise ValueError("a table needs at least one trial")
     full = trials[0]
     best = set(frontier([[trial.costs["macs"], trial.score.loss] for trial in trials]).tolist())
-    rows = [
-        _row(trial, full, index in best, trial.subnet in constant_ratio) for index, trial in enumerate(trials)
-    ]
+    rows = [_row(trial, full, index in best, strategy) for index, trial in enumerate(trials)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -65,10 +62,11 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     write_atomic(path, table.to_csv(index=False, float_format="%.10g"))
 
 
-def _row(trial: Trial, full: Trial, on_frontier: bool, constant_ratio: bool) -> dict[str, object]:
+def _row(trial: Trial, full: Trial, on_frontier: bool, strategy: str) -> dict[str, object]:
     stack = trial.subnet.encoder
     lengths = stack.lengths if stack else None
     return {
+        "strategy": strategy,
         "generation": trial.generation,
         "blocks": " ".join(map(str, stack.blocks)) if stack else "",
         "lengths": " ".join(map(str, lengths.tokens)) if lengths else "",
@@ -86,7 +84,6 @@ def _row(trial: Trial, full: Trial, on_frontier: bool, constant_ratio: bool) -> 
         "parameters": int(trial.costs["parameters"]),
         "seconds": trial.seconds,
         "on_frontier": on_frontier,
-        "constant_ratio": constant_ratio,
         "fingerprint": trial.fingerprint,
         "subnet": trial.subnet.to_json(),
     }

@@ -1,4 +1,4 @@
-"""The search loop, written once: propose, evaluate, record; and the choice under a budget.
+"""The search loop, written once: propose, evaluate, record.
 
 ``propose`` is a pure function of (generation, what was recorded before it), so a killed search goes on by
 running the same command again: the measurement cache answers what was measured already.
@@ -116,15 +116,6 @@ def search(
             result.stopped = "evaluations"
             break
     return result
-
-
-def best_within(trials: Sequence[Trial], cost: str, limit: float) -> Trial | None:
-    """The best score among trials that cost at most ``limit``; None if none does.
-
-    Ties go to the cheaper in this cost, then in MACs: with a parameter budget, all lengths cost the same.
-    """
-    feasible = [t for t in trials if t.costs[cost] <= limit and not np.isnan(t.score.value)]
-    return min(feasible, key=lambda t: (t.score.loss, t.costs[cost], t.costs["macs"]), default=None)
 
 
 def _area(trials: Sequence[Trial]) -> float:

@@ -1,6 +1,7 @@
 """A supernet on disk: a stock model folder with supernet.json beside the weights."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,7 @@ from transformers import (
 )
 
 from ldsearch.errors import SupernetError, one_line
-from ldsearch.files import write_json
+from ldsearch.files import make_readable, write_json
 from ldsearch.supernet.families import family_of
 from ldsearch.supernet.supernet import Supernet
 from ldsearch.workload import Workload
@@ -48,6 +49,8 @@ class SupernetRecord:
         training: The model it started from, the strategy's setting as resolved, and the Trainer's
             arguments that differ from the Trainer's defaults.
         versions: Library versions.
+        overlap: What was dropped so that no text is on two sides, in words.
+        subnet: The one sub-network that was trained on its own, as JSON fields; None: all of them.
     """
 
     strategy: str
@@ -67,6 +70,8 @@ class SupernetRecord:
     metrics: dict[str, float]
     training: dict[str, Any]
     versions: dict[str, str]
+    overlap: str = ""
+    subnet: dict[str, Any] | None = None
 
     @property
     def lengths_seen(self) -> Workload:
@@ -95,6 +100,14 @@ def read_record(folder: Path) -> SupernetRecord:
         raise SupernetError(f"{folder / RECORD} is damaged: {error}") from error
 
 
+def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """A stock model folder, readable by whoever may read the folder."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    for weights in folder.glob("*.safetensors"):
+        make_readable(weights)  # safetensors writes a private temporary file and renames it
+
+
 def load_supernet(folder: Path) -> tuple[Supernet, SupernetRecord, PreTrainedTokenizerBase]:
     """The supernet, its record and its tokenizer.
 
@@ -119,13 +132,24 @@ def load_classifier(
         SupernetError: If the model cannot be loaded or its family is not supported.
     """
     config = load_config(name)
+    if any(Path(name).glob("pytorch_model*.bin")) and not any(Path(name).glob("model*.safetensors")):
+        raise SupernetError(
+            f"{name} holds its weights only as .bin, which is pickled and never read: "
+            "save the model as safetensors (save_pretrained) first"
+        )
     if labels is not None:
         config.id2label = dict(enumerate(labels))
         config.label2id = {label: index for index, label in enumerate(labels)}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-        # Not the checkpoint's own precision: training takes bf16 as autocast, scores are fp32.
-        model = AutoModelForSequenceClassification.from_pretrained(name, config=config, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        model = AutoModelForSequenceClassification.from_pretrained(
+            name,
+            config=config,
+            # Not the checkpoint's own precision: training takes bf16 as autocast, scores are fp32.
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
+        )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         # Missing files and unknown tokenizers; weights of other shapes; damaged weights.
         raise SupernetError(f"cannot load the model {name!r}: {one_line(error)}") from error
@@ -142,8 +166,23 @@ def load_config(name: str) -> PreTrainedConfig:
     if (name.startswith((".", "/")) or name.count("/") > 1) and not Path(name).exists():
         raise SupernetError(f"no model folder {name}")
     try:
-        config = cast(PreTrainedConfig, AutoConfig.from_pretrained(name))
+        fields, _ = PreTrainedConfig.get_config_dict(name)
+        refuse_code(fields, name)
+        # Not left out: transformers would ask on the terminal, and run the code after a "y".
+        config = cast(PreTrainedConfig, AutoConfig.from_pretrained(name, trust_remote_code=False))
     except (OSError, ValueError, KeyError) as error:
         raise SupernetError(f"cannot load the model {name!r}: {one_line(error)}") from error
     family_of(config)
     return config
+
+
+def refuse_code(fields: Mapping[str, Any], name: str) -> None:
+    """Refuse a configuration that names Python code beside it: stock code would be another model.
+
+    Raises:
+        SupernetError: If it does.
+    """
+    if fields.get("auto_map"):
+        raise SupernetError(
+            f"the model {name!r} brings code of its own (auto_map), which ldsearch never runs"
+        )

@@ -12,14 +12,13 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.fingerprint import digest
+from ldsearch.tasks.splits import fix_splits
 from ldsearch.tasks.tables import Columns, find_columns, read_tables
 from ldsearch.trial import Score
 from ldsearch.workload import Workload
 
-# Without validation rows, this share of the training rows becomes the search split and as many the report
-# split, up to a limit.
-_CUT_SHARE = 0.1
-_CUT_LIMIT = 2_000
+# Stands between the two texts of a pair where rows are compared; no whitespace, so a word of its own.
+_PAIR_MARK = " \0 "
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,14 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def take(self, rows: Sequence[int]) -> "Examples":
+        """Some of the rows, in the given order."""
+        return Examples(
+            texts=tuple(self.texts[row] for row in rows),
+            pairs=None if self.pairs is None else tuple(self.pairs[row] for row in rows),
+            labels=tuple(self.labels[row] for row in rows),
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -73,12 +80,14 @@ class TextClassification:
     Args:
         source: Where the data came from, enough to read it again (``supernet.json`` records it).
         labels: Label names; a label's id is its position.
-        splits: ``train``, ``search``, and where there is one ``report``.
+        splits: ``train``, ``search`` and ``report``.
+        overlap: What was done so that they share no text, in words; empty where nothing was.
     """
 
     source: Mapping[str, Any]
     labels: tuple[str, ...]
     splits: Mapping[str, Examples]
+    overlap: str = ""
 
     metric = "accuracy"
 
@@ -125,20 +134,22 @@ def load_classification(
     validation: str | None = None,
     columns: Columns | None = None,
     known_labels: Sequence[str] | None = None,
-    seed: int = 0,
+    keep_overlap: bool = False,
 ) -> TextClassification:
-    """Read a classification task from a file, a dataset folder or a hub id.
+    """Read a classification task from a file, a dataset folder or a hub id, and fix its splits.
 
     Args:
         data: The file, folder or id with the training rows.
         config: The configuration of a hub dataset.
-        validation: A file with the search rows; without any, rows are cut from the training ones.
+        validation: A file with rows to search and report on; without any, they are cut from the training
+            ones.
         columns: Columns that are not found by name.
         known_labels: Label names of a fine-tuned classifier, in id order; the data must use them.
-        seed: Of the cut.
+        keep_overlap: Use every row, also those that share text across splits.
 
     Raises:
-        DataError: If data is missing, empty or misshapen, or validation has labels training never saw.
+        DataError: If data is missing, empty or misshapen, too small or too alike to be split, or validation
+            has labels training never saw.
     """
     tables = read_tables(data, config, validation)
     found = find_columns(tables["train"], columns or Columns(), data)
@@ -148,20 +159,18 @@ def load_classification(
         if role == "report" and (found.label not in table or _unlabelled(table[found.label])):
             continue  # public test sets hide their labels
         rows[role] = table[_check_columns(table, found, f"{data} ({role})")]
-    if "search" not in rows:
-        # Rows to choose by and, if there are none, rows that nothing was chosen by.
-        missing = [role for role in ("search", "report") if role not in rows]
-        rows.update(_cut(rows["train"], missing, seed))
     labels = _label_names(rows["train"][found.label], known_labels)
-    splits = {role: _examples(table, found, labels, role) for role, table in rows.items()}
+    given = {role: _examples(table, found, labels, role) for role, table in rows.items()}
+    fixed = fix_splits({role: _joined(examples) for role, examples in given.items()}, keep_overlap)
+    splits = {role: given[table].take(index.tolist()) for role, (table, index) in fixed.rows.items()}
     source = {
         "data": _absolute(data),
         "config": config,
         "validation": None if validation is None else _absolute(validation),
         "columns": {"text": found.text, "pair": found.pair, "label": found.label},
-        "seed": seed,
+        "keep_overlap": keep_overlap,
     }
-    return TextClassification(source, tuple(labels), splits)
+    return TextClassification(source, tuple(labels), splits, fixed.overlap.describe())
 
 
 def _absolute(data: str) -> str:
@@ -176,17 +185,6 @@ def _unlabelled(column: "pd.Series[Any]") -> bool:
 def _check_columns(table: pd.DataFrame, columns: Columns, source: str) -> list[str]:
     find_columns(table, columns, source)
     return [name for name in (columns.text, columns.pair, columns.label) if name is not None]
-
-
-def _cut(table: pd.DataFrame, roles: Sequence[str], seed: int) -> dict[str, pd.DataFrame]:
-    """The training rows without a random tenth for each role, and those tenths."""
-    count = min(_CUT_LIMIT, round(_CUT_SHARE * len(table)))
-    if count == 0:
-        raise DataError(f"{len(table)} training rows are too few to cut validation rows from")
-    order = np.random.default_rng(seed).permutation(len(table))
-    parts = {role: order[i * count : (i + 1) * count] for i, role in enumerate(roles)}
-    parts["train"] = order[len(roles) * count :]
-    return {role: table.iloc[np.sort(index)] for role, index in parts.items()}
 
 
 def _label_names(column: "pd.Series[Any]", known: Sequence[str] | None) -> list[str]:
@@ -221,6 +219,13 @@ def _examples(table: pd.DataFrame, columns: Columns, labels: Sequence[str], role
         pairs=None if columns.pair is None else _texts(table[columns.pair], role),
         labels=tuple(ids[name] for name in names),
     )
+
+
+def _joined(examples: Examples) -> Sequence[str]:
+    """One text per row: a pair's two, with a mark between."""
+    if examples.pairs is None:
+        return examples.texts
+    return [_PAIR_MARK.join(both) for both in zip(examples.texts, examples.pairs, strict=True)]
 
 
 def _refuse_missing(column: "pd.Series[Any]", role: str) -> None:

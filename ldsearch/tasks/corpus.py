@@ -88,7 +88,7 @@ def load_docstrings() -> TextClassification:
     for split in ("train", "search", "report"):
         own = [row for row in rows if row["split"] == split]
         splits[split] = Examples(tuple(row["text"] for row in own), None, tuple(row["label"] for row in own))
-    return TextClassification({"data": NAME}, LIBRARIES, splits)
+    return TextClassification({"data": NAME}, LIBRARIES, splits, "split by file, near-duplicates removed")
 
 
 def _cache_path() -> Path:

@@ -12,6 +12,7 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Train
 
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.folder import save_model
 from ldsearch.tasks.classification import Encoded, TextClassification
 from ldsearch.training.distillation import kl_divergence
 from ldsearch.training.sampler import LengthGroupedSampler
@@ -31,6 +32,7 @@ class SupernetTrainer(Trainer):
         tokenizer: Pads batches; saved with every checkpoint.
         reverse_kl: Distil with the reference code's divergence.
         pad_to: Pad every input to this length, as the reference code does.
+        teacher: A frozen model whose full sub-network is distilled from; None: the first pass of the batch.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class SupernetTrainer(Trainer):
         tokenizer: PreTrainedTokenizerBase,
         reverse_kl: bool = False,
         pad_to: int | None = None,
+        teacher: Supernet | None = None,
     ) -> None:
         super().__init__(
             model=supernet,
@@ -59,7 +62,9 @@ class SupernetTrainer(Trainer):
         )
         self.supernet = supernet
         self.strategy = strategy
+        self.search = search
         self.reverse_kl = reverse_kl
+        self.teacher = None if teacher is None else teacher.eval().to(args.device)
         self._lengths = train.lengths.tolist()
         self._micro_step = (-1, -1)  # (optimizer step, micro-step within it)
 
@@ -71,7 +76,7 @@ class SupernetTrainer(Trainer):
         batch = self._prepare_inputs(inputs)
         labels = batch.pop("labels")
         total = torch.zeros((), device=labels.device)
-        teacher: Tensor | None = None
+        teacher = self._teach(batch)
         progress = self.state.global_step / max(1, self.state.max_steps)
         passes = self.strategy.passes(self._next_draws(), progress)
         for index, one in enumerate(passes):
@@ -85,6 +90,14 @@ class SupernetTrainer(Trainer):
                 teacher = logits.detach()
             total += loss.detach() / self.current_gradient_accumulation_steps
         return total
+
+    def _teach(self, batch: dict[str, Any]) -> Tensor | None:
+        """The separate teacher's logits, shape (rows, labels)."""
+        if self.teacher is None:
+            return None
+        with torch.no_grad(), self.compute_loss_context_manager():
+            logits: Tensor = self.teacher(batch, Subnet.full(self.teacher.blocks)).logits
+        return logits
 
     def _loss(self, one: Pass, logits: Tensor, labels: Tensor, teacher: Tensor | None) -> Tensor:
         if one.loss == "label" or teacher is None:
@@ -124,9 +137,8 @@ class SupernetTrainer(Trainer):
         # The stock model under its own key names: a checkpoint loads with AutoModel too.
         folder = output_dir or self.args.output_dir
         assert folder is not None
-        self.supernet.model.save_pretrained(folder)
         assert self.processing_class is not None
-        cast(PreTrainedTokenizerBase, self.processing_class).save_pretrained(folder)
+        save_model(self.supernet.model, cast(PreTrainedTokenizerBase, self.processing_class), Path(folder))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         weights = load_file(Path(resume_from_checkpoint) / "model.safetensors")

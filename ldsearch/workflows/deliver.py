@@ -13,7 +13,7 @@ from ldsearch.export.card import Provenance
 from ldsearch.intervals import Interval, paired_bootstrap
 from ldsearch.runs import BEST_FILE, RUN_FILE, SUPERNET_FILE, read_json
 from ldsearch.subnet import Subnet
-from ldsearch.supernet.folder import read_record
+from ldsearch.supernet.folder import SupernetRecord, read_record
 from ldsearch.trial import Score
 from ldsearch.workflows.workbench import Workbench
 
@@ -61,7 +61,7 @@ class Target:
 
     @classmethod
     def resolve(cls, folder: str | Path, subnet: str | None = None) -> "Target":
-        """From a run folder (its best), or any folder and a sub-network as JSON or ``"full"``.
+        """From a run folder (its best), a recovered model (its sub-network), or any folder and a sub-network.
 
         Raises:
             RunError: If the folder is neither a run nor a supernet, or needs a sub-network beside it.
@@ -75,6 +75,8 @@ class Target:
             home = folder if is_supernet else _home(folder, read_json(folder / BEST_FILE))
             chosen = Subnet.full(read_record(home).blocks) if subnet == "full" else _read_subnet(subnet)
             return cls(home, chosen, None)
+        if is_supernet and (own := read_record(folder).subnet) is not None:
+            return cls(folder, Subnet.from_json(json.dumps(own)), None)
         if is_supernet:
             raise RunError(f"{folder} is a supernet: name a sub-network with --subnet, or give a search run")
         if not (folder / BEST_FILE).is_file():
@@ -136,26 +138,52 @@ def export_model(folder: str | Path, output: str | Path, *, subnet: str | None =
     target = Target.resolve(folder, subnet)
     supernet, record, tokenizer = load_supernet(target.supernet)
     best = target.best or {}
-    score = "not measured"
-    if best:
-        score = (
-            f"{best['metric']} {best['score']:.4f} on {best['examples']} {best['split']} examples "
-            f"(full model {best['full_score']:.4f}); the search chose by this score, so it is optimistic"
-        )
+    searched = f"run {Path(folder).name}, {best.get('selector')}" if best else "named by hand"
     provenance = Provenance(
         supernet=target.supernet.name,
-        training=(
-            f"strategy {record.strategy}, seed {record.seed}, LengthDrop bound {record.drop_bound}, "
-            f"LayerDrop {record.layer_drop}, inputs cut to {record.reference} tokens"
-        ),
+        training=_training_in_words(record),
         data=Path(str(record.source["data"])).name,
-        search=f"run {Path(folder).name}, budget {best.get('budget')}" if best else "named by hand",
-        score=score,
+        search="recovered on its own" if record.subnet else searched,
+        score=_score_in_words(best) if best else _recovered_in_words(record),
         costs={name: (value, best["full_costs"][name]) for name, value in best.get("costs", {}).items()},
         fingerprint=best.get("fingerprint", ""),
         versions=record.versions,
     )
     return export_subnet(supernet, tokenizer, target.subnet, Path(output), provenance)
+
+
+def _training_in_words(record: SupernetRecord) -> str:
+    if record.subnet is not None:
+        training = record.training
+        source = "the full model's logits" if training["loss"] == "distill" else "the labels"
+        return (
+            f"{training['arguments'].get('max_steps')} steps on its own, from {source}, starting from the "
+            f"weights of {training['model']}, seed {record.seed}"
+        )
+    return (
+        f"strategy {record.strategy}, seed {record.seed}, LengthDrop bound {record.drop_bound}, "
+        f"LayerDrop {record.layer_drop}, inputs cut to {record.reference} tokens"
+    )
+
+
+def _recovered_in_words(record: SupernetRecord) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in record.metrics.items()) or "not measured"
+
+
+def _score_in_words(best: Mapping[str, Any]) -> str:
+    chosen_by = (
+        f"{best['metric']} {best['score']:.4f} on {best['examples']} {best['split']} examples, by which it "
+        f"was chosen (full model {best['full_score']:.4f})"
+    )
+    held = best.get("held_out")
+    if held is None:
+        return f"{chosen_by}: optimistic"
+    difference = held["difference"]
+    return (
+        f"{best['metric']} {held['score']:.4f} on {difference['examples']} {held['split']} examples that "
+        f"chose nothing (full model {held['full_score']:.4f}, difference {difference['mean']:+.4f}, "
+        f"95% interval {difference['low']:+.4f} to {difference['high']:+.4f}); {chosen_by}"
+    )
 
 
 def info(folder: str | Path) -> dict[str, str]:
@@ -179,9 +207,11 @@ def _supernet_info(folder: Path) -> dict[str, str]:
         "supernet": str(folder),
         "strategy": f"{record.strategy}, seed {record.seed}" + (", parity" if record.parity else ""),
         "model": f"{record.blocks} blocks, {record.training['model'] or 'from scratch'}",
+        "trained": _training_in_words(record),
         "data": str(record.source["data"]),
         "labels": ", ".join(record.labels),
-        "splits": ", ".join(f"{name} {split['examples']}" for name, split in record.splits.items()),
+        "splits": ", ".join(f"{name} {split['examples']:,}" for name, split in record.splits.items()),
+        "overlap": record.overlap or "nothing dropped",
         "lengths": f"mean {workload.mean_length:.1f}, cut to {workload.reference} tokens",
         "LengthDrop bound": str(record.drop_bound),
         "LayerDrop": str(record.layer_drop),
@@ -210,10 +240,9 @@ def _finished_run_info(folder: Path, run: dict[str, Any], best: dict[str, Any]) 
         "strategy": f"{run['identity']['strategy']}, stopped: {run['stopped']}",
         "supernet": str(_home(folder, run)),
         "trials": f"{run['trials']}, {run['frontier']} on the frontier",
-        "budget": str(run["budget"]),
-        "best": f"{best['metric']} {best['score']:.4f} at {share:.3f} of the full model's MACs",
-        "full model": f"{best['metric']} {best['full_score']:.4f}",
-        "measured on": f"{best['examples']} {best['split']} examples, {run['measured_as']}",
+        "asked for": str(run["selector"]),
+        "best": f"{_score_in_words(best)}; {share:.3f} of the full model's MACs",
+        "measured as": str(run["measured_as"]),
         "sub-network": subnet.describe(),
         "fingerprint": str(best["fingerprint"]),
     }

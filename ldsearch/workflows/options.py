@@ -18,8 +18,9 @@ class TrainOptions:
     Args:
         data: A file, a dataset folder, a hub id, or ``"docstrings"`` (the embedded default).
         config: Configuration of a hub dataset.
-        validation: A file with the rows the search will use.
+        validation: A file with rows to search and report on.
         columns: Columns that are not found by name.
+        keep_overlap: Use every row, also those that share text across splits.
         model: Hub id, folder, or a config.json to start from scratch; None: a small BERT from scratch.
         strategy: ``plain``, ``layerdrop`` or ``lengthdrop``.
         reference: Inputs are cut to this many tokens; None: 64 for the embedded default, else 128.
@@ -36,6 +37,7 @@ class TrainOptions:
     config: str | None = None
     validation: str | None = None
     columns: Columns = field(default_factory=Columns)
+    keep_overlap: bool = False
     model: str | None = None
     strategy: str = "lengthdrop"
     reference: int | None = None
@@ -59,7 +61,7 @@ class TrainOptions:
 
     def identity(self) -> dict[str, Any]:
         """What makes two trainings the same; the data speak through their fingerprints."""
-        naming_the_data = ("data", "validation", "config", "columns")
+        naming_the_data = ("data", "validation", "config", "columns", "keep_overlap")
         return {name: value for name, value in asdict(self).items() if name not in naming_the_data}
 
 
@@ -73,5 +75,5 @@ def load_task(options: TrainOptions, known_labels: Sequence[str] | None = None) 
         validation=options.validation,
         columns=options.columns,
         known_labels=known_labels,
-        seed=options.seed,
+        keep_overlap=options.keep_overlap,
     )

@@ -3,20 +3,35 @@
 import shutil
 from fractions import Fraction
 from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
 
-from transformers import TrainingArguments, set_seed
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProgressCallback,
+    TrainingArguments,
+    set_seed,
+)
 
 from ldsearch.errors import RunError, TrainingError, one_line
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import versions, weights_fingerprint
+from ldsearch.interruption import interruptible
 from ldsearch.length_drop import as_rate, default_bound
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.folder import SupernetRecord
+from ldsearch.supernet.folder import SupernetRecord, refuse_code, save_model
 from ldsearch.tasks import TextClassification
 from ldsearch.tasks.classification import Encoded
-from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.checkpoints import (
+    StopAfterSaving,
+    Writing,
+    last_complete_checkpoint,
+    remove_checkpoints,
+)
+from ldsearch.training.strategies import Setting, TrainingStrategy, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.trial import Score
 from ldsearch.workflows.arguments import changed_arguments, training_arguments
@@ -33,7 +48,8 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
     The folder loads as the plain full model with stock ``transformers`` and carries ``supernet.json``.
 
     Raises:
-        LdsearchError: One line for bad data, models, options, or a folder that holds another run.
+        LdsearchError: One line for bad data, models, options, a folder that holds another run, a full disk.
+        Interrupted: On SIGINT or SIGTERM, after a checkpoint from which the same call goes on.
     """
     folder, options = Path(folder), options or TrainOptions()
     if (folder / SUPERNET_FILE).exists():
@@ -43,14 +59,57 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
     set_seed(options.seed)
     task = load_task(options, labels)
     model, tokenizer = initial_model(options, task, has_head=labels is not None)
+    refuse_code(vars(model.config), str(options.model))
     supernet = Supernet(model, "column-with-pads" if options.parity else "column")
     setting = _setting(options, supernet, has_head=labels is not None)
     strategy = make_strategy(options.strategy, setting)
-    train, search = (task.encode(split, tokenizer, setting.reference) for split in ("train", "search"))
-    pad_to = setting.reference if options.parity else None
-    fresh = claim(folder, TRAINING_FILE, {**options.identity(), "splits": task.fingerprints})
+    trainer = make_trainer(
+        folder,
+        {**options.identity(), "splits": task.fingerprints},
+        supernet,
+        strategy,
+        arguments,
+        task=task,
+        tokenizer=tokenizer,
+        reference=setting.reference,
+        parity=options.parity,
+    )
+    # Once trained, a stop waits for the end: without checkpoints there would be nothing to go on from.
+    with interruptible(), Writing(folder):
+        fit(trainer, folder)
+        if not trainer.is_world_process_zero():
+            return folder
+        save_model(model, tokenizer, folder)
+        pad_to = setting.reference if options.parity else None
+        score = _full_score(model, supernet.score, task, trainer.search, tokenizer, pad_to)
+        _record(options, setting, arguments, task, supernet, trainer.search, folder, score).save(folder)
+    remove_checkpoints(folder / "checkpoints")
+    return folder
+
+
+def make_trainer(
+    folder: Path,
+    identity: dict[str, Any],
+    supernet: Supernet,
+    strategy: TrainingStrategy,
+    arguments: TrainingArguments,
+    *,
+    task: TextClassification,
+    tokenizer: PreTrainedTokenizerBase,
+    reference: int,
+    parity: bool,
+    teacher: Supernet | None = None,
+) -> SupernetTrainer:
+    """The trainer of a run, whose folder is made, or is this run's already.
+
+    Raises:
+        RunError: If the folder holds another run.
+        TrainingError: If the Trainer refuses its arguments; a new folder is removed then.
+    """
+    train, search = (task.encode(split, tokenizer, reference) for split in ("train", "search"))
+    fresh = claim(folder, TRAINING_FILE, identity)
     try:
-        trainer = SupernetTrainer(
+        return SupernetTrainer(
             supernet,
             strategy,
             arguments,
@@ -58,21 +117,50 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
             train=train,
             search=search,
             tokenizer=tokenizer,
-            reverse_kl=options.parity,
-            pad_to=pad_to,
+            reverse_kl=parity,
+            pad_to=reference if parity else None,
+            teacher=teacher,
         )
     except (ValueError, RuntimeError, ImportError) as error:
         if fresh:
             shutil.rmtree(folder)
         raise TrainingError(f"the Trainer refuses its arguments: {one_line(error)}") from error
-    checkpoints = folder / "checkpoints"
-    trainer.train(resume_from_checkpoint=last_complete_checkpoint(checkpoints))
-    if not trainer.is_world_process_zero():
-        return folder
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+
+
+def fit(trainer: SupernetTrainer, folder: Path) -> None:
+    """Train, or go on from the folder's last checkpoint.
+
+    Raises:
+        TrainingError: If that checkpoint holds more than tensors.
+        Interrupted: On SIGINT or SIGTERM, after a checkpoint.
+    """
+    checkpoint = last_complete_checkpoint(folder / "checkpoints")
+    try:
+        with interruptible() as stop:
+            trainer.add_callback(StopAfterSaving(stop))
+            trainer.train(resume_from_checkpoint=checkpoint)
+    except UnpicklingError as error:
+        # The Trainer unpickles with weights_only.
+        raise TrainingError(
+            f"{checkpoint} holds more than tensors and is not read: move it away and start again"
+        ) from error
+    finally:
+        # Where training broke off, its progress bar would share a line with what is said next.
+        bar = getattr(trainer.pop_callback(ProgressCallback), "training_bar", None)
+        if bar is not None:
+            bar.close()
+
+
+def _full_score(
+    model: PreTrainedModel,
+    token_score: str,
+    task: TextClassification,
+    search: Encoded,
+    tokenizer: PreTrainedTokenizerBase,
+    pad_to: int | None,
+) -> Score:
     # A new supernet around the same weights: the trained one still computes in the Trainer's precision.
-    trained = Supernet(model, supernet.score)
+    trained = Supernet(model, token_score)
     evaluator = Evaluator(
         trained,
         task,
@@ -83,33 +171,7 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
         fingerprint="",
         pad_to=pad_to,
     )
-    score = task.score(evaluator.statistics(Subnet.full(trained.blocks)))
-    _record(options, setting, arguments, task, supernet, search, folder, score).save(folder)
-    _remove_checkpoints(checkpoints)
-    return folder
-
-
-def last_complete_checkpoint(checkpoints: Path) -> str | None:
-    """The newest checkpoint that was written to its end; those that were not are removed.
-
-    A training killed while it saved leaves a folder from which it could not, or only seemingly, go on.
-    """
-    steps = [path for path in checkpoints.glob("checkpoint-*") if path.name.split("-")[1].isdigit()]
-    for path in sorted(steps, key=lambda path: int(path.name.split("-")[1]), reverse=True):
-        names = {file.name for file in path.iterdir()}
-        whole = {"model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"} <= names
-        if whole and any(name.startswith("rng_state") for name in names):
-            return str(path)
-        shutil.rmtree(path)
-    return None
-
-
-def _remove_checkpoints(checkpoints: Path) -> None:
-    """What else lies there (TensorBoard's logs) is the user's and stays."""
-    for checkpoint in checkpoints.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)
-    if checkpoints.is_dir() and not any(checkpoints.iterdir()):
-        checkpoints.rmdir()
+    return task.score(evaluator.statistics(Subnet.full(trained.blocks)))
 
 
 def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setting:
@@ -169,4 +231,5 @@ def _record(
             "arguments": changed_arguments(arguments),
         },
         versions=versions(),
+        overlap=task.overlap,
     )

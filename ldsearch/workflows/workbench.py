@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from ldsearch.costs.macs import Macs
 from ldsearch.errors import DataError, SpaceError
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import EXECUTOR_SEMANTICS, digest, versions, weights_fingerprint
-from ldsearch.length_drop import default_bound
+from ldsearch.length_drop import as_rate, constant_ratio_lengths, default_bound
 from ldsearch.runs import CACHE_FILE
+from ldsearch.sidecar import FOLDER, Sidecar
 from ldsearch.space import LengthSpace, load_space
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
@@ -36,9 +38,9 @@ class Workbench:
         record: Its ``supernet.json``.
         tokenizer: Its tokenizer.
         task: Its data.
-        evaluator: Measures sub-networks on the chosen split.
-        macs: MACs at the split's true lengths.
-        notes: What the user should know before trusting a number.
+        evaluator: Measures sub-networks on the split that choices are made by.
+        macs: MACs at that split's true lengths.
+        runs: Where measurements are kept.
     """
 
     folder: Path
@@ -48,7 +50,7 @@ class Workbench:
     task: TextClassification
     evaluator: Evaluator
     macs: Macs
-    notes: tuple[str, ...] = ()
+    runs: Path
 
     @classmethod
     def open(
@@ -71,24 +73,45 @@ class Workbench:
         if torch.accelerator.is_available():
             supernet.to(torch.accelerator.current_accelerator())
         task = _load_recorded_task(record, data)
-        encoded = task.encode(split, tokenizer, record.reference)
-        macs = Macs(supernet.shape, encoded.workload)
-        padded = Macs(
-            supernet.shape, Workload.padded(record.reference), name="padded_macs", torchprofile=True
-        )
-        fingerprint = _fingerprint(folder, supernet, task, encoded)
-        evaluator = Evaluator(
-            supernet,
-            task,
-            encoded,
-            split=split,
-            tokenizer=tokenizer,
-            costs=(macs, padded, supernet.parameters_cost),
-            fingerprint=fingerprint,
-            cache=MeasurementCache((runs or folder.parent) / CACHE_FILE, fingerprint),
-            pad_to=record.reference if record.parity else None,
-        )
-        return cls(folder, supernet, record, tokenizer, task, evaluator, macs, _notes(record))
+        runs = runs or folder.parent
+        evaluator, macs = _evaluator(folder, supernet, record, tokenizer, task, split, runs)
+        return cls(folder, supernet, record, tokenizer, task, evaluator, macs, runs)
+
+    @cached_property
+    def held_out(self) -> Evaluator | None:
+        """Measures on the split that no choice is made by: report, or search where report chose (swap)."""
+        other = {"search": "report", "report": "search"}.get(self.evaluator.split)
+        if other is None or other not in self.task.splits:
+            return None
+        parts = (self.folder, self.supernet, self.record, self.tokenizer, self.task)
+        return _evaluator(*parts, other, self.runs)[0]
+
+    def untrained(self, smallest: Subnet) -> list[str]:
+        """What the supernet was not trained for but a search down to ``smallest`` asks for, in words."""
+        record, stack = self.record, smallest.encoder
+        assert stack is not None
+        notes = []
+        if len(stack.blocks) < record.blocks and record.layer_drop == 0:
+            notes.append(
+                f"depths were not trained ({record.strategy}, no LayerDrop): scores of fewer blocks will "
+                "suffer"
+            )
+        if stack.lengths is None:
+            return notes
+        if record.drop_bound is None:
+            notes.append(
+                f"lengths were not trained ({record.strategy}): scores of shortened inputs will suffer"
+            )
+            return notes
+        bound = as_rate(record.drop_bound)
+        trained = constant_ratio_lengths(record.reference, record.blocks, bound)
+        below = [b for b, (n, t) in enumerate(zip(stack.lengths.tokens, trained, strict=True)) if n < t]
+        if below:
+            notes.append(
+                f"the search space goes below the trained lengths (bound {record.drop_bound}) at blocks "
+                f"{', '.join(map(str, below))}: scores there will suffer"
+            )
+        return notes
 
     @property
     def full(self) -> Subnet:
@@ -142,7 +165,7 @@ def _load_recorded_task(record: SupernetRecord, data: str | None) -> TextClassif
         config=source.get("config"),
         validation=_moved(source.get("validation"), data),
         columns=Columns(**source.get("columns", {})),
-        seed=int(source.get("seed", 0)),
+        keep_overlap=bool(source.get("keep_overlap", False)),
     )
     try:
         task = load_task(options, record.labels)
@@ -165,19 +188,45 @@ def _moved(validation: str | None, data: str | None) -> str | None:
     return str(beside) if beside.is_file() else validation
 
 
-def _fingerprint(folder: Path, supernet: Supernet, task: TextClassification, encoded: Encoded) -> str:
+def _evaluator(
+    folder: Path,
+    supernet: Supernet,
+    record: SupernetRecord,
+    tokenizer: PreTrainedTokenizerBase,
+    task: TextClassification,
+    split: str,
+    runs: Path,
+) -> tuple[Evaluator, Macs]:
+    """Measures on a split, and the MACs at its true lengths."""
+    encoded = task.encode(split, tokenizer, record.reference)
+    macs = Macs(supernet.shape, encoded.workload)
+    padded = Macs(supernet.shape, Workload.padded(record.reference), name="padded_macs", torchprofile=True)
+    pad_to = record.reference if record.parity else None
+    fingerprint = _fingerprint(folder, supernet, task, encoded, pad_to)
+    evaluator = Evaluator(
+        supernet,
+        task,
+        encoded,
+        split=split,
+        tokenizer=tokenizer,
+        costs=(macs, padded, supernet.parameters_cost),
+        fingerprint=fingerprint,
+        cache=MeasurementCache(runs / CACHE_FILE, fingerprint),
+        sidecar=Sidecar(runs / FOLDER / fingerprint, len(encoded), digest),
+        pad_to=pad_to,
+    )
+    return evaluator, macs
+
+
+def _fingerprint(
+    folder: Path, supernet: Supernet, task: TextClassification, encoded: Encoded, pad_to: int | None
+) -> str:
     """From what is there now, not from what ``supernet.json`` says was there."""
     library = versions()
     config = supernet.model.config.to_dict()
     return digest(
-        [weights_fingerprint(folder), supernet.score, task.metric, "float32"],
+        [weights_fingerprint(folder), supernet.score, task.metric, "float32", str(pad_to)],
         [EXECUTOR_SEMANTICS, library["torch"], library["transformers"]],
         json.dumps({k: v for k, v in config.items() if not k.startswith("_")}, sort_keys=True, default=str),
         [sorted(feature.items()) for feature in encoded],
     )
-
-
-def _notes(record: SupernetRecord) -> tuple[str, ...]:
-    if record.drop_bound is None:
-        return (f"lengths were not trained ({record.strategy}): scores of shortened inputs will suffer",)
-    return ()

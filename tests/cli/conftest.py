@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from ldsearch.cli import main
+from ldsearch.workflows.workbench import Workbench
 
 TRAIN = ("train-supernet", "--data", "reviews.csv", "--model", "config.json", "--max-length", "16")
 EPOCHS = ("--num_train_epochs", "1")
+WILD_SEARCH = ("--supernet", "runs/tiny", "--budget", "0.8", "--evaluations", "30")
 CONFIG = {
     "model_type": "bert",
     "hidden_size": 16,
@@ -97,5 +101,50 @@ def place(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     """A copy of the trained place; the working directory."""
     copy = tmp_path / "place"
     shutil.copytree(trained, copy)
+    monkeypatch.chdir(copy)
+    return copy
+
+
+@pytest.fixture(scope="session")
+def wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place like ``trained`` whose supernet guesses differently at every length, and one finished search.
+
+    Its scores differ, mean nothing, and make a frontier.
+    """
+    place = tmp_path_factory.mktemp("wild")
+    (place / "reviews.csv").write_text(reviews(400))
+    (place / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 3}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        for arguments in ((*TRAIN, "--max_steps", "1", "--name", "tiny"), ("evolve", *WILD_SEARCH)):
+            patch.setattr(sys, "argv", ["ldsearch", *arguments])
+            with pytest.raises(SystemExit) as exit_:
+                main()
+            assert not exit_.value.code
+            if not (place / "runs/tiny-evolve").exists():
+                unsettle(place / "runs/tiny")
+    return place
+
+
+def unsettle(folder: Path) -> None:
+    """Random weights, the classes balanced: a supernet that guesses differently at every length."""
+    path = folder / "model.safetensors"
+    generator = torch.Generator().manual_seed(0)
+    tensors = {
+        name: 0.7 * torch.randn(tensor.shape, generator=generator) if tensor.ndim == 2 else tensor
+        for name, tensor in load_file(path).items()
+    }
+    save_file(tensors, path, metadata={"format": "pt"})
+    bench = Workbench.open(folder)
+    logits = bench.evaluator.logits(bench.full)
+    tensors["classifier.bias"][1] += float(np.median(logits[:, 0] - logits[:, 1]))
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+@pytest.fixture
+def wild_place(wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the wild place; the working directory."""
+    copy = tmp_path / "place"
+    shutil.copytree(wild, copy)
     monkeypatch.chdir(copy)
     return copy

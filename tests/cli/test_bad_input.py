@@ -144,6 +144,25 @@ def test_a_senseless_budget_is_repeated(
     assert "2.1GMACs" in message  # what a budget looks like
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("evolve",), ("select", "--strategy", "constant-ratio"), ("pareto", "runs/tiny")],
+    ids=" ".join,
+)
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--budget", "0.5", "--at-least", "0.9"], "--budget and --at-least ask for different"),
+        (["--at-least", "full", "--most-accurate"], "--at-least and --most-accurate ask for different"),
+        (["--at-least", "good"], "cannot read --at-least 'good'"),
+    ],
+)
+def test_two_selectors_at_once_and_senseless_scores(
+    ldsearch: Ldsearch, place: Path, command: tuple[str, ...], flags: list[str], says: str
+) -> None:
+    assert says in expect_refusal(ldsearch, place, *command, *flags)
+
+
 def test_a_budget_below_the_cheapest_sub_network_names_it(ldsearch: Ldsearch, place: Path) -> None:
     # The default bound of two blocks is 0.74 (0.26 + 0.26² = 0.33, a mean of 16%): of 16 tokens
     # ceil(0.26 · 16) = 5 and ceil(0.26 · 5) = 2 stay.
@@ -237,6 +256,10 @@ def test_data_that_changed_since_training(ldsearch: Ldsearch, place: Path, row: 
         (["export", "nowhere", "out"], "neither a supernet nor a search run"),
         (["info", "reviews.csv"], "neither a supernet nor a search run"),
         (["info", "damaged"], "damaged"),
+        (["pareto", "nowhere"], "neither a supernet nor a search run"),
+        (["pareto", "runs/tiny"], "nothing was measured on runs/tiny yet"),
+        (["pareto", "damaged"], "no finished search"),
+        (["pareto", "damaged", "--save", "reviews.csv"], "reviews.csv exists already"),
         (["evaluate", "damaged"], "damaged"),
         (["evaluate", "runs/tiny"], "--subnet"),
         (["export", "runs/tiny", "out"], "--subnet"),

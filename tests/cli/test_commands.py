@@ -17,8 +17,18 @@ from ldsearch.evaluation import Evaluator
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import Ldsearch, read, weights
 
-COMMANDS = ("train-supernet", "evolve", "select", "evaluate", "export", "info")
-REPORTS = {"trials.csv", "frontier.csv", "frontier.png", "best.json", "run.json"}
+COMMANDS = (
+    "train-supernet",
+    "evolve",
+    "select",
+    "pareto",
+    "evaluate",
+    "recover",
+    "health",
+    "export",
+    "info",
+)
+REPORTS = {"trials.csv", "controls.csv", "frontier.csv", "frontier.png", "best.json", "run.json"}
 PRUNED = '{"version":1,"encoder":{"blocks":[1]}}'
 
 
@@ -61,11 +71,14 @@ def test_a_search_writes_its_reports_and_obeys_its_budget(ldsearch: Ldsearch, pl
 def test_a_second_search_measures_nothing_new_and_writes_the_same(ldsearch: Ldsearch, place: Path) -> None:
     folder = place / "runs/tiny-evolve"
     assert ldsearch("evolve", "--budget", "0.8").code == 0
-    assert read(folder / "run.json")["this_call"]["measured"] == 13
+    calls = read(folder / "run.json")["this_call"]
+    assert calls["search"]["measured"] == 13  # the controls are in the same space of 12
+    assert calls["report"]["measured"] == len(rows(folder / "frontier.csv")) + 1
     first = [{k: v for k, v in row.items() if k != "seconds"} for row in rows(folder / "frontier.csv")]
     assert ldsearch("evolve", "--budget", "0.8").code == 0
-    calls = read(folder / "run.json")["this_call"]
-    assert (calls["measured"], calls["cached"]) == (0, 13)
+    run = read(folder / "run.json")
+    assert [calls["measured"] for calls in run["this_call"].values()] == [0, 0]
+    assert run["this_call"]["search"]["cached"] == 13 + sum(run["controls"].values())
     second = rows(folder / "frontier.csv")
     assert {row["seconds"] for row in second} == {"0"}
     assert [{k: v for k, v in row.items() if k != "seconds"} for row in second] == first
@@ -75,16 +88,19 @@ def test_another_budget_is_answered_from_what_is_known(ldsearch: Ldsearch, place
     assert ldsearch("evolve", "--budget", "0.6").code == 0
     assert ldsearch("evolve", "--budget", "0.9").code == 0
     folder = place / "runs/tiny-evolve"
-    assert read(folder / "run.json")["this_call"]["measured"] == 0
-    assert read(folder / "best.json")["budget"] == "0.9"
+    assert read(folder / "run.json")["this_call"]["search"]["measured"] == 0
+    assert read(folder / "best.json")["selector"] == "budget 0.9"
 
 
 def test_a_search_that_was_cut_short_goes_on(ldsearch: Ldsearch, place: Path) -> None:
     assert ldsearch("evolve", "--evaluations", 5, "--name", "a").code == 0
     assert len(rows(place / "runs/a/trials.csv")) == 5
+    known = read(place / "runs/a/run.json")["this_call"]["search"]["measured"]  # the controls' too
+    assert known >= 5
     assert ldsearch("evolve", "--name", "a").code == 0
-    calls = read(place / "runs/a/run.json")["this_call"]
-    assert (calls["measured"], calls["cached"]) == (8, 5)
+    run = read(place / "runs/a/run.json")
+    assert run["this_call"]["search"]["measured"] == 13 - known
+    assert run["this_call"]["search"]["cached"] == known + sum(run["controls"].values())
 
 
 def test_an_interrupted_search_says_how_to_go_on(
@@ -107,8 +123,9 @@ def test_an_interrupted_search_says_how_to_go_on(
     assert "interrupted: run the same command again" in outcome.err
     assert "unfinished" in ldsearch("info", "runs/tiny-evolve").out
     assert ldsearch("evolve").code == 0
-    calls = read(place / "runs/tiny-evolve/run.json")["this_call"]
-    assert (calls["measured"], calls["cached"]) == (9, 4)
+    run = read(place / "runs/tiny-evolve/run.json")
+    assert run["this_call"]["search"]["measured"] == 9
+    assert run["this_call"]["search"]["cached"] == 4 + sum(run["controls"].values())
 
 
 def test_a_dry_run_counts_and_writes_nothing(ldsearch: Ldsearch, place: Path) -> None:
@@ -155,7 +172,8 @@ def test_constant_ratio_keeps_every_block_and_its_export_drops_tokens(
     assert ldsearch("select", "--strategy", "constant-ratio", "--budget", "0.6").code == 0
     trials = rows(place / "runs/tiny-constant-ratio/trials.csv")
     assert {row["blocks"] for row in trials} == {"0 1"}
-    assert {row["constant_ratio"] for row in trials[1:]} == {"True"}
+    assert {row["strategy"] for row in trials} == {"constant-ratio"}
+    assert not (place / "runs/tiny-constant-ratio/controls.csv").exists()  # a rule has no controls
     outcome = ldsearch("export", "runs/tiny-constant-ratio", "out")
     assert 'ldsearch.load("out")' in outcome.out
     text = AutoTokenizer.from_pretrained("out")(
@@ -202,7 +220,7 @@ def test_info_describes_a_supernet_and_a_run(ldsearch: Ldsearch, place: Path) ->
     run = ldsearch("info", "runs/tiny-evolve")
     assert run.code == 0
     assert re.search(r"supernet +runs/tiny\n", run.out)
-    assert re.search(r"budget +0\.8\n", run.out)
+    assert re.search(r"asked for +budget 0\.8\n", run.out)
     assert re.search(r"trials +13, ", run.out)
 
 
@@ -249,7 +267,7 @@ def test_blocks_that_were_asked_for_are_chosen_even_if_the_full_model_is_better(
 
     monkeypatch.setattr(Evaluator, "statistics", statistics)
     outcome = ldsearch("select", "--strategy", "every-other", "--keep", "1")
-    assert "chosen: accuracy 0.0000" in outcome.out
+    assert "chosen (most accurate): accuracy 0.0000" in outcome.out
     assert read(place / "runs/tiny-every-other/best.json")["subnet"]["encoder"]["blocks"] == [0]
     every = ldsearch("select", "--strategy", "every-other", "--name", "every")
-    assert "chosen: accuracy 1.0000" in every.out
+    assert "chosen (most accurate): accuracy 1.0000" in every.out

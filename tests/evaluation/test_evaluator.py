@@ -7,6 +7,8 @@ from transformers import BertTokenizer
 
 from ldsearch.costs.macs import Macs
 from ldsearch.evaluation import Evaluator
+from ldsearch.fingerprint import digest
+from ldsearch.sidecar import Sidecar
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -83,3 +85,81 @@ def test_executed_macs_are_the_cost_times_the_examples(encoded):
     cost = evaluator.costs_of([HALF])[0]["macs"]
     evaluator([HALF])
     assert evaluator.counts.executed_macs == pytest.approx(41 * cost)
+
+
+class Forwards:
+    """Counts the forward passes of an evaluator."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.count = 0
+        evaluator.supernet.register_forward_hook(self)
+
+    def __call__(self, *_: object) -> None:
+        self.count += 1
+
+
+def test_statistics_that_are_kept_are_not_run_again(encoded, tmp_path):
+    evaluator = evaluator_for(encoded, sidecar=Sidecar(tmp_path, 41, digest))
+    forwards = Forwards(evaluator)
+    statistics = evaluator.statistics(HALF)
+    right = evaluator_for(encoded).logits(HALF).argmax(-1) == [row["labels"] for row in encoded]
+    assert statistics.tolist() == right.astype(float).tolist()
+    assert forwards.count == 1
+    assert evaluator.statistics(HALF).tolist() == statistics.tolist()
+    assert forwards.count == 1
+    other = evaluator_for(encoded, sidecar=Sidecar(tmp_path, 41, digest))
+    forwards = Forwards(other)
+    assert other.statistics(HALF).tolist() == statistics.tolist()
+    assert forwards.count == 0
+    other.statistics(Subnet.full(4))
+    assert forwards.count == 1
+
+
+def test_every_measurement_keeps_its_statistics(encoded, tmp_path):
+    evaluator = evaluator_for(encoded, sidecar=Sidecar(tmp_path, 41, digest))
+    trials = evaluator([HALF, Subnet.full(4)])
+    for trial in trials:
+        kept = Sidecar(tmp_path, 41, digest).get(trial.subnet)
+        assert kept is not None
+        assert kept.mean() == trial.score.value
+        assert kept.std() / np.sqrt(41) == pytest.approx(trial.standard_error)
+    assert len({trial.score.value for trial in trials}) == 2
+
+
+def test_statistics_that_are_damaged_are_measured_and_kept_again(encoded, tmp_path):
+    evaluator = evaluator_for(encoded, sidecar=Sidecar(tmp_path, 41, digest))
+    statistics = evaluator.statistics(HALF)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:200])
+    forwards = Forwards(evaluator)
+    assert evaluator.statistics(HALF).tolist() == statistics.tolist()
+    assert forwards.count == 1
+    assert path.read_bytes() == whole
+
+
+def test_a_process_killed_between_statistics_and_trial_goes_on_to_the_same_trial(encoded, tmp_path):
+    straight = evaluator_for(encoded)([HALF])[0]
+    evaluator_for(encoded, sidecar=Sidecar(tmp_path / "s", 41, digest)).statistics(HALF)  # and no more
+    cache = MeasurementCache(tmp_path / "m.db", "f")
+    after = evaluator_for(encoded, sidecar=Sidecar(tmp_path / "s", 41, digest), cache=cache)([HALF])[0]
+    assert (after.score, after.standard_error, after.costs) == (
+        straight.score,
+        straight.standard_error,
+        straight.costs,
+    )
+    assert [trial.subnet for trial in cache.trials()] == [HALF]
+
+
+def test_a_known_trial_without_statistics_needs_no_run_until_they_are_asked_for(encoded, tmp_path):
+    evaluator_for(encoded, cache=MeasurementCache(tmp_path / "m.db", "f"))([HALF])
+    evaluator = evaluator_for(
+        encoded,
+        cache=MeasurementCache(tmp_path / "m.db", "f"),
+        sidecar=Sidecar(tmp_path / "s", 41, digest),
+    )
+    forwards = Forwards(evaluator)
+    trial = evaluator([HALF])[0]
+    assert forwards.count == 0
+    assert evaluator.statistics(HALF).mean() == trial.score.value
+    assert forwards.count == 1

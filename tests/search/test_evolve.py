@@ -10,7 +10,7 @@ from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.search.constant_ratio import ConstantRatio, constant_ratio_line
 from ldsearch.search.every_other import EveryOther
 from ldsearch.search.evolve import Evolve, EvolveSettings, _LengthCrossover, _LengthMutation
-from ldsearch.search.loop import best_within, search
+from ldsearch.search.loop import search
 from ldsearch.space import LengthSpace, load_space
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
@@ -155,21 +155,3 @@ def test_rules_propose_once():
     for rule in (EveryOther(6, [1, 3]), ConstantRatio(DEMO, COST, 8)):
         assert rule.propose(0, ()) == rule.subnets
         assert rule.propose(1, ()) == []
-
-
-def test_the_choice_is_the_best_score_within_the_budget_and_the_cheaper_of_equals():
-    trials = [
-        Trial(Subnet.of_encoder([i]), "a", Score(score), {"macs": cost}, 1, "s", 0.0, "f")
-        for i, (score, cost) in enumerate([(0.9, 10), (0.7, 4), (0.7, 3), (0.6, 1), (math.nan, 1)])
-    ]
-    assert best_within(trials, "macs", 5) is trials[2]
-    assert best_within(trials, "macs", 100) is trials[0]
-    assert best_within(trials, "macs", 0.5) is None
-
-
-def test_a_parameter_budget_takes_the_cheaper_in_macs_of_equals():
-    trials = [
-        Trial(Subnet.of_encoder([i]), "a", Score(0.5), {"macs": macs, "parameters": 7}, 1, "s", 0.0, "f")
-        for i, macs in enumerate([10, 4, 6])
-    ]
-    assert best_within(trials, "parameters", 7) is trials[1]

@@ -1,0 +1,212 @@
+"""A frontier scored once more, on rows that chose nothing: intervals, optimism, gains over the controls.
+
+A search reports the best of many noisy scores, so its own scores flatter it. The numbers here do not.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ldsearch.intervals import Interval, paired_bootstrap
+from ldsearch.pareto import staircase_weights
+from ldsearch.subnet import Subnet
+from ldsearch.trial import Trial
+
+Statistics = NDArray[np.float64]
+StatisticsOf = Callable[[Subnet], Statistics]
+
+# Columns of frontier.csv beside those of a trial.
+HELD_OUT_COLUMNS: Mapping[str, str] = {
+    "held_out_split": "split that nothing was chosen by",
+    "held_out_examples": "its examples",
+    "held_out_score": "score of the same sub-network there",
+    "difference": "its `held_out_score` minus the full model's",
+    "difference_low": "lower end of the 95% paired bootstrap interval of `difference`",
+    "difference_high": "upper end of it",
+}
+
+
+@dataclass(frozen=True)
+class HeldOutRow:
+    """A frontier point on the held-out split.
+
+    Args:
+        trial: As the search measured it.
+        score: Its score on the held-out split.
+        difference: Held-out score minus the full model's.
+        step: Held-out score minus that of the next cheaper frontier point; None for the cheapest.
+    """
+
+    trial: Trial
+    score: float
+    difference: Interval
+    step: Interval | None
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A frontier on the held-out split.
+
+    Args:
+        split: Its name.
+        full: The full model, as the search measured it.
+        full_score: The full model's score on the held-out split.
+        rows: The frontier, cheapest first.
+        area: Mean held-out score over the cost range, where the search's own scores make the choice at
+            each cost; NaN where the frontier spans no range.
+        gains: Per control, ``area`` minus the control's, in the direction of better.
+    """
+
+    split: str
+    full: Trial
+    full_score: float
+    rows: tuple[HeldOutRow, ...]
+    area: float
+    gains: Mapping[str, Interval]
+
+    @property
+    def optimism(self) -> float:
+        """How much better the frontier looks where it was chosen; above 0 where the search flatters itself.
+
+        Mean over the frontier of (score - full score) on the choosing split minus the same held out, in the
+        direction of better.
+        """
+        points = [row for row in self.rows if row.trial.subnet != self.full.subnet]
+        if not points:
+            return 0.0
+        sign = 1 if self.full.score.higher_is_better else -1
+        return sign * (self._gain_searched(points) - self._gain_held_out(points))
+
+    def describe(self) -> list[str]:
+        """What the numbers say, one sentence each."""
+        points = [row for row in self.rows if row.trial.subnet != self.full.subnet]
+        sentences = []
+        if points:
+            sentences.append(
+                f"optimism: beside the full model, the frontier's mean {self.full.metric} is "
+                f"{self._gain_searched(points):+.4f} on the {self.full.split} split, which chose it, and "
+                f"{self._gain_held_out(points):+.4f} on the {self.split} split"
+            )
+            sentences.append(self._alike(points))
+        if len(self.rows) > 1:
+            sentences.append(self._steps())
+        for name, gain in self.gains.items():
+            verdict = "" if _apart(gain) else ": cannot be told apart"
+            sentences.append(
+                f"area over {name}, with no more evaluations, on the {self.split} split: {gain.mean:+.4f} "
+                f"(95% interval {gain.low:+.4f} to {gain.high:+.4f}){verdict}"
+            )
+        return sentences
+
+    def _gain_searched(self, points: Sequence[HeldOutRow]) -> float:
+        return float(np.mean([row.trial.score.value - self.full.score.value for row in points]))
+
+    def _gain_held_out(self, points: Sequence[HeldOutRow]) -> float:
+        return float(np.mean([row.score - self.full_score for row in points]))
+
+    def _alike(self, points: Sequence[HeldOutRow]) -> str:
+        alike = [self._share(row) for row in points if not _apart(row.difference)]
+        if not alike:
+            return f"every one of the {len(points)} frontier points can be told apart from the full model"
+        return (
+            f"{len(alike)} of {len(points)} frontier points cannot be told apart from the full model, the "
+            f"cheapest of them at {min(alike):.3f} of its MACs"
+        )
+
+    def _steps(self) -> str:
+        clear = [
+            f"{self._share(a):.3f} to {self._share(b):.3f}"
+            for a, b in pairwise(self.rows)
+            if b.step is not None and _apart(b.step)
+        ]
+        steps = len(self.rows) - 1
+        if not clear:
+            return f"none of the {steps} steps from one frontier point to the next can be told from noise"
+        return f"{len(clear)} of {steps} steps along the frontier can be told from noise: {', '.join(clear)}"
+
+    def _share(self, row: HeldOutRow) -> float:
+        return row.trial.costs["macs"] / self.full.costs["macs"]
+
+
+def hold_out(
+    frontier: Sequence[Trial],
+    full: Trial,
+    split: str,
+    statistics_of: StatisticsOf,
+    score_of: Callable[[Statistics], float],
+    controls: Mapping[str, Sequence[Trial]] | None = None,
+) -> HeldOut:
+    """Score a frontier on rows that chose nothing.
+
+    Args:
+        frontier: Non-dominated trials and what was chosen, cheapest first.
+        full: The full model's trial.
+        split: Name of the held-out split.
+        statistics_of: Per-example statistics of a sub-network there, shape (examples,).
+        score_of: Turns statistics into the score, their mean.
+        controls: Frontiers of the controls, by name.
+    """
+    own = statistics_of(full.subnet)
+    rows: list[HeldOutRow] = []
+    previous: Statistics | None = None
+    for trial in frontier:
+        statistics = statistics_of(trial.subnet)
+        step = None if previous is None else paired_bootstrap(statistics, previous)
+        rows.append(HeldOutRow(trial, score_of(statistics), paired_bootstrap(statistics, own), step))
+        previous = statistics
+    fronts = {name: front for name, front in (controls or {}).items() if front}
+    low = max(front[0].costs["macs"] for front in (frontier, *fronts.values()))
+    high = full.costs["macs"]
+    if not low < high:
+        return HeldOut(split, full, score_of(own), tuple(rows), float("nan"), {})
+    area = area_statistics(frontier, statistics_of, low, high)
+    sign = 1 if full.score.higher_is_better else -1
+    gains = {
+        name: paired_bootstrap(sign * area, sign * area_statistics(front, statistics_of, low, high))
+        for name, front in fronts.items()
+    }
+    return HeldOut(split, full, score_of(own), tuple(rows), score_of(area), gains)
+
+
+def area_statistics(
+    trials: Sequence[Trial], statistics_of: StatisticsOf, low: float, high: float
+) -> Statistics:
+    """Each example's part in the area under the choices that the trials' own scores make.
+
+    An area is a weighted mean of scores, and a score a mean over examples: so areas have per-example
+    statistics too, and paired intervals.
+
+    Returns:
+        Shape (examples,).
+    """
+    weights = staircase_weights(
+        [trial.costs["macs"] for trial in trials], [-trial.score.loss for trial in trials], low, high
+    )
+    used = [(weight, trial.subnet) for weight, trial in zip(weights, trials, strict=True) if weight]
+    total: Statistics = np.sum([weight * statistics_of(subnet) for weight, subnet in used], axis=0)
+    return total
+
+
+def held_out_table(held: HeldOut) -> pd.DataFrame:
+    """One row per frontier point, the columns of ``HELD_OUT_COLUMNS``."""
+    rows = [
+        {
+            "held_out_split": held.split,
+            "held_out_examples": row.difference.examples,
+            "held_out_score": row.score,
+            "difference": row.difference.mean,
+            "difference_low": row.difference.low,
+            "difference_high": row.difference.high,
+        }
+        for row in held.rows
+    ]
+    return pd.DataFrame(rows, columns=list(HELD_OUT_COLUMNS))
+
+
+def _apart(interval: Interval) -> bool:
+    """Whether the interval leaves out 0."""
+    return interval.low > 0 or interval.high < 0

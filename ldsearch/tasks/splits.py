@@ -1,0 +1,260 @@
+"""Train, search and report rows: fixed before training, a function of the data alone.
+
+Rows that share a span of words are one group, and no group is on two sides; training rows that lie, word for
+word, within a search or report row are dropped. Shorter spans in common are no overlap. Kim & Cho 2020 search
+and report on the same rows, which inflates both.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+from ldsearch.errors import DataError
+
+Index = NDArray[np.int64]
+
+# Rows that share this many words in a row are one group. Where that makes a group larger than a hundredth of
+# the different rows (and than 50), the span is an idiom of long texts, not a common origin, and is doubled.
+SHORTEST_SPAN = 5
+LONGEST_SPAN = 80
+_GROUP_SHARE = 0.01
+_GROUP_ROWS = 50
+# Without validation rows, this share of the training rows becomes the search split, and as many the report
+# split, up to a limit.
+_CUT_SHARE = 0.1
+_CUT_LIMIT = 2_000
+_NONE = np.array([], dtype=np.int64)
+_ANYWAY = " (--keep-overlap ignores shared text)"
+# Any odd base and any fixed draw make a good hash of words; fixed, so that splits are the same everywhere.
+_BASE = 0x9E3779B97F4A7C15
+_WORD_SEED = 20_201_015
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What was done about rows that share text.
+
+    Args:
+        span: Rows that share this many words in a row are one group; 0 where overlap was kept.
+        contained: Training rows dropped because they lie, word for word, in a search or report row.
+        grouped: Other training rows dropped because their group has a search or report row.
+        search_dropped: Search rows dropped because their group has a report row.
+    """
+
+    span: int = 0
+    contained: int = 0
+    grouped: int = 0
+    search_dropped: int = 0
+
+    def describe(self) -> str:
+        """In words; empty where nothing was dropped."""
+        parts = []
+        if self.contained:
+            parts.append(f"{self.contained:,} training rows that lie in a search or report row")
+        shared = f"linked by {self.span} shared words in a row to"
+        if self.grouped:
+            parts.append(f"{self.grouped:,} training rows {shared} a search or report row")
+        if self.search_dropped:
+            parts.append(f"{self.search_dropped:,} search rows {shared} a report row")
+        return f"dropped {', '.join(parts)}" if parts else ""
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Which rows are on which side.
+
+    Args:
+        rows: Role to (the given table it comes from, its row numbers, ascending).
+        overlap: What was dropped.
+    """
+
+    rows: Mapping[str, tuple[str, Index]]
+    overlap: Overlap
+
+
+def fix_splits(texts: Mapping[str, Sequence[str]], keep_overlap: bool = False, seed: int = 0) -> Splits:
+    """Assign rows to train, search and report.
+
+    Given search rows alone are halved into search and report; what is missing otherwise is cut from the
+    training rows, a tenth each.
+
+    Args:
+        texts: ``train`` and, where the source has them, ``search`` and ``report``.
+        keep_overlap: Use every row where it is, whatever text it shares.
+        seed: Of the cut.
+
+    Raises:
+        DataError: If there are too few rows, or they share too much text, to fill every side.
+    """
+    words = _Words([text for part in texts.values() for text in part])
+    groups, span = (words.alone(), 0) if keep_overlap else _span_groups(words)
+    ends = np.cumsum([len(part) for part in texts.values()])
+    given = dict(zip(texts, np.split(np.arange(ends[-1]), ends[:-1]), strict=True))
+    sides = _cut(given, groups, seed)
+    overlap = Overlap()
+    if not keep_overlap:
+        sides, overlap = _without_overlap(sides, words, groups, span)
+    for role, index in sides.items():
+        if len(index) == 0:
+            raise DataError(f"no {role} rows are left: too many share text with the other splits{_ANYWAY}")
+    origin = np.repeat(np.arange(len(texts)), np.diff(ends, prepend=0))
+    names = list(texts)
+    rows = {}
+    for role, index in sides.items():
+        table = int(origin[index[0]])
+        rows[role] = (names[table], np.sort(index) - (ends[table - 1] if table else 0))
+    return Splits(rows, overlap)
+
+
+def _cut(given: Mapping[str, Index], groups: Index, seed: int) -> dict[str, Index]:
+    """Fill the roles that the source does not have."""
+    rng = np.random.default_rng(seed)
+    sides = dict(given)
+    if "search" in given and "report" not in given:
+        sides["report"], sides["search"] = _draw(given["search"], groups, len(given["search"]) // 2, rng)
+        if min(len(sides["report"]), len(sides["search"])) == 0:
+            raise DataError(
+                f"{len(given['search'])} validation rows are too few, or share too much text, to be halved "
+                f"into rows to search on and rows to report on{_ANYWAY}"
+            )
+        return sides
+    for role in ("search", "report"):
+        if role not in given:
+            count = min(_CUT_LIMIT, round(_CUT_SHARE * len(given["train"])))
+            # What is linked to given report rows would be dropped again.
+            free = sides["train"][~np.isin(groups[sides["train"]], groups[given.get("report", _NONE)])]
+            sides[role], _ = _draw(free, groups, count, rng)
+            sides["train"] = np.setdiff1d(sides["train"], sides[role])
+            if len(sides[role]) == 0:
+                raise DataError(
+                    f"{len(given['train'])} training rows are too few, or share too much text, to cut {role} "
+                    f"rows from{_ANYWAY}"
+                )
+    return sides
+
+
+def _draw(rows: Index, groups: Index, count: int, rng: np.random.Generator) -> tuple[Index, Index]:
+    """About ``count`` of the rows, by whole groups in random order, and the others."""
+    _, member, sizes = np.unique(groups[rows], return_inverse=True, return_counts=True)
+    taken = np.zeros(len(sizes), dtype=bool)
+    left = count
+    for group in rng.permutation(len(sizes)):
+        if sizes[group] <= left:
+            taken[group] = True
+            left -= sizes[group]
+    drawn = taken[member]
+    return rows[drawn], rows[~drawn]
+
+
+def _without_overlap(
+    sides: Mapping[str, Index], words: "_Words", groups: Index, span: int
+) -> tuple[dict[str, Index], Overlap]:
+    search = sides["search"][~np.isin(groups[sides["search"]], groups[sides["report"]])]
+    held = np.concatenate([search, sides["report"]])
+    train = sides["train"]
+    linked = np.isin(groups[train], groups[held])
+    # A row of at least a span that lies in another is linked to it.
+    contained = np.zeros(len(train), dtype=bool)
+    possible = linked | (words.counts[train] < span)
+    contained[possible] = words.lie_in(train[possible], held)
+    grouped = linked & ~contained
+    kept = {"train": train[~(contained | grouped)], "search": search, "report": sides["report"]}
+    dropped = len(sides["search"]) - len(search)
+    return kept, Overlap(span, int(contained.sum()), int(grouped.sum()), dropped)
+
+
+def _span_groups(words: "_Words") -> tuple[Index, int]:
+    """Group ids, and the number of shared words in a row that makes a group.
+
+    Equal rows are one group however short they are.
+    """
+    # Repeated rows are one group at any span and say nothing of it.
+    distinct = words.distinct()
+    limit = max(_GROUP_ROWS, _GROUP_SHARE * len(distinct))
+    span = SHORTEST_SPAN
+    while True:
+        groups = words.linked(span)
+        if span >= LONGEST_SPAN or np.bincount(groups[distinct]).max(initial=0) <= limit:
+            return groups, span
+        span *= 2
+
+
+class _Words:
+    """Texts as hashed words, so that equal spans of any length are found in linear time (Karp & Rabin 1987).
+
+    Words are what whitespace separates, case folded.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        vocabulary: dict[str, int] = {}
+        ids = [[vocabulary.setdefault(w, len(vocabulary)) for w in text.casefold().split()] for text in texts]
+        self.counts = np.array([len(row) for row in ids], dtype=np.int64)
+        self.starts = np.concatenate([[0], np.cumsum(self.counts)])
+        flat = np.fromiter((word for row in ids for word in row), dtype=np.int64, count=self.starts[-1])
+        codes = np.random.default_rng(_WORD_SEED).integers(
+            1, 2**64, size=max(1, len(vocabulary)), dtype=np.uint64
+        )
+        powers = _powers(_BASE, len(flat) + 1)
+        # Prefix sums modulo 2^64; the inverse powers make a span's hash independent of where it stands.
+        self._inverse = _powers(pow(_BASE, -1, 2**64), len(flat) + 1)
+        self._prefix = np.concatenate([np.zeros(1, np.uint64), np.cumsum(codes[flat] * powers[:-1])])
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def alone(self) -> Index:
+        """Every row a group of its own."""
+        return np.arange(len(self))
+
+    def distinct(self) -> Index:
+        """The first of each of the different rows."""
+        return np.unique(self._whole(), return_index=True)[1].astype(np.int64)
+
+    def linked(self, span: int) -> Index:
+        """Group ids: rows with ``span`` words in a row, or all words, in common, if only through others."""
+        rows, hashes = self._spans(np.arange(len(self)), span)
+        rows = np.concatenate([rows, np.arange(len(self))])
+        # One bit keeps whole rows and spans apart.
+        hashes = np.concatenate([hashes << np.uint64(1), self._whole() << np.uint64(1) | np.uint64(1)])
+        _, shared = np.unique(hashes, return_inverse=True)
+        size = len(self) + int(shared.max(initial=-1)) + 1
+        links = coo_matrix((np.ones(len(rows), np.int8), (rows, len(self) + shared)), shape=(size, size))
+        _, groups = connected_components(links, directed=False)
+        return np.unique(groups[: len(self)], return_inverse=True)[1].astype(np.int64)
+
+    def lie_in(self, rows: Index, others: Index) -> NDArray[np.bool_]:
+        """Which of ``rows`` stand word for word within one of ``others``, whole words only."""
+        whole = self._whole()[rows]
+        counts = self.counts[rows]
+        found = np.zeros(len(rows), dtype=bool)
+        for count in np.unique(counts[(counts > 0) & (counts <= self.counts[others].max(initial=0))]):
+            same = counts == count
+            found[same] = np.isin(whole[same], self._spans(others, int(count))[1])
+        return found
+
+    def _whole(self) -> NDArray[np.uint64]:
+        return self._hashes(self.starts[:-1], self.counts)
+
+    def _spans(self, rows: Index, span: int) -> tuple[Index, NDArray[np.uint64]]:
+        """Every span of the rows: the row it is in, its hash."""
+        per_row = np.maximum(self.counts[rows] - span + 1, 0)
+        owners = np.repeat(rows, per_row)
+        offsets = np.arange(per_row.sum()) - np.repeat(np.cumsum(per_row) - per_row, per_row)
+        return owners, self._hashes(self.starts[owners] + offsets, span)
+
+    def _hashes(self, starts: Index, counts: Index | int) -> NDArray[np.uint64]:
+        hashes: NDArray[np.uint64] = (self._prefix[starts + counts] - self._prefix[starts]) * self._inverse[
+            starts
+        ]
+        return hashes
+
+
+def _powers(base: int, count: int) -> NDArray[np.uint64]:
+    """1, base, base², … modulo 2^64."""
+    factors = np.full(count, base, dtype=np.uint64)
+    factors[0] = 1
+    return np.cumprod(factors)

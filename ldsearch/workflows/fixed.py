@@ -1,0 +1,103 @@
+"""Trains one sub-network of a supernet on its own: what recovery and health have in common."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from transformers import set_seed
+
+from ldsearch.errors import RunError
+from ldsearch.fingerprint import versions, weights_fingerprint
+from ldsearch.interruption import interruptible
+from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
+from ldsearch.subnet import Subnet
+from ldsearch.supernet.folder import load_supernet, save_model
+from ldsearch.training.checkpoints import Writing, remove_checkpoints
+from ldsearch.training.strategies.fixed import Fixed
+from ldsearch.workflows.arguments import changed_arguments, training_arguments
+from ldsearch.workflows.options import TrainOptions
+from ldsearch.workflows.train import fit, make_trainer
+from ldsearch.workflows.workbench import Workbench
+
+STEPS = 300
+
+
+@dataclass(frozen=True)
+class FixedOptions:
+    """How one sub-network is trained on its own.
+
+    Args:
+        steps: Optimizer steps.
+        loss: ``"distill"`` from the full model of the supernet, frozen; or ``"label"``.
+        seed: Of everything random.
+        trainer: More arguments, as the Hugging Face Trainer's command line takes them.
+    """
+
+    steps: int = STEPS
+    loss: Literal["label", "distill"] = "distill"
+    seed: int = 0
+    trainer: tuple[str, ...] = ()
+
+
+def train_fixed(bench: Workbench, folder: Path, subnet: Subnet, options: FixedOptions) -> Path:
+    """Train one sub-network, starting from the weights it inherits; a finished training is left as it is.
+
+    The folder holds the whole model, whose ``supernet.json`` names the one sub-network that was trained.
+
+    Raises:
+        LdsearchError: One line for a bad sub-network, option or folder.
+        Interrupted: On SIGINT or SIGTERM, after a checkpoint from which the same call goes on.
+    """
+    if options.steps < 1:
+        raise RunError(f"training needs at least one step, not {options.steps}")
+    bench.supernet.check(subnet)
+    flags = ("--max_steps", str(options.steps), *options.trainer)
+    start = TrainOptions(model=str(bench.folder), strategy="fixed", seed=options.seed, trainer=flags)
+    arguments = training_arguments(folder, start)
+    inherited = weights_fingerprint(bench.folder)
+    identity = {
+        "supernet": inherited,
+        "subnet": subnet.to_json(),
+        "loss": options.loss,
+        "seed": options.seed,
+        "trainer": list(flags),
+    }
+    if (folder / SUPERNET_FILE).is_file():
+        claim(folder, TRAINING_FILE, identity)
+        return folder
+    set_seed(options.seed)
+    student, record, tokenizer = load_supernet(bench.folder)
+    trainer = make_trainer(
+        folder,
+        identity,
+        student,
+        Fixed(subnet, options.loss),
+        arguments,
+        task=bench.task,
+        tokenizer=tokenizer,
+        reference=record.reference,
+        parity=record.parity,
+        teacher=bench.supernet if options.loss == "distill" else None,
+    )
+    # A signal between two of the final files would leave half a model.
+    with interruptible(), Writing(folder):
+        fit(trainer, folder)
+        save_model(student.model, tokenizer, folder)
+        replace(
+            record,
+            strategy="fixed",
+            seed=options.seed,
+            weights=weights_fingerprint(folder),
+            metrics={},
+            training={
+                "model": bench.folder.name,
+                "inherited": inherited,
+                "loss": options.loss,
+                "arguments": changed_arguments(arguments),
+            },
+            versions=versions(),
+            subnet=json.loads(subnet.to_json()),
+        ).save(folder)
+    remove_checkpoints(folder / "checkpoints")
+    return folder

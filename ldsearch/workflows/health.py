@@ -1,0 +1,131 @@
+"""Health of a supernet: do inherited scores rank sub-networks as training each on its own would?"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.stats import kendalltau
+
+from ldsearch.errors import RunError
+from ldsearch.files import write_json
+from ldsearch.fingerprint import versions
+from ldsearch.reports.figures import draw_health, save_figure
+from ldsearch.reports.tables import write_csv
+from ldsearch.runs import RUN_FILE, claim, read_json
+from ldsearch.search.random_search import RandomSearch
+from ldsearch.sidecar import Statistics
+from ldsearch.subnet import Subnet
+from ldsearch.workflows.fixed import FixedOptions, train_fixed
+from ldsearch.workflows.workbench import Workbench
+
+COUNT = 8
+LEAST = 3
+HEALTH_FILE = "health.json"
+
+
+@dataclass(frozen=True)
+class Health:
+    """Inherited and fine-tuned scores of a few sub-networks.
+
+    Args:
+        folder: Where health.csv, health.png and health.json lie.
+        table: One row per sub-network: ``macs_share``, ``inherited``, ``fine_tuned``, ``subnet``.
+        tau: Kendall's rank correlation (tau-b) of the two scores; NaN where one of them is constant.
+        p_value: Of tau = 0.
+        examples: Search and report examples that the scores rest on.
+    """
+
+    folder: Path
+    table: pd.DataFrame
+    tau: float
+    p_value: float
+    examples: int
+
+
+def health(
+    bench: Workbench,
+    folder: str | Path,
+    *,
+    count: int = COUNT,
+    space: str | None = None,
+    options: FixedOptions | None = None,
+    announce: Callable[[str], None] = lambda text: None,
+) -> Health:
+    """Fine-tune sub-networks spread over the cost range and compare; the same call goes on.
+
+    Args:
+        bench: The supernet.
+        folder: Where reports go; a sub-network's weights are removed once it is scored.
+        count: How many sub-networks.
+        space: A search space as for ``evolve``.
+        options: How each is trained; by default on the labels.
+        announce: Is told which sub-network is next.
+
+    Raises:
+        LdsearchError: One line for a bad option, space or folder.
+        Interrupted: On SIGINT or SIGTERM.
+    """
+    if count < LEAST:
+        raise RunError(f"a rank correlation needs at least {LEAST} sub-networks, not {count}")
+    folder = Path(folder)
+    options = options or FixedOptions(loss="label")
+    chosen = bench.length_space(space, parity=False)
+    subnets = RandomSearch(chosen, bench.macs, options.seed, count).propose(0, ())
+    identity = {
+        "strategy": "health",
+        "fingerprint": bench.evaluator.fingerprint,
+        "subnets": [subnet.to_json() for subnet in subnets],
+        "steps": options.steps,
+        "loss": options.loss,
+        "seed": options.seed,
+        "trainer": list(options.trainer),
+    }
+    claim(folder, RUN_FILE, identity)
+    rows = []
+    for index, subnet in enumerate(subnets):
+        announce(f"sub-network {index + 1} of {len(subnets)}: {subnet.describe()}")
+        rows.append(_row(bench, folder / f"subnet-{index}", subnet, options))
+    table = pd.DataFrame(rows).sort_values("macs_share", ignore_index=True)
+    tau, p_value = kendalltau(table["inherited"], table["fine_tuned"])
+    found = Health(folder, table, float(tau), float(p_value), len(_statistics(bench, bench.full)))
+    write_csv(table, folder / "health.csv")
+    save_figure(draw_health(table, bench.folder.name, found.tau), folder / "health.png")
+    write_json(
+        folder / HEALTH_FILE,
+        {
+            "tau": found.tau,
+            "p_value": found.p_value,
+            "examples": found.examples,
+            "steps": options.steps,
+            "loss": options.loss,
+            "versions": versions(),
+        },
+    )
+    return found
+
+
+def _row(bench: Workbench, folder: Path, subnet: Subnet, options: FixedOptions) -> dict[str, object]:
+    """One sub-network's scores; those of one that is done are read."""
+    done = folder.with_suffix(".json")
+    if not done.is_file():
+        trained = Workbench.open(train_fixed(bench, folder, subnet, options), runs=folder)
+        full, own = bench.macs([bench.full, subnet])
+        inherited, fine_tuned = (_statistics(one, subnet) for one in (bench, trained))
+        row = {
+            "macs_share": float(own / full),
+            "inherited": bench.task.score(inherited).value,
+            "fine_tuned": bench.task.score(fine_tuned).value,
+            "subnet": subnet.to_json(),
+        }
+        write_json(done, row)
+        shutil.rmtree(folder)
+    return read_json(done)
+
+
+def _statistics(bench: Workbench, subnet: Subnet) -> Statistics:
+    """On every row that training did not see."""
+    evaluators = [bench.evaluator] if bench.held_out is None else [bench.evaluator, bench.held_out]
+    return np.concatenate([evaluator.statistics(subnet) for evaluator in evaluators])

@@ -1,0 +1,258 @@
+"""Runs a strategy and its controls, scores the frontier on held-out rows, and writes the reports."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+
+from ldsearch.errors import RunError
+from ldsearch.files import write_json
+from ldsearch.fingerprint import versions
+from ldsearch.interruption import interruptible
+from ldsearch.reports.figures import Marks, draw_frontier, save_figure
+from ldsearch.reports.held_out import HeldOut, held_out_table, hold_out
+from ldsearch.reports.tables import frontier_table, trials_table, write_csv
+from ldsearch.runs import BEST_FILE, RUN_FILE, claim
+from ldsearch.search.loop import SearchResult, SearchStrategy, search
+from ldsearch.selector import Selector, WithinBudget
+from ldsearch.subnet import Subnet
+from ldsearch.training.checkpoints import Writing
+from ldsearch.trial import Trial
+from ldsearch.workflows.workbench import Workbench
+
+
+class Watcher(Protocol):
+    """Is told what a run does (progress bars)."""
+
+    def phase(self, name: str, total: int | None) -> None:
+        """A new part of the work starts; ``total`` measurements at most, if that is known."""
+
+    def trial(self, trial: Trial) -> None:
+        """A sub-network was measured, or its measurement was known."""
+
+
+class Unwatched:
+    """Nobody looks."""
+
+    def phase(self, name: str, total: int | None) -> None:
+        """Say nothing."""
+
+    def trial(self, trial: Trial) -> None:
+        """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a run asks.
+
+    Args:
+        strategy: What proposes.
+        identity: What makes two runs the same run, beside the strategy's name and the fingerprint.
+        evaluations: The most sub-networks to measure, the full model included; None: all proposals.
+        controls: Given how many sub-networks the strategy measured, the controls of as many.
+    """
+
+    strategy: SearchStrategy
+    identity: Mapping[str, Any]
+    evaluations: int | None = None
+    controls: Callable[[int], Sequence[SearchStrategy]] = lambda count: ()
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """A finished search.
+
+    Args:
+        folder: Where its reports lie.
+        result: Every trial, the reason it stopped.
+        best: The trial that the selector took.
+        selector: What was asked for.
+        controls: The controls' results, by name.
+        held_out: The frontier on rows that nothing was chosen by; None where there are none.
+    """
+
+    folder: Path
+    result: SearchResult
+    best: Trial
+    selector: Selector
+    controls: Mapping[str, SearchResult]
+    held_out: HeldOut | None
+
+
+def run(
+    bench: Workbench, folder: Path, question: Question, selector: Selector, watcher: Watcher
+) -> RunOutcome:
+    """Search, choose, search with the controls, score what was found on held-out rows, write the reports.
+
+    Raises:
+        LdsearchError: One line for a bad folder, or where nothing measured will do.
+        Interrupted: After SIGINT or SIGTERM; what was measured is stored.
+    """
+    evaluations, strategy = question.evaluations, question.strategy
+    if evaluations is not None and evaluations < 1:
+        raise RunError(f"a search needs at least one evaluation, not {evaluations}")
+    identity = {
+        "strategy": strategy.name,
+        "fingerprint": bench.evaluator.fingerprint,
+        **question.identity,
+    }
+    claim(folder, RUN_FILE, identity)
+    with interruptible() as stop, Writing(folder):
+
+        def on_trial(trial: Trial) -> None:
+            watcher.trial(trial)
+            stop.check()
+
+        def searched(asked: SearchStrategy, most: int | None, table: bool) -> SearchResult:
+            watcher.phase(asked.name, most)
+            return search(
+                asked,
+                lambda subnets, generation: bench.evaluator(subnets, generation, on_trial),
+                bench.full,
+                evaluations=most,
+                on_generation=lambda so_far: (
+                    write_csv(trials_table(so_far.trials, asked.name), folder / "trials.csv")
+                    if table
+                    else None
+                ),
+            )
+
+        result = searched(strategy, evaluations, table=True)
+        best = selector.choose(result.candidates, result.trials[0])
+        measured = len(result.trials)
+        controls = {
+            control.name: searched(control, measured, table=False)
+            for control in question.controls(measured - 1)
+        }
+        held = _hold_out(bench, result, best, controls, watcher, on_trial)
+        outcome = RunOutcome(folder, result, best, selector, controls, held)
+        _write_tables(bench, strategy.name, outcome)
+        _write_best(bench, outcome)
+        _write_run(bench, identity, outcome)
+    return outcome
+
+
+def _hold_out(
+    bench: Workbench,
+    result: SearchResult,
+    best: Trial,
+    controls: Mapping[str, SearchResult],
+    watcher: Watcher,
+    on_trial: Callable[[Trial], None],
+) -> HeldOut | None:
+    evaluator = bench.held_out
+    if evaluator is None:
+        return None
+    fronts = {name: control.frontier for name, control in controls.items()}
+    # A parameter budget can choose what is on no frontier of score against MACs.
+    chosen = {trial.subnet: trial for trial in (*result.frontier, best)}
+    points = sorted(chosen.values(), key=lambda trial: trial.costs["macs"])
+    wanted = [result.trials[0], *points, *(trial for front in fronts.values() for trial in front)]
+    subnets = list(dict.fromkeys(trial.subnet for trial in wanted))
+    watcher.phase(f"{evaluator.split} split", len(subnets))
+    evaluator(subnets, 0, on_trial)
+    return hold_out(
+        points,
+        result.trials[0],
+        evaluator.split,
+        evaluator.statistics,
+        lambda statistics: bench.task.score(statistics).value,
+        fronts,
+    )
+
+
+def _write_tables(bench: Workbench, name: str, outcome: RunOutcome) -> None:
+    folder, result = outcome.folder, outcome.result
+    table = trials_table(result.trials, name)
+    write_csv(table, folder / "trials.csv")
+    front = frontier_table(table)
+    held = None
+    if outcome.held_out is not None:
+        points = [result.trials.index(row.trial) for row in outcome.held_out.rows]
+        held = pd.concat(
+            [table.iloc[points].reset_index(drop=True), held_out_table(outcome.held_out)], axis=1
+        )
+        front = held[held["on_frontier"]]
+    write_csv(front, folder / "frontier.csv")
+    controls = None
+    if outcome.controls:
+        controls = pd.concat(
+            [trials_table(control.trials, control_name) for control_name, control in outcome.controls.items()]
+        )
+        write_csv(controls, folder / "controls.csv")
+    share = None
+    if isinstance(outcome.selector, WithinBudget) and outcome.selector.budget.cost == "macs":
+        full = result.trials[0]
+        share = outcome.selector.budget.absolute(full.costs) / full.costs["macs"]
+    marks = Marks(f"{bench.folder.name}: {name}", result.trials.index(outcome.best), share)
+    save_figure(draw_frontier(table, marks, controls, held), folder / "frontier.png")
+
+
+def _write_best(bench: Workbench, outcome: RunOutcome) -> None:
+    best, full = outcome.best, outcome.result.trials[0]
+    write_json(
+        outcome.folder / BEST_FILE,
+        {
+            "subnet": json.loads(best.subnet.to_json()),
+            "selector": outcome.selector.text,
+            "metric": best.metric,
+            "score": best.score.value,
+            "full_score": full.score.value,
+            "split": best.split,
+            "examples": best.examples,
+            "held_out": _held_out_fields(outcome.held_out, best.subnet),
+            "costs": dict(best.costs),
+            "full_costs": dict(full.costs),
+            "fingerprint": best.fingerprint,
+            "supernet": os.path.relpath(bench.folder, outcome.folder),  # so that both may move together
+        },
+    )
+
+
+def _held_out_fields(held: HeldOut | None, subnet: Subnet) -> dict[str, Any] | None:
+    if held is None:
+        return None
+    row = next(row for row in held.rows if row.trial.subnet == subnet)
+    return {
+        "split": held.split,
+        "score": row.score,
+        "full_score": held.full_score,
+        "difference": asdict(row.difference),
+    }
+
+
+def _write_run(bench: Workbench, identity: Mapping[str, Any], outcome: RunOutcome) -> None:
+    result, held = outcome.result, outcome.held_out
+    evaluators = [bench.evaluator] if bench.held_out is None else [bench.evaluator, bench.held_out]
+    write_json(
+        outcome.folder / RUN_FILE,
+        {
+            "identity": dict(identity),
+            "supernet": os.path.relpath(bench.folder, outcome.folder),
+            "measurements": os.path.relpath(bench.runs, outcome.folder),
+            "selector": outcome.selector.text,
+            "stopped": result.stopped,
+            "trials": len(result.trials),
+            "frontier": len(result.frontier),
+            "areas": result.areas,
+            "controls": {name: len(control.trials) for name, control in outcome.controls.items()},
+            "held_out": None
+            if held is None
+            else {
+                "split": held.split,
+                "fingerprint": evaluators[-1].fingerprint,
+                "area": held.area,
+                "optimism": held.optimism,
+                "gains": {name: asdict(gain) for name, gain in held.gains.items()},
+                "in_words": held.describe(),
+            },
+            "this_call": {evaluator.split: asdict(evaluator.counts) for evaluator in evaluators},
+            "measured_as": "fp32, batches of like length, one sub-network at a time",
+            "workload": bench.macs.workload.to_dict(),
+            "versions": versions(),
+        },
+    )

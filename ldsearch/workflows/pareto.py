@@ -1,0 +1,99 @@
+"""Answers another budget from what is already measured: no model is loaded and nothing is run."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ldsearch.errors import RunError
+from ldsearch.pareto import frontier
+from ldsearch.runs import CACHE_FILE, RUN_FILE, SUPERNET_FILE, read_json
+from ldsearch.selector import Selector, WithinBudget
+from ldsearch.storage import MeasurementCache
+from ldsearch.subnet import Subnet
+from ldsearch.trial import Trial
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the measurements of every strategy on one supernet and split say.
+
+    Args:
+        run: The run folder that named the measurements.
+        trials: All of them.
+        full: The full model.
+        frontier: The non-dominated ones, cheapest first.
+        best: What the selector takes.
+        nearest: How far the nearest measured sub-networks are from the budget, in words; empty where no
+            budget was given.
+    """
+
+    run: Path
+    trials: tuple[Trial, ...]
+    full: Trial
+    frontier: tuple[Trial, ...]
+    best: Trial
+    nearest: str
+
+
+def pareto(folder: str | Path, selector: Selector) -> Answer:
+    """Choose among everything measured on a supernet, whichever search measured it.
+
+    Args:
+        folder: A search run, or a supernet (its newest run then).
+        selector: Which sub-network to take.
+
+    Raises:
+        RunError: If the folder is neither, or nothing was measured.
+        BudgetError: If nothing measured will do.
+    """
+    run = _run_of(Path(folder))
+    fields = read_json(run / RUN_FILE)
+    try:
+        fingerprint = fields["identity"]["fingerprint"]
+        runs = Path(os.path.normpath(run / fields["measurements"]))
+    except KeyError as error:
+        raise RunError(f"{run} is no finished search (it has no {error}): run its command again") from error
+    trials = MeasurementCache(runs / CACHE_FILE, fingerprint).trials()
+    if not trials:
+        raise RunError(f"{runs / CACHE_FILE} has no measurements of {run}")
+    blocks = read_json(Path(os.path.normpath(run / fields["supernet"])) / SUPERNET_FILE)["blocks"]
+    full = next((trial for trial in trials if trial.subnet == Subnet.full(blocks)), None)
+    if full is None:
+        raise RunError(f"{runs / CACHE_FILE} has no measurement of the full model: run {run}'s command again")
+    rows = [[trial.costs["macs"], trial.score.loss] for trial in trials]
+    best = selector.choose(trials, full)
+    nearest = _nearest(trials, full, selector) if isinstance(selector, WithinBudget) else ""
+    return Answer(run, trials, full, tuple(trials[i] for i in frontier(rows)), best, nearest)
+
+
+def _run_of(folder: Path) -> Path:
+    if (folder / RUN_FILE).is_file():
+        return folder
+    if not (folder / SUPERNET_FILE).is_file():
+        raise RunError(f"{folder} is neither a supernet nor a search run")
+    runs = [
+        path.parent
+        for path in sorted(folder.parent.glob(f"*/{RUN_FILE}"), key=lambda path: path.stat().st_mtime)
+        if _same(path.parent / str(read_json(path).get("supernet", "?")), folder)
+    ]
+    if not runs:
+        raise RunError(f"nothing was measured on {folder} yet: search it with 'ldsearch evolve'")
+    return runs[-1]
+
+
+def _same(one: Path, other: Path) -> bool:
+    return os.path.normpath(one.absolute()) == os.path.normpath(other.absolute())
+
+
+def _nearest(trials: tuple[Trial, ...], full: Trial, selector: WithinBudget) -> str:
+    cost, limit = selector.budget.cost, selector.budget.absolute(full.costs)
+    within = max((t for t in trials if t.costs[cost] <= limit), key=lambda t: t.costs[cost])
+    beyond = min((t for t in trials if t.costs[cost] > limit), key=lambda t: t.costs[cost], default=None)
+    total = full.costs[cost]
+
+    def words(trial: Trial) -> str:
+        gap = abs(trial.costs[cost] - limit) / total
+        return f"{trial.costs[cost] / total:.3f} of the {cost} ({gap:.3f} away)"
+
+    above = "nothing above it is measured" if beyond is None else f"the next above it {words(beyond)}"
+    return f"nearest measured within the budget {words(within)}; {above}"

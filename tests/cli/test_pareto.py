@@ -1,0 +1,228 @@
+"""ldsearch pareto: another budget from what is measured, with no model and no forward pass."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ldsearch.storage import MeasurementCache
+from ldsearch.subnet import Subnet
+from ldsearch.supernet.supernet import Supernet
+from ldsearch.trial import Score, Trial
+from tests.cli.conftest import WILD_SEARCH, Ldsearch
+
+RUN = "runs/tiny-evolve"
+
+
+def measured(*runs: Path) -> list[dict[str, str]]:
+    """Every measurement of the runs' tables, each sub-network once."""
+    found = {}
+    for run in runs:
+        for path in sorted(run.glob("[tc]*s.csv")):
+            with path.open(newline="") as file:
+                found.update({row["subnet"]: row for row in csv.DictReader(file)})
+    assert len(found) > 30
+    return list(found.values())
+
+
+def best_within(rows: list[dict[str, str]], share: float) -> dict[str, str]:
+    paid = [row for row in rows if float(row["macs_share"]) <= share]
+    return max(paid, key=lambda row: (float(row["score"]), -float(row["macs"])))
+
+
+def chosen(out: str) -> tuple[str, str, str]:
+    """Score, share of the MACs and description of the choice."""
+    found = re.search(r"^chosen: accuracy (\S+) at (\S+) of the MACs \(.*\); (.*)$", out, flags=re.MULTILINE)
+    assert found, out
+    return found.group(1), found.group(2), found.group(3)
+
+
+def told(row: dict[str, str]) -> tuple[str, str, str]:
+    description = Subnet.from_json(row["subnet"]).describe()
+    return f"{float(row['score']):.4f}", f"{float(row['macs_share']):.3f}", description
+
+
+@pytest.fixture
+def ruined(wild_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A searched place whose weights are no weights any more; a forward pass would fail too."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a forward pass")
+
+    monkeypatch.setattr(Supernet, "forward", refuse)
+    (wild_place / "runs/tiny/model.safetensors").write_bytes(b"no weights")
+    return wild_place
+
+
+def test_a_new_budget_is_answered_without_weights(ldsearch: Ldsearch, ruined: Path) -> None:
+    assert ldsearch("evolve", *WILD_SEARCH, "--name", "new").code == 2  # so it is with anything that runs
+    rows = measured(ruined / RUN)
+    answers = set()
+    for share in (0.5, 0.55, 0.7, 0.9, 1.0):
+        outcome = ldsearch("pareto", RUN, "--budget", share)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert chosen(outcome.out) == told(best_within(rows, share))
+        answers.add(chosen(outcome.out))
+    assert len(answers) > 1
+
+
+def test_it_says_how_far_the_nearest_measured_are_from_the_budget(ldsearch: Ldsearch, ruined: Path) -> None:
+    shares = sorted(float(row["macs_share"]) for row in measured(ruined / RUN))
+    for budget in (0.5, 0.66, 0.7):
+        below = max(share for share in shares if share <= budget)
+        above = min(share for share in shares if share > budget)
+        assert (
+            f"nearest measured within the budget {below:.3f} of the macs ({budget - below:.3f} away); "
+            f"the next above it {above:.3f} of the macs ({above - budget:.3f} away)\n"
+        ) in ldsearch("pareto", RUN, "--budget", budget).out
+    everything = ldsearch("pareto", RUN, "--budget", "1.0").out
+    assert "1.000 of the macs (0.000 away); nothing above it is measured" in everything
+    assert "nearest" not in ldsearch("pareto", RUN).out
+
+
+@pytest.mark.parametrize("budget", ["0.1", "1MACs"])
+def test_a_budget_that_nothing_measured_meets_is_one_line_with_the_cheapest(
+    ldsearch: Ldsearch, ruined: Path, budget: str
+) -> None:
+    rows = measured(ruined / RUN)
+    outcome = ldsearch("pareto", RUN, "--budget", budget)
+    cheapest = min(float(row["macs_share"]) for row in rows)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == (
+        f"error: none of the {len(rows)} measured sub-networks meets the budget {budget}: "
+        f"the cheapest costs {cheapest:.3f} of the full model\n"
+    )
+
+
+def test_at_least_and_most_accurate_choose_among_the_same(ldsearch: Ldsearch, ruined: Path) -> None:
+    rows = measured(ruined / RUN)
+    full = next(row for row in rows if not row["lengths"])
+    enough = [row for row in rows if float(row["score"]) >= float(full["score"])]
+    cheapest = min(enough, key=lambda row: (float(row["macs"]), -float(row["score"])))
+    assert chosen(ldsearch("pareto", RUN, "--at-least", "full").out) == told(cheapest)
+    assert chosen(ldsearch("pareto", RUN, "--most-accurate").out) == told(best_within(rows, 1.0))
+    assert chosen(ldsearch("pareto", RUN).out) == told(best_within(rows, 1.0))
+
+
+def test_the_frontier_is_that_of_everything_measured(ldsearch: Ldsearch, ruined: Path) -> None:
+    rows = measured(ruined / RUN)
+    points = {(float(row["macs"]), float(row["score"])) for row in rows}
+    unbeaten = [p for p in points if not any(q != p and q[0] <= p[0] and q[1] >= p[1] for q in points)]
+    out = ldsearch("pareto", RUN).out
+    assert f"frontier: {len(unbeaten)} of {len(rows)} measured sub-networks" in out
+    full = max(macs for macs, _ in points)
+    shown = re.findall(r"^│ (\d\.\d{3}) +│ (\d\.\d{4})", out, flags=re.MULTILINE)
+    assert shown == [(f"{macs / full:.3f}", f"{score:.4f}") for macs, score in sorted(unbeaten)]
+
+
+def test_measurements_of_every_search_count_and_a_supernet_stands_for_its_newest(
+    ldsearch: Ldsearch, wild_place: Path
+) -> None:
+    assert ldsearch("select", "--strategy", "every-other", "--supernet", "runs/tiny").code == 0
+    rows = measured(wild_place / RUN, wild_place / "runs/tiny-every-other")
+    (wild_place / "runs/tiny/model.safetensors").unlink()
+    one_block = min(float(row["macs_share"]) for row in rows)
+    assert one_block < 0.4  # cheaper than any with all three blocks
+    answers = [ldsearch("pareto", f"runs/{name}", "--budget", 0.4) for name in ("tiny-evolve", "tiny")]
+    for outcome in answers:
+        assert chosen(outcome.out) == told(best_within(rows, 0.4))
+        assert f"of {len(rows)} measured sub-networks" in outcome.out
+
+
+def test_measurements_of_the_other_rows_do_not_mix_in(ldsearch: Ldsearch, wild_place: Path) -> None:
+    before = ldsearch("pareto", RUN, "--budget", 0.7).out
+    assert ldsearch("evolve", *WILD_SEARCH, "--swap").code == 0
+    assert ldsearch("pareto", RUN, "--budget", 0.7).out == before
+    swapped = ldsearch("pareto", f"{RUN}-swap", "--budget", 0.7).out
+    assert ldsearch("pareto", "runs/tiny", "--budget", 0.7).out == swapped  # the newest run
+    assert "accuracy, report" in swapped
+    # The frontier's held-out scores belong to the other rows' measurements too.
+    assert chosen(swapped) == told(best_within(measured(wild_place / f"{RUN}-swap"), 0.7))
+
+
+def test_what_is_saved_is_what_evaluate_takes(ldsearch: Ldsearch, wild_place: Path) -> None:
+    answer = ldsearch("pareto", RUN, "--budget", 0.7, "--save", "kept/half.json")
+    score, share, description = chosen(answer.out)
+    assert f"next: ldsearch evaluate {RUN} --subnet kept/half.json" in answer.out
+    assert Subnet.from_json((wild_place / "kept/half.json").read_text()).describe() == description
+    outcome = ldsearch("evaluate", RUN, "--subnet", "kept/half.json", "--split", "search")
+    assert outcome.code == 0
+    assert description in outcome.out
+    assert re.search(rf"^accuracy +{score} on 40 search examples$", outcome.out, flags=re.MULTILINE)
+    assert f"{share} of the full model's" in outcome.out
+
+
+def test_a_file_that_is_there_is_not_overwritten(ldsearch: Ldsearch, wild_place: Path) -> None:
+    (wild_place / "thesis.json").write_text("years of work")
+    outcome = ldsearch("pareto", RUN, "--save", "thesis.json")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "error: thesis.json exists already: choose another --save\n"
+    assert (wild_place / "thesis.json").read_text() == "years of work"
+
+
+def test_an_unfinished_search_and_lost_measurements_are_one_line(
+    ldsearch: Ldsearch, wild_place: Path
+) -> None:
+    fields = json.loads((wild_place / RUN / "run.json").read_text())
+    (wild_place / RUN / "run.json").write_text(json.dumps({"identity": fields["identity"]}))
+    unfinished = ldsearch("pareto", RUN)
+    assert unfinished.code == 2
+    assert re.fullmatch(r"error: runs/tiny-evolve is no finished search .*\n", unfinished.err)
+    assert "nothing was measured on runs/tiny yet" in ldsearch("pareto", "runs/tiny").err
+    (wild_place / RUN / "run.json").write_text(json.dumps(fields))
+    (wild_place / "runs/measurements.db").unlink()
+    lost = ldsearch("pareto", RUN)
+    assert lost.code == 2
+    assert re.fullmatch(r"error: runs/measurements.db has no measurements of runs/tiny-evolve\n", lost.err)
+    assert not (wild_place / "runs/measurements.db").exists()
+
+
+def planted(place: Path, *stored: tuple[Subnet, float, float]) -> None:
+    """The run of a supernet of two blocks, by hand: sub-network, score, MACs, in stored order."""
+    for folder, name, fields in (
+        ("net", "supernet.json", {"blocks": 2}),
+        ("run", "run.json", {"identity": {"fingerprint": "f"}, "supernet": "../net", "measurements": ".."}),
+    ):
+        (place / folder).mkdir()
+        (place / folder / name).write_text(json.dumps(fields))
+    cache = MeasurementCache(place / "measurements.db", "f")
+    for subnet, score, macs in stored:
+        cache.put(Trial(subnet, "accuracy", Score(score), {"macs": macs}, 10, "search", 1.0, "f"))
+
+
+SHORT, ONE = Subnet.of_encoder([0, 1], (8, 2), 16), Subnet.of_encoder([1])
+
+
+def test_the_full_model_is_found_wherever_it_is_stored(ldsearch: Ldsearch, tmp_path: Path) -> None:
+    planted(tmp_path, (ONE, 0.7, 5.0), (SHORT, 0.8, 6.0), (Subnet.full(2), 0.75, 10.0))
+    assert chosen(ldsearch("pareto", tmp_path / "run", "--at-least", "full").out)[:2] == ("0.8000", "0.600")
+    assert chosen(ldsearch("pareto", tmp_path / "run", "--budget", "0.5").out)[:2] == ("0.7000", "0.500")
+    assert chosen(ldsearch("pareto", tmp_path / "net", "--budget", "0.5").out)[:2] == ("0.7000", "0.500")
+
+
+def test_without_a_measurement_of_the_full_model_there_are_no_shares(
+    ldsearch: Ldsearch, tmp_path: Path
+) -> None:
+    planted(tmp_path, (ONE, 0.7, 5.0), (SHORT, 0.8, 6.0))
+    outcome = ldsearch("pareto", tmp_path / "run")
+    assert outcome.code == 2
+    assert re.fullmatch(
+        r"error: .*no measurement of the full model: run .*/run's command again\n", outcome.err
+    )
+
+
+def test_it_does_not_even_load_torch(wild_place: Path) -> None:
+    program = (
+        "import sys\n"
+        f"sys.argv = ['ldsearch', 'pareto', '{RUN}', '--budget', '0.7']\n"
+        "from ldsearch.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as exit_: print('CODE', exit_.code)\n"
+        "print('HEAVY', sorted({'torch', 'transformers', 'datasets'} & set(sys.modules)))\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.endswith("CODE 0\nHEAVY []\n"), found.stdout[-200:]

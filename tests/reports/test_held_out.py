@@ -1,0 +1,263 @@
+"""A frontier on rows that chose nothing: planted statistics whose areas and differences are known."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from ldsearch.pareto import frontier as non_dominated
+from ldsearch.reports.held_out import HELD_OUT_COLUMNS, HeldOut, area_statistics, held_out_table, hold_out
+from ldsearch.subnet import Subnet
+from ldsearch.trial import Score, Trial
+
+NAMES = ("full", "a", "b", "c", "d")
+
+
+def subnet(name: str | int) -> Subnet:
+    return Subnet.of_encoder([NAMES.index(name) if isinstance(name, str) else name])
+
+
+def trial(name: str | int, macs: float, score: float, higher: bool = True) -> Trial:
+    own = subnet(name)
+    return Trial(own, "accuracy", Score(score, higher), {"macs": macs}, 20, "search", 0.0, "f")
+
+
+def bits(text: str) -> np.ndarray:
+    return np.array([float(bit) for bit in text])
+
+
+# Ten held-out examples, 1 where the sub-network is right.
+RIGHT = {
+    subnet("full"): bits("1111111100"),  # 0.8
+    subnet("a"): bits("1111110000"),  # 0.6, wrong on two that full has right
+    subnet("b"): bits("1111111000"),  # 0.7, wrong on one
+    subnet("c"): bits("1111100000"),  # 0.5
+    subnet("d"): bits("1111111111"),  # 1.0
+}
+FULL = trial("full", 10.0, 0.90)
+FRONTIER = [trial("a", 2.0, 0.75), trial("b", 5.0, 0.85), FULL]
+
+
+def held(frontier: list[Trial], full: Trial = FULL, **controls: list[Trial]) -> HeldOut:
+    return hold_out(frontier, full, "report", RIGHT.__getitem__, lambda rows: float(rows.mean()), controls)
+
+
+def test_scores_and_differences_are_those_of_the_held_out_rows():
+    found = held(FRONTIER)
+    assert (found.split, found.full_score) == ("report", 0.8)
+    assert [row.trial for row in found.rows] == FRONTIER
+    assert [row.score for row in found.rows] == pytest.approx([0.6, 0.7, 0.8])
+    assert [row.difference.mean for row in found.rows] == pytest.approx([-0.2, -0.1, 0.0])
+    assert {row.difference.examples for row in found.rows} == {10}
+
+
+def test_intervals_of_differences_have_the_quantiles_of_the_binomial_law():
+    # Against the full model n examples of ten differ, by -1 each: resamples hold Binomial(10, n/10) of them.
+    for row, wrong in zip(held(FRONTIER).rows, (2, 1, 0), strict=True):
+        law = binom(10, wrong / 10)
+        assert row.difference.low == pytest.approx(-law.ppf(0.975) / 10)
+        assert row.difference.high == pytest.approx(-law.ppf(0.025) / 10)
+
+
+def test_a_step_is_the_difference_to_the_next_cheaper_point():
+    first, second, third = held([FRONTIER[0], trial("d", 5.0, 0.85), FULL]).rows
+    assert first.step is None
+    assert second.step is not None
+    assert second.step.mean == pytest.approx(0.4)
+    assert third.step is not None
+    assert third.step.mean == pytest.approx(-0.2)
+
+
+def test_the_area_weighs_held_out_scores_by_the_choices_of_the_search():
+    # From 2 to 5 the search takes a, from 5 to 10 b; the full model pays off nowhere before its own cost.
+    assert held(FRONTIER).area == pytest.approx(3 / 8 * 0.6 + 5 / 8 * 0.7)
+    # d would be the best choice from 2 on; the search scored it last, so it is taken nowhere.
+    misjudged = [trial("d", 2.0, 0.1), trial("a", 2.0, 0.75), FRONTIER[1], FULL]
+    assert held(misjudged).area == pytest.approx(3 / 8 * 0.6 + 5 / 8 * 0.7)
+
+
+def test_optimism_is_the_gain_over_full_where_chosen_minus_the_gain_held_out():
+    # Chosen: (0.75 - 0.90 + 0.85 - 0.90) / 2 = -0.10; held out: (-0.2 - 0.1) / 2 = -0.15.
+    assert held(FRONTIER).optimism == pytest.approx(0.05)
+    (sentence,) = [text for text in held(FRONTIER).describe() if text.startswith("optimism")]
+    assert "mean accuracy is -0.1000 on the search split, which chose it" in sentence
+    assert sentence.endswith("and -0.1500 on the report split")
+
+
+def test_gains_compare_areas_over_the_range_that_both_frontiers_span():
+    found = held(FRONTIER, random=[trial("c", 4.0, 0.70), trial("d", 8.0, 0.80)], line=[trial("b", 1.0, 0.5)])
+    # All ranges start where the last frontier does, at 4: a to 5, b to 10; c to 8, d to 10; b throughout.
+    own = 1 / 6 * 0.6 + 5 / 6 * 0.7
+    assert found.area == pytest.approx(own)
+    assert found.gains["random"].mean == pytest.approx(own - (4 / 6 * 0.5 + 2 / 6 * 1.0))
+    assert found.gains["line"].mean == pytest.approx(own - 0.7)
+    assert set(found.gains) == {"random", "line"}
+
+
+def test_a_control_without_a_frontier_is_left_out():
+    found = held(FRONTIER, random=[])
+    assert found.gains == {}
+    assert found.area == held(FRONTIER).area
+
+
+def test_the_full_model_is_the_reference_even_where_it_is_not_on_the_frontier():
+    found = held([trial("a", 2.0, 0.95)])
+    assert found.full_score == 0.8
+    assert [row.difference.mean for row in found.rows] == pytest.approx([-0.2])
+    assert found.optimism == pytest.approx(0.05 + 0.2)
+
+
+def random_statistics(count: int, examples: int, seed: int) -> dict[Subnet, np.ndarray]:
+    """Sub-networks of different quality, right on overlapping examples."""
+    draw = np.random.default_rng(seed)
+    difficulty = draw.random(examples)
+    shares = np.linspace(0.5, 0.9, count)
+    return {
+        subnet(i): (difficulty + draw.normal(0, 0.3, examples) < share).astype(float)
+        for i, share in enumerate(shares)
+    }
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_the_interval_of_an_area_difference_is_the_bootstrap_over_examples(higher):
+    examples = 300
+    right = random_statistics(9, examples, 1)
+    values = right if higher else {key: 1 - rows for key, rows in right.items()}
+    costs = np.linspace(1, 10, 9)
+    trials = [trial(i, float(costs[i]), float(values[subnet(i)].mean()), higher) for i in range(9)]
+    full, own, control = trials[8], [trials[1], trials[3], trials[7], trials[8]], [trials[0], trials[2]]
+    found = hold_out(own, full, "report", values.__getitem__, lambda rows: float(rows.mean()), {"r": control})
+    low, high = costs[1], costs[8]
+
+    def area(front: list[Trial], rows: np.ndarray) -> float:
+        """By hand: each point's mean on the rows, from its cost to the next one's."""
+        starts = [max(t.costs["macs"], low) for t in front] + [high]
+        means = [values[t.subnet][rows].mean() for t in front]
+        widths = [after - start for start, after in itertools.pairwise(starts)]
+        return sum(mean * width for mean, width in zip(means, widths, strict=True)) / (high - low)
+
+    # The control's first point lies below the range and counts from its start.
+    everything = np.arange(examples)
+    sign = 1 if higher else -1
+    assert found.gains["r"].mean == pytest.approx(sign * (area(own, everything) - area(control, everything)))
+    assert found.gains["r"].mean > 0.02
+    draw = np.random.default_rng(5)
+    resampled = [
+        sign * (area(own, rows) - area(control, rows))
+        for rows in draw.integers(0, examples, (3_000, examples))
+    ]
+    expected = np.quantile(resampled, [0.025, 0.975])
+    assert (found.gains["r"].low, found.gains["r"].high) == pytest.approx(tuple(expected), abs=0.003)
+
+
+def test_each_examples_part_in_an_area_averages_to_the_area():
+    right = random_statistics(6, 50, 2)
+    trials = [trial(i, 1.0 + i, i / 10) for i in range(6)]
+    parts = area_statistics(trials, right.__getitem__, 1.0, 6.0)
+    assert parts.shape == (50,)
+    # The search's scores rise with cost: every point but the last is the choice over a fifth of the range.
+    np.testing.assert_allclose(parts, np.mean([right[subnet(i)] for i in range(5)], axis=0))
+
+
+def test_of_a_loss_less_is_a_gain():
+    errors = {subnet(name): 1 - RIGHT[subnet(name)] for name in NAMES}
+    full, good, bad = (
+        trial("full", 10.0, 0.1, False),
+        trial("b", 2.0, 0.2, False),
+        trial("c", 2.0, 0.4, False),
+    )
+
+    def gain(own: Trial, other: Trial) -> HeldOut:
+        return hold_out(
+            [own, full], full, "report", errors.__getitem__, lambda e: float(e.mean()), {"r": [other]}
+        )
+
+    assert gain(good, bad).area == pytest.approx(0.3)  # an area of errors, as the score is
+    assert gain(good, bad).gains["r"].mean == pytest.approx(0.2)
+    assert gain(bad, good).gains["r"].mean == pytest.approx(-0.2)
+    assert gain(bad, good).gains["r"].low == pytest.approx(-gain(good, bad).gains["r"].high)
+
+
+def overfit(seed: int, examples: int = 200, count: int = 60) -> HeldOut:
+    """Sub-networks that are right on four examples of five, each on its own; a frontier of lucky scores."""
+    draw = np.random.default_rng(seed)
+    search, report = (draw.random((2, count, examples)) < 0.8).astype(float)
+    trials = [trial(i, float(count - i), float(search[i].mean())) for i in range(count)]
+    lucky = non_dominated([[t.costs["macs"], t.score.loss] for t in trials])
+    rows = {subnet(i): report[i] for i in range(count)}
+    return hold_out(
+        [trials[i] for i in lucky], trials[0], "report", rows.__getitem__, lambda r: float(r.mean())
+    )
+
+
+def test_a_frontier_of_luck_is_found_out():
+    found = [overfit(seed) for seed in range(40)]
+    assert np.mean([len(held.rows) for held in found]) > 3
+    # Beside luck there is nothing: what the search sees as gains is optimism.
+    seen = [np.mean([row.trial.score.value for row in held.rows]) - 0.8 for held in found]
+    assert np.mean([held.optimism for held in found]) == pytest.approx(np.mean(seen), abs=0.01)
+    assert np.mean([held.optimism for held in found]) > 0.02
+    # A step passes for real one time in twenty.
+    steps = [row.step for held in found for row in held.rows if row.step is not None]
+    clear = [step for step in steps if step.low > 0 or step.high < 0]
+    assert len(clear) / len(steps) < 0.12
+    says_none = [any(text.startswith("none of the") for text in held.describe()) for held in found]
+    assert np.mean([said for said, held in zip(says_none, found, strict=True) if len(held.rows) > 1]) > 0.6
+
+
+def test_the_words_say_that_steps_are_noise_or_which_are_not():
+    lucky = overfit(0)
+    assert len(lucky.rows) > 2
+    assert lucky.optimism > 0.02
+    steps = len(lucky.rows) - 1
+    noise = f"none of the {steps} steps from one frontier point to the next can be told from noise"
+    assert noise in lucky.describe()
+    rows = {subnet("a"): np.repeat([1.0, 0.0], [60, 140]), subnet("b"): np.repeat([1.0, 0.0], [150, 50])}
+    rows[subnet("full")] = rows[subnet("b")].copy()
+    rows[subnet("full")][0] = 0.0
+    real = hold_out(FRONTIER, FULL, "report", rows.__getitem__, lambda r: float(r.mean()))
+    assert "1 of 2 steps along the frontier can be told from noise: 0.200 to 0.500" in real.describe()
+    assert (
+        "1 of 2 frontier points cannot be told apart from the full model, the cheapest of them at 0.500 of "
+        "its MACs" in real.describe()
+    )
+    worse = hold_out(FRONTIER[:1], FULL, "report", rows.__getitem__, lambda r: float(r.mean()))
+    assert "every one of the 1 frontier points can be told apart from the full model" in worse.describe()
+
+
+def test_the_words_give_each_gain_its_interval_and_say_where_it_is_none():
+    found = held([trial("d", 2.0, 0.95), FULL], random=[trial("c", 2.0, 0.5)], line=[trial("d", 2.0, 0.9)])
+    texts = {text.split()[2].rstrip(","): text for text in found.describe() if text.startswith("area over")}
+    assert "with no more evaluations, on the report split: +0.5000 (95% interval +0.2000" in texts["random"]
+    assert "cannot be told apart" not in texts["random"]
+    assert texts["line"].endswith("+0.0000 (95% interval +0.0000 to +0.0000): cannot be told apart")
+
+
+def test_a_frontier_of_one_point_has_no_steps_and_its_area_is_its_score():
+    alone = held([trial("a", 2.0, 0.95)], random=[trial("c", 3.0, 0.5)])
+    assert [row.step for row in alone.rows] == [None]
+    assert alone.area == pytest.approx(0.6)
+    assert alone.gains["random"].mean == pytest.approx(0.1)
+    assert not any("step" in text for text in alone.describe())
+
+
+def test_a_frontier_of_the_full_model_alone_spans_no_range():
+    alone = held([FULL], random=[trial("c", 3.0, 0.5)])
+    assert [row.difference.mean for row in alone.rows] == [0.0]
+    assert math.isnan(alone.area)
+    assert alone.gains == {}
+    assert alone.optimism == 0.0
+    assert alone.describe() == []
+
+
+def test_the_table_has_the_documented_columns_and_the_rows_numbers():
+    table = held_out_table(held(FRONTIER))
+    assert list(table.columns) == list(HELD_OUT_COLUMNS)
+    assert table["held_out_split"].tolist() == ["report"] * 3
+    assert table["held_out_examples"].tolist() == [10] * 3
+    assert table["held_out_score"].tolist() == pytest.approx([0.6, 0.7, 0.8])
+    assert table["difference"].tolist() == pytest.approx([-0.2, -0.1, 0.0])
+    assert table["difference_low"].tolist() == pytest.approx([-0.5, -0.3, 0.0])
+    assert table["difference_high"].tolist() == pytest.approx([0.0, 0.0, 0.0])

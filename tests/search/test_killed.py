@@ -1,0 +1,158 @@
+"""A search killed at ten random moments ends with the same reports, row for row."""
+
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import ldsearch
+from tests.cli.conftest import CONFIG, reviews, unsettle
+
+ROOT = Path(__file__).parent.parent.parent
+KILLS = 10
+TABLES = ("trials.csv", "controls.csv", "frontier.csv")
+
+
+def fork(work: Callable[[], object]) -> int:
+    """Run ``work`` in a copy of this process, which has imported everything already; returns its id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        os.dup2(2, 1)  # standard output is for the answer
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def wait(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def train(place: Path) -> None:
+    options = ldsearch.TrainOptions(
+        data=str(place / "reviews.csv"),
+        model=str(place / "config.json"),
+        reference=16,
+        trainer=("--max_steps", "1"),
+    )
+    unsettle(ldsearch.train_supernet(place / "net", options))
+
+
+def search(runs: Path) -> None:
+    ldsearch.evolve(ldsearch.Workbench.open(runs / "net"), runs / "run", evaluations=30)
+
+
+def runs_on(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def progress(runs: Path) -> int:
+    """Sub-networks whose statistics are stored, on either split."""
+    return sum(1 for _ in runs.glob("statistics/*/*.npy"))
+
+
+def killed(place: Path) -> dict[str, object]:
+    """Search once straight through; then again, killed at random moments, until one search ends."""
+    torch.set_num_threads(1)
+    from ldsearch.workflows import search as _  # children start with every import made  # noqa: F401
+
+    (place / "reviews.csv").write_text(reviews(400))
+    (place / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 3}))
+    assert wait(fork(lambda: train(place))) == 0
+    for name in ("straight", "killed"):
+        shutil.copytree(place / "net", place / name / "net")
+    assert wait(fork(lambda: search(place / "straight"))) == 0
+    total = progress(place / "straight")
+
+    runs, draw = place / "killed", random.Random(0)
+    # How much is stored when the blow falls, and how long after: from before the first measurement, while
+    # the search begins, to after the last, while the reports are written.
+    moments = [(0, draw.uniform(0, 0.1)), (0, draw.uniform(0.1, 0.4)), (total, draw.uniform(0, 0.2))]
+    parts = KILLS - len(moments)
+    later = [1 + int((total - 2) * (part + draw.random()) / parts) for part in range(parts)]
+    moments[2:2] = [(stored, draw.uniform(0, 0.06)) for stored in later]
+    died = []
+    for stored, delay in moments:
+        child = fork(lambda: search(runs))
+        while progress(runs) < stored and runs_on(child):
+            time.sleep(0.001)
+        time.sleep(delay)
+        os.kill(child, signal.SIGKILL)
+        died.append((wait(child), progress(runs)))
+    assert wait(fork(lambda: search(runs))) == 0
+    return {"died": died, "total": total}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("killed")
+    program = (
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        "from tests.search.test_killed import killed\n"
+        "print(json.dumps(killed(Path(sys.argv[1]))))\n"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(place)], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    (place / "answer.json").write_text(done.stdout)
+    return place
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+def test_the_searches_really_died_on_the_way(place: Path) -> None:
+    answer = json.loads((place / "answer.json").read_text())
+    codes, stored = zip(*answer["died"], strict=True)
+    assert len(codes) == KILLS
+    assert set(codes) <= {-signal.SIGKILL, 0}  # none by an error
+    midway = [count for code, count in answer["died"] if code == -signal.SIGKILL and count < answer["total"]]
+    assert len(midway) >= KILLS - 3
+    assert len(set(midway)) >= 5  # each got further
+    assert min(midway) < answer["total"] / 4
+    assert max(midway) > answer["total"] / 2
+    assert list(stored) == sorted(stored)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_search_killed_at_ten_random_moments_ends_with_the_same_rows(place: Path, table: str) -> None:
+    straight = rows(place / "straight/run" / table)
+    assert len(straight) >= {"trials.csv": 30, "controls.csv": 40, "frontier.csv": 3}[table]
+    assert rows(place / "killed/run" / table) == straight
+
+
+def test_it_ends_with_the_same_choice_and_leaves_no_half_file_in_its_folder(place: Path) -> None:
+    straight, killed = ((place / name / "run/best.json").read_text() for name in ("straight", "killed"))
+    assert killed == straight
+    run = json.loads((place / "killed/run/run.json").read_text())
+    assert run["held_out"] == json.loads((place / "straight/run/run.json").read_text())["held_out"]
+    assert run["this_call"]["search"]["measured"] < 30  # it went on
+
+
+def test_a_search_killed_while_it_claims_its_folder_goes_on(place: Path) -> None:
+    folder = place / "straight/claimed"
+    folder.mkdir()
+    (folder / ".run.json.k1ll3d").write_text('{"ident')
+    bench = ldsearch.Workbench.open(place / "straight/net")
+    assert len(ldsearch.evolve(bench, folder, evaluations=5).result.trials) == 5

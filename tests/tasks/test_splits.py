@@ -1,0 +1,450 @@
+"""Splits share no text: checked against string containment and a union-find over tuples of words."""
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ldsearch.errors import DataError
+from ldsearch.tasks.classification import load_classification
+from ldsearch.tasks.splits import Overlap, Splits, _Words, fix_splits
+
+Texts = dict[str, list[str]]
+LAYOUTS: dict[str, tuple[int, int, int]] = {  # train, search and report rows; 0: the source has no such rows
+    "halved": (60, 40, 0),
+    "given": (60, 20, 20),
+    "search cut": (80, 0, 20),
+    "both cut": (100, 0, 0),
+}
+
+
+def random_texts(draw: random.Random, rows: int, vocabulary: int = 4, longest: int = 9) -> list[str]:
+    """So few words that rows repeat, lie in one another and share spans; case and spaces vary."""
+    texts = []
+    for _ in range(rows):
+        words = [
+            draw.choice((str.lower, str.upper))("abcdefghijklmnopqrstuvwxyz"[draw.randrange(vocabulary)])
+            for _ in range(draw.randint(0, longest))
+        ]
+        texts.append(draw.choice(("", " ")) + draw.choice((" ", "  ", "\t", "\n", "\u00a0")).join(words))
+    return texts
+
+
+def random_layout(layout: str, seed: int) -> Texts:
+    draw = random.Random(seed)
+    # Twelve words make a few groups of a few rows, and never more rows than a group may have.
+    texts = {
+        role: random_texts(draw, rows, vocabulary=5 if seed % 2 else 12)
+        for role, rows in zip(("train", "search", "report"), LAYOUTS[layout], strict=True)
+        if rows
+    }
+    # Spans of five of these words are rare, so some rows quote others.
+    for part in texts.values():
+        for row in range(0, len(part), 4):
+            quoted = draw.choice(draw.choice(list(texts.values())))
+            part[row] = f"{draw.choice('xyz')} {quoted} {draw.choice('xyz')}"
+    return texts
+
+
+def unique_words(draw: random.Random, count: int) -> str:
+    return " ".join(f"w{draw.randrange(10**12)}" for _ in range(count))
+
+
+def plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def lies_in_any(text: str, others: Sequence[str]) -> bool:
+    return plain(text) != "" and any(f" {plain(text)} " in f" {plain(other)} " for other in others)
+
+
+def roots(texts: Sequence[str], span: int) -> list[int]:
+    """Per row, the first row of its group."""
+    parent = list(range(len(texts)))
+
+    def root(row: int) -> int:
+        return row if parent[row] == row else root(parent[row])
+
+    owner: dict[tuple[str, ...], int] = {}
+    for row, text in enumerate(texts):
+        words = plain(text).split()
+        spans = [tuple(words[i : i + span]) for i in range(len(words) - span + 1)]
+        for shared in (*spans, ("the whole row", *words)):
+            one, other = sorted((root(row), root(owner.setdefault(shared, row))))
+            parent[other] = one
+    return [root(row) for row in range(len(texts))]
+
+
+def first_of_group(groups: np.ndarray) -> list[int]:
+    return [groups.tolist().index(group) for group in groups]
+
+
+def chosen(texts: Texts, splits: Splits) -> dict[str, list[int]]:
+    """Row numbers by role, counted through all tables one after the other."""
+    begin = dict(zip(texts, np.cumsum([0, *map(len, texts.values())]).tolist(), strict=False))
+    return {
+        role: [begin[table] + row for row in rows.tolist()] for role, (table, rows) in splits.rows.items()
+    }
+
+
+def flat(texts: Texts) -> list[str]:
+    return [text for part in texts.values() for text in part]
+
+
+@pytest.mark.parametrize("span", [1, 2, 3, 5, 10])
+@pytest.mark.parametrize("seed", range(6))
+def test_linked_rows_are_those_of_a_union_find_over_word_tuples(seed: int, span: int) -> None:
+    texts = random_texts(random.Random(seed), 60, vocabulary=(3, 5, 26)[seed % 3], longest=14)
+    assert first_of_group(_Words(texts).linked(span)) == roots(texts, span)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_row_lies_in_others_exactly_where_its_words_are_a_substring(seed: int) -> None:
+    texts = random_texts(random.Random(seed), 80, vocabulary=(2, 4, 8)[seed % 3])
+    rows, others = np.arange(60), np.arange(60, 80)
+    expected = [lies_in_any(text, texts[60:]) for text in texts[:60]]
+    assert _Words(texts).lie_in(rows, others).tolist() == expected
+    assert 0 < sum(expected) < 60
+
+
+def test_only_whole_words_lie_in_a_row_whatever_their_case() -> None:
+    words = _Words(
+        ["Fine  FILM", "ne film", "film fine", "straße", "a fine film in the STRASSE", "", "fine film"]
+    )
+    inside = words.lie_in(np.arange(6), np.array([4]))
+    assert inside.tolist() == [True, False, False, True, True, False]
+    assert not words.lie_in(np.array([4]), np.array([0, 6])).any()
+
+
+def test_a_span_that_a_row_repeats_hundreds_of_times_still_links_it() -> None:
+    # 256 repetitions are 0 in 8 bits.
+    assert len(set(_Words(["a " * 260, "b a a a a a", "c c c c c"]).linked(5).tolist())) == 2
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_that_share_text_are_on_one_side_and_all_others_are_kept(layout: str, seed: int) -> None:
+    texts = random_layout(layout, seed)
+    every, groups = flat(texts), roots(flat(texts), 5)
+    assert max(Counter(groups).values()) <= 50  # so that 5 words it is
+    splits = fix_splits(texts)
+    sides = chosen(texts, splits)
+    kept = [row for rows in sides.values() for row in rows]
+    assert len(kept) == len(set(kept))
+    assert all(rows == sorted(rows) for rows in sides.values())
+
+    report, search = sides["report"], sides["search"]
+    held_texts = [every[row] for row in (*search, *report)]
+    held_groups = {groups[row] for row in (*search, *report)}
+    assert not {groups[row] for row in search} & {groups[row] for row in report}
+    assert not {groups[row] for row in sides["train"]} & held_groups
+    assert not any(lies_in_any(every[row], held_texts) for row in sides["train"])
+
+    dropped = [row for row in range(len(every)) if row not in kept]
+    searched = [row for row in dropped if row >= len(texts["train"])]
+    assert all(groups[row] in {groups[other] for other in report} for row in searched)
+    from_train = [row for row in dropped if row not in searched]
+    contained = [row for row in from_train if lies_in_any(every[row], held_texts)]
+    grouped = [row for row in from_train if row not in contained]
+    assert all(groups[row] in held_groups for row in grouped)
+    overlap = splits.overlap
+    assert overlap.span == 5
+    assert overlap.contained + overlap.grouped + overlap.search_dropped == len(dropped)
+    if layout != "search cut":  # there, rows that were cut and then dropped come from the training table
+        assert overlap == Overlap(5, len(contained), len(grouped), len(searched))
+
+
+def test_random_layouts_have_rows_of_every_kind_to_drop() -> None:
+    found = [fix_splits(random_layout(layout, seed)).overlap for layout in LAYOUTS for seed in range(8)]
+    for kind in ("contained", "grouped", "search_dropped"):
+        assert sum(getattr(overlap, kind) > 0 for overlap in found) >= 4, kind
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_roles_come_from_the_tables_they_should(layout: str) -> None:
+    texts = random_layout(layout, 3)
+    origin = {role: table for role, (table, _) in fix_splits(texts).rows.items()}
+    assert origin == {
+        "train": "train",
+        "search": "search" if "search" in texts else "train",
+        "report": {"halved": "search", "both cut": "train"}.get(layout, "report"),
+    }
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_keep_overlap_uses_every_row(layout: str) -> None:
+    texts = random_layout(layout, 5)
+    assert fix_splits(texts).overlap.describe() != ""
+    splits = fix_splits(texts, keep_overlap=True)
+    assert splits.overlap == Overlap()
+    assert splits.overlap.describe() == ""
+    sides = chosen(texts, splits)
+    assert sorted(row for rows in sides.values() for row in rows) == list(range(len(flat(texts))))
+    counts = {role: len(rows) for role, rows in sides.items()}
+    assert (
+        counts
+        == {
+            "halved": {"train": 60, "search": 20, "report": 20},
+            "given": {"train": 60, "search": 20, "report": 20},
+            "search cut": {"train": 72, "search": 8, "report": 20},
+            "both cut": {"train": 80, "search": 10, "report": 10},
+        }[layout]
+    )
+
+
+def test_groups_are_cut_whole_and_nothing_long_is_dropped_for_it() -> None:
+    draw = random.Random(0)
+    common = [unique_words(draw, 6) for _ in range(100)]
+    texts = {"train": [f"{common[row % 100]} {unique_words(draw, 6)}" for row in range(400)]}
+    splits = fix_splits(texts)
+    sides = {role: rows.tolist() for role, (_, rows) in splits.rows.items()}
+    assert splits.overlap == Overlap(span=5)
+    assert {role: len(rows) for role, rows in sides.items()} == {"train": 320, "search": 40, "report": 40}
+    assert sum(len({row % 100 for row in rows}) for rows in sides.values()) == 100
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_group_that_is_too_large_for_a_side_stays_in_training(seed: int) -> None:
+    texts = {"train": ["same"] * 12 + [f"row {row}" for row in range(48)]}
+    sides = {role: set(rows.tolist()) for role, (_, rows) in fix_splits(texts, seed=seed).rows.items()}
+    assert {role: len(rows) for role, rows in sides.items()} == {"train": 48, "search": 6, "report": 6}
+    assert set(range(12)) < sides["train"]
+
+
+def test_validation_rows_are_halved_by_whole_groups() -> None:
+    draw = random.Random(0)
+    common = [unique_words(draw, 6) for _ in range(10)]
+    texts = {
+        "train": [unique_words(draw, 6)],
+        "search": [f"{common[row // 10]} {unique_words(draw, 6)}" for row in range(100)],
+    }
+    sides = {role: rows.tolist() for role, (_, rows) in fix_splits(texts).rows.items()}
+    assert (len(sides["search"]), len(sides["report"])) == (50, 50)
+    assert not {row // 10 for row in sides["search"]} & {row // 10 for row in sides["report"]}
+    # Not simply the first and the last: a file may be sorted.
+    assert max(sides["report"]) > min(sides["search"])
+    assert max(sides["search"]) > min(sides["report"])
+
+
+def test_search_rows_linked_to_report_rows_go_and_training_rows_linked_through_them_too() -> None:
+    texts = {
+        "train": ["t t t t t", "s s s s s 1", "k k k k k 2", "nothing shared"],
+        "search": ["s s s s s r r r r r", "k k k k k"],
+        "report": ["r r r r r"],
+    }
+    splits = fix_splits(texts)
+    # The second training row is linked to the report row, if only through the search row that goes.
+    assert {role: rows.tolist() for role, (_, rows) in splits.rows.items()} == {
+        "train": [0, 3],
+        "search": [1],
+        "report": [0],
+    }
+    assert splits.overlap == Overlap(span=5, contained=0, grouped=2, search_dropped=1)
+
+
+def test_equal_rows_are_one_group_however_short() -> None:
+    texts = {"train": ["other"], "search": ["Good .", "good  ."] * 10 + ["bad"] * 20}
+    splits = fix_splits(texts)
+    sides = {role: rows.tolist() for role, (_, rows) in splits.rows.items()}
+    assert {frozenset(sides["search"]), frozenset(sides["report"])} == {
+        frozenset(range(20)),
+        frozenset(range(20, 40)),
+    }
+    given = fix_splits({"train": ["other"], "search": ["good", "bad"], "report": ["GOOD"]})
+    assert given.rows["search"][1].tolist() == [1]
+
+
+def test_rows_that_share_four_words_are_not_linked() -> None:
+    four = fix_splits({"train": ["1 a b c d 2"], "search": ["3 a b c d 4", "x"], "report": ["y"]})
+    assert four.overlap == Overlap(span=5)
+    five = {"train": ["1 a b c d e 2", "z"], "search": ["3 a b c d e 4", "x"], "report": ["y"]}
+    assert fix_splits(five).overlap == Overlap(span=5, grouped=1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "common", "span"),
+    [
+        (100, 50, 5),  # at most 50 rows are one group,
+        (100, 51, 10),
+        (5_500, 55, 5),  # or at most a hundredth
+        (5_500, 56, 10),
+    ],
+)
+def test_an_idiom_of_long_texts_makes_no_giant_group(rows: int, common: int, span: int) -> None:
+    draw = random.Random(0)
+    idiom = "once upon a time there"
+    texts = [
+        f"{unique_words(draw, 6)} {idiom if row < common else ''} {unique_words(draw, 6)}"
+        for row in range(rows)
+    ]
+    splits = fix_splits({"train": texts[1:-1], "search": texts[:1], "report": texts[-1:]})
+    assert splits.overlap.span == span
+    assert splits.overlap.grouped == (common - 1 if span == 5 else 0)
+
+
+def test_near_duplicates_are_found_under_an_idiom_too() -> None:
+    draw = random.Random(0)
+    long_idiom = unique_words(draw, 25)
+    texts = [f"{unique_words(draw, 50)} {long_idiom} {unique_words(draw, 50)}" for _ in range(200)]
+    copied = f"{' '.join(texts[0].split()[:45])} {unique_words(draw, 80)}"
+    splits = fix_splits({"train": [*texts[2:], copied], "search": texts[:1], "report": texts[1:2]})
+    assert splits.overlap == Overlap(span=40, grouped=1)
+    assert splits.rows["train"][1].tolist() == list(range(198))
+
+
+def test_the_span_has_an_end_where_no_length_helps() -> None:
+    draw = random.Random(0)
+    boilerplate = unique_words(draw, 200)
+    train = [f"{boilerplate} {unique_words(draw, 5)}" for _ in range(100)] + ["something else"]
+    splits = fix_splits({"train": train, "search": [boilerplate], "report": ["more"]})
+    assert splits.overlap == Overlap(span=80, grouped=100)
+
+
+def test_splits_are_a_function_of_the_texts_alone() -> None:
+    program = (
+        "import json, sys\n"
+        "from ldsearch.tasks.splits import fix_splits\n"
+        "found = [fix_splits(texts).rows for texts in json.load(sys.stdin)]\n"
+        "print(json.dumps([{r: [t, i.tolist()] for r, (t, i) in rows.items()} for rows in found]))\n"
+    )
+    texts = [random_layout(layout, 1) for layout in LAYOUTS]
+    here = [
+        {role: [table, rows.tolist()] for role, (table, rows) in fix_splits(one).rows.items()}
+        for one in texts
+    ]
+    there = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"},
+    )
+    assert json.loads(there.stdout) == here
+
+
+def test_another_seed_cuts_other_rows() -> None:
+    texts = {"train": [f"row {row}" for row in range(100)]}
+    cuts = [fix_splits(texts, seed=seed).rows["search"][1].tolist() for seed in (0, 0, 1)]
+    assert cuts[0] == cuts[1] != cuts[2]
+
+
+TOO_FEW: dict[str, tuple[Texts, str]] = {
+    "no rows": ({"train": []}, "0 training rows are too few, or share too much text, to cut search rows"),
+    "five rows": (
+        {"train": list("abcde")},
+        "5 training rows are too few, or share too much text, to cut search rows",
+    ),
+    "one validation row": ({"train": ["a"], "search": ["b"]}, "1 validation rows are too few"),
+    "one validation group": (
+        {"train": ["a"], "search": ["b", "B"]},
+        "2 validation rows .* share too much text",
+    ),
+    "all of train": (
+        {"train": ["a b", "b c"], "search": ["a b c"], "report": ["d"]},
+        "no train rows are left.*--keep-overlap",
+    ),
+    "all of search": (
+        {"train": ["a"], "search": ["b"], "report": ["B"]},
+        "no search rows are left.*--keep-overlap",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TOO_FEW)
+def test_too_few_rows_for_a_side_are_one_line(case: str) -> None:
+    texts, says = TOO_FEW[case]
+    with pytest.raises(DataError, match=says) as caught:
+        fix_splits(texts)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_was_dropped_is_said_in_words() -> None:
+    assert Overlap(5, 1769, 2516, 3).describe() == (
+        "dropped 1,769 training rows that lie in a search or report row, 2,516 training rows linked by 5 "
+        "shared words in a row to a search or report row, 3 search rows linked by 5 shared words in a row to "
+        "a report row"
+    )
+    assert Overlap(5, 12).describe() == "dropped 12 training rows that lie in a search or report row"
+    assert Overlap(span=5).describe() == ""
+
+
+def test_the_two_texts_of_a_pair_are_kept_apart(tmp_path: Path) -> None:
+    def write(name: str, pairs: Sequence[tuple[str, str]]) -> str:
+        rows = [{"premise": a, "hypothesis": b, "label": i % 2} for i, (a, b) in enumerate(pairs)]
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(path)
+
+    train = [
+        ("the cat", "sat"),  # the same words as a validation row, cut elsewhere
+        ("cat sat", ""),
+        ("film", "bad"),  # inside another, mark and all
+        ("one two three four five", "alone"),  # a premise shared, a hypothesis not
+        ("a b c", "d e"),  # five words, not in a row
+    ]
+    validation = [
+        ("the", "cat sat"),
+        ("good film", "bad taste"),
+        ("zero one two three four five", "else"),
+        ("x a b", "c d e x"),
+    ]
+    task = load_classification(write("train", train), validation=write("validation", validation))
+    examples = task.splits["train"]
+    assert examples.pairs is not None
+    assert list(zip(examples.texts, examples.pairs, strict=True)) == [train[0], train[1], train[4]]
+    assert task.overlap.startswith(
+        "dropped 1 training rows that lie in a search or report row, 1 training rows linked"
+    )
+
+
+SST2 = Path(os.environ.get("LDSEARCH_DATA", "")) / "sst2"
+
+
+@pytest.mark.skipif(
+    not (SST2 / "train.jsonl.gz").is_file(), reason="LDSEARCH_DATA names no folder with sst2/train.jsonl.gz"
+)
+def test_sst2_loses_what_string_containment_and_a_union_find_say() -> None:
+    def sentences(name: str) -> list[str]:
+        with gzip.open(SST2 / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+            return [json.loads(line)["sentence"] for line in lines]
+
+    texts = {"train": sentences("train"), "search": sentences("validation")}
+    splits = fix_splits(texts)
+    assert splits.overlap == Overlap(span=5, contained=1769, grouped=2516, search_dropped=0)
+    sizes = {role: len(rows) for role, (_, rows) in splits.rows.items()}
+    assert sizes == {"train": 63_064, "search": 436, "report": 436}
+
+    held = " \n ".join(["", *map(plain, texts["search"]), ""])
+    contained = [f" {plain(text)} " in held for text in texts["train"]]
+    assert sum(contained) == 1769
+    groups = roots(flat(texts), 5)
+    held_groups = set(groups[len(texts["train"]) :])
+    linked = [group in held_groups for group in groups[: len(texts["train"])]]
+    kept = [row for row, gone in enumerate(zip(contained, linked, strict=True)) if not any(gone)]
+    assert splits.rows["train"][1].tolist() == kept
+
+
+def test_repeated_rows_do_not_make_the_span_longer() -> None:
+    shared = "one two three four five six seven eight nine ten eleven twelve"
+    train = [f"before {shared}", *(f"nothing {i} of {i} the {i}" for i in range(20))]
+    held = [f"{shared} after", "quite another thing"]
+    for filler in ("n/a", ""):
+        fixed = fix_splits({"train": [*train, *[filler] * 60], "search": held, "report": ["something else"]})
+        assert (fixed.overlap.span, fixed.overlap.grouped) == (5, 1)
+
+
+def test_search_rows_are_not_cut_from_rows_linked_to_the_report_rows() -> None:
+    linked = [f"the same five words here {i}" for i in range(40)]
+    free = [f"alone {i}" for i in range(60)]
+    fixed = fix_splits({"train": [*linked, *free], "report": ["and the same five words here too"]})
+    assert len(fixed.rows["search"][1]) == 10
+    assert fixed.overlap.grouped == 40

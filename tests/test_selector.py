@@ -1,0 +1,193 @@
+"""Which measured sub-network is taken: within a budget, at least a score, the best; how that is asked for."""
+
+import math
+import random
+
+import pytest
+
+from ldsearch.costs.budget import Budget
+from ldsearch.errors import BudgetError
+from ldsearch.selector import AtLeast, MostAccurate, Selector, WithinBudget, parse_selector
+from ldsearch.subnet import Subnet
+from ldsearch.trial import Score, Trial
+
+
+def trial(block: int, score: float, higher: bool = True, **costs: float) -> Trial:
+    return Trial(Subnet.of_encoder([block]), "m", Score(score, higher), costs, 1, "s", 0.0, "f")
+
+
+def refusal(selector: Selector, candidates: list[Trial], full: Trial) -> str:
+    with pytest.raises(BudgetError) as caught:
+        selector.choose(candidates, full)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+FULL = trial(9, 0.8, macs=10.0, parameters=7.0)
+# Score and MACs: ties in the score at 0.7 and at 0.8, the dearer of each first.
+ROWS = [(0.9, 9.0), (0.7, 4.0), (0.7, 3.0), (0.6, 1.0), (math.nan, 0.5), (0.8, 8.0), (0.8, 6.0)]
+TRIALS = [trial(i, score, macs=macs, parameters=7.0) for i, (score, macs) in enumerate(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("budget", "chosen"),
+    [("0.5", 2), ("0.4", 2), ("0.39", 2), ("0.29", 3), ("0.1", 3), ("0.7", 6), ("1", 0), ("8MACs", 6)],
+)
+def test_the_choice_is_the_best_score_within_the_budget_and_the_cheaper_of_equals(budget, chosen):
+    assert WithinBudget(Budget.parse(budget)).choose(TRIALS, FULL) is TRIALS[chosen]
+
+
+def test_a_budget_that_is_met_exactly_is_met():
+    third = trial(0, 0.5, macs=1.0)
+    full = trial(9, 0.5, macs=4.0)
+    assert WithinBudget(Budget.parse("0.25")).choose([third], full) is third
+
+
+def test_a_parameter_budget_takes_the_cheaper_in_macs_of_equals():
+    trials = [trial(i, 0.5, macs=macs, parameters=7.0) for i, macs in enumerate([10.0, 4.0, 6.0])]
+    assert WithinBudget(Budget.parse("7params")).choose(trials, FULL) is trials[1]
+
+
+def test_a_parameter_budget_counts_parameters_and_not_macs():
+    small = trial(0, 0.5, macs=1.0, parameters=9.0)
+    slim = trial(1, 0.4, macs=9.0, parameters=2.0)
+    assert WithinBudget(Budget.parse("2params")).choose([small, slim], FULL) is slim
+
+
+@pytest.mark.parametrize(("cost", "share"), [("0.05", "0.100"), ("6params", "1.000")])
+def test_a_budget_that_nothing_meets_names_the_cheapest_that_has_a_score(cost, share):
+    message = refusal(WithinBudget(Budget.parse(cost)), TRIALS, FULL)
+    assert f"none of the 7 measured sub-networks meets the budget {cost}" in message
+    assert f"the cheapest costs {share} of the full model" in message
+
+
+@pytest.mark.parametrize(
+    "selector", [WithinBudget(Budget.parse("1")), AtLeast(None), AtLeast(0.0), MostAccurate()]
+)
+def test_trials_without_a_score_are_never_chosen_and_nothing_to_choose_is_one_line(selector):
+    assert refusal(selector, [TRIALS[4]], FULL)
+    assert refusal(selector, [], FULL)
+    assert refusal(selector, [TRIALS[4]], trial(9, math.nan, macs=10.0, parameters=7.0))
+
+
+@pytest.mark.parametrize(
+    ("value", "chosen"), [(None, 6), (0.8, 6), (0.81, 0), (0.9, 0), (0.7, 2), (0.65, 2), (0.6, 3), (-1.0, 3)]
+)
+def test_at_least_takes_the_cheapest_that_reaches_the_score_however_good_others_are(value, chosen):
+    assert AtLeast(value).choose(TRIALS, FULL) is TRIALS[chosen]
+
+
+def test_of_the_equally_cheap_that_reach_it_at_least_takes_the_better():
+    trials = [trial(0, 0.7, macs=3.0), trial(1, 0.9, macs=3.0), trial(2, 0.8, macs=3.0)]
+    assert AtLeast(0.7).choose(trials, FULL) is trials[1]
+
+
+def test_at_least_full_follows_the_full_models_score():
+    assert AtLeast(None).choose(TRIALS, trial(9, 0.65, macs=10.0)) is TRIALS[2]
+    assert AtLeast(None).choose(TRIALS, trial(9, 0.85, macs=10.0)) is TRIALS[0]
+
+
+def test_of_a_metric_where_less_is_better_at_least_means_no_more_than():
+    scores = [(3.0, 2.0), (2.0, 4.0), (1.0, 8.0), (math.nan, 1.0)]
+    trials = [trial(i, score, False, macs=macs) for i, (score, macs) in enumerate(scores)]
+    full = trial(9, 2.5, False, macs=10.0)
+    assert AtLeast(None).choose(trials, full) is trials[1]
+    assert AtLeast(1.5).choose(trials, full) is trials[2]
+    assert AtLeast(3.0).choose(trials, full) is trials[0]
+    assert MostAccurate().choose(trials, full) is trials[2]
+    assert WithinBudget(Budget.parse("0.5")).choose(trials, full) is trials[1]
+    assert "the best has 1.0000 at 0.800 of the MACs" in refusal(AtLeast(0.5), trials, full)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"), [(0.95, "at least 0.95 (0.9500)"), (None, "at least full (0.9900)")]
+)
+def test_a_score_that_nothing_reaches_names_the_best_there_is(value, says):
+    message = refusal(AtLeast(value), TRIALS, trial(9, 0.99, macs=10.0))
+    assert f"none of the 7 measured sub-networks has m {says}" in message
+    assert "the best has 0.9000 at 0.900 of the MACs" in message
+
+
+def test_the_most_accurate_is_the_best_score_and_of_equals_the_cheapest():
+    assert MostAccurate().choose(TRIALS, FULL) is TRIALS[0]
+    assert MostAccurate().choose(TRIALS[1:], FULL) is TRIALS[6]
+
+
+@pytest.mark.parametrize("turn", range(len(TRIALS)))
+def test_the_order_of_the_trials_does_not_matter(turn):
+    turned = [*TRIALS[turn:], *TRIALS[:turn]]  # the one without a score first, too
+    for selector, chosen in ((AtLeast(0.8), 6), (MostAccurate(), 0), (WithinBudget(Budget.parse("0.7")), 6)):
+        assert selector.choose(turned, FULL) is TRIALS[chosen]
+    assert "the best has 0.9000 at 0.900 of the MACs" in refusal(AtLeast(0.95), turned, FULL)
+    assert "the cheapest costs 0.100 of" in refusal(WithinBudget(Budget.parse("0.05")), turned, FULL)
+
+
+def test_selectors_are_read_as_the_command_line_gives_them():
+    assert parse_selector() == MostAccurate()
+    assert parse_selector(most_accurate=True) == MostAccurate()
+    assert parse_selector("0.4") == WithinBudget(Budget("macs", 0.4, True, "0.4"))
+    assert parse_selector(at_least="0.9") == AtLeast(0.9)
+    assert parse_selector(at_least="-1.5") == AtLeast(-1.5)
+    assert {parse_selector(at_least=text) for text in ("full", "Full", " FULL ")} == {AtLeast(None)}
+
+
+@pytest.mark.parametrize(
+    ("selector", "text"),
+    [
+        (parse_selector("2.1GMACs"), "budget 2.1GMACs"),
+        (parse_selector(at_least="0.875"), "at least 0.875"),
+        (parse_selector(at_least="full"), "at least full"),
+        (parse_selector(), "most accurate"),
+    ],
+)
+def test_a_selector_says_what_was_asked_for(selector, text):
+    assert selector.text == text
+
+
+@pytest.mark.parametrize(
+    ("asked", "flags"),
+    [
+        ({"budget": "0.4", "at_least": "0.9"}, "--budget and --at-least"),
+        ({"budget": "0.4", "most_accurate": True}, "--budget and --most-accurate"),
+        ({"at_least": "full", "most_accurate": True}, "--at-least and --most-accurate"),
+        (
+            {"budget": "0.4", "at_least": "0.9", "most_accurate": True},
+            "--budget and --at-least and --most-accurate",
+        ),
+        ({"budget": "", "at_least": ""}, "--budget and --at-least"),
+    ],
+)
+def test_two_things_at_once_are_refused_in_one_line_that_names_both(asked, flags):
+    with pytest.raises(BudgetError, match=f"^{flags} ask for different sub-networks") as caught:
+        parse_selector(**asked)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "good", "0,9", "90%", "nan", "inf", "-inf", "1e999", "0.9\nmore"])
+def test_a_score_that_cannot_be_read_is_repeated_in_one_line(text):
+    with pytest.raises(BudgetError, match="cannot read --at-least") as caught:
+        parse_selector(at_least=text)
+    assert repr(text) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_choices_agree_with_brute_force_on_random_trials():
+    draw = random.Random(0)
+    for _ in range(200):
+        rows = [(draw.randint(0, 5) / 5, draw.randint(1, 20)) for _ in range(8)]
+        trials = [trial(i, score, macs=float(macs)) for i, (score, macs) in enumerate(rows)]
+        full = trial(9, 0.6, macs=20.0)
+        limit = draw.randint(1, 20)
+        paid = [row for row in rows if row[1] <= limit]
+        if paid:
+            best = max(score for score, _ in paid)
+            found = WithinBudget(Budget.parse(f"{limit}MACs")).choose(trials, full)
+            assert (found.score.value, found.costs["macs"]) == (best, min(c for s, c in paid if s == best))
+        enough = [row for row in rows if row[0] >= 0.6]
+        if enough:
+            found = AtLeast(None).choose(trials, full)
+            least = min(cost for _, cost in enough)
+            assert (found.score.value, found.costs["macs"]) == (
+                max(s for s, c in enough if c == least),
+                least,
+            )

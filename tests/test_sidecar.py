@@ -1,0 +1,213 @@
+"""Per-example statistics on disk: whole or measured again, never a pickle, never another sub-network's."""
+
+import io
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ldsearch.errors import RunError
+from ldsearch.fingerprint import digest
+from ldsearch.sidecar import Sidecar
+from ldsearch.subnet import Subnet
+
+EXAMPLES = 41
+FULL = Subnet.full(3)
+VALUES = np.random.default_rng(0).random(EXAMPLES)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "statistics" / "print"
+
+
+def sidecar(folder: Path, examples: int = EXAMPLES) -> Sidecar:
+    return Sidecar(folder, examples, digest)
+
+
+def only_file(folder: Path) -> Path:
+    (path,) = folder.iterdir()
+    return path
+
+
+def stored(folder: Path) -> Path:
+    sidecar(folder).put(FULL, VALUES)
+    return only_file(folder)
+
+
+def as_npy(array: object) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray(array), allow_pickle=True)
+    return buffer.getvalue()
+
+
+def test_what_was_put_comes_back_bit_for_bit_in_another_process_too(folder: Path) -> None:
+    assert sidecar(folder).get(FULL) is None
+    stored(folder)
+    found = sidecar(folder).get(FULL)
+    assert found is not None
+    assert found.dtype == np.float64
+    assert found.tobytes() == VALUES.tobytes()
+    np.testing.assert_array_equal(np.load(only_file(folder)), VALUES)  # anyone may read it
+
+
+def test_nan_comes_back(folder: Path) -> None:
+    sidecar(folder).put(FULL, np.full(EXAMPLES, np.nan))
+    found = sidecar(folder).get(FULL)
+    assert found is not None
+    assert np.isnan(found).all()
+
+
+def test_the_last_that_was_put_counts_and_leaves_one_file(folder: Path) -> None:
+    stored(folder)
+    sidecar(folder).put(FULL, 1 - VALUES)
+    found = sidecar(folder).get(FULL)
+    assert found is not None
+    np.testing.assert_array_equal(found, 1 - VALUES)
+    assert only_file(folder).suffix == ".npy"
+
+
+def test_looking_leaves_no_folder(folder: Path) -> None:
+    assert sidecar(folder).get(FULL) is None
+    assert not folder.parent.exists()
+
+
+def test_every_sub_network_has_a_file_of_its_own(folder: Path) -> None:
+    subnets = [
+        FULL,
+        Subnet.of_encoder([0, 2]),
+        Subnet.of_encoder([0, 1]),
+        Subnet.of_encoder(range(3), (9, 5, 1), 16),
+        Subnet.of_encoder(range(3), (9, 5, 1), 32),
+        Subnet.of_encoder(range(3), (9, 5, 1), 16, "absolute"),
+    ]
+    for number, subnet in enumerate(subnets):
+        sidecar(folder).put(subnet, np.full(EXAMPLES, float(number)))
+    assert len(list(folder.iterdir())) == len(subnets)
+    for number, subnet in enumerate(subnets):
+        found = sidecar(folder).get(subnet)
+        assert found is not None
+        assert set(found) == {number}
+
+
+def test_a_file_cut_short_anywhere_is_measured_again(folder: Path) -> None:
+    path = stored(folder)
+    whole = path.read_bytes()
+    for length in (*range(0, 130, 3), *range(130, len(whole), 13), len(whole) - 1):
+        path.write_bytes(whole[:length])
+        assert sidecar(folder).get(FULL) is None, length
+    path.write_bytes(whole)
+    assert sidecar(folder).get(FULL) is not None
+
+
+def test_a_damaged_header_is_measured_again_and_never_an_error(folder: Path) -> None:
+    path = stored(folder)
+    whole = path.read_bytes()
+    draw = np.random.default_rng(0)
+    refused = 0
+    for _ in range(400):
+        damaged = bytearray(whole)
+        for place in draw.integers(0, 128, draw.integers(1, 6)):
+            damaged[place] = draw.integers(0, 256)
+        path.write_bytes(bytes(damaged))
+        found = sidecar(folder).get(FULL)
+        refused += found is None
+        assert found is None or found.shape == (EXAMPLES,)
+    assert refused > 350
+
+
+ZIP = io.BytesIO()
+with zipfile.ZipFile(ZIP, "w") as archive:
+    archive.writestr("statistics.npy", as_npy(VALUES))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"garbage " * 60, id="garbage"),
+        pytest.param(bytes(456), id="zeros"),
+        pytest.param(as_npy(VALUES[:-1]), id="one too few"),
+        pytest.param(as_npy(np.append(VALUES, 0.0)), id="one too many"),
+        pytest.param(as_npy(VALUES[:, None]), id="two axes"),
+        pytest.param(as_npy(0.5), id="no axis"),
+        pytest.param(as_npy(VALUES.astype(np.float32)), id="single precision"),
+        pytest.param(as_npy(VALUES > 0.5), id="bool"),
+        pytest.param(as_npy(np.full(EXAMPLES, "a")), id="text"),
+        pytest.param(b"PK\x03\x04" + b"x" * 400, id="broken zip"),
+        pytest.param(ZIP.getvalue(), id="zip"),
+        pytest.param(pickle.dumps(VALUES), id="pickle"),
+    ],
+)
+def test_what_is_not_one_number_per_example_is_measured_again(folder: Path, content: bytes) -> None:
+    stored(folder).write_bytes(content)
+    assert sidecar(folder).get(FULL) is None
+    sidecar(folder).put(FULL, VALUES)
+    assert sidecar(folder).get(FULL) is not None
+
+
+def test_a_split_of_another_size_does_not_take_the_file(folder: Path) -> None:
+    stored(folder)
+    assert sidecar(folder, EXAMPLES - 1).get(FULL) is None
+    assert sidecar(folder, EXAMPLES + 1).get(FULL) is None
+
+
+class Executes:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, proof: Path) -> None:
+        self.proof = proof
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.proof),)
+
+
+def test_a_pickle_is_never_executed(folder: Path, tmp_path: Path) -> None:
+    path = stored(folder)
+    proof = tmp_path / "proof"
+    array = np.empty(EXAMPLES, dtype=object)
+    array[:] = [Executes(proof)] * EXAMPLES
+    as_objects = as_npy(array)
+    for content in (as_objects, pickle.dumps(Executes(proof))):
+        path.write_bytes(content)
+        assert sidecar(folder).get(FULL) is None
+        assert not proof.exists()
+    np.load(io.BytesIO(as_objects), allow_pickle=True)
+    assert proof.exists()  # by who trusts the file
+
+
+def test_a_folder_that_cannot_be_made_is_one_line_and_looking_in_it_finds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "statistics").write_text("a file where the folder should lie")
+    kept = sidecar(tmp_path / "statistics" / "print")
+    assert kept.get(FULL) is None
+    with pytest.raises(RunError, match=r"cannot write .*statistics/print/.*npy: ") as caught:
+        kept.put(FULL, VALUES)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "statistics").read_text() == "a file where the folder should lie"
+
+
+def test_a_full_disk_is_one_line_and_leaves_what_was_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = stored(folder)
+    before = path.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match=r"cannot write .*: No space left on device"):
+        sidecar(folder).put(FULL, 1 - VALUES)
+    assert only_file(folder).read_bytes() == before
+
+
+def test_a_folder_in_the_place_of_a_file_is_not_read(folder: Path) -> None:
+    path = stored(folder)
+    path.unlink()
+    path.mkdir()
+    assert sidecar(folder).get(FULL) is None
+    with pytest.raises(RunError, match="cannot write"):
+        sidecar(folder).put(FULL, VALUES)

@@ -1,0 +1,82 @@
+"""A training that is asked to stop saves, stops, and ends where an uninterrupted one ends, bit for bit."""
+
+import signal
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from ldsearch.interruption import Interrupted, interruptible
+from ldsearch.training.checkpoints import StopAfterSaving, last_complete_checkpoint
+from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.trainer import SupernetTrainer
+from tests.training.test_trainer import trainer_for
+
+# 24 examples in batches of 4: six steps an epoch.
+LAST = 18
+BEST = {
+    "save_strategy": "epoch",
+    "eval_strategy": "epoch",
+    "load_best_model_at_end": True,
+    "metric_for_best_model": "accuracy",
+    "save_total_limit": 1,
+}
+# Checkpoints when the epoch's last step is done, evaluations after: what lies between must not be lost.
+APART = {"save_strategy": "steps", "save_steps": 6, "eval_strategy": "epoch"}
+
+
+class SignalAt(TrainerCallback):
+    """SIGTERM while a step runs."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_optimizer_step(self, args, state, control, **_):
+        if state.global_step == self.step - 1:  # counted after the optimizer's step
+            signal.raise_signal(signal.SIGTERM)
+
+
+def make(folder: Path, **arguments) -> SupernetTrainer:
+    torch.manual_seed(0)
+    strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), 0.2))
+    return trainer_for(folder, strategy, num_train_epochs=3, **arguments)
+
+
+def train(trainer: SupernetTrainer, folder: Path) -> None:
+    with interruptible() as stop:
+        trainer.add_callback(StopAfterSaving(stop))
+        trainer.train(resume_from_checkpoint=last_complete_checkpoint(folder))
+
+
+@pytest.mark.parametrize("arguments", [{}, BEST, APART], ids=["never saves", "keeps the best", "apart"])
+@pytest.mark.parametrize("step", [8, 12], ids=["mid-epoch", "at the epoch's end"])
+def test_it_stops_after_the_step_with_a_checkpoint_and_ends_where_an_uninterrupted_one_ends(
+    tmp_path, step, arguments
+):
+    whole = make(tmp_path / "whole", **arguments)
+    assert whole.supernet.model.config.hidden_dropout_prob > 0
+    train(whole, tmp_path / "whole")
+
+    folder = tmp_path / "broken"
+    broken = make(folder, **arguments)
+    broken.add_callback(SignalAt(step))
+    with pytest.raises(Interrupted):
+        train(broken, folder)
+    assert broken.state.global_step == step
+    assert last_complete_checkpoint(folder) == str(folder / f"checkpoint-{step}")
+
+    resumed = make(folder, **arguments)
+    train(resumed, folder)
+    assert resumed.state.best_metric == whole.state.best_metric
+    for name, parameter in whole.supernet.model.state_dict().items():
+        assert torch.equal(resumed.supernet.model.state_dict()[name], parameter), name
+
+
+def test_a_stop_at_the_last_step_simply_finishes(tmp_path):
+    trainer = make(tmp_path)
+    trainer.add_callback(SignalAt(LAST))
+    train(trainer, tmp_path)
+    assert trainer.state.global_step == LAST
+    assert last_complete_checkpoint(tmp_path) is None  # none was asked for
