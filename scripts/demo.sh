@@ -13,7 +13,7 @@ if [ ! -f runs/demo/supernet.json ]; then
   ldsearch train-supernet --name demo ${fast[@]+"${fast[@]}"}
 fi
 ldsearch info runs/demo
-ldsearch evolve --supernet runs/demo --budget 0.4 --evaluations 80
+ldsearch evolve --supernet runs/demo --budget 0.4 --evaluations 30
 ldsearch evaluate runs/demo-evolve
 rm -rf exported/demo
 ldsearch export runs/demo-evolve exported/demo

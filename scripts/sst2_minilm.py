@@ -2,7 +2,7 @@
 
 Trainings go on where they were interrupted and every measurement is stored, so run it until it ends:
 
-    python scripts/sst2_minilm.py --data ../shared/data/sst2 --out results/sst2_minilm
+    python scripts/sst2_minilm.py --data path/to/sst2 --out results/sst2_minilm
 
 Each supernet is searched twice: chosen on one half of SST-2's validation rows and scored on the other, and
 the other way round. So every validation row is held out once, and all comparisons are paired over all of

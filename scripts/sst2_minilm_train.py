@@ -2,7 +2,7 @@
 
 Everything that was finished is used again and an interrupted training goes on, so run it until it ends:
 
-    python scripts/sst2_minilm_train.py --data ../shared/data/sst2
+    python scripts/sst2_minilm_train.py --data path/to/sst2
 
 Plain fine-tuning tries three learning rates on seed 0 and keeps the best on the search split; every other
 training takes that rate. "equal-macs" is plain fine-tuning with the multiply-accumulates of a supernet.

@@ -132,15 +132,19 @@ def print_outcome(outcome: "RunOutcome") -> None:
     if held:
         table.add_column(held.split)
         table.add_column("minus full, 95%")
-    table.add_column("parameters")
+    # Lengths change no parameters: a column that says so in every row is noise.
+    parameters = len({trial.costs["parameters"] for trial in result.frontier}) > 1
+    if parameters:
+        table.add_column("parameters")
     table.add_column("sub-network", overflow="fold")
     for trial in result.frontier:
         cells = [f"{trial.costs['macs'] / full.costs['macs']:.3f}", f"{trial.score.value:.4f}"]
         if held:
             row = held_rows[trial.subnet]
             cells += [f"{row.score:.4f}", f"{row.difference.low:+.4f} to {row.difference.high:+.4f}"]
-        cells += [f"{trial.costs['parameters']:,.0f}", trial.subnet.describe()]
-        table.add_row(*cells, style="bold" if trial is best else "")
+        if parameters:
+            cells.append(f"{trial.costs['parameters']:,.0f}")
+        table.add_row(*cells, trial.subnet.describe(), style="bold" if trial is best else "")
     Console().print(table)
     print(f"stopped: {result.stopped}")
     for sentence in held.describe() if held else ():
