@@ -6,6 +6,7 @@ python scripts/sst2_minilm_page.py --out results/sst2_minilm
 import argparse
 import json
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -206,10 +207,10 @@ python scripts/sst2_minilm.py --data path/to/sst2 --out results/sst2_minilm
 
 Everything on this page is written by that command, which goes on where it was stopped; the folder holds SST-2
 as `train.jsonl.gz` and `validation.jsonl.gz`. Two cores, CPU, bf16 autocast in training, fp32 in every score.
-{result["seeds"]} seeds; MiniLM-L6 (6 blocks, 384 wide), inputs cut to 128 tokens. The minutes were taken while other work ran on the same machine; updates and MACs do not
-depend on it.
+{result["seeds"]} seeds; MiniLM-L6 (6 blocks, 384 wide), inputs cut to 128 tokens. The minutes were taken while
+other work ran on the same machine; updates and MACs do not depend on it.
 
-**Data.** SST-2's 67,349 training rows and 872 validation rows; {first["overlap"]}:
+**Data.** SST-2's 67,349 training rows and 872 validation rows; {first["overlap"]};
 {splits["train"]:,} training rows are left. The validation rows are halved, groups kept together. Each
 supernet is searched twice: chosen on one half and scored on the other, then the other way round, so that all
 {result["examples"]} rows are held out once. Intervals are paired bootstraps over these rows, after a mean
@@ -276,6 +277,15 @@ def main() -> None:
     write_page(parser.parse_args().out)
 
 
+def wrapped(text: str) -> str:
+    """Prose filled to 110 columns; tables, code, headings and images as they are."""
+    blocks = text.split("\n\n")
+    prose = [
+        block if block.strip().startswith(("|", "`", "#", "!")) else fill(block, 110) for block in blocks
+    ]
+    return "\n\n".join(prose).rstrip() + "\n"
+
+
 def write_page(out: Path) -> None:
     """Figures, CSV, page."""
     result = json.loads((out / "sst2_minilm.json").read_text())
@@ -284,7 +294,7 @@ def write_page(out: Path) -> None:
     save_figure(draw_differences(result), out / "differences.png")
     means = {name: np.mean(result["curves"][name], axis=0) for name in LINES}
     write_csv(pd.DataFrame({"macs_share": result["shares"], **means}), out / "curves.csv")
-    write_atomic(out / "README.md", page(result))
+    write_atomic(out / "README.md", wrapped(page(result)))
 
 
 if __name__ == "__main__":
