@@ -207,7 +207,7 @@ python scripts/sst2_minilm.py --data path/to/sst2 --out results/sst2_minilm
 
 Everything on this page is written by that command, which goes on where it was stopped; the folder holds SST-2
 as `train.jsonl.gz` and `validation.jsonl.gz`. Two cores, CPU, bf16 autocast in training, fp32 in every score.
-{result["seeds"]} seeds; MiniLM-L6 (6 blocks, 384 wide), inputs cut to 128 tokens. The minutes were taken while
+{result["seeds"]} seeds; MiniLM-L6 (6 blocks, 384 wide), inputs cut to 128 tokens. Minutes were taken while
 other work ran on the same machine; updates and MACs do not depend on it.
 
 **Data.** SST-2's 67,349 training rows and 872 validation rows; {first["overlap"]};
@@ -279,11 +279,10 @@ def main() -> None:
 
 def wrapped(text: str) -> str:
     """Prose filled to 110 columns; tables, code, headings and images as they are."""
-    blocks = text.split("\n\n")
-    prose = [
-        block if block.strip().startswith(("|", "`", "#", "!")) else fill(block, 110) for block in blocks
-    ]
-    return "\n\n".join(prose).rstrip() + "\n"
+    kept = ("|", "`", "#", "!")
+    blocks = text.strip().split("\n\n")
+    filled = (b if b.startswith(kept) else fill(b, 110, break_on_hyphens=False) for b in blocks)
+    return "\n\n".join(filled) + "\n"
 
 
 def write_page(out: Path) -> None:
