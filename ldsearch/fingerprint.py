@@ -3,7 +3,7 @@
 import hashlib
 import json
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,26 @@ def weights_fingerprint(folder: Path) -> str:
     for path in files:
         with safe_open(path, framework="pt") as weights:
             for name in weights.keys():  # noqa: SIM118 (safe_open is no mapping)
-                tensor = weights.get_tensor(name)
-                # As bytes, since NumPy has no bfloat16.
-                content = tensor.flatten().view(torch.uint8).numpy().tobytes()
-                tensors[name] = hashlib.sha256(content).hexdigest() + f"{tensor.dtype}{tuple(tensor.shape)}"
+                tensors[name] = _tensor_digest(weights.get_tensor(name))
     return digest(sorted(tensors.items()))
+
+
+def start_fingerprint(weights: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> str:
+    """Digest of what a training starts from: every tensor by name, and the configuration."""
+    tensors = {name: _tensor_digest(tensor) for name, tensor in weights.items()}
+    return digest(sorted(tensors.items()), config_json(config))
+
+
+def config_json(config: Mapping[str, Any]) -> str:
+    """A model's configuration without where it was loaded from."""
+    fields = {name: value for name, value in config.items() if not name.startswith("_")}
+    return json.dumps(fields, sort_keys=True, default=str)
+
+
+def _tensor_digest(tensor: torch.Tensor) -> str:
+    # As bytes, since NumPy has no bfloat16.
+    content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return hashlib.sha256(content).hexdigest() + f"{tensor.dtype}{tuple(tensor.shape)}"
 
 
 def versions() -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Run folders: which one is newest, which one may be written, what they hold."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ SUPERNET_FILE = "supernet.json"
 TRAINING_FILE = "training.json"
 RUN_FILE = "run.json"
 BEST_FILE = "best.json"
+HEALTH_FILE = "health.json"
 CACHE_FILE = "measurements.db"
 
 
@@ -44,7 +46,9 @@ def claim(folder: Path, marker: str, identity: dict[str, Any]) -> bool:
     path = folder / marker
     identity = json.loads(json.dumps(identity))  # as it reads back
     if path.is_file():
-        held = read_json(path).get("identity", {})
+        held = read_json(path).get("identity")
+        if not isinstance(held, dict):
+            raise RunError(f"{path} is damaged: it holds no identity")
         different = sorted(key for key in {*held, *identity} if held.get(key) != identity.get(key))
         if different:
             raise RunError(
@@ -59,6 +63,11 @@ def claim(folder: Path, marker: str, identity: dict[str, Any]) -> bool:
     except OSError as error:
         raise RunError(f"cannot write to {folder}: {error.strerror or error}") from error
     return True
+
+
+def beside(folder: Path, relative: str) -> Path:
+    """A path that a folder's files name as seen from the folder, so that both may move together."""
+    return Path(os.path.normpath(folder / relative))
 
 
 def _torn(file: Path, marker: str) -> bool:
@@ -76,7 +85,7 @@ def read_json(path: Path) -> dict[str, Any]:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RunError(f"{path.parent} is not a run: it has no {path.name}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+    except (ValueError, IsADirectoryError) as error:
         raise RunError(f"{path} is damaged: {error}") from error
     if not isinstance(fields, dict):
         raise RunError(f"{path} is damaged: it holds no object")

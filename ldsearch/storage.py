@@ -48,6 +48,7 @@ class MeasurementCache:
         self.path = path
         self.fingerprint = fingerprint
         optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._held_out: set[Subnet] = set()
         self._known = self._read() if path.exists() else {}
 
     def _read(self) -> dict[Subnet, Trial]:
@@ -64,6 +65,8 @@ class MeasurementCache:
             with contextlib.suppress(KeyError, TypeError, ValueError, SubnetError):
                 trial = _from_attributes(item.user_attrs)
                 known.setdefault(trial.subnet, trial)
+                if item.user_attrs.get("held_out", False):
+                    self._held_out.add(trial.subnet)
         return known
 
     def _check(self) -> None:
@@ -116,11 +119,19 @@ class MeasurementCache:
         return None if found is None else replace(found, seconds=0.0)
 
     def trials(self) -> tuple[Trial, ...]:
-        """Every known measurement, in stored order."""
-        return tuple(self._known.values())
+        """What was measured to be chosen from, in stored order.
 
-    def put(self, trial: Trial) -> None:
+        What was only scored here because other rows had chosen it is left out: a choice among the chosen
+        would be one by those rows too.
+        """
+        return tuple(trial for subnet, trial in self._known.items() if subnet not in self._held_out)
+
+    def put(self, trial: Trial, held_out: bool = False) -> None:
         """Store a measurement at once.
+
+        Args:
+            trial: The measurement.
+            held_out: Whether it was made to score what other rows had chosen.
 
         Raises:
             RunError: If the file cannot be written; the measurement is not remembered then.
@@ -140,12 +151,14 @@ class MeasurementCache:
                         f"length {i}": optuna.distributions.IntDistribution(1, reference)
                         for i in range(len(tokens))
                     },
-                    user_attrs=_to_attributes(trial),
+                    user_attrs={**_to_attributes(trial), "held_out": held_out},
                 )
             )
         except _STORAGE_ERRORS as error:
             raise self._refusal(error) from error
         self._known[trial.subnet] = trial
+        if held_out:
+            self._held_out.add(trial.subnet)
 
 
 def _to_attributes(trial: Trial) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from sst2_minilm_health import measure
 from sst2_minilm_page import write_page
-from sst2_minilm_train import arguments, train_all
+from sst2_minilm_train import RATES, arguments, how, train_all
 
 from ldsearch import Workbench, evolve
 from ldsearch.costs.budget import Budget
@@ -33,7 +33,7 @@ from ldsearch.selector import AtLeast, MostAccurate, Selector, WithinBudget
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
-SPLITS = (("search", "report"), ("report", "search"))  # chosen on, scored on
+DIRECTIONS = ("search", "report")  # what a search chooses on; the other half scores
 SHARES = np.round(np.arange(0.40, 0.921, 0.02), 2)
 BASELINES = ("plain", "equal-macs")
 
@@ -75,7 +75,7 @@ def one_direction(folders: Mapping[str, list[Path]], seed: int, chosen_on: str, 
         "curves": curves,
         "fulls": fulls,
         "rows": {name: chosen(one, outcome.result, held) for name, one in selectors.items()},
-        "iterations": iterations(outcome.result, low),
+        "iterations": iterations(outcome.result),
         "control_areas": {
             name: result.areas[-1] for name, result in outcome.controls.items() if result.areas
         },
@@ -107,7 +107,7 @@ def chosen(selector: Selector, result: SearchResult, held: StatisticsOf) -> dict
     }
 
 
-def iterations(result: SearchResult, low: float) -> dict[str, list[float]]:
+def iterations(result: SearchResult) -> dict[str, list[float]]:
     """Area under the frontier and evaluations so far, after each generation."""
     generations = [trial.generation for trial in result.trials[1:]]
     counts = np.cumsum(np.bincount(generations)) + 1
@@ -117,6 +117,27 @@ def iterations(result: SearchResult, low: float) -> dict[str, list[float]]:
 def gather(directions: list[list[dict]], part: str, name: str) -> Statistics:
     """Per-example statistics, both directions one after the other, mean over seeds."""
     return np.mean([np.concatenate([d[part][name] for d in both]) for both in directions], axis=0)
+
+
+def chosen_row(directions: list[list[dict]], name: str) -> dict[str, Any]:
+    """Means of what a selector took, and its difference to plain fine-tuning on the very same runs."""
+    flat = [direction for both in directions for direction in both]
+    there = [d for d in flat if d["rows"][name] is not None]
+    row: dict[str, Any] = {"found": len(there), "of": len(flat)}
+    if not there:
+        return row
+    for key in ("macs_share", "padded_share", "score"):
+        row[key] = float(np.mean([d["rows"][name][key] for d in there]))
+    row["held_out"] = float(np.mean([d["rows"][name]["held_out"].mean() for d in there]))
+    row["plain"] = float(np.mean([d["fulls"]["plain"].mean() for d in there]))
+    differences = []
+    for half in zip(*directions, strict=True):
+        seeds = [d["rows"][name]["held_out"] - d["fulls"]["plain"] for d in half if d["rows"][name]]
+        if seeds:
+            differences.append(np.mean(seeds, axis=0))
+    paired = np.concatenate(differences)
+    row["minus plain"] = asdict(paired_bootstrap(paired, np.zeros_like(paired)))
+    return row
 
 
 def summarise(directions: list[list[dict]]) -> dict[str, Any]:
@@ -135,22 +156,7 @@ def summarise(directions: list[list[dict]]) -> dict[str, Any]:
         },
     }
     flat = [direction for both in directions for direction in both]
-    rows = {}
-    for name in flat[0]["rows"]:
-        there = [(d["rows"][name], d["fulls"]["plain"]) for d in flat if d["rows"][name] is not None]
-        rows[name] = {"found": len(there), "of": len(flat)}
-        if there:
-            mean = {
-                key: float(np.mean([row[key] for row, _ in there]))
-                for key in ("macs_share", "padded_share", "score")
-            }
-            held = [row["held_out"] for row, _ in there]
-            rows[name] |= mean | {"held_out": float(np.mean([h.mean() for h in held]))}
-        if len(there) == len(flat):
-            own = np.mean(
-                [np.concatenate([d["rows"][name]["held_out"] for d in both]) for both in directions], axis=0
-            )
-            rows[name]["minus plain"] = asdict(paired_bootstrap(own, fulls["plain"]))
+    rows = {name: chosen_row(directions, name) for name in flat[0]["rows"]}
     return {
         "areas": {name: float(area.mean()) for name, area in areas.items()},
         "fulls": {name: float(full.mean()) for name, full in fulls.items()},
@@ -181,7 +187,7 @@ def main() -> None:
     directions = []
     for seed in range(options.seeds):
         both = []
-        for chosen_on, _ in SPLITS:
+        for chosen_on in DIRECTIONS:
             print(f"searching seed {seed}, chosen on the {chosen_on} rows", flush=True)
             both.append(one_direction(folders, seed, chosen_on, options.evaluations))
         directions.append(both)
@@ -192,6 +198,7 @@ def main() -> None:
         "question": "supernet, search and controls on SST-2 with MiniLM-L6, all on held-out rows",
         "models": {kind: [describe(folder) for folder in found] for kind, found in folders.items()},
         "seeds": options.seeds,
+        "rates": list(RATES),
         "evaluations": options.evaluations,
         **summarise(directions),
         "health": alone,
@@ -205,13 +212,14 @@ def main() -> None:
 def describe(folder: Path) -> dict[str, Any]:
     """How a model was trained."""
     record = read_json(folder / "supernet.json")
-    seconds = json.loads((folder / "seconds.json").read_text())
-    flags = record["training"]["arguments"]
+    marker = folder / "seconds.json"
+    seconds = json.loads(marker.read_text()) if marker.is_file() else None
+    steps, rate = how(folder)
     return {
         "name": folder.name,
-        "steps": flags["max_steps"],
-        "learning_rate": flags["learning_rate"],
-        "minutes": round(seconds / 60, 1),
+        "steps": steps,
+        "learning_rate": rate,
+        "minutes": None if seconds is None else round(seconds / 60, 1),
         "splits": {name: split["examples"] for name, split in record["splits"].items()},
         "overlap": record["overlap"],
     }

@@ -66,6 +66,8 @@ def sandwich_ratio(plain: Path, steps: int) -> float:
 def train(options: argparse.Namespace, name: str, strategy: str, seed: int, rate: float, steps: int) -> Path:
     """Train, or go on, or find it done; how long it took lies beside the model."""
     folder: Path = options.runs / name
+    if (folder / "supernet.json").is_file() and how(folder) != (steps, rate):
+        raise LdsearchError(f"{folder} was trained with other steps or another rate: choose other --runs")
     if not (folder / "supernet.json").is_file():
         print(f"training {name}: {steps} steps at {rate:g}", flush=True)
         start = time.perf_counter()
@@ -84,6 +86,12 @@ def train(options: argparse.Namespace, name: str, strategy: str, seed: int, rate
         )
         write_json(folder / "seconds.json", time.perf_counter() - start)
     return folder
+
+
+def how(folder: Path) -> tuple[int, float]:
+    """Steps and learning rate of a finished training; the record leaves the Trainer's own default out."""
+    flags = json.loads((folder / "supernet.json").read_text())["training"]["arguments"]
+    return flags["max_steps"], flags.get("learning_rate", 5e-5)
 
 
 def search_score(folder: Path) -> float:

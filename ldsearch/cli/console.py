@@ -59,6 +59,7 @@ def open_bench(supernet: Path | None, runs: Path, data: str | None = None, swap:
     folder = supernet or newest_supernet(runs)
     bench = Workbench.open(folder, "report" if swap else "search", data, runs)
     print(f"supernet {folder}: {len(bench.evaluator.labels)} {bench.evaluator.split} examples")
+    print_notes(bench.notes)
     return bench
 
 
@@ -147,6 +148,8 @@ def print_outcome(outcome: "RunOutcome") -> None:
         table.add_row(*cells, trial.subnet.describe(), style="bold" if trial is best else "")
     Console().print(table)
     print(f"stopped: {result.stopped}")
+    for name, control in outcome.controls.items():
+        print(f"control {name}: {len(control.trials)} trials of the search's {len(result.trials)}")
     for sentence in held.describe() if held else ():
         print(sentence)
     print(

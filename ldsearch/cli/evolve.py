@@ -33,7 +33,7 @@ def evolve(
         typer.Option(help="Shipped search space or YAML file.", show_default="what was trained, 16 levels"),
     ] = None,
     evaluations: Annotated[
-        int, typer.Option(help="The most sub-networks to measure, the full model included.", min=1)
+        int, typer.Option(help="The most sub-networks to measure, the full model included.", min=2)
     ] = 150,
     parity: Annotated[
         bool,
@@ -51,9 +51,9 @@ def evolve(
 ) -> None:
     """Evolve length configurations: score against MACs, the frontier, the sub-network asked for.
 
-    Beside it, with as many evaluations: random search and constant ratio. Every frontier is scored once
-    more on the report rows, which chose nothing. Every measurement is stored at once: the same command goes
-    on after an interruption, and another `--budget` is answered from what is known.
+    Beside it, with at most as many evaluations: random search and constant ratio. Every frontier is scored
+    once more on the report rows, which chose nothing. Every measurement is stored at once: the same command
+    goes on after an interruption, and another `--budget` is answered from what is known.
 
     **Examples**
 
@@ -72,9 +72,9 @@ def evolve(
     from ldsearch.workflows.search import plan_evolve
 
     bench = open_bench(supernet, runs, data, swap)
-    plan = plan_evolve(bench, selector=selector, space=space, evaluations=evaluations, parity=parity)
-    print_notes(plan.notes)
+    print_notes(bench.untrained(bench.length_space(space, parity).smallest()))
     if dry_run:
+        plan = plan_evolve(bench, selector=selector, space=space, evaluations=evaluations, parity=parity)
         print(f"search space {plan.space}: {plan.size:,} sub-networks")
         print(f"cheapest {plan.cheapest:.3f}, dearest {plan.dearest:.3f} of the full model's MACs")
         print(f"at most {plan.evaluations} evaluations and controls, about {plan.minutes:.1f} minutes")

@@ -1,5 +1,6 @@
 """ldsearch pareto: another budget from what is measured."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +30,7 @@ def pareto(
     from rich.table import Table
 
     from ldsearch.errors import RunError
-    from ldsearch.files import write_atomic
+    from ldsearch.files import write_json
     from ldsearch.selector import parse_selector
     from ldsearch.workflows.pareto import pareto as ask
 
@@ -45,6 +46,7 @@ def pareto(
         style = "bold" if trial is best else ""
         table.add_row(share, f"{trial.score.value:.4f}", trial.subnet.describe(), style=style)
     Console().print(table)
+    print(f"measurements of {found.run}, and of every other search on the same supernet and rows")
     print(
         f"chosen: {best.metric} {best.score.value:.4f} at {best.costs['macs'] / full.costs['macs']:.3f} of "
         f"the MACs (full model {full.score.value:.4f}); {best.subnet.describe()}"
@@ -54,7 +56,8 @@ def pareto(
     if save is not None:
         try:
             save.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(save, best.subnet.to_json() + "\n")
+            # With the rows that chose it, so that evaluate reports on others.
+            write_json(save, {"subnet": json.loads(best.subnet.to_json()), "split": best.split})
         except OSError as error:
             raise RunError(f"cannot write {save}: {error.strerror or error}") from error
         print(f"written: {save}; next: ldsearch evaluate {folder} --subnet {save}")

@@ -16,7 +16,7 @@ def train_supernet(
     ] = "docstrings",
     config: Annotated[str | None, typer.Option(help="Configuration of a hub dataset.")] = None,
     validation: Annotated[
-        str | None, typer.Option(help="File with rows to search and report on, half of them each.")
+        str | None, typer.Option(help="File with rows to search and report on: halves, without a test split.")
     ] = None,
     keep_overlap: Annotated[
         bool,

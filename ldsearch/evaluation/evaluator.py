@@ -52,6 +52,7 @@ class Evaluator:
         sidecar: Where their per-example statistics are kept; None keeps none.
         batch_size: Examples per batch; it does not change a score.
         pad_to: Pad every input to this length; for the reference code's token score, which counts pads.
+        held_out: Whether it scores what other rows have chosen; recorded with the measurements.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Evaluator:
         sidecar: Sidecar | None = None,
         batch_size: int = 64,
         pad_to: int | None = None,
+        held_out: bool = False,
     ) -> None:
         self.supernet = supernet
         self.task = task
@@ -76,6 +78,7 @@ class Evaluator:
         self.fingerprint = fingerprint
         self.cache = cache
         self.sidecar = sidecar
+        self.held_out = held_out
         self.counts = Counts()
         self.labels = np.array([feature["labels"] for feature in encoded], dtype=np.int64)
         self._batches = list(_length_sorted_batches(encoded, tokenizer, batch_size, pad_to))
@@ -157,7 +160,7 @@ class Evaluator:
             standard_error=float(statistics.std() / np.sqrt(len(statistics))),
         )
         if self.cache is not None:
-            self.cache.put(trial)
+            self.cache.put(trial, self.held_out)
         self.counts.measured += 1
         self.counts.seconds += seconds
         self.counts.executed_macs += costs["macs"] * len(statistics)

@@ -112,9 +112,10 @@ class HeldOut:
         alike = [self._share(row) for row in points if not _apart(row.difference)]
         if not alike:
             return f"every one of the {len(points)} frontier points can be told apart from the full model"
+        shares = ", ".join(f"{share:.3f}" for share in alike)
         return (
-            f"{len(alike)} of {len(points)} frontier points cannot be told apart from the full model, the "
-            f"cheapest of them at {min(alike):.3f} of its MACs"
+            f"{len(alike)} of {len(points)} frontier points cannot be told apart from the full model on "
+            f"{points[0].difference.examples} rows: {shares} of its MACs"
         )
 
     def _steps(self) -> str:

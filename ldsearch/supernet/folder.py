@@ -96,7 +96,7 @@ def read_record(folder: Path) -> SupernetRecord:
         return SupernetRecord(**fields)
     except FileNotFoundError:
         raise SupernetError(f"{folder} is not a supernet: it has no {RECORD}") from None
-    except (json.JSONDecodeError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise SupernetError(f"{folder / RECORD} is damaged: {error}") from error
 
 

@@ -62,7 +62,11 @@ def last_complete_checkpoint(checkpoints: Path) -> str | None:
 
     A training killed while it saved leaves a folder from which it could not, or only seemingly, go on.
     """
-    steps = [path for path in checkpoints.glob("checkpoint-*") if path.name.split("-")[1].isdigit()]
+    steps = [
+        path
+        for path in checkpoints.glob("checkpoint-*")
+        if path.is_dir() and re.fullmatch(r"checkpoint-\d+", path.name)
+    ]
     for path in sorted(steps, key=lambda path: int(path.name.split("-")[1]), reverse=True):
         if _is_whole(path):
             return str(path)

@@ -100,6 +100,8 @@ class SupernetTrainer(Trainer):
         return logits
 
     def _loss(self, one: Pass, logits: Tensor, labels: Tensor, teacher: Tensor | None) -> Tensor:
+        if one.loss == "distill" and teacher is None:
+            raise ValueError("the first pass of a batch has nothing to be distilled from")
         if one.loss == "label" or teacher is None:
             return nn.functional.cross_entropy(
                 logits.float(), labels, label_smoothing=self.args.label_smoothing_factor

@@ -72,6 +72,8 @@ def _check(arguments: TrainingArguments) -> None:
     # Values, not flags, are looked at: argparse takes abbreviated flags too.
     if arguments.resume_from_checkpoint is not None:
         raise TrainingError("training goes on by itself: run the same command again")
+    if arguments.save_only_model:
+        raise TrainingError("--save_only_model leaves nothing to go on from after an interruption")
     # Its newer name is not known to every version of the declared range.
     if getattr(arguments, "activation_checkpointing", None) or arguments.gradient_checkpointing:
         raise TrainingError("gradient checkpointing does not work with dropped tokens yet")

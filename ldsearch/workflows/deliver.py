@@ -1,20 +1,20 @@
 """Evaluates, exports and describes what training and search left in their folders."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ldsearch.errors import RunError, SubnetError
+from ldsearch.errors import RunError
 from ldsearch.export import export_subnet
 from ldsearch.export.card import Provenance
 from ldsearch.intervals import Interval, paired_bootstrap
-from ldsearch.runs import BEST_FILE, RUN_FILE, SUPERNET_FILE, read_json
+from ldsearch.runs import BEST_FILE, HEALTH_FILE, RUN_FILE, SUPERNET_FILE, beside, read_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import SupernetRecord, read_record
 from ldsearch.trial import Score
+from ldsearch.workflows.target import Target
 from ldsearch.workflows.workbench import Workbench
 
 
@@ -45,49 +45,6 @@ class Evaluation:
     chosen_on: bool
 
 
-@dataclass(frozen=True)
-class Target:
-    """A sub-network and the supernet it belongs to, as a run or a command line names them.
-
-    Args:
-        supernet: The supernet's folder.
-        subnet: The sub-network.
-        best: The run's ``best.json``; None where the sub-network was given directly.
-    """
-
-    supernet: Path
-    subnet: Subnet
-    best: dict[str, Any] | None
-
-    @classmethod
-    def resolve(cls, folder: str | Path, subnet: str | None = None) -> "Target":
-        """From a run folder (its best), a recovered model (its sub-network), or any folder and a sub-network.
-
-        Raises:
-            RunError: If the folder is neither a run nor a supernet, or needs a sub-network beside it.
-            SubnetError: If the JSON is no sub-network.
-        """
-        folder = Path(folder)
-        is_supernet = (folder / SUPERNET_FILE).is_file()
-        if not is_supernet and not (folder / RUN_FILE).is_file():
-            raise RunError(f"{folder} is neither a supernet nor a search run")
-        if subnet is not None:
-            home = folder if is_supernet else _home(folder, read_json(folder / BEST_FILE))
-            chosen = Subnet.full(read_record(home).blocks) if subnet == "full" else _read_subnet(subnet)
-            return cls(home, chosen, None)
-        if is_supernet and (own := read_record(folder).subnet) is not None:
-            return cls(folder, Subnet.from_json(json.dumps(own)), None)
-        if is_supernet:
-            raise RunError(f"{folder} is a supernet: name a sub-network with --subnet, or give a search run")
-        if not (folder / BEST_FILE).is_file():
-            raise RunError(f"{folder} is an unfinished run: run the same command again to go on")
-        best = read_json(folder / BEST_FILE)
-        try:
-            return cls(_home(folder, best), Subnet.from_json(json.dumps(best["subnet"])), best)
-        except KeyError as error:
-            raise RunError(f"{folder / BEST_FILE} is damaged: it has no {error}") from error
-
-
 def evaluate(
     folder: str | Path, *, subnet: str | None = None, split: str | None = None, data: str | None = None
 ) -> Evaluation:
@@ -96,18 +53,21 @@ def evaluate(
     Args:
         folder: A search run, or a supernet together with ``subnet``.
         subnet: JSON or ``"full"``; None takes the run's best.
-        split: ``search`` or ``report``; None takes ``report`` where the data has one.
+        split: ``search`` or ``report``; None takes the one that did not choose the sub-network.
         data: Where the supernet's data lie now, if they were moved.
 
     Raises:
         LdsearchError: One line for a bad folder, sub-network or split.
     """
     target = Target.resolve(folder, subnet)
-    record = read_record(target.supernet)
-    chosen_split = split or ("report" if "report" in record.splits else "search")
-    bench = Workbench.open(target.supernet, chosen_split, data)
+    chosen_split = split or target.unbiased_split(read_record(target.supernet).splits)
+    bench = Workbench.open(target.supernet, chosen_split, data, target.runs)
     bench.supernet.check(target.subnet)
-    own, full = (bench.evaluator.statistics(subnet) for subnet in (target.subnet, bench.full))
+    # Of a model with one sub-network trained on its own, the full model is nothing to compare with.
+    whole = bench
+    if target.parent is not None:
+        whole = Workbench.open(target.parent, chosen_split, data, target.runs, bench.task)
+    own, full = bench.evaluator.statistics(target.subnet), whole.evaluator.statistics(bench.full)
     costs, full_costs = bench.evaluator.costs_of([target.subnet, bench.full])
     return Evaluation(
         subnet=target.subnet,
@@ -118,7 +78,7 @@ def evaluate(
         costs=costs,
         full_costs=full_costs,
         split=chosen_split,
-        chosen_on=target.best is not None and target.best.get("split") == chosen_split,
+        chosen_on=target.chosen_on == chosen_split,
     )
 
 
@@ -222,8 +182,14 @@ def _supernet_info(folder: Path) -> dict[str, str]:
 
 
 def _run_info(folder: Path) -> dict[str, str]:
+    if (folder / HEALTH_FILE).is_file():
+        found = read_json(folder / HEALTH_FILE)
+        return {
+            "health run": str(folder),
+            **{name: str(found.get(name)) for name in ("tau", "examples", "steps")},
+        }
     run = read_json(folder / RUN_FILE)
-    if "trials" not in run:
+    if "trials" not in run or not (folder / BEST_FILE).is_file():
         return {"run": str(folder), "state": "unfinished: run the same command again to go on"}
     best = read_json(folder / BEST_FILE)
     try:
@@ -238,7 +204,7 @@ def _finished_run_info(folder: Path, run: dict[str, Any], best: dict[str, Any]) 
     return {
         "run": str(folder),
         "strategy": f"{run['identity']['strategy']}, stopped: {run['stopped']}",
-        "supernet": str(_home(folder, run)),
+        "supernet": str(beside(folder, run["supernet"])),
         "trials": f"{run['trials']}, {run['frontier']} on the frontier",
         "asked for": str(run["selector"]),
         "best": f"{_score_in_words(best)}; {share:.3f} of the full model's MACs",
@@ -246,17 +212,3 @@ def _finished_run_info(folder: Path, run: dict[str, Any], best: dict[str, Any]) 
         "sub-network": subnet.describe(),
         "fingerprint": str(best["fingerprint"]),
     }
-
-
-def _home(folder: Path, fields: dict[str, Any]) -> Path:
-    """The supernet of a run, which names it as seen from its own folder."""
-    return Path(os.path.normpath(folder / fields["supernet"]))
-
-
-def _read_subnet(text: str) -> Subnet:
-    path = Path(text)
-    if not text.lstrip().startswith("{"):
-        if not path.is_file():
-            raise SubnetError(f"no sub-network {text!r}: give JSON, a file that holds it, or 'full'")
-        text = path.read_text(encoding="utf-8")
-    return Subnet.from_json(text)

@@ -1,6 +1,7 @@
 """Trains one sub-network of a supernet on its own: what recovery and health have in common."""
 
 import json
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -40,10 +41,19 @@ class FixedOptions:
     trainer: tuple[str, ...] = ()
 
 
-def train_fixed(bench: Workbench, folder: Path, subnet: Subnet, options: FixedOptions) -> Path:
+def train_fixed(
+    bench: Workbench, folder: Path, subnet: Subnet, options: FixedOptions, chosen_on: str | None = None
+) -> Path:
     """Train one sub-network, starting from the weights it inherits; a finished training is left as it is.
 
     The folder holds the whole model, whose ``supernet.json`` names the one sub-network that was trained.
+
+    Args:
+        bench: The supernet.
+        folder: Where the model goes.
+        subnet: What is trained.
+        options: How.
+        chosen_on: The split that chose the sub-network, for the record.
 
     Raises:
         LdsearchError: One line for a bad sub-network, option or folder.
@@ -92,7 +102,9 @@ def train_fixed(bench: Workbench, folder: Path, subnet: Subnet, options: FixedOp
             metrics={},
             training={
                 "model": bench.folder.name,
+                "supernet": os.path.relpath(bench.folder, folder.resolve()),
                 "inherited": inherited,
+                "chosen_on": chosen_on,
                 "loss": options.loss,
                 "arguments": changed_arguments(arguments),
             },

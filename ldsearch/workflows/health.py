@@ -1,5 +1,6 @@
 """Health of a supernet: do inherited scores rank sub-networks as training each on its own would?"""
 
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,20 +11,22 @@ import pandas as pd
 from scipy.stats import kendalltau
 
 from ldsearch.errors import RunError
+from ldsearch.evaluation import Evaluator
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
+from ldsearch.interruption import interruptible
 from ldsearch.reports.figures import draw_health, save_figure
 from ldsearch.reports.tables import write_csv
-from ldsearch.runs import RUN_FILE, claim, read_json
+from ldsearch.runs import HEALTH_FILE, RUN_FILE, claim, read_json
 from ldsearch.search.random_search import RandomSearch
 from ldsearch.sidecar import Statistics
 from ldsearch.subnet import Subnet
+from ldsearch.training.checkpoints import Writing
 from ldsearch.workflows.fixed import FixedOptions, train_fixed
 from ldsearch.workflows.workbench import Workbench
 
 COUNT = 8
 LEAST = 3
-HEALTH_FILE = "health.json"
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,13 @@ def health(
     """
     if count < LEAST:
         raise RunError(f"a rank correlation needs at least {LEAST} sub-networks, not {count}")
+    bench.require_supernet()
     folder = Path(folder)
     options = options or FixedOptions(loss="label")
     chosen = bench.length_space(space, parity=False)
     subnets = RandomSearch(chosen, bench.macs, options.seed, count).propose(0, ())
+    if len(subnets) < LEAST:
+        raise RunError(f"the search space {chosen.name} has only {len(subnets)} sub-networks to compare")
     identity = {
         "strategy": "health",
         "fingerprint": bench.evaluator.fingerprint,
@@ -85,19 +91,22 @@ def health(
     }
     claim(folder, RUN_FILE, identity)
     rows = []
-    for index, subnet in enumerate(subnets):
-        announce(f"sub-network {index + 1} of {len(subnets)}: {subnet.describe()}")
-        rows.append(_row(bench, folder / f"subnet-{index}", subnet, options))
+    with interruptible() as stop, Writing(folder):
+        for index, subnet in enumerate(subnets):
+            announce(f"sub-network {index + 1} of {len(subnets)}: {subnet.describe()}")
+            rows.append(_row(bench, folder / f"subnet-{index}", subnet, options))
+            stop.check()
     table = pd.DataFrame(rows).sort_values("macs_share", ignore_index=True)
     tau, p_value = kendalltau(table["inherited"], table["fine_tuned"])
-    found = Health(folder, table, float(tau), float(p_value), len(_statistics(bench, bench.full)))
+    examples = sum(len(evaluator.labels) for evaluator in _evaluators(bench))
+    found = Health(folder, table, float(tau), float(p_value), examples)
     write_csv(table, folder / "health.csv")
     save_figure(draw_health(table, bench.folder.name, found.tau), folder / "health.png")
     write_json(
         folder / HEALTH_FILE,
         {
-            "tau": found.tau,
-            "p_value": found.p_value,
+            "tau": None if math.isnan(found.tau) else found.tau,
+            "p_value": None if math.isnan(found.p_value) else found.p_value,
             "examples": found.examples,
             "steps": options.steps,
             "loss": options.loss,
@@ -111,7 +120,8 @@ def _row(bench: Workbench, folder: Path, subnet: Subnet, options: FixedOptions) 
     """One sub-network's scores; those of one that is done are read."""
     done = folder.with_suffix(".json")
     if not done.is_file():
-        trained = Workbench.open(train_fixed(bench, folder, subnet, options), runs=folder)
+        own_folder = train_fixed(bench, folder, subnet, options)
+        trained = Workbench.open(own_folder, runs=folder, task=bench.task)
         full, own = bench.macs([bench.full, subnet])
         inherited, fine_tuned = (_statistics(one, subnet) for one in (bench, trained))
         row = {
@@ -127,5 +137,8 @@ def _row(bench: Workbench, folder: Path, subnet: Subnet, options: FixedOptions) 
 
 def _statistics(bench: Workbench, subnet: Subnet) -> Statistics:
     """On every row that training did not see."""
-    evaluators = [bench.evaluator] if bench.held_out is None else [bench.evaluator, bench.held_out]
-    return np.concatenate([evaluator.statistics(subnet) for evaluator in evaluators])
+    return np.concatenate([evaluator.statistics(subnet) for evaluator in _evaluators(bench)])
+
+
+def _evaluators(bench: Workbench) -> list[Evaluator]:
+    return [bench.evaluator] if bench.held_out is None else [bench.evaluator, bench.held_out]

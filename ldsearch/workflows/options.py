@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ldsearch.errors import DataError
 from ldsearch.tasks import TextClassification
 from ldsearch.tasks.classification import load_classification
 from ldsearch.tasks.corpus import NAME as EMBEDDED
@@ -68,6 +69,8 @@ class TrainOptions:
 def load_task(options: TrainOptions, known_labels: Sequence[str] | None = None) -> TextClassification:
     """The data of a training, embedded or the user's."""
     if options.data == EMBEDDED:
+        if options.validation or options.config or options.keep_overlap:
+            raise DataError(f"{EMBEDDED} has splits of its own: no --validation, --config or --keep-overlap")
         return load_docstrings()
     return load_classification(
         options.data,

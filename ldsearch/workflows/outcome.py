@@ -1,6 +1,7 @@
 """Runs a strategy and its controls, scores the frontier on held-out rows, and writes the reports."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -93,14 +94,16 @@ def run(
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
     evaluations, strategy = question.evaluations, question.strategy
-    if evaluations is not None and evaluations < 1:
-        raise RunError(f"a search needs at least one evaluation, not {evaluations}")
+    if evaluations is not None and evaluations < 2:
+        raise RunError(f"a search needs the full model and one more evaluation, not {evaluations} in all")
     identity = {
         "strategy": strategy.name,
         "fingerprint": bench.evaluator.fingerprint,
         **question.identity,
     }
     claim(folder, RUN_FILE, identity)
+    # Another question is being asked: the old answer must not pass for its own if this is killed.
+    (folder / BEST_FILE).unlink(missing_ok=True)
     with interruptible() as stop, Writing(folder):
 
         def on_trial(trial: Trial) -> None:
@@ -131,8 +134,8 @@ def run(
         held = _hold_out(bench, result, best, controls, watcher, on_trial)
         outcome = RunOutcome(folder, result, best, selector, controls, held)
         _write_tables(bench, strategy.name, outcome)
-        _write_best(bench, outcome)
         _write_run(bench, identity, outcome)
+        _write_best(bench, outcome)
     return outcome
 
 
@@ -234,6 +237,7 @@ def _write_run(bench: Workbench, identity: Mapping[str, Any], outcome: RunOutcom
             "identity": dict(identity),
             "supernet": os.path.relpath(bench.folder, outcome.folder),
             "measurements": os.path.relpath(bench.runs, outcome.folder),
+            "split": bench.evaluator.split,
             "selector": outcome.selector.text,
             "stopped": result.stopped,
             "trials": len(result.trials),
@@ -245,7 +249,7 @@ def _write_run(bench: Workbench, identity: Mapping[str, Any], outcome: RunOutcom
             else {
                 "split": held.split,
                 "fingerprint": evaluators[-1].fingerprint,
-                "area": held.area,
+                "area": None if math.isnan(held.area) else held.area,
                 "optimism": held.optimism,
                 "gains": {name: asdict(gain) for name, gain in held.gains.items()},
                 "in_words": held.describe(),

@@ -4,9 +4,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ldsearch.errors import RunError
+from ldsearch.errors import RunError, one_line
 from ldsearch.pareto import frontier
-from ldsearch.runs import CACHE_FILE, RUN_FILE, SUPERNET_FILE, read_json
+from ldsearch.runs import CACHE_FILE, RUN_FILE, SUPERNET_FILE, beside, read_json
 from ldsearch.selector import Selector, WithinBudget
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
@@ -49,15 +49,18 @@ def pareto(folder: str | Path, selector: Selector) -> Answer:
     run = _run_of(Path(folder))
     fields = read_json(run / RUN_FILE)
     try:
-        fingerprint = fields["identity"]["fingerprint"]
-        runs = Path(os.path.normpath(run / fields["measurements"]))
-    except KeyError as error:
-        raise RunError(f"{run} is no finished search (it has no {error}): run its command again") from error
-    trials = MeasurementCache(runs / CACHE_FILE, fingerprint).trials()
+        fingerprint = str(fields["identity"]["fingerprint"])
+        runs, home = (beside(run, str(fields[name])) for name in ("measurements", "supernet"))
+    except (KeyError, TypeError) as error:
+        raise RunError(f"{run} is no finished search ({one_line(error)}): run its command again") from error
+    if not (home / SUPERNET_FILE).is_file():
+        raise RunError(f"the supernet of {run} is not at {home} any more")
+    cache = MeasurementCache(runs / CACHE_FILE, fingerprint)
+    trials = cache.trials()
     if not trials:
         raise RunError(f"{runs / CACHE_FILE} has no measurements of {run}")
-    blocks = read_json(Path(os.path.normpath(run / fields["supernet"])) / SUPERNET_FILE)["blocks"]
-    full = next((trial for trial in trials if trial.subnet == Subnet.full(blocks)), None)
+    whole = Subnet.full(int(read_json(home / SUPERNET_FILE)["blocks"]))
+    full = cache.get(whole)
     if full is None:
         raise RunError(f"{runs / CACHE_FILE} has no measurement of the full model: run {run}'s command again")
     rows = [[trial.costs["macs"], trial.score.loss] for trial in trials]
@@ -71,18 +74,16 @@ def _run_of(folder: Path) -> Path:
         return folder
     if not (folder / SUPERNET_FILE).is_file():
         raise RunError(f"{folder} is neither a supernet nor a search run")
-    runs = [
-        path.parent
-        for path in sorted(folder.parent.glob(f"*/{RUN_FILE}"), key=lambda path: path.stat().st_mtime)
-        if _same(path.parent / str(read_json(path).get("supernet", "?")), folder)
-    ]
-    if not runs:
+    own = os.path.normpath(folder.absolute())
+    found: list[tuple[bool, int, Path]] = []
+    for path in sorted(folder.parent.glob(f"*/{RUN_FILE}"), key=lambda path: path.stat().st_mtime):
+        fields = read_json(path)
+        if os.path.normpath((path.parent / str(fields.get("supernet", "?"))).absolute()) == own:
+            # Chosen on the search rows, unless there is no such run: report rows are to report on.
+            found.append((fields.get("split") == "search", len(found), path.parent))
+    if not found:
         raise RunError(f"nothing was measured on {folder} yet: search it with 'ldsearch evolve'")
-    return runs[-1]
-
-
-def _same(one: Path, other: Path) -> bool:
-    return os.path.normpath(one.absolute()) == os.path.normpath(other.absolute())
+    return max(found)[-1]
 
 
 def _nearest(trials: tuple[Trial, ...], full: Trial, selector: WithinBudget) -> str:

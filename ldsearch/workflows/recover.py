@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ldsearch.errors import RunError
+from ldsearch.interruption import interruptible
 from ldsearch.intervals import Interval, paired_bootstrap
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
-from ldsearch.workflows.deliver import Target
 from ldsearch.workflows.fixed import FixedOptions, train_fixed
+from ldsearch.workflows.target import Target
 from ldsearch.workflows.workbench import Workbench
 
 
@@ -20,7 +21,7 @@ class Recovery:
         folder: The recovered model.
         subnet: The sub-network.
         metric: Name of the score.
-        split: Where the examples come from; the report split where there is one.
+        split: Where the examples come from; not the rows that chose the sub-network, where there are others.
         inherited: Its score with the supernet's weights.
         recovered: Its score after the training.
         full: The supernet's full model.
@@ -61,13 +62,15 @@ def recover(
         Interrupted: On SIGINT or SIGTERM.
     """
     target = Target.resolve(folder, subnet)
-    record = read_record(target.supernet)
     if Path(output).resolve() == target.supernet.resolve():
         raise RunError(f"{output} is the supernet itself: choose another --name")
-    split = "report" if "report" in record.splits else "search"
-    bench = Workbench.open(target.supernet, split, data)
-    trained = train_fixed(bench, Path(output), target.subnet, options or FixedOptions())
-    after = Workbench.open(trained, split, data, bench.runs).evaluator.statistics(target.subnet)
+    split = target.unbiased_split(read_record(target.supernet).splits)
+    bench = Workbench.open(target.supernet, split, data, target.runs)
+    bench.require_supernet()
+    with interruptible() as stop:
+        trained = train_fixed(bench, Path(output), target.subnet, options or FixedOptions(), target.chosen_on)
+        stop.check()
+    after = Workbench.open(trained, split, None, bench.runs, bench.task).evaluator.statistics(target.subnet)
     before, full = (bench.evaluator.statistics(one) for one in (target.subnet, bench.full))
     metrics = {
         f"{split}_{bench.task.metric}": bench.task.score(after).value,

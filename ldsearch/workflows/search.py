@@ -34,7 +34,6 @@ class Plan:
         evaluations: The most evaluations the search makes, its controls not counted.
         minutes: Of search, controls and held-out scoring; estimated from one measured batch and the mean
             cost of the space's two ends.
-        notes: What the supernet was not trained for.
     """
 
     space: str
@@ -43,7 +42,6 @@ class Plan:
     dearest: float
     evaluations: int
     minutes: float
-    notes: tuple[str, ...]
 
 
 def plan_evolve(
@@ -61,8 +59,7 @@ def plan_evolve(
     mean_share = (cheap + dear) / 2 / full
     passes = count * (1 + _CONTROL_SHARE)
     minutes = bench.evaluator.seconds_per_full_pass() * mean_share * passes / 60
-    notes = tuple(bench.untrained(chosen.smallest()))
-    return Plan(chosen.name, chosen.size(), cheap / full, dear / full, count, minutes, notes)
+    return Plan(chosen.name, chosen.size(), cheap / full, dear / full, count, minutes)
 
 
 def evolve(
@@ -95,6 +92,7 @@ def evolve(
         LdsearchError: One line for a bad budget, space or folder.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
+    bench.require_supernet()
     chosen = bench.length_space(space, parity)
     selector = selector or parse_selector()
     _check_reachable(bench, selector, chosen.smallest())
@@ -153,6 +151,7 @@ def _question(
     bench: Workbench, strategy: str, keep: int | None, space: str | None
 ) -> tuple[Question, Subnet]:
     """The question and its cheapest sub-network."""
+    bench.require_supernet()
     if strategy not in _RULES:
         raise RunError(f"unknown strategy {strategy!r}: use one of {', '.join(_RULES)}")
     return _RULES[strategy](bench, keep, space)

@@ -16,7 +16,7 @@ from transformers import (
 
 from ldsearch.errors import RunError, TrainingError, one_line
 from ldsearch.evaluation import Evaluator
-from ldsearch.fingerprint import versions, weights_fingerprint
+from ldsearch.fingerprint import start_fingerprint, versions, weights_fingerprint
 from ldsearch.interruption import interruptible
 from ldsearch.length_drop import as_rate, default_bound
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
@@ -65,7 +65,11 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
     strategy = make_strategy(options.strategy, setting)
     trainer = make_trainer(
         folder,
-        {**options.identity(), "splits": task.fingerprints},
+        {
+            **options.identity(),
+            "splits": task.fingerprints,
+            "start": start_fingerprint(model.state_dict(), model.config.to_dict()),
+        },
         supernet,
         strategy,
         arguments,

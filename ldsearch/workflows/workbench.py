@@ -1,6 +1,5 @@
 """A supernet on the bench: loaded, its data read again and checked, its costs and evaluator ready."""
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,9 +9,15 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Macs
-from ldsearch.errors import DataError, SpaceError
+from ldsearch.errors import DataError, SpaceError, SupernetError
 from ldsearch.evaluation import Evaluator
-from ldsearch.fingerprint import EXECUTOR_SEMANTICS, digest, versions, weights_fingerprint
+from ldsearch.fingerprint import (
+    EXECUTOR_SEMANTICS,
+    config_json,
+    digest,
+    versions,
+    weights_fingerprint,
+)
 from ldsearch.length_drop import as_rate, constant_ratio_lengths, default_bound
 from ldsearch.runs import CACHE_FILE
 from ldsearch.sidecar import FOLDER, Sidecar
@@ -54,7 +59,12 @@ class Workbench:
 
     @classmethod
     def open(
-        cls, folder: str | Path, split: str = "search", data: str | None = None, runs: Path | None = None
+        cls,
+        folder: str | Path,
+        split: str = "search",
+        data: str | None = None,
+        runs: Path | None = None,
+        task: TextClassification | None = None,
     ) -> "Workbench":
         """Load a supernet and read its data again.
 
@@ -63,6 +73,7 @@ class Workbench:
             split: Which split to measure on.
             data: Read the data from here instead of where training read it (a moved file).
             runs: Where measurements are kept; None: beside the supernet's folder.
+            task: The data, where they were read before.
 
         Raises:
             SupernetError: If the folder is not a supernet.
@@ -72,7 +83,7 @@ class Workbench:
         supernet, record, tokenizer = load_supernet(folder)
         if torch.accelerator.is_available():
             supernet.to(torch.accelerator.current_accelerator())
-        task = _load_recorded_task(record, data)
+        task = task or _load_recorded_task(record, data)
         runs = runs or folder.parent
         evaluator, macs = _evaluator(folder, supernet, record, tokenizer, task, split, runs)
         return cls(folder, supernet, record, tokenizer, task, evaluator, macs, runs)
@@ -84,7 +95,28 @@ class Workbench:
         if other is None or other not in self.task.splits:
             return None
         parts = (self.folder, self.supernet, self.record, self.tokenizer, self.task)
-        return _evaluator(*parts, other, self.runs)[0]
+        return _evaluator(*parts, other, self.runs, held_out=True)[0]
+
+    def require_supernet(self) -> None:
+        """Refuse a model with one sub-network trained on its own: its others are spoilt.
+
+        Raises:
+            SupernetError: If it is one.
+        """
+        if self.record.subnet is not None:
+            raise SupernetError(
+                f"{self.folder.name} has one sub-network trained on its own and is no supernet any more"
+            )
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know before trusting a held-out score."""
+        arguments = self.record.training.get("arguments", {})
+        if self.evaluator.split == "report" and arguments.get("load_best_model_at_end"):
+            return [
+                "the search rows chose the checkpoint (load_best_model_at_end): scores on them are optimistic"
+            ]
+        return []
 
     def untrained(self, smallest: Subnet) -> list[str]:
         """What the supernet was not trained for but a search down to ``smallest`` asks for, in words."""
@@ -185,7 +217,8 @@ def _moved(validation: str | None, data: str | None) -> str | None:
     if validation is None or data is None:
         return validation
     beside = Path(data).parent / Path(validation).name
-    return str(beside) if beside.is_file() else validation
+    moved = not Path(validation).is_file() and beside.is_file() and beside != Path(data)
+    return str(beside) if moved else validation
 
 
 def _evaluator(
@@ -196,6 +229,7 @@ def _evaluator(
     task: TextClassification,
     split: str,
     runs: Path,
+    held_out: bool = False,
 ) -> tuple[Evaluator, Macs]:
     """Measures on a split, and the MACs at its true lengths."""
     encoded = task.encode(split, tokenizer, record.reference)
@@ -214,6 +248,7 @@ def _evaluator(
         cache=MeasurementCache(runs / CACHE_FILE, fingerprint),
         sidecar=Sidecar(runs / FOLDER / fingerprint, len(encoded), digest),
         pad_to=pad_to,
+        held_out=held_out,
     )
     return evaluator, macs
 
@@ -223,10 +258,10 @@ def _fingerprint(
 ) -> str:
     """From what is there now, not from what ``supernet.json`` says was there."""
     library = versions()
-    config = supernet.model.config.to_dict()
     return digest(
         [weights_fingerprint(folder), supernet.score, task.metric, "float32", str(pad_to)],
+        [supernet.model.device.type],
         [EXECUTOR_SEMANTICS, library["torch"], library["transformers"]],
-        json.dumps({k: v for k, v in config.items() if not k.startswith("_")}, sort_keys=True, default=str),
+        config_json(supernet.model.config.to_dict()),
         [sorted(feature.items()) for feature in encoded],
     )

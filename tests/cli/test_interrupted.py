@@ -37,12 +37,29 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+# A tiny training is over before a signal finds it.
+SLOWLY = """
+import time
+from ldsearch.cli import main
+from ldsearch.training.trainer import SupernetTrainer
+
+step = SupernetTrainer.training_step
+
+def slow(*arguments):
+    time.sleep(0.2)
+    return step(*arguments)
+
+SupernetTrainer.training_step = slow
+main()
+"""
+
+
 def test_sigterm_ends_a_training_with_a_sentence_and_the_same_command_ends_at_the_same_weights(
     ldsearch: Ldsearch, place: Path
 ) -> None:
     command = [*TRAIN, "--num_train_epochs", "40"]
     process = subprocess.Popen(
-        [sys.executable, "-c", "from ldsearch.cli import main; main()", *command, "--name", "a"],
+        [sys.executable, "-c", SLOWLY, *command, "--name", "a"],
         env={**os.environ, "OMP_NUM_THREADS": "1"},  # as in this process
         stderr=subprocess.PIPE,
         text=True,

@@ -29,6 +29,15 @@ def measured(*runs: Path) -> list[dict[str, str]]:
     return list(found.values())
 
 
+def held_out_of(run: Path) -> list[dict[str, str]]:
+    """What a run scored on rows that chose nothing: its frontier and those of its controls."""
+    found = []
+    for name in ("trials.csv", "controls.csv"):
+        with (run / name).open(newline="") as file:
+            found += [row for row in csv.DictReader(file) if row["on_frontier"] == "True"]
+    return found
+
+
 def best_within(rows: list[dict[str, str]], share: float) -> dict[str, str]:
     paid = [row for row in rows if float(row["macs_share"]) <= share]
     return max(paid, key=lambda row: (float(row["score"]), -float(row["macs"])))
@@ -137,20 +146,28 @@ def test_measurements_of_the_other_rows_do_not_mix_in(ldsearch: Ldsearch, wild_p
     before = ldsearch("pareto", RUN, "--budget", 0.7).out
     assert ldsearch("evolve", *WILD_SEARCH, "--swap").code == 0
     assert ldsearch("pareto", RUN, "--budget", 0.7).out == before
+    # Not the newest run, which chose by the report rows.
+    assert ldsearch("pareto", "runs/tiny", "--budget", 0.7).out == before
+    # What the first run's search rows chose was scored on these rows; it is no candidate for that.
     swapped = ldsearch("pareto", f"{RUN}-swap", "--budget", 0.7).out
-    assert ldsearch("pareto", "runs/tiny", "--budget", 0.7).out == swapped  # the newest run
     assert "accuracy, report" in swapped
-    # The frontier's held-out scores belong to the other rows' measurements too.
-    assert chosen(swapped) == told(best_within(measured(wild_place / f"{RUN}-swap"), 0.7))
+    first = {row["subnet"] for row in held_out_of(wild_place / RUN)}
+    rest = [row for row in measured(wild_place / f"{RUN}-swap") if row["subnet"] not in first]
+    assert chosen(swapped) == told(best_within(rest, 0.7))
 
 
 def test_what_is_saved_is_what_evaluate_takes(ldsearch: Ldsearch, wild_place: Path) -> None:
     answer = ldsearch("pareto", RUN, "--budget", 0.7, "--save", "kept/half.json")
     score, share, description = chosen(answer.out)
     assert f"next: ldsearch evaluate {RUN} --subnet kept/half.json" in answer.out
-    assert Subnet.from_json((wild_place / "kept/half.json").read_text()).describe() == description
+    kept = json.loads((wild_place / "kept/half.json").read_text())
+    assert kept["split"] == "search"
+    assert Subnet.from_json(json.dumps(kept["subnet"])).describe() == description
+    # The rows that chose it do not report on it, unless asked to, and then it is said.
+    assert " report examples" in ldsearch("evaluate", "runs/tiny", "--subnet", "kept/half.json").out
     outcome = ldsearch("evaluate", RUN, "--subnet", "kept/half.json", "--split", "search")
     assert outcome.code == 0
+    assert "chose by these very examples" in outcome.err
     assert description in outcome.out
     assert re.search(rf"^accuracy +{score} on 40 search examples$", outcome.out, flags=re.MULTILINE)
     assert f"{share} of the full model's" in outcome.out

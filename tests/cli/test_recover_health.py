@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 from scipy.stats import kendalltau
 
 from ldsearch.runs import newest_supernet
@@ -103,3 +104,63 @@ def test_bad_health_options_are_one_line(ldsearch: Ldsearch, place: Path, flags:
     assert outcome.code == 2
     assert len(outcome.err.strip().splitlines()) <= 2  # the announcement of a sub-network may come first
     assert "Traceback" not in outcome.err
+
+
+def test_a_choice_of_the_report_rows_is_recovered_and_reported_on_the_search_rows(
+    ldsearch: Ldsearch, place: Path
+) -> None:
+    assert ldsearch("evolve", "--swap", "--evaluations", 5).code == 0
+    outcome = ldsearch("recover", "runs/tiny-evolve-swap", "--steps", 2, "--name", "swapped")
+    assert "search examples" in outcome.out
+    assert "report examples" not in outcome.out
+    assert "search examples" in ldsearch("evaluate", "runs/swapped").out
+    warned = ldsearch("evaluate", "runs/swapped", "--split", "report")
+    assert "chose by these very examples" in warned.err
+
+
+def test_a_recovered_model_is_compared_with_the_full_model_of_its_supernet(
+    ldsearch: Ldsearch, place: Path
+) -> None:
+    recover(ldsearch, "--steps", 2)
+    path = place / "runs/recovered/model.safetensors"
+    tensors = load_file(path)
+    tensors["classifier.weight"] *= -1  # its own full model would now say the opposite
+    tensors["classifier.bias"] *= -1
+    save_file(tensors, path, metadata={"format": "pt"})
+
+    def full_score(*target: object) -> str:
+        out = ldsearch("evaluate", *target, "--split", "search").out
+        return next(line for line in out.splitlines() if line.startswith("full model"))
+
+    assert full_score("runs/recovered") == full_score("runs/tiny", "--subnet", "full")
+    found = ldsearch("evaluate", "runs/recovered", "--split", "search").out
+    assert "difference   +0.0000" not in found
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("evolve", "--supernet", "runs/recovered"),
+        ("select", "--strategy", "every-other", "--supernet", "runs/recovered"),
+        ("health", "--supernet", "runs/recovered"),
+        ("recover", "runs/recovered", "--name", "twice"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_what_was_trained_for_one_sub_network_is_no_supernet_any_more(
+    ldsearch: Ldsearch, place: Path, command: tuple[str, ...]
+) -> None:
+    recover(ldsearch, "--steps", 2)
+    outcome = ldsearch(*command)
+    assert outcome.code == 2
+    assert outcome.err.endswith("has one sub-network trained on its own and is no supernet any more\n")
+
+
+def test_health_reads_moved_data_once_and_is_described(ldsearch: Ldsearch, place: Path) -> None:
+    (place / "elsewhere").mkdir()
+    (place / "reviews.csv").rename(place / "elsewhere/reviews.csv")
+    assert health(ldsearch, "--data", "elsewhere/reviews.csv").code == 0
+    assert "tau" in ldsearch("info", "runs/tiny-health").out
+    outcome = ldsearch("evaluate", "runs/tiny-health")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "chooses no sub-network" in outcome.err

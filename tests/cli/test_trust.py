@@ -79,3 +79,32 @@ def test_only_checkpoints_are_removed_after_training(ldsearch: Ldsearch, place: 
     (place / "runs/logged/training.json").write_text(json.dumps(first))
     assert ldsearch(*TRAIN, *EPOCHS, "--name", "logged").code == 0
     assert [path.name for path in (place / "runs/logged/checkpoints").iterdir()] == ["runs"]
+
+
+def test_an_answer_is_gone_as_soon_as_another_question_is_asked(ldsearch: Ldsearch, place: Path) -> None:
+    assert ldsearch("evolve", "--budget", "0.9", "--evaluations", 4).code == 0
+    folder = place / "runs/tiny-evolve"
+    assert (folder / "best.json").is_file()
+    assert ldsearch("evolve", "--at-least", "2", "--evaluations", 4).code == 2  # no accuracy is 2
+    assert not (folder / "best.json").exists()
+    assert "unfinished" in ldsearch("info", "runs/tiny-evolve").out
+    assert ldsearch("evaluate", "runs/tiny-evolve").code == 2
+
+
+def test_a_training_does_not_go_on_from_another_model(ldsearch: Ldsearch, place: Path) -> None:
+    command = (*TRAIN, *EPOCHS, "--save_strategy", "steps", "--save_steps", "1", "--name", "changed")
+    assert ldsearch(*command).code == 0
+    (place / "runs/changed/supernet.json").unlink()  # as if it had been interrupted
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(config | {"num_attention_heads": 4}))
+    outcome = ldsearch(*command)
+    assert outcome.code == 2
+    assert "another run (its start differ)" in outcome.err
+    (place / "config.json").write_text(json.dumps(config))
+    assert ldsearch(*command).code == 0
+
+
+def test_a_checkpoint_without_an_optimizer_is_refused_at_once(ldsearch: Ldsearch, place: Path) -> None:
+    outcome = ldsearch(*TRAIN, *EPOCHS, "--save_only_model", "--name", "bare")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert not (place / "runs/bare").exists()

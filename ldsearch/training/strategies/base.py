@@ -21,7 +21,7 @@ class Pass:
     Args:
         subnet: What runs.
         loss: ``"label"`` for the task's loss; ``"distill"`` for the divergence from the logits of the
-            first pass.
+            trainer's separate teacher, or without one of the first pass.
         weight: Factor on the loss.
     """
 

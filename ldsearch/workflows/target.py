@@ -1,0 +1,103 @@
+"""What a command is pointed at: a sub-network, the model it belongs to, and the rows it was chosen by."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ldsearch.errors import RunError, SubnetError
+from ldsearch.runs import BEST_FILE, HEALTH_FILE, RUN_FILE, SUPERNET_FILE, beside, read_json
+from ldsearch.subnet import Subnet
+from ldsearch.supernet.folder import read_record
+
+
+@dataclass(frozen=True)
+class Target:
+    """A sub-network and the model it belongs to, as a run or a command line names them.
+
+    Args:
+        supernet: The supernet's folder, or that of a model with one sub-network trained on its own.
+        subnet: The sub-network.
+        best: The run's ``best.json``; None where the sub-network was given directly.
+        chosen_on: The split that chose the sub-network; None where none did, as far as is known.
+        parent: The supernet that a recovered model comes from; its full model is the one to compare with.
+        runs: Where the run keeps its measurements; None: beside the supernet.
+    """
+
+    supernet: Path
+    subnet: Subnet
+    best: dict[str, Any] | None = None
+    chosen_on: str | None = None
+    parent: Path | None = None
+    runs: Path | None = None
+
+    @classmethod
+    def resolve(cls, folder: str | Path, subnet: str | None = None) -> "Target":
+        """From a run (its best), a recovered model (its sub-network), or any folder and a sub-network.
+
+        Args:
+            folder: A run, a recovered model or a supernet.
+            subnet: JSON, a file as ``ldsearch pareto --save`` writes it, or ``"full"``.
+
+        Raises:
+            RunError: If the folder is none of them, or needs a sub-network beside it.
+            SubnetError: If the JSON is no sub-network.
+        """
+        folder = Path(folder)
+        if (folder / SUPERNET_FILE).is_file():
+            return cls._of_model(folder, subnet)
+        if not (folder / RUN_FILE).is_file():
+            raise RunError(f"{folder} is neither a supernet nor a search run")
+        if (folder / HEALTH_FILE).is_file():
+            raise RunError(f"{folder} is a health run, which chooses no sub-network")
+        if not (folder / BEST_FILE).is_file():
+            raise RunError(f"{folder} is an unfinished run: run the same command again to go on")
+        best, run = read_json(folder / BEST_FILE), read_json(folder / RUN_FILE)
+        try:
+            home, runs = (beside(folder, str(fields)) for fields in (best["supernet"], run["measurements"]))
+            if subnet is not None:
+                chosen, split = _named(subnet, home)
+                return cls(home, chosen, None, split, None, runs)
+            own = Subnet.from_json(json.dumps(best["subnet"]))
+            return cls(home, own, best, str(best["split"]), None, runs)
+        except KeyError as error:
+            raise RunError(f"{folder} is damaged: {BEST_FILE} or {RUN_FILE} has no {error}") from error
+
+    @classmethod
+    def _of_model(cls, folder: Path, subnet: str | None) -> "Target":
+        record = read_record(folder)
+        if record.subnet is None:
+            if subnet is None:
+                raise RunError(
+                    f"{folder} is a supernet: name a sub-network with --subnet, or give a search run"
+                )
+            chosen, split = _named(subnet, folder)
+            return cls(folder, chosen, None, split)
+        own = Subnet.from_json(json.dumps(record.subnet))
+        if subnet is not None and _named(subnet, folder)[0] != own:
+            raise RunError(f"{folder} holds one sub-network trained on its own: {own.describe()}")
+        parent = beside(folder, str(record.training["supernet"]))
+        return cls(folder, own, None, record.training.get("chosen_on"), parent)
+
+    def unbiased_split(self, splits: Collection[str]) -> str:
+        """The split to report on: ``report``, unless it chose the sub-network or is not there."""
+        preferred = "search" if self.chosen_on == "report" else "report"
+        return preferred if preferred in splits else "search"
+
+
+def _named(text: str, home: Path) -> tuple[Subnet, str | None]:
+    """The sub-network, and the split it was chosen on where the file says so."""
+    if text == "full":
+        return Subnet.full(read_record(home).blocks), None
+    if text.lstrip().startswith("{"):
+        return Subnet.from_json(text), None
+    if not Path(text).is_file():
+        raise SubnetError(f"no sub-network {text!r}: give JSON, a file that holds it, or 'full'")
+    try:
+        fields = json.loads(Path(text).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SubnetError(f"{text} holds no sub-network: {error}") from error
+    if isinstance(fields, dict) and "subnet" in fields:
+        return Subnet.from_json(json.dumps(fields["subnet"])), fields.get("split")
+    return Subnet.from_json(json.dumps(fields)), None
