@@ -3,11 +3,21 @@
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from ldsearch.errors import LdsearchError
 from ldsearch.interruption import Interrupted, interruptible
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_terminal() -> Iterator[None]:
+    """A shell's background jobs, CI's among them, start with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 

@@ -80,6 +80,7 @@ class Evaluator:
         self.sidecar = sidecar
         self.held_out = held_out
         self.counts = Counts()
+        self._runs = 0
         self.labels = np.array([feature["labels"] for feature in encoded], dtype=np.int64)
         self._batches = list(_length_sorted_batches(encoded, tokenizer, batch_size, pad_to))
 
@@ -130,6 +131,7 @@ class Evaluator:
         if known is not None:
             return known
         statistics = self.task.statistics(self.logits(subnet), self.labels)
+        self._runs += 1
         if self.sidecar is not None:
             self.sidecar.put(subnet, statistics)
         return statistics
@@ -144,7 +146,7 @@ class Evaluator:
         return (time.perf_counter() - start) * len(self.labels) / len(index)
 
     def _measure(self, subnet: Subnet, costs: dict[str, float], generation: int) -> Trial:
-        start = time.perf_counter()
+        start, runs = time.perf_counter(), self._runs
         statistics = self.statistics(subnet)
         seconds = time.perf_counter() - start
         trial = Trial(
@@ -161,6 +163,9 @@ class Evaluator:
         )
         if self.cache is not None:
             self.cache.put(trial, self.held_out)
+        if self._runs == runs:
+            self.counts.cached += 1  # killed between its statistics and its trial
+            return trial
         self.counts.measured += 1
         self.counts.seconds += seconds
         self.counts.executed_macs += costs["macs"] * len(statistics)

@@ -80,6 +80,16 @@ def test_what_is_cached_is_not_run_again(encoded, tmp_path):
     assert all(t.seconds == 0 and t.generation == 1 for t in second)
 
 
+def test_statistics_that_outlived_a_killed_process_are_not_run_again(encoded, tmp_path):
+    kept = Sidecar(tmp_path, len(encoded), digest)
+    before = evaluator_for(encoded, sidecar=kept).statistics(HALF)
+    evaluator = evaluator_for(encoded, cache=MeasurementCache(tmp_path / "m.db", "f"), sidecar=kept)
+    trial = evaluator([HALF])[0]
+    assert trial.score.value == before.mean()
+    assert (evaluator.counts.measured, evaluator.counts.cached) == (0, 1)
+    assert evaluator.counts.executed_macs == 0
+
+
 def test_executed_macs_are_the_cost_times_the_examples(encoded):
     evaluator = evaluator_for(encoded)
     cost = evaluator.costs_of([HALF])[0]["macs"]
