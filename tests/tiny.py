@@ -1,48 +1,46 @@
 """Tiny random models with randomised norms (fresh norms are the identity and hide mistakes), and batches."""
 
 import torch
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    DistilBertConfig,
-    DistilBertForSequenceClassification,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
 VOCABULARY = 60
-FAMILIES = ("bert", "distilbert")
+FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "electra")
 IMPLEMENTATIONS = ("eager", "sdpa")
 
 
 def tiny_model(
-    family: str, *, blocks: int = 4, width: int = 16, labels: int = 3, attention: str = "sdpa", seed: int = 0
+    family: str,
+    *,
+    blocks: int = 4,
+    width: int = 16,
+    labels: int = 3,
+    attention: str = "sdpa",
+    seed: int = 0,
+    positions: int = 512,
 ) -> PreTrainedModel:
     """A random classifier whose every weight, norms and biases included, is drawn from a wide normal."""
     torch.manual_seed(seed)
-    if family == "bert":
-        config = BertConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=width,
-            num_hidden_layers=blocks,
-            num_attention_heads=2,
-            intermediate_size=2 * width,
-            max_position_embeddings=512,
-            num_labels=labels,
-        )
-        model_class = BertForSequenceClassification
-    else:
-        config = DistilBertConfig(
-            vocab_size=VOCABULARY,
-            dim=width,
-            n_layers=blocks,
-            n_heads=2,
-            hidden_dim=2 * width,
-            max_position_embeddings=512,
-            num_labels=labels,
-        )
-        model_class = DistilBertForSequenceClassification
+    sizes = {
+        "hidden_size": width,
+        "num_hidden_layers": blocks,
+        "num_attention_heads": 2,
+        "intermediate_size": 2 * width,
+    }
+    if family == "distilbert":
+        sizes = {"dim": width, "n_layers": blocks, "n_heads": 2, "hidden_dim": 2 * width}
+    if family == "electra":
+        sizes["embedding_size"] = width // 2  # as in the small models
+    config = AutoConfig.for_model(
+        family,
+        vocab_size=VOCABULARY,
+        # The first belongs to padding.
+        max_position_embeddings=positions + 1 if "roberta" in family else positions,
+        pad_token_id=0,
+        num_labels=labels,
+        **sizes,
+    )
     config._attn_implementation = attention
-    model = model_class(config)
+    model = AutoModelForSequenceClassification.from_config(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_norm_weight = "norm" in name.lower() and name.endswith("weight")

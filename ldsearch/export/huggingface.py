@@ -95,7 +95,7 @@ def _check(supernet: Supernet, subnet: Subnet, folder: Path) -> None:
     nn.Module.to(model, device)
     config = supernet.model.config
     generator = torch.Generator().manual_seed(0)
-    longest = min(64, config.max_position_embeddings)
+    longest = min(64, supernet.longest)
     ids = torch.randint(0, config.vocab_size, (4, longest), generator=generator)
     mask = (torch.arange(longest) < torch.tensor([[longest], [longest // 2], [7], [2]])).long()
     batch = {"input_ids": ids * mask, "attention_mask": mask}

@@ -33,10 +33,15 @@ class Family(Protocol):
     Every method takes stock modules. ``layer`` is one element of ``layers(model)``.
     """
 
-    model_type: str
+    @property
+    def model_type(self) -> str:
+        """The ``model_type`` of the family's configurations."""
 
     def layers(self, model: PreTrainedModel) -> nn.ModuleList:
         """The stack of blocks."""
+
+    def longest(self, config: PreTrainedConfig) -> int:
+        """The longest input in tokens."""
 
     def shape(self, config: PreTrainedConfig) -> EncoderShape:
         """The dimensions that costs are made of."""

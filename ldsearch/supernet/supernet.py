@@ -24,7 +24,7 @@ class Supernet(nn.Module):
     The stock model keeps its modules and key names; the supernet holds no weights of its own.
 
     Args:
-        model: A ``BertForSequenceClassification`` or ``DistilBertForSequenceClassification``.
+        model: A ``...ForSequenceClassification`` of a registered family.
         score: Name of the token score (``ldsearch.supernet.tokens.TOKEN_SCORES``).
 
     Raises:
@@ -55,6 +55,11 @@ class Supernet(nn.Module):
     def blocks(self) -> int:
         """Number of blocks of the full model."""
         return len(self._blocks)
+
+    @property
+    def longest(self) -> int:
+        """The longest input in tokens."""
+        return self.family.longest(self.model.config)
 
     @property
     def shape(self) -> EncoderShape:

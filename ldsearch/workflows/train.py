@@ -179,7 +179,7 @@ def _full_score(
 
 
 def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setting:
-    longest = supernet.model.config.max_position_embeddings
+    longest = supernet.longest
     if not 2 <= options.tokens <= longest:
         raise TrainingError(f"--max-length must lie in 2..{longest} for this model, not {options.tokens}")
     bound = _PARITY_BOUND if options.parity else default_bound(supernet.blocks)

@@ -35,6 +35,11 @@ def test_a_depth_export_is_an_ordinary_folder(tmp_path, family):
     assert sorted(p.name for p in folder.parent.iterdir()) == ["out"]
 
 
+def test_a_model_of_few_positions_passes_its_own_check(tmp_path):
+    supernet = Supernet(tiny_model("roberta", positions=30))
+    assert export_subnet(supernet, TOKENIZER, DEPTH, tmp_path / "out", PROVENANCE).is_dir()
+
+
 def test_a_length_export_runs_at_its_lengths(tmp_path):
     folder = export_subnet(Supernet(tiny_model("bert")), TOKENIZER, LENGTHS, tmp_path / "out", PROVENANCE)
     loaded = load_exported(folder)

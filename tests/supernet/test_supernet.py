@@ -132,3 +132,14 @@ def test_a_folder_that_is_no_supernet_is_refused_in_one_line(tmp_path):
     (tmp_path / "supernet.json").write_text("{")
     with pytest.raises(SupernetError, match="damaged"):
         read_record(tmp_path)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_longest_input_runs_and_one_more_token_does_not(family):
+    model = tiny_model(family, positions=20)
+    supernet = Supernet(model)
+    assert supernet.longest == 20
+    with torch.inference_mode():
+        assert supernet(padded_batch([20, 3]), Subnet.full(4)).logits.isfinite().all()
+        with pytest.raises((IndexError, RuntimeError)):
+            model(**padded_batch([21, 3]))

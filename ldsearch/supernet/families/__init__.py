@@ -1,4 +1,4 @@
-"""The registry of model families: one small file per family, keyed by the configuration's model type."""
+"""The registry of model families, keyed by the configuration's model type."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,12 +6,12 @@ from types import MappingProxyType
 from transformers import PreTrainedConfig
 
 from ldsearch.errors import SupernetError
-from ldsearch.supernet.families.bert import BertFamily
+from ldsearch.supernet.families.bert import BERT_LIKE
 from ldsearch.supernet.families.distilbert import DistilBertFamily
 from ldsearch.supernet.stages import Family
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {family.model_type: family for family in (BertFamily(), DistilBertFamily())}
+    {family.model_type: family for family in (*BERT_LIKE, DistilBertFamily())}
 )
 
 

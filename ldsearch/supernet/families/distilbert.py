@@ -19,6 +19,10 @@ class DistilBertFamily:
         """The transformer's layers."""
         return cast(nn.ModuleList, cast(Any, model).distilbert.transformer.layer)
 
+    def longest(self, config: PreTrainedConfig) -> int:
+        """Tokens that have a position."""
+        return int(config.max_position_embeddings)
+
     def shape(self, config: PreTrainedConfig) -> EncoderShape:
         """Pre-classifier and classifier are the head."""
         d = config.hidden_size
