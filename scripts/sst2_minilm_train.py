@@ -4,7 +4,7 @@ Everything that was finished is used again and an interrupted training goes on, 
 
     python scripts/sst2_minilm_train.py --data path/to/sst2
 
-Plain fine-tuning tries three learning rates on seed 0 and keeps the best on the search split; every other
+Plain fine-tuning tries four learning rates on seed 0 and keeps the best on the search split; every other
 training takes that rate. "equal-macs" is plain fine-tuning with the multiply-accumulates of a supernet.
 """
 
@@ -22,7 +22,7 @@ from ldsearch.files import write_json
 from ldsearch.length_drop import default_bound
 from ldsearch.training.strategies import Setting, make_strategy
 
-RATES = (2e-5, 5e-5, 1e-4)
+RATES = (2e-5, 5e-5, 1e-4, 2e-4)
 STEPS = 1_200  # in batches of 32: 0.6 epochs of the training rows that are left
 PLAIN_SHARE = 0.4
 
