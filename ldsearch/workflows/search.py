@@ -1,7 +1,7 @@
 """Searches a supernet: what each strategy asks, with which controls beside it."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +97,12 @@ def evolve(
     selector = selector or parse_selector()
     _check_reachable(bench, selector, chosen.smallest())
     settings = EvolveSettings.parity() if parity else EvolveSettings()
+    # A short search starts from fewer configurations, still spread over the whole cost range.
+    short = replace(settings, initial=max(1, min(settings.initial, evaluations - 1)))
     # The full model is measured first in any case; a control that proposes it too may ask for one more.
     spare = int(chosen.contains(bench.full))
     question = Question(
-        Evolve(chosen, bench.macs, seed, settings),
+        Evolve(chosen, bench.macs, seed, short),
         {"seed": seed, "space": _space_identity(chosen), "settings": asdict(settings)},
         evaluations,
         lambda count: (

@@ -268,3 +268,12 @@ def test_a_plain_supernet_was_trained_for_neither_lengths_nor_depths(ldsearch: L
     depths = "note: depths were not trained (plain, no LayerDrop): scores of fewer blocks will suffer\n"
     assert ldsearch(*rule, "every-other").err == depths
     assert ldsearch(*rule, "every-other", "--keep", 2, "--name", "both").err == ""
+
+
+def test_a_short_search_spans_the_cost_range_too(ldsearch: Ldsearch, wild_place: Path) -> None:
+    assert ldsearch("evolve", "--evaluations", 6, "--name", "short").code == 0
+    found = rows(wild_place / "runs/short/trials.csv")
+    assert len(found) == 6
+    every = rows(wild_place / "runs/tiny-evolve/trials.csv")
+    for end in (min, max):
+        assert end(number(row, "macs") for row in found[1:]) == end(number(row, "macs") for row in every[1:])
