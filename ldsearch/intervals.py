@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+
+# Per example, shape (examples,): a score is their mean.
+Statistics = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

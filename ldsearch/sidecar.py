@@ -5,13 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ldsearch.errors import RunError
 from ldsearch.files import write_atomic
+from ldsearch.intervals import Statistics
 from ldsearch.subnet import Subnet
 
-Statistics = NDArray[np.float64]
 FOLDER = "statistics"
 
 

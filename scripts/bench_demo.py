@@ -15,17 +15,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ldsearch import TrainOptions, Workbench, train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
-from ldsearch.intervals import paired_bootstrap
+from ldsearch.intervals import Statistics, paired_bootstrap
 from ldsearch.search.constant_ratio import constant_ratio_line
 from ldsearch.subnet import Subnet
 
 STRATEGIES = ("plain", "lengthdrop")
-Statistics = NDArray[np.float64]
 
 
 def train(runs: Path, strategy: str, seed: int, trainer: tuple[str, ...]) -> tuple[Path, float]:

@@ -25,8 +25,8 @@ from ldsearch.costs.budget import Budget
 from ldsearch.errors import BudgetError
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
-from ldsearch.intervals import paired_bootstrap
-from ldsearch.reports.held_out import Statistics, area_statistics
+from ldsearch.intervals import Statistics, paired_bootstrap
+from ldsearch.reports.held_out import area_statistics
 from ldsearch.runs import read_json
 from ldsearch.search.loop import SearchResult
 from ldsearch.selector import AtLeast, MostAccurate, Selector, WithinBudget

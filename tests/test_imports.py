@@ -31,7 +31,7 @@ PURE = {
     "reports": RECORDS | {"trial", "pareto", "intervals", "files"},
     "storage": RECORDS | {"trial"},
     "selector": RECORDS | {"trial", "costs"},
-    "sidecar": RECORDS | {"files"},
+    "sidecar": RECORDS | {"files", "intervals"},
     "runs": {"errors", "files"},
 }
 # Rooms that run models, and the rooms they must not know.

@@ -152,11 +152,7 @@ def print_outcome(outcome: "RunOutcome") -> None:
         print(f"control {name}: {len(control.trials)} trials of the search's {len(result.trials)}")
     for sentence in held.describe() if held else ():
         print(sentence)
-    print(
-        f"chosen ({outcome.selector.text}): {best.metric} {best.score.value:.4f} at "
-        f"{best.costs['macs'] / full.costs['macs']:.3f} of the MACs (full model {full.score.value:.4f}); "
-        f"{best.subnet.describe()}"
-    )
+    print(f"chosen ({outcome.selector.text}): {describe_choice(best, full)}")
     if held:
         chosen = held_rows[best.subnet]
         print(
@@ -168,6 +164,14 @@ def print_outcome(outcome: "RunOutcome") -> None:
         print("the search chose by these scores, and there are no other rows: they are optimistic")
     controls = " controls.csv," if outcome.controls else ""
     print(f"written: {outcome.folder}/ (trials.csv,{controls} frontier.csv, frontier.png, best.json)")
+
+
+def describe_choice(best: "Trial", full: "Trial") -> str:
+    """Score, cost and sub-network in one line."""
+    return (
+        f"{best.metric} {best.score.value:.4f} at {best.costs['macs'] / full.costs['macs']:.3f} of the MACs "
+        f"(full model {full.score.value:.4f}); {best.subnet.describe()}"
+    )
 
 
 def print_fields(fields: Mapping[str, str]) -> None:

@@ -10,10 +10,12 @@ from ldsearch.cli.console import MovedData, SubnetOption, print_fields, quiet_li
 
 
 def evaluate(
-    folder: Annotated[Path, typer.Argument(help="A search run, or a supernet with --subnet.")],
+    folder: Annotated[
+        Path, typer.Argument(help="A search run, a recovered model, or a supernet with --subnet.")
+    ],
     subnet: SubnetOption = None,
     split: Annotated[
-        str | None, typer.Option(help="search or report.", show_default="report where there is one")
+        str | None, typer.Option(help="search or report.", show_default="the one that did not choose")
     ] = None,
     data: MovedData = None,
 ) -> None:

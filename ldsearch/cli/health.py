@@ -1,5 +1,6 @@
 """ldsearch health: do inherited scores rank sub-networks as training each on its own would?"""
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -60,7 +61,7 @@ def health(
         numbers = (f"{row['macs_share']:.3f}", f"{row['inherited']:.4f}", f"{row['fine_tuned']:.4f}")
         table.add_row(*numbers, Subnet.from_json(row["subnet"]).describe())
     Console().print(table)
-    if found.tau == found.tau:
+    if not math.isnan(found.tau):
         print(f"Kendall's tau {found.tau:.3f} (p = {found.p_value:.3g}, {len(found.table)} sub-networks)")
     else:
         print("Kendall's tau is undefined: all sub-networks score the same")

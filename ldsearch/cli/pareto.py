@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from ldsearch.cli.console import AtLeast, BudgetOption, MostAccurate
+from ldsearch.cli.console import AtLeast, BudgetOption, MostAccurate, describe_choice
 
 
 def pareto(
-    folder: Annotated[Path, typer.Argument(help="A search run, or a supernet (its newest run).")],
+    folder: Annotated[
+        Path, typer.Argument(help="A search run, or a supernet (its newest run on search rows).")
+    ],
     budget: BudgetOption = None,
     at_least: AtLeast = None,
     most_accurate: MostAccurate = False,
@@ -47,10 +49,7 @@ def pareto(
         table.add_row(share, f"{trial.score.value:.4f}", trial.subnet.describe(), style=style)
     Console().print(table)
     print(f"measurements of {found.run}, and of every other search on the same supernet and rows")
-    print(
-        f"chosen: {best.metric} {best.score.value:.4f} at {best.costs['macs'] / full.costs['macs']:.3f} of "
-        f"the MACs (full model {full.score.value:.4f}); {best.subnet.describe()}"
-    )
+    print(f"chosen: {describe_choice(best, full)}")
     if found.nearest:
         print(found.nearest)
     if save is not None:

@@ -9,14 +9,12 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from ldsearch.intervals import Interval, paired_bootstrap
+from ldsearch.intervals import Interval, Statistics, paired_bootstrap
 from ldsearch.pareto import staircase_weights
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
-Statistics = NDArray[np.float64]
 StatisticsOf = Callable[[Subnet], Statistics]
 
 # Columns of frontier.csv beside those of a trial.
@@ -75,7 +73,7 @@ class HeldOut:
         Mean over the frontier of (score - full score) on the choosing split minus the same held out, in the
         direction of better.
         """
-        points = [row for row in self.rows if row.trial.subnet != self.full.subnet]
+        points = self._points
         if not points:
             return 0.0
         sign = 1 if self.full.score.higher_is_better else -1
@@ -83,7 +81,7 @@ class HeldOut:
 
     def describe(self) -> list[str]:
         """What the numbers say, one sentence each."""
-        points = [row for row in self.rows if row.trial.subnet != self.full.subnet]
+        points = self._points
         sentences = []
         if points:
             sentences.append(
@@ -101,6 +99,11 @@ class HeldOut:
                 f"(95% interval {gain.low:+.4f} to {gain.high:+.4f}){verdict}"
             )
         return sentences
+
+    @property
+    def _points(self) -> list[HeldOutRow]:
+        """The frontier without the full model."""
+        return [row for row in self.rows if row.trial.subnet != self.full.subnet]
 
     def _gain_searched(self, points: Sequence[HeldOutRow]) -> float:
         return float(np.mean([row.trial.score.value - self.full.score.value for row in points]))

@@ -100,12 +100,12 @@ class SupernetTrainer(Trainer):
         return logits
 
     def _loss(self, one: Pass, logits: Tensor, labels: Tensor, teacher: Tensor | None) -> Tensor:
-        if one.loss == "distill" and teacher is None:
-            raise ValueError("the first pass of a batch has nothing to be distilled from")
-        if one.loss == "label" or teacher is None:
+        if one.loss == "label":
             return nn.functional.cross_entropy(
                 logits.float(), labels, label_smoothing=self.args.label_smoothing_factor
             )
+        if teacher is None:
+            raise ValueError("the first pass of a batch has nothing to be distilled from")
         return kl_divergence(teacher, logits, reverse=self.reverse_kl)
 
     def _next_draws(self) -> Draws:

@@ -15,11 +15,11 @@ from ldsearch.evaluation import Evaluator
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.interruption import interruptible
+from ldsearch.intervals import Statistics
 from ldsearch.reports.figures import draw_health, save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs import HEALTH_FILE, RUN_FILE, claim, read_json
 from ldsearch.search.random_search import RandomSearch
-from ldsearch.sidecar import Statistics
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import Writing
 from ldsearch.workflows.fixed import FixedOptions, train_fixed

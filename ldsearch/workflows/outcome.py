@@ -110,27 +110,25 @@ def run(
             watcher.trial(trial)
             stop.check()
 
-        def searched(asked: SearchStrategy, most: int | None, table: bool) -> SearchResult:
+        def write_trials(so_far: SearchResult) -> None:
+            write_csv(trials_table(so_far.trials, strategy.name), folder / "trials.csv")
+
+        def searched(
+            asked: SearchStrategy, most: int | None, after: Callable[[SearchResult], None] | None = None
+        ) -> SearchResult:
             watcher.phase(asked.name, most)
             return search(
                 asked,
                 lambda subnets, generation: bench.evaluator(subnets, generation, on_trial),
                 bench.full,
                 evaluations=most,
-                on_generation=lambda so_far: (
-                    write_csv(trials_table(so_far.trials, asked.name), folder / "trials.csv")
-                    if table
-                    else None
-                ),
+                on_generation=after,
             )
 
-        result = searched(strategy, evaluations, table=True)
+        result = searched(strategy, evaluations, write_trials)
         best = selector.choose(result.candidates, result.trials[0])
         measured = len(result.trials)
-        controls = {
-            control.name: searched(control, measured, table=False)
-            for control in question.controls(measured - 1)
-        }
+        controls = {control.name: searched(control, measured) for control in question.controls(measured - 1)}
         held = _hold_out(bench, result, best, controls, watcher, on_trial)
         outcome = RunOutcome(folder, result, best, selector, controls, held)
         _write_tables(bench, strategy.name, outcome)

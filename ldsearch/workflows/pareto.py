@@ -39,7 +39,8 @@ def pareto(folder: str | Path, selector: Selector) -> Answer:
     """Choose among everything measured on a supernet, whichever search measured it.
 
     Args:
-        folder: A search run, or a supernet (its newest run then).
+        folder: A search run, or a supernet (its newest run then, of those that chose on the search rows
+            if there is one).
         selector: Which sub-network to take.
 
     Raises:

@@ -75,8 +75,8 @@ def evolve(
 ) -> RunOutcome:
     """Evolutionary search over length configurations; run again to go on or to ask something else.
 
-    Random search and constant ratio are measured beside it with as many evaluations in the same space, and
-    every frontier once on the rows that nothing was chosen by.
+    Random search and constant ratio are measured beside it with at most as many evaluations in the same
+    space, and every frontier once on the rows that nothing was chosen by.
 
     Args:
         bench: The supernet.
