@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,32 +20,41 @@ class DepthSpace:
         name: For reports.
         source: The paper or the reason for the ranges.
         blocks: Number of blocks of the model.
-        keep: The allowed numbers of executed blocks, ascending.
+        keep: The allowed numbers of executed blocks, ascending, those of pinned blocks included.
+        pinned: Blocks that always run (``Supernet.pinned``).
+
+    Raises:
+        SpaceError: If a depth or a pinned block is not there, or a depth is below the number of pinned ones.
     """
 
     name: str
     source: str
     blocks: int
     keep: tuple[int, ...]
+    pinned: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.keep or not all(0 < count <= self.blocks for count in self.keep):
-            raise SpaceError(f"keep {list(self.keep)} must name depths in 1..{self.blocks}")
+        if list(self.pinned) != sorted({*self.pinned} & {*range(self.blocks)}):
+            raise SpaceError(f"pinned blocks {list(self.pinned)} must be ascending ids below {self.blocks}")
+        least = max(1, len(self.pinned))
+        if not self.keep or not all(least <= count <= self.blocks for count in self.keep):
+            pinned = f", since {least} blocks are pinned" if least > 1 else ""
+            raise SpaceError(f"keep {list(self.keep)} must name depths in {least}..{self.blocks}{pinned}")
 
     def full(self) -> Subnet:
         """All blocks."""
         return Subnet.full(self.blocks)
 
     def smallest(self) -> Subnet:
-        """The first blocks, at the least allowed depth (blocks are alike, so any of that depth)."""
-        return Subnet.of_encoder(range(self.keep[0]))
+        """The pinned and the first blocks, at the least depth (blocks are alike, so any of that depth)."""
+        return self.decode(self._nearest((), self.keep[0]))
 
     def largest(self) -> Subnet:
-        """The first blocks, at the greatest allowed depth."""
-        return Subnet.of_encoder(range(self.keep[-1]))
+        """The pinned and the first blocks, at the greatest allowed depth."""
+        return self.decode(self._nearest((), self.keep[-1]))
 
     def contains(self, subnet: Subnet) -> bool:
-        """Whether only whole blocks are missing and their number is allowed."""
+        """Whether only whole blocks are missing, none of them pinned, and their number is allowed."""
         stack = subnet.encoder
         return (
             subnet.decoder is None
@@ -54,23 +63,24 @@ class DepthSpace:
             and stack.lengths is None
             and len(stack.blocks) in self.keep
             and stack.blocks[-1] < self.blocks
+            and set(self.pinned) <= set(stack.blocks)
         )
 
     def size(self) -> int:
-        """The sum of the binomials."""
-        return sum(math.comb(self.blocks, count) for count in self.keep)
+        """The sum of the binomials over the blocks that are not pinned."""
+        return sum(self._ways(count) for count in self.keep)
 
     def enumerate(self) -> Iterator[Subnet]:
         """Every allowed choice of blocks, shallow first."""
         for count in self.keep:
-            for blocks in itertools.combinations(range(self.blocks), count):
-                yield Subnet.of_encoder(blocks)
+            for blocks in itertools.combinations(self._free, count - len(self.pinned)):
+                yield self._with_pinned(blocks)
 
     def sample(self, rng: np.random.Generator) -> Subnet:
         """Uniform over all choices."""
-        ways = np.array([math.comb(self.blocks, count) / self.size() for count in self.keep])
-        count = int(rng.choice(self.keep, p=ways))
-        return Subnet.of_encoder(sorted(rng.choice(self.blocks, size=count, replace=False).tolist()))
+        ways = np.array([self._ways(count) / self.size() for count in self.keep])
+        count = int(rng.choice(self.keep, p=ways)) - len(self.pinned)
+        return self._with_pinned(rng.choice(self._free, size=count, replace=False).tolist())
 
     def encode(self, subnet: Subnet) -> Gene:
         """One 0 or 1 per block.
@@ -87,9 +97,25 @@ class DepthSpace:
         return Subnet.of_encoder(block for block, runs in enumerate(gene) if runs)
 
     def repair(self, gene: Sequence[int]) -> Gene:
-        """To the nearest allowed depth: later blocks go first, earlier blocks come back first."""
-        runs = [block for block, on in enumerate(gene) if on]
+        """To the nearest allowed depth: later blocks go first, earlier blocks come back first.
+
+        Pinned blocks come back before anything else.
+        """
+        runs = {block for block, on in enumerate(gene) if on} | set(self.pinned)
         count = min(self.keep, key=lambda depth: (abs(depth - len(runs)), depth))
-        missing = [block for block in range(self.blocks) if block not in runs]
-        chosen = set((runs + missing)[:count])
-        return tuple(int(block in chosen) for block in range(self.blocks))
+        return self._nearest(runs, count)
+
+    def _nearest(self, runs: Collection[int], count: int) -> Gene:
+        """So many blocks: first the pinned ones, then those that run, then the others, each in order."""
+        order = sorted(range(self.blocks), key=lambda b: (b not in self.pinned, b not in runs))
+        return tuple(int(block in order[:count]) for block in range(self.blocks))
+
+    @property
+    def _free(self) -> list[int]:
+        return [block for block in range(self.blocks) if block not in self.pinned]
+
+    def _ways(self, count: int) -> int:
+        return math.comb(len(self._free), count - len(self.pinned))
+
+    def _with_pinned(self, blocks: Iterable[int]) -> Subnet:
+        return Subnet.of_encoder(sorted({*blocks, *self.pinned}))

@@ -1,17 +1,27 @@
-"""Paired bootstrap intervals from per-example statistics: NumPy only."""
+"""Paired bootstrap intervals from per-example statistics: NumPy only.
 
+A score is a function of the mean of per-example statistics: of one number per example the mean itself, of
+several parts whatever ``of_means`` makes of theirs (F1 of mean counts, Pearson's r of mean moments). A
+resample of examples then is a weighted mean of rows, and its score as cheap as the score.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# Per example, shape (examples,): a score is their mean.
+# Per example, shape (examples,): a score is their mean; or (examples, parts): a function of their mean.
 Statistics = NDArray[np.float64]
+# From mean statistics, shape (..., parts), to scores, shape (...).
+OfMeans = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+# A weight, and the statistics whose score it weighs.
+Term = tuple[float, Statistics]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with the bounds of its bootstrap interval."""
+    """A mean, or what a metric makes of means, with the bounds of its bootstrap interval."""
 
     mean: float
     low: float
@@ -20,32 +30,129 @@ class Interval:
 
 
 def paired_bootstrap(
-    first: ArrayLike, second: ArrayLike, *, seed: int = 0, resamples: int = 10_000, level: float = 0.95
+    first: ArrayLike,
+    second: ArrayLike,
+    *,
+    of_means: OfMeans | None = None,
+    seed: int = 0,
+    resamples: int = 10_000,
+    level: float = 0.95,
 ) -> Interval:
-    """Percentile interval of mean(first) - mean(second) over the same examples (Efron 1979).
+    """Interval of score(first) - score(second) over the same examples, as ``bootstrap`` gives it.
 
     Args:
-        first: Per-example statistics, shape (examples,).
+        first: Per-example statistics, shape (examples,) or (examples, parts).
         second: The same examples under the other model.
+        of_means: As for ``bootstrap``.
         seed: Of the resampling.
         resamples: Number of bootstrap resamples.
         level: Coverage of the interval.
 
     Raises:
-        ValueError: If the two differ in shape or are empty.
+        ValueError: As for ``bootstrap``.
     """
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if a.shape != b.shape or a.ndim != 1 or a.size == 0:
-        raise ValueError(f"paired statistics need one shape (examples,): {a.shape} and {b.shape}")
-    difference = a - b
+    terms = [(1.0, a), (-1.0, b)]
+    return bootstrap(terms, of_means, seed=seed, resamples=resamples, level=level)
+
+
+def bootstrap(
+    terms: Sequence[Term],
+    of_means: OfMeans | None = None,
+    *,
+    seed: int = 0,
+    resamples: int = 10_000,
+    level: float = 0.95,
+) -> Interval:
+    """Percentile interval of a weighted sum of scores over the same examples (Efron 1979).
+
+    Args:
+        terms: Weights, and statistics of one shape, (examples,) or (examples, parts).
+        of_means: Turns mean statistics, shape (..., parts), into scores, shape (...); None: the mean is
+            the score. Statistics of shape (examples,) always have their mean as the score.
+        seed: Of the resampling.
+        resamples: Number of bootstrap resamples.
+        level: Coverage of the interval.
+
+    Raises:
+        ValueError: If the statistics differ in shape or are empty, or ``of_means`` does not fit them.
+    """
+    rows, value = _joint(terms, of_means)
+    examples = len(rows)
     rng = np.random.default_rng(seed)
-    # Resampling counts instead of rows: differences of 0/1 correctness repeat, so a multinomial over the
+    # Resampling counts instead of rows: statistics that are counts repeat, so a multinomial over the
     # distinct ones is the same bootstrap in a fraction of the memory; in parts, as areas repeat less.
-    values, counts = np.unique(difference, return_counts=True)
+    distinct, counts = np.unique(rows, axis=0, return_counts=True)
     parts = [
-        rng.multinomial(difference.size, counts / difference.size, size=part) @ values / difference.size
+        value(rng.multinomial(examples, counts / examples, size=part) @ distinct / examples)
         for part in np.diff(np.linspace(0, resamples, 21).round().astype(int))
     ]
-    means = np.concatenate(parts)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(difference.mean()), float(low), float(high), int(difference.size))
+    low, high = np.quantile(np.concatenate(parts), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(value(rows.mean(axis=0))), float(low), float(high), examples)
+
+
+def score_of(terms: Sequence[Term], of_means: OfMeans | None = None) -> float:
+    """The weighted sum of scores itself; arguments and errors as for ``bootstrap``."""
+    rows, value = _joint(terms, of_means)
+    return float(value(rows.mean(axis=0)))
+
+
+def standard_error(statistics: Statistics, of_means: OfMeans | None = None) -> float:
+    """Of the score of statistics: of a mean the usual one, else the jackknife's (Efron & Tibshirani 1993).
+
+    Args:
+        statistics: Shape (examples,) or (examples, parts).
+        of_means: As for ``bootstrap``.
+
+    Returns:
+        In the unit of the score; NaN where a function of means rests on a single example.
+
+    Raises:
+        ValueError: As for ``bootstrap``.
+    """
+    rows, value = _joint([(1.0, statistics)], of_means)
+    examples = len(rows)
+    if rows.ndim == 1:
+        return float(rows.std() / np.sqrt(examples))
+    if examples == 1:
+        return float("nan")
+    left_out = value((rows.sum(axis=0) - rows) / (examples - 1))
+    return float(left_out.std() * np.sqrt(examples - 1))
+
+
+def weighted_sum(terms: Sequence[Term]) -> Statistics:
+    """Of arrays of one shape; as a mean is linear, statistics of shape (examples,) of summed scores."""
+    # Either sign summed on its own: two equal sides then cancel to exactly 0.
+    gained = np.sum([weight * values for weight, values in terms if not weight < 0], axis=0)
+    lost = np.sum([-weight * values for weight, values in terms if weight < 0], axis=0)
+    total: Statistics = gained - lost
+    return total
+
+
+def _joint(terms: Sequence[Term], of_means: OfMeans | None) -> tuple[Statistics, OfMeans]:
+    """One row per example, and the function from mean rows to the weighted sum of scores."""
+    shapes = {values.shape for _, values in terms}
+    shape = next(iter(shapes), ())
+    if len(shapes) != 1 or len(shape) not in (1, 2) or 0 in shape:
+        raise ValueError(
+            f"paired statistics need one shape, (examples,) or (examples, parts): {sorted(shapes)}"
+        )
+    if len(shape) == 1:
+        return _of_one_number(terms, of_means)
+    if of_means is None:
+        raise ValueError(f"statistics of {shape[1]} parts need a function of their means")
+
+    def value(means: NDArray[np.float64]) -> NDArray[np.float64]:
+        parts = np.split(means, len(terms), axis=-1)
+        return weighted_sum(
+            [(weight, of_means(part)) for (weight, _), part in zip(terms, parts, strict=True)]
+        )
+
+    return np.concatenate([values for _, values in terms], axis=1), value
+
+
+def _of_one_number(terms: Sequence[Term], of_means: OfMeans | None) -> tuple[Statistics, OfMeans]:
+    probe = np.array([0.25, 3.0])
+    if of_means is not None and not np.array_equal(of_means(probe), probe):
+        raise ValueError("a function of means other than the mean needs statistics (examples, parts)")
+    return weighted_sum(terms), lambda means: means

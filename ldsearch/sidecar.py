@@ -1,6 +1,7 @@
 """Per-example statistics beside the measurement cache: what intervals are made of, one small file each."""
 
 import io
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,34 +20,37 @@ class Sidecar:
 
     Args:
         folder: One per fingerprint.
-        examples: Examples of the split; a file of another length is damaged.
+        shape: (examples,) or (examples, parts); a file of another shape is damaged.
         digest: Names a sub-network's file.
     """
 
-    def __init__(self, folder: Path, examples: int, digest: Callable[[str], str]) -> None:
+    def __init__(self, folder: Path, shape: tuple[int, ...], digest: Callable[[str], str]) -> None:
         self.folder = folder
-        self.examples = examples
+        self.shape = shape
         self.digest = digest
 
     def get(self, subnet: Subnet) -> Statistics | None:
-        """Shape (examples,); None where nothing, or nothing whole, is stored: it is measured again then."""
+        """Of the shape; None where nothing, or nothing whole, is stored: it is measured again then."""
         try:
             content = self._path(subnet).read_bytes()
         except OSError:
             return None
         # Compared with what is ever written, not parsed: nothing in a damaged file can surprise a parser.
-        pattern = _as_npy(np.zeros(self.examples))
-        header = pattern[: len(pattern) - 8 * self.examples]
+        pattern = _as_npy(np.zeros(self.shape))
+        header = pattern[: len(pattern) - 8 * math.prod(self.shape)]
         if len(content) != len(pattern) or not content.startswith(header):
             return None
-        return np.frombuffer(content, dtype=np.float64, offset=len(header))
+        return np.frombuffer(content, dtype=np.float64, offset=len(header)).reshape(self.shape)
 
     def put(self, subnet: Subnet, statistics: Statistics) -> None:
         """Store atomically.
 
         Raises:
             RunError: If the file cannot be written.
+            ValueError: If the statistics have another shape: they would never be found again.
         """
+        if statistics.shape != self.shape:
+            raise ValueError(f"statistics of shape {statistics.shape}, not {self.shape}")
         path = self._path(subnet)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,5 +64,5 @@ class Sidecar:
 
 def _as_npy(statistics: Statistics) -> bytes:
     buffer = io.BytesIO()
-    np.save(buffer, statistics, allow_pickle=False)
+    np.save(buffer, np.ascontiguousarray(statistics, dtype=np.float64), allow_pickle=False)
     return buffer.getvalue()

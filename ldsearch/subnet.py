@@ -50,6 +50,32 @@ class Lengths:
 
 
 @dataclass(frozen=True)
+class Groups:
+    """What is off inside one block (the structured groups of Fan, Grave & Joulin 2019, Fig. 4).
+
+    Args:
+        heads_off: Attention heads that are off.
+        ffn_share: Kept share of the feed-forward width; 1 for all of it.
+        sublayers_off: Sub-layers that are skipped.
+    """
+
+    heads_off: tuple[int, ...] = ()
+    ffn_share: float = 1.0
+    sublayers_off: tuple[Sublayer, ...] = ()
+
+    def width(self, feed_forward: int) -> int:
+        """Kept feed-forward units of a layer of that width: the first ones, at least one."""
+        return max(1, round(self.ffn_share * feed_forward))
+
+    def runs(self, sublayer: Sublayer) -> bool:
+        """Whether a sub-layer runs."""
+        return sublayer not in self.sublayers_off
+
+
+WHOLE = Groups()
+
+
+@dataclass(frozen=True)
 class Stack:
     """What runs of one stack of blocks (an encoder or a decoder). Block ids are 0-based and ascending.
 
@@ -88,11 +114,46 @@ class Stack:
             object.__setattr__(self, name, entries)
         if any(not 0 < share < 1 for _, share in self.ffn_share):
             raise SubnetError("ffn_share takes shares between 0 and 1; leave full blocks out")
+        if len({block for block, _ in self.ffn_share}) < len(self.ffn_share):
+            raise SubnetError(f"ffn_share names a block twice: {list(self.ffn_share)}")
+        if unknown := {name for _, name in self.sublayers_off} - {"attention", "feed_forward"}:
+            raise SubnetError(f"unknown sub-layers {sorted(unknown)}: attention or feed_forward")
+        self._check_lengths_without_attention()
 
     @property
     def structured(self) -> bool:
         """Whether anything finer than blocks and lengths is off."""
         return bool(self.heads_off or self.ffn_share or self.sublayers_off)
+
+    def groups(self, block: int) -> Groups:
+        """What is off inside a block."""
+        if not self.structured:
+            return WHOLE
+        return Groups(
+            heads_off=tuple(head for b, head in self.heads_off if b == block),
+            ffn_share=dict(self.ffn_share).get(block, 1.0),
+            sublayers_off=tuple(name for b, name in self.sublayers_off if b == block),
+        )
+
+    def renumbered(self) -> "Stack":
+        """The same over blocks 0..n-1: the stack as its own depth-pruned model sees it."""
+        index = {block: position for position, block in enumerate(self.blocks)}
+        return Stack(
+            blocks=tuple(range(len(self.blocks))),
+            lengths=self.lengths,
+            heads_off=tuple((index[block], head) for block, head in self.heads_off),
+            ffn_share=tuple((index[block], share) for block, share in self.ffn_share),
+            sublayers_off=tuple((index[block], name) for block, name in self.sublayers_off),
+        )
+
+    def _check_lengths_without_attention(self) -> None:
+        """Attention scores the tokens: where it is off, none can be dropped."""
+        if self.lengths is None:
+            return
+        entering = (self.lengths.reference, *self.lengths.tokens)
+        for position, block in enumerate(self.blocks):
+            if (block, "attention") in self.sublayers_off and entering[position] != entering[position + 1]:
+                raise SubnetError(f"block {block} drops tokens, but its attention, which scores them, is off")
 
 
 @dataclass(frozen=True)
@@ -152,7 +213,7 @@ class Subnet:
             text = f"{name} blocks {_ranges(stack.blocks) or 'none'}"
             if stack.lengths is not None:
                 text += f", lengths {' '.join(map(str, stack.lengths.tokens))} of {stack.lengths.reference}"
-            parts.append(text)
+            parts.append(text + _groups_in_words(stack))
         return "; ".join(parts)
 
     def _stacks(self) -> dict[str, Stack]:
@@ -166,6 +227,18 @@ def _ranges(ids: Sequence[int]) -> str:
     ends = [i for i in ids if i + 1 not in ids]
     pairs = zip(starts, ends, strict=True)
     return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in pairs)
+
+
+def _groups_in_words(stack: Stack) -> str:
+    text = ""
+    if stack.heads_off:
+        text += f", heads off {' '.join(f'{block}:{head}' for block, head in stack.heads_off)}"
+    if stack.ffn_share:
+        text += f", feed-forward shares {' '.join(f'{block}:{share:g}' for block, share in stack.ffn_share)}"
+    if stack.sublayers_off:
+        names = " ".join(f"{block}:{name.replace('_', '-')}" for block, name in stack.sublayers_off)
+        text += f", sub-layers off {names}"
+    return text
 
 
 def _stack_to_dict(stack: Stack) -> dict[str, Any]:
@@ -188,18 +261,21 @@ def _stack_from_dict(fields: Mapping[str, Any]) -> Stack:
         raise SubnetError(f"a stack needs 'blocks' and knows only {', '.join(sorted(known))}")
     try:
         lengths = fields.get("lengths")
+        groups: dict[str, Any] = {
+            name: tuple((block, what) for block, what in fields.get(name, ()))
+            for name in ("heads_off", "ffn_share", "sublayers_off")
+        }
         counts = [*fields["blocks"], *(() if lengths is None else (*lengths["tokens"], lengths["reference"]))]
+        counts += [block for entries in groups.values() for block, _ in entries]
+        counts += [head for _, head in groups["heads_off"]]
         if any(type(count) is not int for count in counts):
-            raise TypeError("block ids and lengths are whole numbers")
+            raise TypeError("block ids, head ids and lengths are whole numbers")
         return Stack(
             blocks=tuple(fields["blocks"]),
             lengths=None
             if lengths is None
             else Lengths(tuple(lengths["tokens"]), lengths["reference"], lengths["mode"]),
-            **{
-                name: tuple((entry[0], entry[1]) for entry in fields.get(name, ()))
-                for name in ("heads_off", "ffn_share", "sublayers_off")
-            },
+            **groups,
         )
-    except (KeyError, IndexError, TypeError) as error:
+    except (KeyError, ValueError, TypeError) as error:
         raise SubnetError(f"malformed stack in a sub-network: {dict(fields)}") from error

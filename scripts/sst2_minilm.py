@@ -25,8 +25,8 @@ from ldsearch.costs.budget import Budget
 from ldsearch.errors import BudgetError
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
-from ldsearch.intervals import Statistics, paired_bootstrap
-from ldsearch.reports.held_out import area_statistics
+from ldsearch.intervals import Statistics, paired_bootstrap, weighted_sum
+from ldsearch.reports.held_out import area_terms
 from ldsearch.runs import read_json
 from ldsearch.search.loop import SearchResult
 from ldsearch.selector import AtLeast, MostAccurate, Selector, WithinBudget
@@ -52,14 +52,14 @@ def one_direction(folders: Mapping[str, list[Path]], seed: int, chosen_on: str, 
     full = outcome.result.trials[0]
     low = max(result.frontier[0].costs["macs"] for result in results.values())
     high = full.costs["macs"]
-    areas = {name: area_statistics(result.frontier, held, low, high) for name, result in results.items()}
+    areas = {name: in_area(result.frontier, held, low, high) for name, result in results.items()}
     curves = {name: curve(result.frontier, full, held) for name, result in results.items()}
     fulls = {"supernet": held(full.subnet)}
     standard = {}
     for kind in BASELINES:
         other = Workbench.open(folders[kind][seed], bench.held_out.split)
         statistics = other.evaluator.statistics
-        areas[f"{kind} cut"] = area_statistics(outcome.result.frontier, statistics, low, high)
+        areas[f"{kind} cut"] = in_area(outcome.result.frontier, statistics, low, high)
         curves[f"{kind} cut"] = curve(outcome.result.frontier, full, statistics)
         fulls[kind] = statistics(full.subnet)
         assert other.held_out is not None
@@ -83,6 +83,11 @@ def one_direction(folders: Mapping[str, list[Path]], seed: int, chosen_on: str, 
         "optimism": outcome.held_out.optimism if outcome.held_out else None,
         "cheapest_share": low / high,
     }
+
+
+def in_area(frontier: list[Trial], statistics_of: StatisticsOf, low: float, high: float) -> Statistics:
+    """Each example's part in the area, shape (examples,): accuracy is a mean, and so is the area."""
+    return weighted_sum(area_terms(frontier, statistics_of, low, high))
 
 
 def curve(frontier: list[Trial], full: Trial, statistics_of: StatisticsOf) -> list[float]:

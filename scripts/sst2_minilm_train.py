@@ -20,6 +20,7 @@ from ldsearch import TrainOptions, Workbench, train_supernet
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
 from ldsearch.length_drop import default_bound
+from ldsearch.training.rates import DEFAULT_RATE, constant
 from ldsearch.training.strategies import Setting, make_strategy
 
 RATES = (2e-5, 5e-5, 1e-4, 2e-4)
@@ -54,7 +55,9 @@ def sandwich_ratio(plain: Path, steps: int) -> float:
     """
     bench = Workbench.open(plain, "train")
     blocks = bench.supernet.blocks
-    setting = Setting(blocks, 128, default_bound(blocks), TrainOptions().layer_drop, plain_share=PLAIN_SHARE)
+    setting = Setting(
+        blocks, 128, default_bound(blocks), constant(DEFAULT_RATE, blocks), plain_share=PLAIN_SHARE
+    )
     strategy = make_strategy("lengthdrop", setting)
     subnets = []
     for step in range(steps):

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 
 from ldsearch.fingerprint import digest, weights_fingerprint
-from ldsearch.supernet.folder import load_classifier
+from ldsearch.supernet.folder import load_model
 from tests.tiny import tiny_model
 
 
@@ -50,5 +50,5 @@ def test_a_half_precision_checkpoint_is_loaded_in_fp32(tmp_path):
     BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}).save_pretrained(
         tmp_path
     )
-    model, _ = load_classifier(str(tmp_path))
+    model, _ = load_model(str(tmp_path))
     assert {p.dtype for p in model.parameters()} == {torch.float32}

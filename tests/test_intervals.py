@@ -1,9 +1,39 @@
-"""Bootstrap intervals against the normal approximation and degenerate cases."""
+"""Bootstrap intervals against the normal approximation, resampling by hand and degenerate cases."""
+
+import itertools
 
 import numpy as np
 import pytest
 
-from ldsearch.intervals import paired_bootstrap
+from ldsearch.intervals import Interval, bootstrap, paired_bootstrap, score_of, standard_error, weighted_sum
+
+
+def f1(means: np.ndarray) -> np.ndarray:
+    """Of mean (correct, predicted, gold); a part of gold is always drawn here."""
+    return 2 * means[..., 0] / (means[..., 1] + means[..., 2])
+
+
+def counts(examples: int, models: int, seed: int) -> list[np.ndarray]:
+    """(correct, predicted, gold) of classifiers of different quality on the same examples."""
+    draw = np.random.default_rng(seed)
+    gold = draw.random(examples) < 0.4
+    found = []
+    for right in np.linspace(0.6, 0.9, models):
+        predicted = np.where(draw.random(examples) < right, gold, ~gold)
+        found.append(np.stack([predicted & gold, predicted, gold], axis=-1).astype(float))
+    return found
+
+
+def reference(difference: np.ndarray, seed: int = 0, resamples: int = 10_000) -> Interval:
+    """The bootstrap of one mean, as it stood before scores could be other functions."""
+    rng = np.random.default_rng(seed)
+    values, counts = np.unique(difference, return_counts=True)
+    parts = [
+        rng.multinomial(difference.size, counts / difference.size, size=part) @ values / difference.size
+        for part in np.diff(np.linspace(0, resamples, 21).round().astype(int))
+    ]
+    low, high = np.quantile(np.concatenate(parts), [(1 - 0.95) / 2, (1 + 0.95) / 2])
+    return Interval(float(difference.mean()), float(low), float(high), int(difference.size))
 
 
 def test_the_interval_is_near_the_normal_approximation_on_many_examples():
@@ -17,10 +47,37 @@ def test_the_interval_is_near_the_normal_approximation_on_many_examples():
     assert interval.high == pytest.approx(difference.mean() + half, abs=0.002)
 
 
+@pytest.mark.parametrize("of_means", [None, lambda means: means])
+@pytest.mark.parametrize("examples", [1, 7, 500])
+def test_means_have_the_very_bits_they_always_had(examples, of_means):
+    rng = np.random.default_rng(examples)
+    for first, second in (rng.integers(0, 2, (2, examples)).astype(float), rng.random((2, examples))):
+        expected = reference(first - second, seed=3, resamples=1_000)
+        assert paired_bootstrap(first, second, of_means=of_means, seed=3, resamples=1_000) == expected
+    # An area is a weighted sum on either side; statistics of 0 and 1 repeat, so rounding would show.
+    sides = rng.integers(0, 2, (2, 3, examples)).astype(float)
+    weights = np.array([0.1, 0.2, 0.7])
+    one, other = (np.sum([w * row for w, row in zip(weights, side, strict=True)], axis=0) for side in sides)
+    terms = [
+        (sign * float(w), row)
+        for sign, side in zip((1, -1), sides, strict=True)
+        for w, row in zip(weights, side, strict=True)
+    ]
+    assert bootstrap(terms, of_means) == reference(one - other)
+    assert score_of(terms, of_means) == float((one - other).mean())
+    assert bootstrap([(-w, row) for w, row in terms], of_means) == reference(-one - -other)
+
+
 def test_pairing_matters():
     statistics = np.random.default_rng(1).integers(0, 2, 500).astype(float)
     same = paired_bootstrap(statistics, statistics)
     assert (same.mean, same.low, same.high, same.examples) == (0.0, 0.0, 0.0, 500)
+    (parts,) = counts(500, 1, 0)
+    same = paired_bootstrap(parts, parts, of_means=f1)
+    assert (same.mean, same.low, same.high, same.examples) == (0.0, 0.0, 0.0, 500)
+    one, other = counts(300, 2, 4)
+    cancelled = bootstrap([(0.1, one), (0.7, other), (-0.1, one), (-0.7, other)], f1)
+    assert (cancelled.mean, cancelled.low, cancelled.high) == (0.0, 0.0, 0.0)
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says():
@@ -34,7 +91,120 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     assert 180 <= covered <= 199
 
 
+def resampled_by_hand(terms: list[tuple[float, np.ndarray]], draws: int, seed: int) -> np.ndarray:
+    """Rows drawn with replacement, the same of every term; each F1 from the counts' sums."""
+    examples = len(terms[0][1])
+    found = []
+    for rows in np.random.default_rng(seed).integers(0, examples, (draws, examples)):
+        value = 0.0
+        for weight, statistics in terms:
+            correct, predicted, gold = statistics[rows].sum(axis=0)
+            value += weight * 2 * correct / (predicted + gold)
+        found.append(value)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("weights", [(1.0, -1.0), (0.3, 0.7), (0.25, 0.75, -0.6, -0.4)])
+def test_functions_of_means_have_the_interval_of_resampled_rows(weights):
+    terms = list(zip(weights, counts(200, len(weights), 5), strict=True))
+    interval = bootstrap(terms, f1)
+    by_hand = resampled_by_hand(terms, 6_000, 6)
+    assert interval.mean == pytest.approx(sum(w * f1(rows.sum(axis=0)) for w, rows in terms))
+    assert interval.mean == score_of(terms, f1)
+    assert interval.examples == 200
+    spread = by_hand.std()
+    assert (interval.low, interval.high) == pytest.approx(
+        tuple(np.quantile(by_hand, [0.025, 0.975])), abs=0.12 * spread
+    )
+    narrow = bootstrap(terms, f1, level=0.5)
+    assert (narrow.low, narrow.high) == pytest.approx(
+        tuple(np.quantile(by_hand, [0.25, 0.75])), abs=0.08 * spread
+    )
+
+
+def test_of_few_examples_every_resample_can_be_listed():
+    gold = np.array([1, 1, 0, 1, 1])
+    first, second = (
+        np.stack([predicted & gold, predicted, gold], axis=-1).astype(float)
+        for predicted in (np.array([1, 1, 1, 0, 1]), np.array([0, 1, 1, 0, 0]))
+    )
+    every = np.array(list(itertools.product(range(5), repeat=5)))
+    values = f1(first[every].sum(axis=1)) - f1(second[every].sum(axis=1))
+    for level in (0.5, 0.8):
+        interval = paired_bootstrap(first, second, of_means=f1, level=level, resamples=40_000)
+        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+        assert (interval.low, interval.high) == pytest.approx((low, high), abs=0.001)
+        assert 0 < low < interval.mean < high
+
+
+def test_the_mean_as_a_function_of_one_part_is_the_mean():
+    rows = np.random.default_rng(3).random(400)
+    expected = paired_bootstrap(rows, np.zeros(400))
+    found = paired_bootstrap(rows[:, None], np.zeros((400, 1)), of_means=lambda means: means[..., 0])
+    assert (found.mean, found.low, found.high) == pytest.approx(
+        (expected.mean, expected.low, expected.high), rel=1e-12
+    )
+
+
+def test_the_order_of_the_examples_does_not_matter_but_their_pairing_does():
+    first, second = counts(400, 2, 7)
+    order = np.random.default_rng(0).permutation(400)
+    expected = paired_bootstrap(first, second, of_means=f1)
+    together = paired_bootstrap(first[order], second[order], of_means=f1)
+    assert (together.low, together.high) == pytest.approx((expected.low, expected.high), rel=1e-12)
+    apart = paired_bootstrap(first[order], second, of_means=f1)
+    assert apart.mean == pytest.approx(expected.mean)
+    assert apart.high - apart.low != pytest.approx(expected.high - expected.low, rel=0.02)
+
+
+def test_the_standard_error_of_a_mean_is_the_textbooks():
+    rows = np.random.default_rng(4).random(50)
+    assert standard_error(rows) == float(rows.std() / np.sqrt(50))
+    assert standard_error(rows, lambda means: means) == standard_error(rows)
+    # Of a mean the jackknife is exactly s / sqrt(n).
+    jackknife = standard_error(rows[:, None], lambda means: means[..., 0])
+    assert jackknife == pytest.approx(rows.std(ddof=1) / np.sqrt(50), rel=1e-12)
+
+
+def test_the_standard_error_of_other_scores_is_the_jackknifes():
+    (rows,) = counts(80, 1, 8)
+    left_out = [f1(np.delete(rows, index, axis=0).mean(axis=0)) for index in range(80)]
+    expected = np.sqrt(79 / 80 * sum((value - np.mean(left_out)) ** 2 for value in left_out))
+    assert standard_error(rows, f1) == pytest.approx(expected, rel=1e-12)
+    assert standard_error(rows, f1) == pytest.approx(resampled_by_hand([(1, rows)], 2_000, 9).std(), rel=0.1)
+
+
+def test_a_single_example_has_no_jackknife():
+    assert np.isnan(standard_error(np.ones((1, 3)), f1))
+    assert standard_error(np.ones(1)) == 0.0
+
+
+def test_nan_stays_nan():
+    broken = np.full((30, 3), np.nan)
+    (rows,) = counts(30, 1, 10)
+    for interval in (paired_bootstrap(broken, rows, of_means=f1), paired_bootstrap(broken[:, 0], rows[:, 0])):
+        assert np.isnan([interval.mean, interval.low, interval.high]).all()
+    assert np.isnan(weighted_sum([(np.nan, rows)])).all()
+
+
 def test_unpaired_or_empty_statistics_are_refused():
-    for first, second in (([1.0], [1.0, 0.0]), ([], [])):
+    for first, second in (
+        ([1.0], [1.0, 0.0]),
+        ([], []),
+        ([[1.0], [1.0]], [1.0, 0.0]),
+        ([[1.0]], [[1.0, 0.0]]),
+        ([[]], [[]]),
+        (1.0, 1.0),
+    ):
         with pytest.raises(ValueError, match="paired"):
-            paired_bootstrap(first, second)
+            paired_bootstrap(first, second, of_means=f1)
+    with pytest.raises(ValueError, match="paired"):
+        score_of([])
+
+
+def test_a_function_that_does_not_fit_its_statistics_is_refused():
+    (rows,) = counts(10, 1, 0)
+    with pytest.raises(ValueError, match="3 parts need a function"):
+        paired_bootstrap(rows, rows)
+    with pytest.raises(ValueError, match="other than the mean"):
+        standard_error(rows[:, 0], np.sqrt)

@@ -24,8 +24,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "statistics" / "print"
 
 
-def sidecar(folder: Path, examples: int = EXAMPLES) -> Sidecar:
-    return Sidecar(folder, examples, digest)
+def sidecar(folder: Path, *shape: int) -> Sidecar:
+    return Sidecar(folder, shape or (EXAMPLES,), digest)
 
 
 def only_file(folder: Path) -> Path:
@@ -149,10 +149,30 @@ def test_what_is_not_one_number_per_example_is_measured_again(folder: Path, cont
     assert sidecar(folder).get(FULL) is not None
 
 
-def test_a_split_of_another_size_does_not_take_the_file(folder: Path) -> None:
+def test_a_split_of_another_size_or_a_metric_of_other_parts_does_not_take_the_file(folder: Path) -> None:
     stored(folder)
-    assert sidecar(folder, EXAMPLES - 1).get(FULL) is None
-    assert sidecar(folder, EXAMPLES + 1).get(FULL) is None
+    for shape in ((EXAMPLES - 1,), (EXAMPLES + 1,), (EXAMPLES, 1), (1, EXAMPLES)):
+        assert sidecar(folder, *shape).get(FULL) is None, shape
+    assert sidecar(folder).get(FULL) is not None
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_statistics_of_several_parts_come_back_whatever_their_layout(folder: Path, order: str) -> None:
+    values = np.array(np.random.default_rng(1).random((EXAMPLES, 3)), order=order)  # type: ignore[call-overload]
+    sidecar(folder, EXAMPLES, 3).put(FULL, values)
+    found = sidecar(folder, EXAMPLES, 3).get(FULL)
+    assert found is not None
+    np.testing.assert_array_equal(found, values)
+    np.testing.assert_array_equal(np.load(only_file(folder)), values)
+    for shape in ((EXAMPLES, 2), (3, EXAMPLES), (EXAMPLES * 3,)):
+        assert sidecar(folder, *shape).get(FULL) is None, shape
+
+
+def test_statistics_of_another_shape_are_refused_rather_than_lost(folder: Path) -> None:
+    for values in (VALUES[:-1], VALUES[:, None], np.float64(1.0)):
+        with pytest.raises(ValueError, match="statistics of shape"):
+            sidecar(folder).put(FULL, np.asarray(values))
+    assert not folder.exists()
 
 
 class Executes:

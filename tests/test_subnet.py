@@ -5,12 +5,12 @@ import json
 import pytest
 
 from ldsearch.errors import SubnetError
-from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
 
 EVERYTHING = Subnet(
     encoder=Stack(
         blocks=(0, 2, 5),
-        lengths=Lengths((90, 63, 17), 128, "absolute"),
+        lengths=Lengths((90, 90, 17), 128, "absolute"),
         heads_off=((2, 1), (0, 3)),
         ffn_share=((5, 0.5),),
         sublayers_off=((2, "attention"),),
@@ -32,6 +32,51 @@ def test_json_reads_back_as_the_same_subnetwork(subnet):
 def test_json_is_canonical_and_leaves_defaults_out():
     assert Subnet.full(2).to_json() == '{"encoder":{"blocks":[0,1]},"version":1}'
     assert json.loads(EVERYTHING.to_json())["encoder"]["heads_off"] == [[0, 3], [2, 1]]
+
+
+def test_groups_are_one_blocks_own():
+    stack = EVERYTHING.encoder
+    assert stack.groups(0) == Groups(heads_off=(3,))
+    assert stack.groups(2) == Groups(heads_off=(1,), sublayers_off=("attention",))
+    assert stack.groups(5) == Groups(ffn_share=0.5)
+    assert stack.structured
+    bare = Stack((0, 2), Lengths((4, 2), 8))
+    assert bare.groups(2) == WHOLE
+    assert not bare.structured
+    several = Stack((1,), heads_off=((1, 2), (1, 0)), sublayers_off=((1, "feed_forward"), (1, "attention")))
+    assert several.groups(1) == Groups(heads_off=(0, 2), sublayers_off=("attention", "feed_forward"))
+
+
+def test_groups_say_what_runs_and_how_wide():
+    assert WHOLE.runs("attention")
+    assert WHOLE.runs("feed_forward")
+    off = Groups(sublayers_off=("attention",))
+    assert not off.runs("attention")
+    assert off.runs("feed_forward")
+    assert WHOLE.width(3072) == 3072
+    assert [Groups(ffn_share=share).width(10) for share in (0.5, 0.34, 0.96, 0.01)] == [5, 3, 10, 1]
+
+
+def test_a_renumbered_stack_is_the_same_over_its_own_blocks():
+    assert EVERYTHING.encoder.renumbered() == Stack(
+        blocks=(0, 1, 2),
+        lengths=Lengths((90, 90, 17), 128, "absolute"),
+        heads_off=((0, 3), (1, 1)),
+        ffn_share=((2, 0.5),),
+        sublayers_off=((1, "attention"),),
+    )
+    assert Stack(()).renumbered() == Stack(())
+
+
+def test_a_block_without_attention_lets_pass_what_came_and_drops_nothing():
+    def lengths_of(tokens: tuple[int, ...], off: int) -> Stack:
+        return Stack((1, 3), Lengths(tokens, 8), sublayers_off=((off, "attention"),))
+
+    assert lengths_of((5, 5), off=3).lengths is not None
+    assert lengths_of((8, 5), off=1).lengths is not None
+    for tokens, off in (((5, 4), 3), ((7, 7), 1)):
+        with pytest.raises(SubnetError, match=f"block {off} drops tokens, but its attention"):
+            lengths_of(tokens, off)
 
 
 def test_full_lengths_are_no_lengths():
@@ -66,6 +111,11 @@ def test_absolute_lengths_keep_at_most_so_many():
         lambda: Stack((0, 1), Lengths((4,), 8)),
         lambda: Stack((0,), heads_off=((1, 0),)),
         lambda: Stack((0,), ffn_share=((0, 1.5),)),
+        lambda: Stack((0,), ffn_share=((0, 1.0),)),
+        lambda: Stack((0,), ffn_share=((0, 0.0),)),
+        lambda: Stack((0,), ffn_share=((0, 0.5), (0, 0.25))),
+        lambda: Stack((0,), sublayers_off=((0, "norm"),)),
+        lambda: Stack((0,), sublayers_off=((1, "attention"),)),
         lambda: Subnet.of_encoder([0], [4]),
         lambda: Subnet.from_json("[]"),
         lambda: Subnet.from_json("nonsense"),
@@ -74,6 +124,11 @@ def test_absolute_lengths_keep_at_most_so_many():
         lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"width":3}}'),
         lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"lengths":{"tokens":[3]}}}'),
         lambda: Subnet.from_json('{"version":1,"encoder":{"lengths":null}}'),
+        lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"heads_off":[[0,0.5]]}}'),
+        lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"heads_off":[[0,1,2]]}}'),
+        lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"heads_off":[0]}}'),
+        lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"heads_off":[[false,1]]}}'),
+        lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"ffn_share":[[0,"half"]]}}'),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(make):
@@ -89,6 +144,20 @@ def test_what_makes_no_sense_is_refused_in_one_line(make):
         (Subnet.of_encoder([0, 2, 3, 5]), "encoder blocks 0 2-3 5"),
         (Subnet.of_encoder([]), "encoder blocks none"),
         (Subnet.of_encoder([0, 1], [9, 4], 12), "encoder blocks 0-1, lengths 9 4 of 12"),
+        (Subnet(encoder=Stack((0, 1), heads_off=((1, 0), (0, 3)))), "encoder blocks 0-1, heads off 0:3 1:0"),
+        (
+            Subnet(encoder=Stack((0, 1), ffn_share=((1, 0.5), (0, 0.125)))),
+            "encoder blocks 0-1, feed-forward shares 0:0.125 1:0.5",
+        ),
+        (
+            EVERYTHING,
+            "encoder blocks 0 2 5, lengths 90 90 17 of 128, heads off 0:3 2:1, feed-forward shares 5:0.5, "
+            "sub-layers off 2:attention; decoder blocks 1",
+        ),
+        (
+            Subnet(encoder=Stack((4,), sublayers_off=((4, "feed_forward"),))),
+            "encoder blocks 4, sub-layers off 4:feed-forward",
+        ),
     ],
 )
 def test_descriptions_are_short(subnet, text):

@@ -58,7 +58,7 @@ def open_bench(supernet: Path | None, runs: Path, data: str | None = None, swap:
     quiet_libraries()
     folder = supernet or newest_supernet(runs)
     bench = Workbench.open(folder, "report" if swap else "search", data, runs)
-    print(f"supernet {folder}: {len(bench.evaluator.labels)} {bench.evaluator.split} examples")
+    print(f"supernet {folder}: {bench.evaluator.examples} {bench.evaluator.split} examples")
     print_notes(bench.notes)
     return bench
 

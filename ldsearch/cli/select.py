@@ -23,12 +23,12 @@ from ldsearch.cli.console import (
 
 
 def select(
-    strategy: Annotated[str, typer.Option(help="every-other or constant-ratio.")],
+    strategy: Annotated[str, typer.Option(help="every-other, learned, influence or constant-ratio.")],
     budget: BudgetOption = None,
     at_least: AtLeast = None,
     most_accurate: MostAccurate = False,
     keep: Annotated[
-        int | None, typer.Option(help="every-other: blocks to keep.", show_default="every depth", min=1)
+        int | None, typer.Option(help="Blocks to keep.", show_default="every depth", min=1)
     ] = None,
     supernet: Supernet = None,
     space: Annotated[
@@ -41,9 +41,13 @@ def select(
 ) -> None:
     """Every Other keeps evenly spaced blocks; constant ratio keeps the same share of tokens per block.
 
+    Learned keeps the blocks with the lowest learned drop rates; influence those that change their input most.
+
     **Examples**
 
     - `ldsearch select --strategy every-other --keep 3`
+
+    - `ldsearch select --strategy learned --keep 3`
 
     - `ldsearch select --strategy constant-ratio --budget 0.5`
 

@@ -42,6 +42,8 @@ class EncoderShape:
         blocks: Number of blocks.
         hidden: Width d of the residual stream.
         feed_forward: Width of the feed-forward layer.
+        heads: Attention heads, which share the width d.
+        ffn_matrices: Matrices of width d × feed_forward: 2, or 3 with a gate.
         head_per_example: MACs of the head per example (a [CLS] head).
         head_per_token: MACs of the head per input token (a span or token head).
     """
@@ -49,6 +51,8 @@ class EncoderShape:
     blocks: int
     hidden: int
     feed_forward: int
+    heads: int = 1
+    ffn_matrices: int = 2
     head_per_example: int = 0
     head_per_token: int = 0
 
@@ -64,7 +68,7 @@ class Macs:
         torchprofile: Count as torchprofile does: embedding norm and mask product, both norms of a block.
 
     Raises:
-        SubnetError: If a sub-network does not fit the shape, or is finer than blocks and lengths.
+        SubnetError: If a sub-network does not fit the shape.
     """
 
     shape: EncoderShape
@@ -88,8 +92,8 @@ class Macs:
 
     def _stack(self, subnet: Subnet) -> Stack:
         stack = subnet.encoder
-        if subnet.decoder is not None or stack is None or stack.structured:
-            raise SubnetError("MACs are counted for encoder blocks and lengths only")
+        if subnet.decoder is not None or stack is None:
+            raise SubnetError("MACs are counted for encoders only")
         if stack.blocks and stack.blocks[-1] >= self.shape.blocks:
             raise SubnetError(f"block {stack.blocks[-1]} of a model of {self.shape.blocks} blocks (0-based)")
         return stack
@@ -102,11 +106,18 @@ class Macs:
         enter = n
         for position, block in enumerate(stack.blocks):
             leave = enter if stack.lengths is None else _kept(stack, position, n)
-            # Projections of queries, keys, values and output; scores and their product with the
-            # values; the two feed-forward layers, which only the kept tokens reach.
-            per_length = 4 * enter * d**2 + 2 * enter**2 * d + 2 * leave * d * ff
+            groups = stack.groups(block)
+            per_length = np.zeros(len(n))
+            if groups.runs("attention"):
+                # Projections of queries, keys, values and output; scores and their product with the values.
+                on = 1 - len(groups.heads_off) / self.shape.heads
+                per_length = per_length + on * (4 * enter * d**2 + 2 * enter**2 * d)
+            if groups.runs("feed_forward"):
+                # Which only the kept tokens reach.
+                per_length = per_length + self.shape.ffn_matrices * leave * d * groups.width(ff)
             if self.torchprofile:
-                per_length = per_length + (enter + leave) * d
+                norms = enter * groups.runs("attention") + leave * groups.runs("feed_forward")
+                per_length = per_length + norms * d
             macs[block] = per_length @ shares
             enter = leave
         return macs

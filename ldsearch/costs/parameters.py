@@ -1,4 +1,4 @@
-"""Parameters of a sub-network as it would be exported: embedding, executed blocks, head."""
+"""Parameters of a sub-network, materialised: embedding, what runs of the executed blocks, head."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldsearch.errors import SubnetError
-from ldsearch.subnet import Subnet
+from ldsearch.subnet import Groups, Subnet
+
+
+@dataclass(frozen=True)
+class BlockParameters:
+    """Parameter counts of one block.
+
+    Args:
+        total: All of it.
+        attention: Of the attention sub-layer, its norm included.
+        feed_forward: Of the feed-forward sub-layer, its norm included.
+        per_head: Of one attention head.
+        units: Width of the feed-forward layer.
+        per_unit: Of one feed-forward unit.
+    """
+
+    total: int
+    attention: int = 0
+    feed_forward: int = 0
+    per_head: int = 0
+    units: int = 0
+    per_unit: int = 0
+
+    def without(self, groups: Groups) -> int:
+        """What is left when groups are off."""
+        left = self.total
+        if groups.runs("attention"):
+            left -= self.per_head * len(groups.heads_off)
+        else:
+            left -= self.attention
+        if groups.runs("feed_forward"):
+            left -= self.per_unit * (self.units - groups.width(self.units)) if self.units else 0
+        else:
+            left -= self.feed_forward
+        return left
 
 
 @dataclass(frozen=True)
@@ -19,7 +53,7 @@ class Parameters:
         elsewhere: Parameters of everything that is not a block.
     """
 
-    per_block: tuple[int, ...]
+    per_block: tuple[BlockParameters, ...]
     elsewhere: int
     name: str = field(default="parameters", init=False)
     unit: str = field(default="parameters", init=False)
@@ -28,11 +62,12 @@ class Parameters:
         """Shape (subnets,).
 
         Raises:
-            SubnetError: If a sub-network is finer than blocks and lengths.
+            SubnetError: If a sub-network is not an encoder's.
         """
         return np.array([self._count(subnet) for subnet in subnets], dtype=np.float64)
 
     def _count(self, subnet: Subnet) -> int:
-        if subnet.encoder is None or subnet.encoder.structured or subnet.decoder is not None:
-            raise SubnetError("parameters are counted for encoder blocks and lengths only")
-        return self.elsewhere + sum(self.per_block[block] for block in subnet.encoder.blocks)
+        stack = subnet.encoder
+        if stack is None or subnet.decoder is not None:
+            raise SubnetError("parameters are counted for encoders only")
+        return self.elsewhere + sum(self.per_block[b].without(stack.groups(b)) for b in stack.blocks)

@@ -1,22 +1,21 @@
 """Measures sub-networks on a split: runs what the cache does not know, counts what it ran."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Cost
+from ldsearch.intervals import Statistics, standard_error
 from ldsearch.sidecar import Sidecar
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
-from ldsearch.tasks.classification import Encoded, TextClassification
+from ldsearch.tasks.base import Batch, Encoded, Task, model_inputs, score, trimmed
 from ldsearch.trial import Trial
 
 
@@ -42,7 +41,7 @@ class Evaluator:
 
     Args:
         supernet: What the sub-networks belong to.
-        task: Turns logits into a score.
+        task: Makes batches, and turns logits into a score.
         encoded: The tokenised split.
         split: Its name.
         tokenizer: Pads batches.
@@ -58,7 +57,7 @@ class Evaluator:
     def __init__(
         self,
         supernet: Supernet,
-        task: TextClassification,
+        task: Task,
         encoded: Encoded,
         *,
         split: str,
@@ -81,8 +80,8 @@ class Evaluator:
         self.held_out = held_out
         self.counts = Counts()
         self._runs = 0
-        self.labels = np.array([feature["labels"] for feature in encoded], dtype=np.int64)
-        self._batches = list(_length_sorted_batches(encoded, tokenizer, batch_size, pad_to))
+        self.encoded = encoded
+        self._batches = list(_length_sorted_batches(task, encoded, tokenizer, batch_size, pad_to))
 
     def __call__(
         self, subnets: Sequence[Subnet], generation: int = 0, on_trial: Callable[[Trial], None] | None = None
@@ -114,23 +113,30 @@ class Evaluator:
         columns = {cost.name: cost(subnets) for cost in self.costs}
         return [{name: float(column[i]) for name, column in columns.items()} for i in range(len(subnets))]
 
-    def logits(self, subnet: Subnet) -> NDArray[np.float32]:
-        """Logits of every example of the split in its own order, shape (examples, labels)."""
-        rows: list[NDArray[np.float32]] = []
-        order: list[NDArray[np.int64]] = []
-        for index, batch in self._batches:
-            rows.append(inference(self.supernet, batch, subnet).float().cpu().numpy())
-            order.append(index)
-        result = np.empty((len(self.labels), rows[0].shape[-1]), dtype=np.float32)
-        result[np.concatenate(order)] = np.concatenate(rows)
-        return result
+    @property
+    def examples(self) -> int:
+        """Examples of the split."""
+        return self.encoded.examples
 
-    def statistics(self, subnet: Subnet) -> NDArray[np.float64]:
-        """Per-example statistics, shape (examples,): what intervals are made of; run only if not known."""
+    def outputs(self, subnet: Subnet) -> list[NDArray[np.float32]]:
+        """What the task reads of each feature's logits, in the split's own order."""
+        rows: dict[int, NDArray[np.float32]] = {}
+        lengths = self.encoded.lengths
+        for index, batch in self._batches:
+            logits = inference(self.supernet, model_inputs(batch), subnet).float()
+            on_device = {name: tensor.to(logits.device) for name, tensor in batch.items()}
+            read = self.task.read(logits, on_device).cpu().numpy()
+            rows.update(
+                zip(index.tolist(), trimmed(read, lengths[index].tolist(), self.task.per_token), strict=True)
+            )
+        return [rows[feature] for feature in range(len(lengths))]
+
+    def statistics(self, subnet: Subnet) -> Statistics:
+        """Per example: what intervals are made of; run only if not known."""
         known = self.sidecar.get(subnet) if self.sidecar is not None else None
         if known is not None:
             return known
-        statistics = self.task.statistics(self.logits(subnet), self.labels)
+        statistics = self.task.statistics(self.outputs(subnet), self.encoded)
         self._runs += 1
         if self.sidecar is not None:
             self.sidecar.put(subnet, statistics)
@@ -140,10 +146,10 @@ class Evaluator:
         """How long the full model takes on the split, measured on its middle batch."""
         full = Subnet.full(self.supernet.blocks)
         index, batch = self._batches[len(self._batches) // 2]
-        inference(self.supernet, batch, full)
+        inference(self.supernet, model_inputs(batch), full)
         start = time.perf_counter()
-        inference(self.supernet, batch, full)
-        return (time.perf_counter() - start) * len(self.labels) / len(index)
+        inference(self.supernet, model_inputs(batch), full)
+        return (time.perf_counter() - start) * len(self.encoded) / len(index)
 
     def _measure(self, subnet: Subnet, costs: dict[str, float], generation: int) -> Trial:
         start, runs = time.perf_counter(), self._runs
@@ -151,15 +157,15 @@ class Evaluator:
         seconds = time.perf_counter() - start
         trial = Trial(
             subnet=subnet,
-            metric=self.task.metric,
-            score=self.task.score(statistics),
+            metric=self.task.metric.name,
+            score=score(self.task.metric, statistics),
             costs=costs,
             examples=len(statistics),
             split=self.split,
             seconds=seconds,
             fingerprint=self.fingerprint,
             generation=generation,
-            standard_error=float(statistics.std() / np.sqrt(len(statistics))),
+            standard_error=standard_error(statistics, self.task.metric.of_means),
         )
         if self.cache is not None:
             self.cache.put(trial, self.held_out)
@@ -168,18 +174,15 @@ class Evaluator:
             return trial
         self.counts.measured += 1
         self.counts.seconds += seconds
-        self.counts.executed_macs += costs["macs"] * len(statistics)
+        self.counts.executed_macs += costs["macs"] * len(self.encoded)
         return trial
 
 
 def _length_sorted_batches(
-    encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, pad_to: int | None
-) -> Iterable[tuple[NDArray[np.int64], Mapping[str, Tensor]]]:
-    padding = True if pad_to is None else "max_length"
-    collate = DataCollatorWithPadding(tokenizer, padding=padding, max_length=pad_to)
+    task: Task, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, pad_to: int | None
+) -> Iterable[tuple[NDArray[np.int64], Batch]]:
+    collate = task.collate(tokenizer, pad_to)
     order = np.argsort(encoded.lengths, kind="stable")
     for start in range(0, len(order), batch_size):
         index = order[start : start + batch_size]
-        rows = [{k: v for k, v in encoded[int(i)].items() if k != "labels"} for i in index]
-        batch: Mapping[str, Tensor] = {k: torch.as_tensor(v) for k, v in collate(rows).items()}
-        yield index, batch
+        yield index, collate([encoded[int(i)] for i in index])

@@ -2,8 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from ldsearch.subnet import Subnet
+
+
+class Alone(Enum):
+    """What stock classes make of the folder without ldsearch, in the card's words."""
+
+    SAME = ""
+    SLOWER = "Stock AutoModel and pipelines load this folder too: same outputs, not faster."
+    LONGER = "Stock AutoModel and pipelines load this folder too, but run it at full length."
+    OTHER = (
+        "Stock AutoModel would load this folder, but compute something else: what is left out here cannot be."
+    )
 
 
 @dataclass(frozen=True)
@@ -31,9 +43,24 @@ class Provenance:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def model_card(subnet: Subnet, provenance: Provenance) -> str:
-    """Markdown with the Hub's front matter."""
-    has_lengths = subnet.encoder is not None and subnet.encoder.lengths is not None
+# The pipeline's name of a head, as the Hub tags models.
+_PIPELINES = {
+    "SequenceClassification": "text-classification",
+    "TokenClassification": "token-classification",
+    "QuestionAnswering": "question-answering",
+    "MaskedLM": "fill-mask",
+}
+
+
+def model_card(subnet: Subnet, provenance: Provenance, head: str, alone: Alone) -> str:
+    """Markdown with the Hub's front matter.
+
+    Args:
+        subnet: What was exported, in the supernet's ids.
+        provenance: Where it comes from.
+        head: Name of the model's head.
+        alone: What stock classes make of the folder.
+    """
     rows = [
         f"| {name} | {own:,.0f} | {full:,.0f} | {own / full:.3f} |"
         for name, (own, full) in provenance.costs.items()
@@ -42,9 +69,12 @@ def model_card(subnet: Subnet, provenance: Provenance) -> str:
         "\n".join(["| cost | this model | full model | ratio |", "|---|---|---|---|", *rows]) if rows else ""
     )
     versions = ", ".join(f"{name} {version}" for name, version in provenance.versions.items())
+    output = "output" if head == "QuestionAnswering" else "logits"
+    attribute = "" if head == "QuestionAnswering" else ".logits"
+    load = _STOCK_LOAD.format(head=head) if alone is Alone.SAME else _OWN_LOAD.format(alone=alone.value)
     return f"""---
 library_name: transformers
-tags: [ldsearch, text-classification]
+tags: [ldsearch, {_PIPELINES[head]}]
 ---
 
 # A sub-network of {provenance.supernet}
@@ -63,21 +93,19 @@ tags: [ldsearch, text-classification]
 ## Use
 
 ```python
-{_LENGTHS_USE if has_lengths else _STOCK_USE}
+{load}
+tokenizer = AutoTokenizer.from_pretrained("this folder")
+{output} = model(**tokenizer("some text", return_tensors="pt")){attribute}
 ```
 """
 
 
-_STOCK_USE = """from transformers import AutoModelForSequenceClassification, AutoTokenizer
+_STOCK_LOAD = """from transformers import AutoModelFor{head}, AutoTokenizer
 
-model = AutoModelForSequenceClassification.from_pretrained("this folder")
-tokenizer = AutoTokenizer.from_pretrained("this folder")
-logits = model(**tokenizer("some text", return_tensors="pt")).logits"""
+model = AutoModelFor{head}.from_pretrained("this folder")"""
 
-_LENGTHS_USE = """import ldsearch
+_OWN_LOAD = """import ldsearch
 from transformers import AutoTokenizer
 
-# Drops tokens. Stock AutoModel and pipelines load this folder too, but run it at full length.
-model = ldsearch.load("this folder")
-tokenizer = AutoTokenizer.from_pretrained("this folder")
-logits = model(**tokenizer("some text", return_tensors="pt")).logits"""
+# {alone}
+model = ldsearch.load("this folder")"""

@@ -6,16 +6,17 @@ import tempfile
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ldsearch.errors import RunError, SupernetError
-from ldsearch.export.card import Provenance, model_card
+from ldsearch.export.card import Alone, Provenance, model_card
 from ldsearch.files import write_atomic, write_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
-from ldsearch.supernet.folder import load_classifier, save_model
-from ldsearch.supernet.supernet import inference, renumbered
+from ldsearch.supernet.cutting import silence
+from ldsearch.supernet.folder import load_model, save_model
+from ldsearch.supernet.supernet import inference, logits_of
 
 SUBNET_FILE = "ldsearch_subnet.json"
 
@@ -29,8 +30,8 @@ def export_subnet(
 ) -> Path:
     """Write a sub-network as a Hugging Face folder and check it before it appears.
 
-    Without lengths the folder is an ordinary one. With lengths it holds the depth-pruned stock model
-    and ``ldsearch_subnet.json``, which ``ldsearch.load`` obeys.
+    Fewer blocks, or one narrower feed-forward width, give an ordinary folder. Everything else gives the
+    stock model of the blocks that run and ``ldsearch_subnet.json``, which ``ldsearch.load`` obeys.
 
     Args:
         supernet: Whose sub-network it is.
@@ -53,13 +54,16 @@ def export_subnet(
         raise RunError(f"cannot write to {folder}: {error.strerror or error}") from error
     try:
         staging.chmod(0o755)
-        stock = model.model if isinstance(model, FixedSubnet) else model
-        save_model(stock, tokenizer, staging)
         if isinstance(model, FixedSubnet):
-            own = json.loads(renumbered(subnet).to_json())
-            write_json(staging / SUBNET_FILE, {"subnet": own, "score": supernet.score})
-        write_atomic(staging / "README.md", model_card(subnet, provenance))
-        _check(supernet, subnet, staging)
+            stock, own, alone = _stand_in(supernet, subnet)
+            save_model(stock, tokenizer, staging)
+            fields = {"subnet": json.loads(own.to_json()), "score": supernet.score}
+            write_json(staging / SUBNET_FILE, fields)
+        else:
+            alone = Alone.SAME
+            save_model(model, tokenizer, staging)
+        write_atomic(staging / "README.md", model_card(subnet, provenance, supernet.head.name, alone))
+        _check(supernet, subnet, staging, alone)
         if folder.exists():
             folder.rmdir()
         staging.rename(folder)
@@ -69,13 +73,33 @@ def export_subnet(
     return folder
 
 
+def _stand_in(supernet: Supernet, subnet: Subnet) -> tuple[PreTrainedModel, Subnet, Alone]:
+    """What is saved for a ``FixedSubnet``: a stock model, what runs of it, and what it makes on its own.
+
+    What is off inside its blocks is zeroed, so that stock classes come as close as they can.
+    """
+    model, own = supernet.cut(subnet)
+    stack = own.encoder
+    assert stack is not None
+    layers = model.get_submodule(supernet.stack)
+    assert isinstance(layers, nn.ModuleList)
+    if supernet.family is not None and stack.structured:
+        head_width = model.config.hidden_size // model.config.num_attention_heads
+        for block in stack.blocks:
+            silence(supernet.family.parts(layers[block]), stack.groups(block), head_width)
+    silent = not stack.sublayers_off or (supernet.family is not None and supernet.family.pre_norm)
+    if len(stack.blocks) < len(layers) or not silent:
+        return model, own, Alone.OTHER
+    return model, own, Alone.SLOWER if stack.lengths is None else Alone.LONGER
+
+
 def load_exported(folder: str | Path) -> PreTrainedModel | FixedSubnet:
     """Load what ``export_subnet`` wrote, in eval mode; called like the stock model either way.
 
     Raises:
         SupernetError: If the folder holds no model of a supported family.
     """
-    model, _ = load_classifier(str(folder))
+    model, _ = load_model(str(folder))
     model.train(False)
     path = Path(folder) / SUBNET_FILE
     if not path.is_file():
@@ -83,27 +107,36 @@ def load_exported(folder: str | Path) -> PreTrainedModel | FixedSubnet:
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         subnet = Subnet.from_json(json.dumps(fields["subnet"]))
-        return FixedSubnet(model, subnet, fields["score"]).eval()
+        return FixedSubnet(Supernet(model, fields["score"]), subnet).eval()
     except (json.JSONDecodeError, KeyError) as error:
         raise SupernetError(f"{path} is damaged: {error}") from error
 
 
-def _check(supernet: Supernet, subnet: Subnet, folder: Path) -> None:
+def _check(supernet: Supernet, subnet: Subnet, folder: Path, alone: Alone) -> None:
     """Reloaded outputs must equal the supernet's (1e-5) on a padded batch of mixed lengths."""
     device = next(supernet.parameters()).device
-    model = load_exported(folder)
-    nn.Module.to(model, device)
     config = supernet.model.config
     generator = torch.Generator().manual_seed(0)
     longest = min(64, supernet.longest)
     ids = torch.randint(0, config.vocab_size, (4, longest), generator=generator)
     mask = (torch.arange(longest) < torch.tensor([[longest], [longest // 2], [7], [2]])).long()
     batch = {"input_ids": ids * mask, "attention_mask": mask}
-    expected = inference(supernet, batch, subnet)
+    expected = _real(inference(supernet, batch, subnet), mask)
     batch = {name: tensor.to(device) for name, tensor in batch.items()}
-    with torch.inference_mode():
-        difference = float((model(**batch).logits - expected).abs().max())
-    if not difference <= 1e-5:
-        raise RunError(
-            f"the exported model differs from the supernet by {difference:.2g}; nothing was written"
-        )
+    # What the card says of stock AutoModel is checked like what it says of ldsearch.load.
+    models = [load_exported(folder)]
+    if alone is Alone.SLOWER:
+        models.append(load_model(str(folder))[0].eval())
+    for model in models:
+        nn.Module.to(model, device)
+        with torch.inference_mode():
+            difference = float((_real(logits_of(model(**batch)), mask) - expected).abs().max())
+        if not difference <= 1e-5:
+            raise RunError(
+                f"the exported model differs from the supernet by {difference:.2g}; nothing was written"
+            )
+
+
+def _real(logits: Tensor, mask: Tensor) -> Tensor:
+    """Logits without those of pads, where there is one per token."""
+    return logits[mask.bool()] if logits.ndim == 3 else logits

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from ldsearch.intervals import Interval, Statistics, paired_bootstrap
+from ldsearch.intervals import Interval, OfMeans, Statistics, Term, bootstrap, paired_bootstrap, score_of
 from ldsearch.pareto import staircase_weights
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
@@ -141,8 +141,8 @@ def hold_out(
     full: Trial,
     split: str,
     statistics_of: StatisticsOf,
-    score_of: Callable[[Statistics], float],
     controls: Mapping[str, Sequence[Trial]] | None = None,
+    of_means: OfMeans | None = None,
 ) -> HeldOut:
     """Score a frontier on rows that chose nothing.
 
@@ -150,49 +150,54 @@ def hold_out(
         frontier: Non-dominated trials and what was chosen, cheapest first.
         full: The full model's trial.
         split: Name of the held-out split.
-        statistics_of: Per-example statistics of a sub-network there, shape (examples,).
-        score_of: Turns statistics into the score, their mean.
+        statistics_of: Per-example statistics of a sub-network there, shape (examples,) or
+            (examples, parts).
         controls: Frontiers of the controls, by name.
+        of_means: Turns means of statistics into scores (``ldsearch.intervals``); None: the mean is the score.
     """
     own = statistics_of(full.subnet)
     rows: list[HeldOutRow] = []
     previous: Statistics | None = None
     for trial in frontier:
         statistics = statistics_of(trial.subnet)
-        step = None if previous is None else paired_bootstrap(statistics, previous)
-        rows.append(HeldOutRow(trial, score_of(statistics), paired_bootstrap(statistics, own), step))
+        step = None if previous is None else paired_bootstrap(statistics, previous, of_means=of_means)
+        score = score_of([(1.0, statistics)], of_means)
+        difference = paired_bootstrap(statistics, own, of_means=of_means)
+        rows.append(HeldOutRow(trial, score, difference, step))
         previous = statistics
+    full_score = score_of([(1.0, own)], of_means)
     fronts = {name: front for name, front in (controls or {}).items() if front}
     low = max(front[0].costs["macs"] for front in (frontier, *fronts.values()))
     high = full.costs["macs"]
     if not low < high:
-        return HeldOut(split, full, score_of(own), tuple(rows), float("nan"), {})
-    area = area_statistics(frontier, statistics_of, low, high)
+        return HeldOut(split, full, full_score, tuple(rows), float("nan"), {})
+    area = area_terms(frontier, statistics_of, low, high)
     sign = 1 if full.score.higher_is_better else -1
     gains = {
-        name: paired_bootstrap(sign * area, sign * area_statistics(front, statistics_of, low, high))
+        name: bootstrap(
+            _scaled(sign, area) + _scaled(-sign, area_terms(front, statistics_of, low, high)), of_means
+        )
         for name, front in fronts.items()
     }
-    return HeldOut(split, full, score_of(own), tuple(rows), score_of(area), gains)
+    return HeldOut(split, full, full_score, tuple(rows), score_of(area, of_means), gains)
 
 
-def area_statistics(
-    trials: Sequence[Trial], statistics_of: StatisticsOf, low: float, high: float
-) -> Statistics:
-    """Each example's part in the area under the choices that the trials' own scores make.
-
-    An area is a weighted mean of scores, and a score a mean over examples: so areas have per-example
-    statistics too, and paired intervals.
+def area_terms(trials: Sequence[Trial], statistics_of: StatisticsOf, low: float, high: float) -> list[Term]:
+    """The area under the choices that the trials' own scores make, as a weighted sum of scores.
 
     Returns:
-        Shape (examples,).
+        The share of the cost range that each choice covers, and its statistics. Where a score is a mean,
+        their ``weighted_sum`` is each example's part in the area, shape (examples,).
     """
     weights = staircase_weights(
         [trial.costs["macs"] for trial in trials], [-trial.score.loss for trial in trials], low, high
     )
-    used = [(weight, trial.subnet) for weight, trial in zip(weights, trials, strict=True) if weight]
-    total: Statistics = np.sum([weight * statistics_of(subnet) for weight, subnet in used], axis=0)
-    return total
+    used = zip(weights.tolist(), trials, strict=True)
+    return [(weight, statistics_of(trial.subnet)) for weight, trial in used if weight]
+
+
+def _scaled(factor: float, terms: Sequence[Term]) -> list[Term]:
+    return [(factor * weight, statistics) for weight, statistics in terms]
 
 
 def held_out_table(held: HeldOut) -> pd.DataFrame:

@@ -8,18 +8,23 @@ from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
 
-def every_other(blocks: int, keep: int) -> tuple[int, ...]:
+def every_other(blocks: int, keep: int, pinned: Sequence[int] = ()) -> tuple[int, ...]:
     """Keep ``keep`` of ``blocks`` blocks (0-based): ``floor(i * blocks / keep)`` for i = 0..keep-1.
 
     Equals the paper's rule where that one keeps the wanted number, and also reaches depths that it
-    cannot express (12 to 3).
+    cannot express (12 to 3). Block 0 is always kept.
 
     Raises:
-        SpaceError: If ``keep`` is not in 1..blocks.
+        SpaceError: If ``keep`` is not in 1..blocks, or the rule would drop a pinned block.
     """
     if not 1 <= keep <= blocks:
         raise SpaceError(f"cannot keep {keep} of {blocks} blocks")
-    return tuple(i * blocks // keep for i in range(keep))
+    kept = tuple(i * blocks // keep for i in range(keep))
+    if dropped := sorted(set(pinned) - set(kept)):
+        raise SpaceError(
+            f"every-other keeps blocks {list(kept)} of {blocks}, but {dropped} must stay in this model"
+        )
+    return kept
 
 
 def every_other_literal(blocks: int, rate: Fraction) -> tuple[int, ...]:
@@ -43,12 +48,16 @@ class EveryOther:
     Args:
         blocks: Number of blocks of the model.
         keep: Depths to propose.
+        pinned: Blocks that must stay (``Supernet.pinned``).
+
+    Raises:
+        SpaceError: If a depth is not there, or its even spacing would drop a pinned block.
     """
 
     name = "every-other"
 
-    def __init__(self, blocks: int, keep: Sequence[int]) -> None:
-        self.subnets = [Subnet.of_encoder(every_other(blocks, count)) for count in keep]
+    def __init__(self, blocks: int, keep: Sequence[int], pinned: Sequence[int] = ()) -> None:
+        self.subnets = [Subnet.of_encoder(every_other(blocks, count, pinned)) for count in keep]
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """All depths in generation 0, then nothing."""

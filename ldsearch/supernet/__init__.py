@@ -1,5 +1,6 @@
 """The supernet: stages, families, tokens. Knows nothing of training, tasks or search."""
 
-from ldsearch.supernet.supernet import FixedSubnet, Supernet
+from ldsearch.supernet.fixed import FixedSubnet
+from ldsearch.supernet.supernet import Supernet
 
 __all__ = ["FixedSubnet", "Supernet"]

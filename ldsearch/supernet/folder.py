@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +10,6 @@ import torch
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -19,7 +18,8 @@ from transformers import (
 
 from ldsearch.errors import SupernetError, one_line
 from ldsearch.files import make_readable, write_json
-from ldsearch.supernet.families import family_of
+from ldsearch.supernet.heads import Head, head_named
+from ldsearch.supernet.refusals import refuse_config
 from ldsearch.supernet.supernet import Supernet
 from ldsearch.workload import Workload
 
@@ -36,7 +36,7 @@ class SupernetRecord:
         blocks: Number of blocks.
         reference: Reference length l₀: inputs were cut to it.
         drop_bound: LengthDrop bound p as a fraction (``"9/25"``); None if lengths were not trained.
-        layer_drop: LayerDrop probability; 0 if depths were not trained.
+        layer_drop: Mean of the blocks' LayerDrop rates; 0 if depths were not trained.
         length_mode: ``"ratio"`` or ``"absolute"``.
         score: The token score.
         parity: Whether the reference code's choices were followed.
@@ -51,6 +51,8 @@ class SupernetRecord:
         versions: Library versions.
         overlap: What was dropped so that no text is on two sides, in words.
         subnet: The one sub-network that was trained on its own, as JSON fields; None: all of them.
+        layer_rates: Rate at which each block's groups were off (``training`` says which groups); empty where
+            none were.
     """
 
     strategy: str
@@ -72,6 +74,7 @@ class SupernetRecord:
     versions: dict[str, str]
     overlap: str = ""
     subnet: dict[str, Any] | None = None
+    layer_rates: list[float] = field(default_factory=list)
 
     @property
     def lengths_seen(self) -> Workload:
@@ -115,21 +118,22 @@ def load_supernet(folder: Path) -> tuple[Supernet, SupernetRecord, PreTrainedTok
         SupernetError: If the folder is not a supernet or cannot be read.
     """
     record = read_record(folder)
-    model, tokenizer = load_classifier(str(folder))
+    model, tokenizer = load_model(str(folder))
     return Supernet(model, record.score).eval(), record, tokenizer
 
 
-def load_classifier(
-    name: str, labels: list[str] | None = None
+def load_model(
+    name: str, head: Head | None = None, head_config: Mapping[str, Any] | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A stock sequence classifier and its tokenizer, from a folder or a hub id.
+    """A stock model with a head, and its tokenizer, from a folder or a hub id.
 
     Args:
         name: Folder or hub id.
-        labels: Label names for a model that has no classification head yet.
+        head: The head to load it with; None: the one it was saved with.
+        head_config: What the configuration must say of a head that is new.
 
     Raises:
-        SupernetError: If the model cannot be loaded or its family is not supported.
+        SupernetError: If the model cannot be loaded or is not supported.
     """
     config = load_config(name)
     if any(Path(name).glob("pytorch_model*.bin")) and not any(Path(name).glob("model*.safetensors")):
@@ -137,12 +141,16 @@ def load_classifier(
             f"{name} holds its weights only as .bin, which is pickled and never read: "
             "save the model as safetensors (save_pretrained) first"
         )
-    if labels is not None:
-        config.id2label = dict(enumerate(labels))
-        config.label2id = {label: index for index, label in enumerate(labels)}
+    if (Path(name) / "adapter_config.json").is_file():
+        raise SupernetError(
+            f"{name} holds PEFT adapters: merge them into the weights first (merge_and_unload)"
+        )
+    if head is None:
+        head = head_named((config.architectures or [""])[0])
+    config.update(dict(head_config or {}))
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        model = AutoModelForSequenceClassification.from_pretrained(
+        model = head.auto.from_pretrained(
             name,
             config=config,
             # Not the checkpoint's own precision: training takes bf16 as autocast, scores are fp32.
@@ -153,36 +161,24 @@ def load_classifier(
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         # Missing files and unknown tokenizers; weights of other shapes; damaged weights.
         raise SupernetError(f"cannot load the model {name!r}: {one_line(error)}") from error
-    return model, tokenizer
+    # Whatever side its model generated from: heads read position 0, and outputs are cut by length.
+    tokenizer.padding_side = "right"
+    return cast(PreTrainedModel, model), tokenizer
 
 
 def load_config(name: str) -> PreTrainedConfig:
-    """The configuration of a model of a supported family, from a folder or a hub id.
+    """The configuration of a model that is not refused, from a folder or a hub id.
 
     Raises:
-        SupernetError: If there is none, or the family is not supported.
+        SupernetError: If there is none, or it is refused.
     """
     # Hub ids have one slash at most and no leading dot; a path that is not there is no hub id.
     if (name.startswith((".", "/")) or name.count("/") > 1) and not Path(name).exists():
         raise SupernetError(f"no model folder {name}")
     try:
         fields, _ = PreTrainedConfig.get_config_dict(name)
-        refuse_code(fields, name)
+        refuse_config(fields, name)
         # Not left out: transformers would ask on the terminal, and run the code after a "y".
-        config = cast(PreTrainedConfig, AutoConfig.from_pretrained(name, trust_remote_code=False))
+        return cast(PreTrainedConfig, AutoConfig.from_pretrained(name, trust_remote_code=False))
     except (OSError, ValueError, KeyError) as error:
         raise SupernetError(f"cannot load the model {name!r}: {one_line(error)}") from error
-    family_of(config)
-    return config
-
-
-def refuse_code(fields: Mapping[str, Any], name: str) -> None:
-    """Refuse a configuration that names Python code beside it: stock code would be another model.
-
-    Raises:
-        SupernetError: If it does.
-    """
-    if fields.get("auto_map"):
-        raise SupernetError(
-            f"the model {name!r} brings code of its own (auto_map), which ldsearch never runs"
-        )

@@ -1,15 +1,16 @@
 """A transformer as a pipeline of stages: embed, block i, head. One small module runs one block."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.masking_utils import create_bidirectional_mask
 
 from ldsearch.costs.macs import EncoderShape
+from ldsearch.errors import SupernetError
+from ldsearch.subnet import WHOLE, Groups
 from ldsearch.supernet import tokens
 from ldsearch.supernet.tokens import Attention, TokenScore
 
@@ -21,10 +22,48 @@ class State:
     Args:
         hidden: Shape (B, n, d).
         real: Shape (B, n), True where a position is no padding.
+        positions: Shape (B, n), where each token stood in the input; None while none was dropped.
+        per_token: What else belongs to a token (rotary angles), each of shape (B or 1, n, …).
     """
 
     hidden: Tensor
     real: Tensor
+    positions: Tensor | None = None
+    per_token: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def take(self, hidden: Tensor, index: Tensor, real: Tensor) -> "State":
+        """The state of some tokens: rows ``index`` (B, k) of ``hidden`` and of everything else."""
+        rows, n = self.real.shape
+        positions = self.positions
+        if positions is None:
+            positions = torch.arange(n, device=index.device).expand(rows, -1)
+        per_token = {
+            name: tokens.gather(tensor.expand(rows, -1, -1), index) for name, tensor in self.per_token.items()
+        }
+        return State(tokens.gather(hidden, index), real, positions.gather(1, index), per_token)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The modules of one stock layer.
+
+    In a post-norm layer, the last module of a sub-layer gives what leaves the sub-layer.
+
+    Args:
+        attention: Everything of the attention sub-layer, its norm included.
+        heads: The projections whose outputs are heads: three, or one for queries, keys and values at once.
+        output: The projection back from the heads.
+        feed_forward: Everything of the feed-forward sub-layer, its norm included.
+        expand: The projection to the feed-forward width; a gated layer's has twice its outputs.
+        contract: The projection back.
+    """
+
+    attention: tuple[nn.Module, ...]
+    heads: tuple[nn.Linear, ...]
+    output: nn.Linear
+    feed_forward: tuple[nn.Module, ...]
+    expand: nn.Linear
+    contract: nn.Linear
 
 
 class Family(Protocol):
@@ -37,6 +76,14 @@ class Family(Protocol):
     def model_type(self) -> str:
         """The ``model_type`` of the family's configurations."""
 
+    @property
+    def pinned(self) -> tuple[int, ...]:
+        """Blocks that are unlike the others, so that stock classes cannot express a model without them."""
+
+    @property
+    def pre_norm(self) -> bool:
+        """Whether the residual goes round a sub-layer's norm, so that a zeroed sub-layer is the identity."""
+
     def layers(self, model: PreTrainedModel) -> nn.ModuleList:
         """The stack of blocks."""
 
@@ -44,29 +91,38 @@ class Family(Protocol):
         """The longest input in tokens."""
 
     def shape(self, config: PreTrainedConfig) -> EncoderShape:
-        """The dimensions that costs are made of."""
+        """The dimensions that costs are made of, without the head's."""
 
-    def embed(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
-        """Embedding output, shape (B, n, d)."""
+    def embed(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> State:
+        """What enters the first block."""
 
-    def project(self, layer: nn.Module, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each of shape (B, H, n, head width)."""
+    def parts(self, layer: nn.Module) -> Parts:
+        """The modules of a layer."""
+
+    def run(self, layer: nn.Module, state: State, config: PreTrainedConfig) -> Tensor:
+        """The stock layer's own path, sdpa or eager: bit-equal to the model. Shape (B, n, d)."""
+
+    def attention(self, layer: nn.Module, state: State) -> Attention:
+        """Queries, keys and values, and who may see whom."""
 
     def attention_dropout(self, layer: nn.Module) -> float:
         """Dropout probability on attention probabilities."""
 
     def merge(self, layer: nn.Module, context: Tensor, hidden: Tensor) -> Tensor:
-        """From attention output (B, n, d) and block input to what feeds the feed-forward layer."""
+        """From attention output (B, n, heads' width) and block input to what feeds the feed-forward layer."""
 
-    def feed_forward(self, layer: nn.Module, hidden: Tensor) -> Tensor:
-        """The rest of the block."""
+    def expand(self, layer: nn.Module, hidden: Tensor) -> Tensor:
+        """The feed-forward units, shape (B, n, width)."""
 
-    def head(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
-        """Logits."""
+    def contract(self, layer: nn.Module, units: Tensor, hidden: Tensor) -> Tensor:
+        """From the units and what fed them to the block's output."""
+
+    def finish(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
+        """What follows the last block before the head (a pre-norm model's last norm)."""
 
 
 class Block(nn.Module):
-    """One stock layer, able to drop tokens between its attention and its feed-forward layer.
+    """One stock layer, able to drop tokens between its sub-layers and to run without some of its groups.
 
     Args:
         layer: The stock layer.
@@ -91,35 +147,53 @@ class Block(nn.Module):
         self.score = score
         self.keep_first = keep_first
 
-    def forward(self, state: State, keep: Tensor | None = None) -> State:
-        """Run the block; with ``keep`` (B,) given, only that many tokens of each row leave it."""
-        if keep is None or bool((keep >= state.real.sum(dim=1)).all()):
-            return State(self._run_stock(state), state.real)
-        attention = self._attention(state)
-        attended = self._attend(attention, state.hidden)
-        index, real = tokens.select(self.score(attention).detach(), state.real, keep, self.keep_first)
-        return State(self.family.feed_forward(self.layer, tokens.gather(attended, index)), real)
+    def forward(self, state: State, keep: Tensor | None = None, groups: Groups = WHOLE) -> State:
+        """Run the block.
 
-    def _run_stock(self, state: State) -> Tensor:
-        # The stock layer's own path (sdpa or eager) with the stock mask: bit-equal to the model.
-        mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=state.hidden, attention_mask=state.real
-        )
-        output = self.layer(state.hidden, attention_mask=mask)
-        hidden: Tensor = output[0] if isinstance(output, tuple) else output
-        return hidden
+        Args:
+            state: What enters.
+            keep: Shape (B,): only that many tokens of each row leave; None: all of them.
+            groups: What is off inside the block.
+        """
+        drops = keep is not None and not bool((keep >= state.real.sum(dim=1)).all())
+        if not drops and groups == WHOLE:
+            return replace(state, hidden=self.family.run(self.layer, state, self.config))
+        attended, scores = self._attend(state, groups)
+        if drops:
+            assert keep is not None
+            assert scores is not None
+            index, real = tokens.select(scores, state.real, keep, self.keep_first)
+            state = state.take(attended, index, real)
+        else:
+            state = replace(state, hidden=attended)
+        if not groups.runs("feed_forward"):
+            return state
+        units = self.family.expand(self.layer, state.hidden)
+        whole = int(units.shape[-1])  # a tensor while the model is traced
+        if (width := groups.width(whole)) < whole:
+            units = units * (torch.arange(whole, device=units.device) < width)
+        return replace(state, hidden=self.family.contract(self.layer, units, state.hidden))
 
-    def _attention(self, state: State) -> Attention:
-        queries, keys, values = self.family.project(self.layer, state.hidden)
-        return Attention(queries, keys, values, state.real, queries.shape[-1] ** -0.5)
-
-    def _attend(self, attention: Attention, hidden: Tensor) -> Tensor:
+    def _attend(self, state: State, groups: Groups) -> tuple[Tensor, Tensor | None]:
+        """What leaves the attention sub-layer (B, n, d), and the token scores (B, n) if it runs."""
+        if not groups.runs("attention"):
+            return state.hidden, None
+        attention = self.family.attention(self.layer, state)
+        heads = attention.queries.shape[1]
+        on = [head for head in range(heads) if head not in groups.heads_off]
+        if len(on) < heads:
+            attention = attention.of_heads(on)
         # The probabilities are needed for the scores anyway, so the products are computed once.
         probabilities = attention.probabilities
         if self.training:
             probabilities = nn.functional.dropout(probabilities, self.family.attention_dropout(self.layer))
-        context = (probabilities @ attention.values).transpose(1, 2).flatten(2)
-        return self.family.merge(self.layer, context, hidden)
+        context = probabilities @ attention.values
+        if len(on) < heads:
+            kept = context
+            context = kept.new_zeros(kept.shape[0], heads, *kept.shape[2:])
+            context[:, on] = kept
+        merged = self.family.merge(self.layer, context.transpose(1, 2).flatten(2), state.hidden)
+        return merged, self.score(attention).detach()
 
 
 def split_heads(
@@ -131,6 +205,24 @@ def split_heads(
 
 
 def real_positions(batch: Mapping[str, Tensor]) -> Tensor:
-    """Shape (B, n), True where the batch's attention mask (all ones if absent) marks a token."""
+    """Shape (B, n), True where the batch's attention mask (all ones if absent) marks a token.
+
+    Raises:
+        SupernetError: If padding precedes a token (left-padded input).
+    """
     mask = batch.get("attention_mask")
-    return torch.ones_like(batch["input_ids"], dtype=torch.bool) if mask is None else mask.bool()
+    if mask is None:
+        return torch.ones_like(batch["input_ids"], dtype=torch.bool)
+    real = mask.bool()
+    if bool((real[:, 1:] & ~real[:, :-1]).any()) or not bool(real[:, 0].all()):
+        raise SupernetError("left-padded input: encoders need padding on the right")
+    return real
+
+
+def put_back(sequence: Tensor, state: State) -> Tensor:
+    """The sequence (B, n₀, d) with the state's real tokens at the positions they came from."""
+    assert state.positions is not None
+    index = state.positions[..., None].expand(-1, -1, sequence.shape[-1])
+    # Under autocast the two may differ in precision, which scatter refuses.
+    written = torch.where(state.real[..., None], state.hidden.to(sequence.dtype), sequence.gather(1, index))
+    return sequence.scatter(1, index, written)

@@ -3,15 +3,14 @@
 Nothing here knows a model. Shapes: B sequences of n positions, H heads.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from ldsearch.errors import SupernetError
+from ldsearch.registry import Registry
 from ldsearch.subnet import Lengths
 
 
@@ -25,6 +24,7 @@ class Attention:
         values: Shape (B, H, n, head width).
         real: Shape (B, n), True where a position is no padding.
         scaling: Factor on the products of queries and keys.
+        allowed: Shape (B, 1, n, n), True where a query may see a key (a window); None: every real key.
     """
 
     queries: Tensor
@@ -32,13 +32,22 @@ class Attention:
     values: Tensor
     real: Tensor
     scaling: float
+    allowed: Tensor | None = None
+
+    def of_heads(self, heads: Sequence[int]) -> "Attention":
+        """The same with some of the heads only."""
+        on = list(heads)
+        return replace(self, queries=self.queries[:, on], keys=self.keys[:, on], values=self.values[:, on])
 
     @cached_property
     def probabilities(self) -> Tensor:
         """Shape (B, H, n, n): row q is the distribution of query q over the real keys."""
         products = self.queries @ self.keys.transpose(-1, -2) * self.scaling
-        if not bool(self.real.all()):
-            products = products.masked_fill(~self.real[:, None, None, :], torch.finfo(products.dtype).min)
+        lowest = torch.finfo(products.dtype).min
+        if self.allowed is not None:
+            products = products.masked_fill(~self.allowed, lowest)
+        elif not bool(self.real.all()):
+            products = products.masked_fill(~self.real[:, None, None, :], lowest)
         return products.softmax(dim=-1)
 
 
@@ -74,8 +83,8 @@ def column_with_pads(attention: Attention) -> Tensor:
     return attention.probabilities.sum(dim=(1, 2))
 
 
-TOKEN_SCORES: Mapping[str, TokenScore] = MappingProxyType(
-    {"column": column, "power": power, "column-with-pads": column_with_pads}
+TOKEN_SCORES: Registry[TokenScore] = Registry(
+    "token_scores", {"column": column, "power": power, "column-with-pads": column_with_pads}
 )
 
 
@@ -115,13 +124,9 @@ def select(scores: Tensor, real: Tensor, counts: Tensor, keep_first: bool) -> tu
         Indices of shape (B, k), ascending over the kept tokens, and the new ``real`` of shape (B, k),
         with k the largest count.
 
-    Raises:
-        SupernetError: If position 0 must stay but is padding (left-padded input).
     """
     ranked = scores.float().masked_fill(~real, -torch.inf)
     if keep_first:
-        if not bool(real[:, 0].all()):
-            raise SupernetError("left-padded input: encoders need padding on the right")
         ranked[:, 0] = torch.inf
     order = ranked.sort(dim=1, descending=True, stable=True).indices[:, : int(counts.max())]
     stays = torch.arange(order.shape[1], device=order.device) < counts[:, None]

@@ -24,7 +24,7 @@ from rich.progress import track
 from ldsearch.errors import DataError
 from ldsearch.files import write_atomic
 from ldsearch.fingerprint import digest
-from ldsearch.tasks.classification import Examples, TextClassification
+from ldsearch.tasks.classification import TextClassification, TextExamples
 
 NAME = "docstrings"
 LIBRARIES = (
@@ -87,7 +87,9 @@ def load_docstrings() -> TextClassification:
     splits = {}
     for split in ("train", "search", "report"):
         own = [row for row in rows if row["split"] == split]
-        splits[split] = Examples(tuple(row["text"] for row in own), None, tuple(row["label"] for row in own))
+        splits[split] = TextExamples(
+            tuple(row["text"] for row in own), None, tuple(row["label"] for row in own)
+        )
     return TextClassification({"data": NAME}, LIBRARIES, splits, "split by file, near-duplicates removed")
 
 

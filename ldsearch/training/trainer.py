@@ -8,15 +8,19 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer, TrainingArguments
+from torch.utils.data import SequentialSampler
+from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import save_model
-from ldsearch.tasks.classification import Encoded, TextClassification
-from ldsearch.training.distillation import kl_divergence
+from ldsearch.supernet.supernet import logits_of
+from ldsearch.tasks.base import Batch, Encoded, Task, model_inputs, score, trimmed
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Draws, Pass, TrainingStrategy
+
+# Of the generators of a batch, the one that prepares it; the passes count from 0.
+_BATCH_DRAW = 1_000_000
 
 
 class SupernetTrainer(Trainer):
@@ -26,7 +30,7 @@ class SupernetTrainer(Trainer):
         supernet: What is trained.
         strategy: Names the sub-networks of each batch.
         args: The Trainer's arguments, all of which keep their meaning.
-        task: Turns logits into the score of ``--eval_strategy``.
+        task: Makes batches and losses, and the score of ``--eval_strategy``.
         train: Training examples.
         search: Examples for ``--eval_strategy``.
         tokenizer: Pads batches; saved with every checkpoint.
@@ -41,7 +45,7 @@ class SupernetTrainer(Trainer):
         strategy: TrainingStrategy,
         args: TrainingArguments,
         *,
-        task: TextClassification,
+        task: Task,
         train: Encoded,
         search: Encoded,
         tokenizer: PreTrainedTokenizerBase,
@@ -52,16 +56,15 @@ class SupernetTrainer(Trainer):
         super().__init__(
             model=supernet,
             args=args,
-            data_collator=DataCollatorWithPadding(
-                tokenizer, padding=True if pad_to is None else "max_length", max_length=pad_to
-            ),
+            data_collator=task.collate(tokenizer, pad_to),
             train_dataset=cast(Any, train),
             eval_dataset=cast(Any, search),
             processing_class=tokenizer,
-            compute_metrics=lambda held: _score(task, held),
+            compute_metrics=lambda held: _score(task, search, held.predictions),
         )
         self.supernet = supernet
         self.strategy = strategy
+        self.task = task
         self.search = search
         self.reverse_kl = reverse_kl
         self.teacher = None if teacher is None else teacher.eval().to(args.device)
@@ -73,40 +76,41 @@ class SupernetTrainer(Trainer):
     ) -> Tensor:
         """Forward and backward of every pass; gradients add up, as one optimizer step needs them."""
         model.train()
-        batch = self._prepare_inputs(inputs)
-        labels = batch.pop("labels")
-        total = torch.zeros((), device=labels.device)
+        draws = self._next_draws()
+        rng = draws(_BATCH_DRAW)
+        tokenizer = cast(PreTrainedTokenizerBase, self.processing_class)
+        batch = self.task.prepare(self._prepare_inputs(inputs), tokenizer, rng)
+        total = torch.zeros((), device=batch["labels"].device)
         teacher = self._teach(batch)
         progress = self.state.global_step / max(1, self.state.max_steps)
-        passes = self.strategy.passes(self._next_draws(), progress)
+        passes = self.strategy.passes(draws, progress)
         for index, one in enumerate(passes):
+            part = _rows(one, len(batch["labels"]))
+            some = {name: tensor[part] for name, tensor in batch.items()}
             # Only the last backward may synchronise: the passes of a batch are one gradient.
             last = index == len(passes) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
-                logits = model(batch, one.subnet).logits
-                loss = one.weight * self._loss(one, logits, labels, teacher)
+                logits = logits_of(model(model_inputs(some), one.subnet))
+                loss = one.weight * self._loss(one, logits, some, None if teacher is None else teacher[part])
                 self.accelerator.backward(loss / self.current_gradient_accumulation_steps)
             if teacher is None:
                 teacher = logits.detach()
             total += loss.detach() / self.current_gradient_accumulation_steps
         return total
 
-    def _teach(self, batch: dict[str, Any]) -> Tensor | None:
-        """The separate teacher's logits, shape (rows, labels)."""
+    def _teach(self, batch: Batch) -> Tensor | None:
+        """The separate teacher's logits."""
         if self.teacher is None:
             return None
         with torch.no_grad(), self.compute_loss_context_manager():
-            logits: Tensor = self.teacher(batch, Subnet.full(self.teacher.blocks)).logits
-        return logits
+            return logits_of(self.teacher(model_inputs(batch), Subnet.full(self.teacher.blocks)))
 
-    def _loss(self, one: Pass, logits: Tensor, labels: Tensor, teacher: Tensor | None) -> Tensor:
+    def _loss(self, one: Pass, logits: Tensor, batch: Batch, teacher: Tensor | None) -> Tensor:
         if one.loss == "label":
-            return nn.functional.cross_entropy(
-                logits.float(), labels, label_smoothing=self.args.label_smoothing_factor
-            )
+            return self.task.objective.loss(logits, batch, self.args.label_smoothing_factor)
         if teacher is None:
             raise ValueError("the first pass of a batch has nothing to be distilled from")
-        return kl_divergence(teacher, logits, reverse=self.reverse_kl)
+        return self.task.objective.divergence(teacher, logits, batch, self.reverse_kl)
 
     def _next_draws(self) -> Draws:
         """Generators for this micro-step: functions of counters only, so the same on every rank."""
@@ -123,17 +127,25 @@ class SupernetTrainer(Trainer):
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """The full model's loss and logits."""
+        """The full model's loss, and what the task reads of its logits."""
         batch = self._prepare_inputs(inputs)
-        labels = batch.pop("labels")
         with torch.no_grad():
-            logits = model(batch, Subnet.full(self.supernet.blocks)).logits
-            loss = nn.functional.cross_entropy(logits.float(), labels)
-        return loss, None if prediction_loss_only else logits, None if prediction_loss_only else labels
+            logits = logits_of(model(model_inputs(batch), Subnet.full(self.supernet.blocks)))
+            loss = self.task.objective.loss(logits, batch)
+            outputs = self.task.read(logits, batch)
+        return (
+            loss,
+            None if prediction_loss_only else outputs,
+            None if prediction_loss_only else batch["labels"],
+        )
 
     def _get_train_sampler(self, train_dataset: Any = None) -> LengthGroupedSampler:
         group = self.args.per_device_train_batch_size * self.args.world_size
         return LengthGroupedSampler(self._lengths, group, self.args.seed)
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> SequentialSampler:
+        # Whatever order trains: the score pairs outputs with the split's features.
+        return SequentialSampler(eval_dataset)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         # The stock model under its own key names: a checkpoint loads with AutoModel too.
@@ -152,5 +164,12 @@ class SupernetTrainer(Trainer):
             self._load_from_checkpoint(best)
 
 
-def _score(task: TextClassification, held: Any) -> dict[str, float]:
-    return {task.metric: task.score(task.statistics(held.predictions, held.label_ids)).value}
+def _rows(one: Pass, count: int) -> slice:
+    """The rows a pass sees; all of them where a batch, the last one, has too few to be shared."""
+    offset, stride = one.rows
+    return slice(offset, None, stride) if offset < count else slice(None)
+
+
+def _score(task: Task, encoded: Encoded, outputs: Any) -> dict[str, float]:
+    rows = trimmed(outputs, encoded.lengths.tolist(), task.per_token)
+    return {task.metric.name: score(task.metric, task.statistics(rows, encoded)).value}

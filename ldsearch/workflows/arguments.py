@@ -74,9 +74,10 @@ def _check(arguments: TrainingArguments) -> None:
         raise TrainingError("training goes on by itself: run the same command again")
     if arguments.save_only_model:
         raise TrainingError("--save_only_model leaves nothing to go on from after an interruption")
-    # Its newer name is not known to every version of the declared range.
-    if getattr(arguments, "activation_checkpointing", None) or arguments.gradient_checkpointing:
-        raise TrainingError("gradient checkpointing does not work with dropped tokens yet")
+    # Not every version of the declared range knows the newer name.
+    for name in ("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"):
+        if getattr(arguments, name, None) not in (None, {}, {"use_reentrant": False}):
+            raise TrainingError(f"--{name}: every block is recomputed, in the one way there is")
     positive: dict[str, float] = {
         "--per_device_train_batch_size": arguments.per_device_train_batch_size,
         "--gradient_accumulation_steps": arguments.gradient_accumulation_steps,

@@ -9,10 +9,11 @@ from typing import Any
 from ldsearch.errors import RunError
 from ldsearch.export import export_subnet
 from ldsearch.export.card import Provenance
-from ldsearch.intervals import Interval, paired_bootstrap
+from ldsearch.intervals import Interval
 from ldsearch.runs import BEST_FILE, HEALTH_FILE, RUN_FILE, SUPERNET_FILE, beside, read_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import SupernetRecord, read_record
+from ldsearch.training.rates import mean
 from ldsearch.trial import Score
 from ldsearch.workflows.target import Target
 from ldsearch.workflows.workbench import Workbench
@@ -71,10 +72,10 @@ def evaluate(
     costs, full_costs = bench.evaluator.costs_of([target.subnet, bench.full])
     return Evaluation(
         subnet=target.subnet,
-        metric=bench.task.metric,
-        score=bench.task.score(own),
-        full_score=bench.task.score(full),
-        difference=paired_bootstrap(own, full),
+        metric=bench.task.metric.name,
+        score=bench.score(own),
+        full_score=bench.score(full),
+        difference=bench.difference(own, full),
         costs=costs,
         full_costs=full_costs,
         split=chosen_split,
@@ -122,8 +123,20 @@ def _training_in_words(record: SupernetRecord) -> str:
         )
     return (
         f"strategy {record.strategy}, seed {record.seed}, LengthDrop bound {record.drop_bound}, "
-        f"LayerDrop {record.layer_drop}, inputs cut to {record.reference} tokens"
+        f"LayerDrop {_layer_drop_in_words(record)}, inputs cut to {record.reference} tokens"
     )
+
+
+def _layer_drop_in_words(record: SupernetRecord) -> str:
+    rates = record.layer_rates or [record.layer_drop]
+    words = f"{rates[0]:g}"
+    if len(set(rates)) > 1:
+        words = f"{' '.join(f'{rate:g}' for rate in rates)} (mean {mean(rates):g})"
+    if (groups := record.training.get("drop_groups") or "layer") != "layer":
+        words += f" of {groups} groups"
+    if least := record.training.get("min_layers"):
+        words += f", at least {least} blocks running"
+    return words
 
 
 def _recovered_in_words(record: SupernetRecord) -> str:
@@ -174,7 +187,7 @@ def _supernet_info(folder: Path) -> dict[str, str]:
         "overlap": record.overlap or "nothing dropped",
         "lengths": f"mean {workload.mean_length:.1f}, cut to {workload.reference} tokens",
         "LengthDrop bound": str(record.drop_bound),
-        "LayerDrop": str(record.layer_drop),
+        "LayerDrop": _layer_drop_in_words(record),
         "metrics": ", ".join(f"{name} {value:.4f}" for name, value in record.metrics.items()),
         "weights": record.weights,
         "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),

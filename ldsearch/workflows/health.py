@@ -98,7 +98,7 @@ def health(
             stop.check()
     table = pd.DataFrame(rows).sort_values("macs_share", ignore_index=True)
     tau, p_value = kendalltau(table["inherited"], table["fine_tuned"])
-    examples = sum(len(evaluator.labels) for evaluator in _evaluators(bench))
+    examples = sum(evaluator.examples for evaluator in _evaluators(bench))
     found = Health(folder, table, float(tau), float(p_value), examples)
     write_csv(table, folder / "health.csv")
     save_figure(draw_health(table, bench.folder.name, found.tau), folder / "health.png")
@@ -126,8 +126,8 @@ def _row(bench: Workbench, folder: Path, subnet: Subnet, options: FixedOptions) 
         inherited, fine_tuned = (_statistics(one, subnet) for one in (bench, trained))
         row = {
             "macs_share": float(own / full),
-            "inherited": bench.task.score(inherited).value,
-            "fine_tuned": bench.task.score(fine_tuned).value,
+            "inherited": bench.score(inherited).value,
+            "fine_tuned": bench.score(fine_tuned).value,
             "subnet": subnet.to_json(),
         }
         write_json(done, row)

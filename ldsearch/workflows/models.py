@@ -7,28 +7,29 @@ from typing import cast
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
-    AutoModelForSequenceClassification,
     BertConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
-from ldsearch.errors import SupernetError, one_line
-from ldsearch.supernet.families import family_of
-from ldsearch.supernet.folder import load_classifier, load_config
-from ldsearch.tasks import TextClassification
+from ldsearch.errors import SupernetError, TrainingError, one_line
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.folder import load_config, load_model
+from ldsearch.supernet.heads import HEADS
+from ldsearch.supernet.refusals import refuse_config
+from ldsearch.tasks import Task
 from ldsearch.tasks.tokenizer import train_wordpiece
 from ldsearch.workflows.options import TrainOptions
 
 _VOCABULARY = 8_000
 
 
-def known_labels(name: str) -> list[str] | None:
-    """Label names of a fine-tuned classifier, in id order; None for a model without such a head."""
+def known_labels(name: str, head: str) -> list[str] | None:
+    """Label names of a model fine-tuned with that head, in id order; None for a model without it."""
     config = load_config(name)
     architectures = config.architectures or []
-    if not any(architecture.endswith("ForSequenceClassification") for architecture in architectures):
+    if not any(architecture.endswith(f"For{head}") for architecture in architectures):
         return None
     # transformers turns the ids of a loaded configuration into integers.
     names = cast(dict[int, str], config.id2label)
@@ -36,31 +37,55 @@ def known_labels(name: str) -> list[str] | None:
 
 
 def initial_model(
-    options: TrainOptions, task: TextClassification, has_head: bool
+    options: TrainOptions, task: Task, has_head: bool
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The classifier that training starts from, and its tokenizer.
+    """The model that training starts from, with the task's head, and its tokenizer.
 
     Args:
         options: Name the model, or a configuration, or nothing (a small BERT).
-        task: Its texts train the tokenizer of a model from scratch; its labels name the head's outputs.
-        has_head: Whether the named model is a fine-tuned classifier.
+        task: Its texts train the tokenizer of a model from scratch; names the head and its outputs.
+        has_head: Whether the named model has been fine-tuned with that head.
 
     Raises:
-        SupernetError: If the model cannot be loaded or made, or its family is not supported.
+        SupernetError: If the model cannot be loaded or made, or is not supported.
     """
+    head = HEADS[task.head]
     if not options.from_scratch:
-        return load_classifier(str(options.model), None if has_head else list(task.labels))
+        return load_model(str(options.model), head, None if has_head else task.head_config)
     tokenizer = train_wordpiece(task.splits["train"].texts, _VOCABULARY)
     config = _small_bert() if options.model is None else _read_config(Path(options.model))
-    family_of(config)
+    refuse_config(vars(config), str(options.model))
     config.vocab_size = len(tokenizer)
     config.pad_token_id = tokenizer.pad_token_id
-    config.id2label = dict(enumerate(task.labels))
-    config.label2id = {label: index for index, label in enumerate(task.labels)}
+    config.update(dict(task.head_config))
     try:
-        return AutoModelForSequenceClassification.from_config(config), tokenizer
+        return cast(PreTrainedModel, head.auto.from_config(config)), tokenizer
     except (ValueError, RuntimeError) as error:
         raise SupernetError(f"{options.model} describes no model: {one_line(error)}") from error
+
+
+def separate_teacher(
+    options: TrainOptions, task: Task, tokenizer: PreTrainedTokenizerBase
+) -> Supernet | None:
+    """The fine-tuned model that LengthDrop's sub-networks are to learn from; None: the batch's full pass.
+
+    Raises:
+        SupernetError: If it cannot be loaded, or reads or answers otherwise than the model that is trained.
+        TrainingError: If the strategy does not distil.
+    """
+    if options.teacher in ("in-place", "none"):
+        return None
+    if options.strategy != "lengthdrop":
+        raise TrainingError(f"--teacher is for --strategy lengthdrop; {options.strategy} does not distil")
+    labels = known_labels(options.teacher, task.head)
+    if labels is None or (task.labels and labels != list(task.labels)):
+        raise SupernetError(
+            f"the teacher {options.teacher!r} is not fine-tuned for {', '.join(task.labels) or task.head}"
+        )
+    model, own_tokenizer = load_model(options.teacher, HEADS[task.head])
+    if own_tokenizer.get_vocab() != tokenizer.get_vocab():
+        raise SupernetError(f"the teacher {options.teacher!r} has another vocabulary than the model")
+    return Supernet(model)
 
 
 def _small_bert() -> BertConfig:

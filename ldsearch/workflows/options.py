@@ -1,14 +1,9 @@
 """What a training takes, and the data it names."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from ldsearch.errors import DataError
-from ldsearch.tasks import TextClassification
-from ldsearch.tasks.classification import load_classification
-from ldsearch.tasks.corpus import NAME as EMBEDDED
-from ldsearch.tasks.corpus import load_docstrings
+from ldsearch.tasks import EMBEDDED, DataSource
 from ldsearch.tasks.tables import Columns
 
 
@@ -17,34 +12,55 @@ class TrainOptions:
     """What ``ldsearch train-supernet`` takes.
 
     Args:
+        task: A key of ``ldsearch.tasks.TASKS``.
         data: A file, a dataset folder, a hub id, or ``"docstrings"`` (the embedded default).
         config: Configuration of a hub dataset.
         validation: A file with rows to search and report on.
         columns: Columns that are not found by name.
         keep_overlap: Use every row, also those that share text across splits.
+        metric: Name of the score; None takes the task's first.
+        stride: Tokens that two windows of one long context share (question answering).
         model: Hub id, folder, or a config.json to start from scratch; None: a small BERT from scratch.
         strategy: ``plain``, ``layerdrop`` or ``lengthdrop``.
         reference: Inputs are cut to this many tokens; None: 64 for the embedded default, else 128.
         drop_bound: LengthDrop bound p; None: by depth, so that the smallest keeps about 7%.
-        layer_drop: LayerDrop probability.
+        layer_drop: LayerDrop probability: one for the schedule, or one per block; None: 0.2.
+        layer_drop_schedule: ``"constant"``, or ``"linear"``: rising to the probability at the last block.
+        target_layers: Instead of a probability: how many blocks shall run on average.
+        min_layers: The fewest blocks that run.
+        drop_groups: What the strategy ``layerdrop`` drops: ``"layer"``, ``"sublayer"``, ``"head"``,
+            ``"ffn"``, or several joined by ``+``.
+        sandwich: ``"shares"``: each shortened sub-network of LengthDrop sees a part of the batch;
+            ``"paper"``: all of it, at more than half again the time.
         plain_share: Share of a LengthDrop training that trains the full model alone first; None: 0.4
             where the classification head starts untrained, 0 for a fine-tuned classifier.
+        teacher: What LengthDrop's sub-networks are distilled from: ``"in-place"`` (the full pass of the
+            batch), ``"none"`` (the labels instead), or the folder of a fine-tuned model.
         parity: Follow the papers' code where ldsearch departs from it.
         seed: Of everything random.
         trainer: More arguments, as the Hugging Face Trainer's command line takes them.
     """
 
+    task: str = "classification"
     data: str = EMBEDDED
     config: str | None = None
     validation: str | None = None
     columns: Columns = field(default_factory=Columns)
     keep_overlap: bool = False
+    metric: str | None = None
+    stride: int = 128
     model: str | None = None
     strategy: str = "lengthdrop"
     reference: int | None = None
     drop_bound: float | None = None
-    layer_drop: float = 0.2
+    layer_drop: tuple[float, ...] | None = None
+    layer_drop_schedule: str = "constant"
+    target_layers: int | None = None
+    min_layers: int = 0
+    drop_groups: str = "layer"
+    sandwich: str = "shares"
     plain_share: float | None = None
+    teacher: str = "in-place"
     parity: bool = False
     seed: int = 0
     trainer: tuple[str, ...] = ()
@@ -62,21 +78,10 @@ class TrainOptions:
 
     def identity(self) -> dict[str, Any]:
         """What makes two trainings the same; the data speak through their fingerprints."""
-        naming_the_data = ("data", "validation", "config", "columns", "keep_overlap")
+        naming_the_data = {field.name for field in fields(DataSource)} - {"metric", "stride"}
         return {name: value for name, value in asdict(self).items() if name not in naming_the_data}
 
-
-def load_task(options: TrainOptions, known_labels: Sequence[str] | None = None) -> TextClassification:
-    """The data of a training, embedded or the user's."""
-    if options.data == EMBEDDED:
-        if options.validation or options.config or options.keep_overlap:
-            raise DataError(f"{EMBEDDED} has splits of its own: no --validation, --config or --keep-overlap")
-        return load_docstrings()
-    return load_classification(
-        options.data,
-        config=options.config,
-        validation=options.validation,
-        columns=options.columns,
-        known_labels=known_labels,
-        keep_overlap=options.keep_overlap,
-    )
+    @property
+    def source(self) -> DataSource:
+        """The data."""
+        return DataSource(**{field.name: getattr(self, field.name) for field in fields(DataSource)})

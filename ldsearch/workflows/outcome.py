@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -54,12 +54,14 @@ class Question:
         strategy: What proposes.
         identity: What makes two runs the same run, beside the strategy's name and the fingerprint.
         evaluations: The most sub-networks to measure, the full model included; None: all proposals.
+        facts: What else ``run.json`` says.
         controls: Given how many sub-networks the strategy measured, the controls of as many.
     """
 
     strategy: SearchStrategy
     identity: Mapping[str, Any]
     evaluations: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
     controls: Callable[[int], Sequence[SearchStrategy]] = lambda count: ()
 
 
@@ -132,7 +134,7 @@ def run(
         held = _hold_out(bench, result, best, controls, watcher, on_trial)
         outcome = RunOutcome(folder, result, best, selector, controls, held)
         _write_tables(bench, strategy.name, outcome)
-        _write_run(bench, identity, outcome)
+        _write_run(bench, identity, question.facts, outcome)
         _write_best(bench, outcome)
     return outcome
 
@@ -161,8 +163,8 @@ def _hold_out(
         result.trials[0],
         evaluator.split,
         evaluator.statistics,
-        lambda statistics: bench.task.score(statistics).value,
         fronts,
+        bench.task.metric.of_means,
     )
 
 
@@ -226,13 +228,16 @@ def _held_out_fields(held: HeldOut | None, subnet: Subnet) -> dict[str, Any] | N
     }
 
 
-def _write_run(bench: Workbench, identity: Mapping[str, Any], outcome: RunOutcome) -> None:
+def _write_run(
+    bench: Workbench, identity: Mapping[str, Any], facts: Mapping[str, Any], outcome: RunOutcome
+) -> None:
     result, held = outcome.result, outcome.held_out
     evaluators = [bench.evaluator] if bench.held_out is None else [bench.evaluator, bench.held_out]
     write_json(
         outcome.folder / RUN_FILE,
         {
             "identity": dict(identity),
+            **facts,
             "supernet": os.path.relpath(bench.folder, outcome.folder),
             "measurements": os.path.relpath(bench.runs, outcome.folder),
             "split": bench.evaluator.split,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ldsearch.errors import RunError
 from ldsearch.interruption import interruptible
-from ldsearch.intervals import Interval, paired_bootstrap
+from ldsearch.intervals import Interval
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
 from ldsearch.workflows.fixed import FixedOptions, train_fixed
@@ -73,18 +73,18 @@ def recover(
     after = Workbench.open(trained, split, None, bench.runs, bench.task).evaluator.statistics(target.subnet)
     before, full = (bench.evaluator.statistics(one) for one in (target.subnet, bench.full))
     metrics = {
-        f"{split}_{bench.task.metric}": bench.task.score(after).value,
-        f"{split}_{bench.task.metric}_inherited": bench.task.score(before).value,
+        f"{split}_{bench.task.metric.name}": bench.score(after).value,
+        f"{split}_{bench.task.metric.name}_inherited": bench.score(before).value,
     }
     replace(read_record(trained), metrics=metrics).save(trained)
     return Recovery(
         folder=trained,
         subnet=target.subnet,
-        metric=bench.task.metric,
+        metric=bench.task.metric.name,
         split=split,
-        inherited=bench.task.score(before).value,
-        recovered=bench.task.score(after).value,
-        full=bench.task.score(full).value,
-        gain=paired_bootstrap(after, before),
-        against_full=paired_bootstrap(after, full),
+        inherited=bench.score(before).value,
+        recovered=bench.score(after).value,
+        full=bench.score(full).value,
+        gain=bench.difference(after, before),
+        against_full=bench.difference(after, full),
     )

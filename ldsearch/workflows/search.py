@@ -9,11 +9,13 @@ from ldsearch.errors import RunError
 from ldsearch.search.constant_ratio import ConstantRatio
 from ldsearch.search.every_other import EveryOther, every_other
 from ldsearch.search.evolve import Evolve, EvolveSettings
+from ldsearch.search.learned import Learned
 from ldsearch.search.random_search import RandomSearch
 from ldsearch.selector import Selector, WithinBudget, parse_selector
-from ldsearch.space import LengthSpace
+from ldsearch.space import DepthSpace, LengthSpace
 from ldsearch.subnet import Subnet
 from ldsearch.workflows.outcome import Question, RunOutcome, Unwatched, Watcher, run
+from ldsearch.workflows.signals import SIGNALS
 from ldsearch.workflows.workbench import Workbench
 
 EVALUATIONS = 150
@@ -105,7 +107,7 @@ def evolve(
         Evolve(chosen, bench.macs, seed, short),
         {"seed": seed, "space": _space_identity(chosen), "settings": asdict(settings)},
         evaluations,
-        lambda count: (
+        controls=lambda count: (
             ConstantRatio(chosen, bench.macs, count + spare),
             RandomSearch(chosen, bench.macs, seed, count + spare),
         ),
@@ -123,14 +125,17 @@ def select(
     space: str | None = None,
     watcher: Watcher | None = None,
 ) -> RunOutcome:
-    """Choose a sub-network by a rule instead of a search: ``every-other`` or ``constant-ratio``.
+    """Choose a sub-network by a rule instead of a search.
+
+    ``every-other`` keeps evenly spaced blocks, ``learned`` those with the lowest learned drop rates,
+    ``influence`` those that change their input most; ``constant-ratio`` shortens inputs.
 
     Args:
         bench: The supernet.
         folder: Where reports go.
         strategy: The rule.
         selector: Which sub-network to take; None: the best score at any cost.
-        keep: For ``every-other``: how many blocks to keep; None tries every depth.
+        keep: How many blocks to keep; None tries every depth. Not for ``constant-ratio``.
         space: For ``constant-ratio``: a search space as for ``evolve``.
         watcher: Is told what happens.
 
@@ -141,7 +146,7 @@ def select(
     question, cheapest = _question(bench, strategy, keep, space)
     selector = selector or parse_selector()
     _check_reachable(bench, selector, cheapest)
-    return run(bench, Path(folder), question, selector, watcher or Unwatched())
+    return run(bench, Path(folder), question(), selector, watcher or Unwatched())
 
 
 def untrained(bench: Workbench, strategy: str, keep: int | None, space: str | None) -> list[str]:
@@ -149,25 +154,24 @@ def untrained(bench: Workbench, strategy: str, keep: int | None, space: str | No
     return bench.untrained(_question(bench, strategy, keep, space)[1])
 
 
-def _question(
-    bench: Workbench, strategy: str, keep: int | None, space: str | None
-) -> tuple[Question, Subnet]:
-    """The question and its cheapest sub-network."""
+def _question(bench: Workbench, strategy: str, keep: int | None, space: str | None) -> "_Rule":
+    """What makes the question, which may take a while, and its cheapest sub-network."""
     bench.require_supernet()
     if strategy not in _RULES:
         raise RunError(f"unknown strategy {strategy!r}: use one of {', '.join(_RULES)}")
     return _RULES[strategy](bench, keep, space)
 
 
-_Rule = tuple[Question, Subnet]
+_Rule = tuple[Callable[[], Question], Subnet]
 
 
 def _every_other_rule(bench: Workbench, keep: int | None, space: str | None) -> _Rule:
     if space is not None:
         raise RunError("every-other chooses blocks by a rule and takes no --space")
     depths = [keep] if keep is not None else list(range(1, bench.supernet.blocks + 1))
-    cheapest = Subnet.of_encoder(every_other(bench.supernet.blocks, min(depths)))
-    return Question(EveryOther(bench.supernet.blocks, depths), {"depths": depths}), cheapest
+    pinned = bench.supernet.pinned
+    cheapest = Subnet.of_encoder(every_other(bench.supernet.blocks, min(depths), pinned))
+    return lambda: Question(EveryOther(bench.supernet.blocks, depths, pinned), {"depths": depths}), cheapest
 
 
 def _constant_ratio_rule(bench: Workbench, keep: int | None, space: str | None) -> _Rule:
@@ -175,12 +179,34 @@ def _constant_ratio_rule(bench: Workbench, keep: int | None, space: str | None) 
         raise RunError("constant-ratio shortens inputs and keeps every block: it takes no --keep")
     chosen = bench.length_space(space, parity=False)
     rule = ConstantRatio(chosen, bench.macs, EvolveSettings().initial)
-    return Question(rule, {"space": _space_identity(chosen)}), chosen.smallest()
+    return lambda: Question(rule, {"space": _space_identity(chosen)}), chosen.smallest()
+
+
+def _signal_rule(signal: str) -> Callable[[Workbench, int | None, str | None], _Rule]:
+    """The rule that keeps the blocks with the strongest signal."""
+
+    def rule(bench: Workbench, keep: int | None, space: str | None) -> _Rule:
+        if space is not None:
+            raise RunError(f"{signal} chooses blocks by a signal and takes no --space")
+        depths = tuple(range(1, bench.supernet.blocks + 1)) if keep is None else (keep,)
+        chosen = DepthSpace(
+            signal, "every depth", bench.supernet.blocks, depths, pinned=bench.supernet.pinned
+        )
+
+        def question() -> Question:
+            values = SIGNALS[signal](bench, keep)
+            facts = {"signal": [float(value) for value in values]}
+            return Question(Learned(chosen, values, signal), {"depths": list(depths)}, facts=facts)
+
+        return question, chosen.smallest()
+
+    return rule
 
 
 _RULES: dict[str, Callable[[Workbench, int | None, str | None], _Rule]] = {
     "every-other": _every_other_rule,
     "constant-ratio": _constant_ratio_rule,
+    **{signal: _signal_rule(signal) for signal in SIGNALS},
 }
 
 

@@ -22,21 +22,23 @@ from ldsearch.length_drop import as_rate, default_bound
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.folder import SupernetRecord, refuse_code, save_model
-from ldsearch.tasks import TextClassification
-from ldsearch.tasks.classification import Encoded
+from ldsearch.supernet.folder import SupernetRecord, save_model
+from ldsearch.tasks import Encoded, Task, load_task, task_kind
+from ldsearch.tasks.base import score
 from ldsearch.training.checkpoints import (
     StopAfterSaving,
     Writing,
     last_complete_checkpoint,
     remove_checkpoints,
 )
+from ldsearch.training.rates import layer_rates, mean
 from ldsearch.training.strategies import Setting, TrainingStrategy, make_strategy
+from ldsearch.training.strategies.groups import applied_rates, drops_whole_blocks, parts_of
 from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.trial import Score
 from ldsearch.workflows.arguments import changed_arguments, training_arguments
-from ldsearch.workflows.models import initial_model, known_labels
-from ldsearch.workflows.options import TrainOptions, load_task
+from ldsearch.workflows.models import initial_model, known_labels, separate_teacher
+from ldsearch.workflows.options import TrainOptions
 
 _PARITY_BOUND = Fraction(1, 5)
 _PLAIN_SHARE = 0.4
@@ -55,12 +57,15 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
     if (folder / SUPERNET_FILE).exists():
         raise RunError(f"{folder} already holds a finished supernet: choose another --name")
     arguments = training_arguments(folder, options)
-    labels = None if options.from_scratch else known_labels(str(options.model))
+    head = task_kind(options.task).head
+    labels = None if options.from_scratch else known_labels(str(options.model), head)
     set_seed(options.seed)
-    task = load_task(options, labels)
+    task = load_task(options.task, options.source, labels)
     model, tokenizer = initial_model(options, task, has_head=labels is not None)
-    refuse_code(vars(model.config), str(options.model))
     supernet = Supernet(model, "column-with-pads" if options.parity else "column")
+    if supernet.depth_only and options.strategy == "lengthdrop":
+        raise TrainingError(f"{supernet.depth_only}; train it with --strategy layerdrop or plain")
+    teacher = separate_teacher(options, task, tokenizer)
     setting = _setting(options, supernet, has_head=labels is not None)
     strategy = make_strategy(options.strategy, setting)
     trainer = make_trainer(
@@ -69,6 +74,7 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
             **options.identity(),
             "splits": task.fingerprints,
             "start": start_fingerprint(model.state_dict(), model.config.to_dict()),
+            "taught_by": None if teacher is None else start_fingerprint(teacher.model.state_dict(), {}),
         },
         supernet,
         strategy,
@@ -77,6 +83,7 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
         tokenizer=tokenizer,
         reference=setting.reference,
         parity=options.parity,
+        teacher=teacher,
     )
     # Once trained, a stop waits for the end: without checkpoints there would be nothing to go on from.
     with interruptible(), Writing(folder):
@@ -85,8 +92,8 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
             return folder
         save_model(model, tokenizer, folder)
         pad_to = setting.reference if options.parity else None
-        score = _full_score(model, supernet.score, task, trainer.search, tokenizer, pad_to)
-        _record(options, setting, arguments, task, supernet, trainer.search, folder, score).save(folder)
+        found = _full_score(model, supernet.score, task, trainer.search, tokenizer, pad_to)
+        _record(options, setting, arguments, task, supernet, trainer.search, folder, found).save(folder)
     remove_checkpoints(folder / "checkpoints")
     return folder
 
@@ -98,7 +105,7 @@ def make_trainer(
     strategy: TrainingStrategy,
     arguments: TrainingArguments,
     *,
-    task: TextClassification,
+    task: Task,
     tokenizer: PreTrainedTokenizerBase,
     reference: int,
     parity: bool,
@@ -158,7 +165,7 @@ def fit(trainer: SupernetTrainer, folder: Path) -> None:
 def _full_score(
     model: PreTrainedModel,
     token_score: str,
-    task: TextClassification,
+    task: Task,
     search: Encoded,
     tokenizer: PreTrainedTokenizerBase,
     pad_to: int | None,
@@ -175,7 +182,7 @@ def _full_score(
         fingerprint="",
         pad_to=pad_to,
     )
-    return task.score(evaluator.statistics(Subnet.full(trained.blocks)))
+    return score(task.metric, evaluator.statistics(Subnet.full(trained.blocks)))
 
 
 def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setting:
@@ -188,14 +195,26 @@ def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setti
     plain_share = options.plain_share
     if plain_share is None:
         plain_share = 0.0 if has_head else _PLAIN_SHARE
+    if options.drop_groups != "layer" and options.strategy != "layerdrop":
+        raise TrainingError(f"--drop-groups is for --strategy layerdrop, not {options.strategy}")
+    if options.drop_groups != "layer" and supernet.depth_only:
+        raise TrainingError(supernet.depth_only)
     return Setting(
         blocks=supernet.blocks,
         reference=options.tokens,
         drop_bound=bound,
-        layer_drop=options.layer_drop,
+        layer_rates=layer_rates(
+            supernet.blocks, options.layer_drop, options.layer_drop_schedule, options.target_layers
+        ),
         length_mode="absolute" if options.parity else "ratio",
+        distil=options.teacher != "none",
+        sandwich="paper" if options.parity else options.sandwich,
         plain_share=plain_share,
         parity=options.parity,
+        pinned=supernet.pinned,
+        min_layers=options.min_layers,
+        heads=0 if supernet.depth_only else supernet.shape.heads,
+        drop_groups=options.drop_groups,
     )
 
 
@@ -203,20 +222,22 @@ def _record(
     options: TrainOptions,
     setting: Setting,
     arguments: TrainingArguments,
-    task: TextClassification,
+    task: Task,
     supernet: Supernet,
     search: Encoded,
     folder: Path,
-    score: Score,
+    found: Score,
 ) -> SupernetRecord:
     trains_lengths = options.strategy == "lengthdrop"
+    rates = [] if options.strategy == "plain" else list(applied_rates(setting))
     return SupernetRecord(
         strategy=options.strategy,
         seed=options.seed,
         blocks=setting.blocks,
         reference=setting.reference,
         drop_bound=str(setting.drop_bound) if trains_lengths else None,
-        layer_drop=0.0 if options.strategy == "plain" else setting.layer_drop,
+        layer_drop=mean(rates) if rates and drops_whole_blocks(parts_of(setting.drop_groups)) else 0.0,
+        layer_rates=rates,
         length_mode=setting.length_mode,
         score=supernet.score,
         parity=options.parity,
@@ -228,10 +249,12 @@ def _record(
         },
         workload=search.workload.to_dict(),
         weights=weights_fingerprint(folder),
-        metrics={f"search_{task.metric}": score.value},
+        metrics={f"search_{task.metric.name}": found.value},
         training={
             "model": options.model,
             "plain_share": setting.plain_share if trains_lengths else None,
+            "drop_groups": setting.drop_groups if rates else None,
+            "min_layers": setting.min_layers if rates else None,
             "arguments": changed_arguments(arguments),
         },
         versions=versions(),

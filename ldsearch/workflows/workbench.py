@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Macs
+from ldsearch.costs.traced import TracedMacs
 from ldsearch.errors import DataError, SpaceError, SupernetError
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import (
@@ -18,6 +19,7 @@ from ldsearch.fingerprint import (
     versions,
     weights_fingerprint,
 )
+from ldsearch.intervals import Interval, Statistics, paired_bootstrap
 from ldsearch.length_drop import as_rate, constant_ratio_lengths, default_bound
 from ldsearch.runs import CACHE_FILE
 from ldsearch.sidecar import FOLDER, Sidecar
@@ -26,10 +28,10 @@ from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
-from ldsearch.tasks import TextClassification
-from ldsearch.tasks.classification import Encoded
+from ldsearch.tasks import DataSource, Encoded, Task, load_task
+from ldsearch.tasks.base import score
 from ldsearch.tasks.tables import Columns
-from ldsearch.workflows.options import TrainOptions, load_task
+from ldsearch.trial import Score
 from ldsearch.workload import Workload
 
 
@@ -52,9 +54,9 @@ class Workbench:
     supernet: Supernet
     record: SupernetRecord
     tokenizer: PreTrainedTokenizerBase
-    task: TextClassification
+    task: Task
     evaluator: Evaluator
-    macs: Macs
+    macs: Macs | TracedMacs
     runs: Path
 
     @classmethod
@@ -64,7 +66,7 @@ class Workbench:
         split: str = "search",
         data: str | None = None,
         runs: Path | None = None,
-        task: TextClassification | None = None,
+        task: Task | None = None,
     ) -> "Workbench":
         """Load a supernet and read its data again.
 
@@ -97,6 +99,14 @@ class Workbench:
         parts = (self.folder, self.supernet, self.record, self.tokenizer, self.task)
         return _evaluator(*parts, other, self.runs, held_out=True)[0]
 
+    def score(self, statistics: Statistics) -> Score:
+        """The task's score of per-example statistics."""
+        return score(self.task.metric, statistics)
+
+    def difference(self, first: Statistics, second: Statistics) -> Interval:
+        """The first's score minus the second's on the same examples, paired bootstrap."""
+        return paired_bootstrap(first, second, of_means=self.task.metric.of_means)
+
     def require_supernet(self) -> None:
         """Refuse a model with one sub-network trained on its own: its others are spoilt.
 
@@ -123,10 +133,17 @@ class Workbench:
         record, stack = self.record, smallest.encoder
         assert stack is not None
         notes = []
-        if len(stack.blocks) < record.blocks and record.layer_drop == 0:
+        missing = sorted(set(range(record.blocks)) - set(stack.blocks))
+        never = [block for block in missing if record.layer_rates and record.layer_rates[block] == 0]
+        if missing and record.layer_drop == 0:
+            groups = record.training.get("drop_groups") or "layer"
+            dropped = "no LayerDrop" if groups == "layer" else f"only {groups} groups dropped"
             notes.append(
-                f"depths were not trained ({record.strategy}, no LayerDrop): scores of fewer blocks will "
-                "suffer"
+                f"depths were not trained ({record.strategy}, {dropped}): scores of fewer blocks will suffer"
+            )
+        elif never:
+            notes.append(
+                f"training never skipped blocks {', '.join(map(str, never))}: scores without them will suffer"
             )
         if stack.lengths is None:
             return notes
@@ -158,8 +175,11 @@ class Workbench:
             parity: Without a name, every length instead of 16 levels, and no pinned last length.
 
         Raises:
-            SpaceError: If the space is of another depth or kind of lengths, or names no lengths.
+            SpaceError: If the space is of another depth or kind of lengths, or names no lengths, or the
+                model works depth-only.
         """
+        if self.supernet.depth_only:
+            raise SpaceError(f"{self.supernet.depth_only}; select --strategy every-other cuts its depth")
         if name is None:
             return LengthSpace.build(
                 self.record.blocks,
@@ -167,7 +187,7 @@ class Workbench:
                 self.record.drop_bound or default_bound(self.record.blocks),
                 levels=None if parity else 16,
                 mode="absolute" if self.record.length_mode == "absolute" else "ratio",
-                pin_last=not parity,
+                pin_last=self.supernet.reads_first and not parity,
             )
         space = load_space(name)
         if not isinstance(space, LengthSpace):
@@ -190,23 +210,25 @@ class Workbench:
         return space
 
 
-def _load_recorded_task(record: SupernetRecord, data: str | None) -> TextClassification:
+def _load_recorded_task(record: SupernetRecord, data: str | None) -> Task:
     source: dict[str, Any] = record.source
-    options = TrainOptions(
+    found = DataSource(
         data=data or source["data"],
         config=source.get("config"),
         validation=_moved(source.get("validation"), data),
         columns=Columns(**source.get("columns", {})),
         keep_overlap=bool(source.get("keep_overlap", False)),
+        metric=source.get("metric"),
+        stride=source.get("stride", DataSource.stride),
     )
     try:
-        task = load_task(options, record.labels)
+        task = load_task(source.get("task", "classification"), found, record.labels or None)
     except DataError as error:
         raise DataError(f"{error} (if the data moved, say where with --data)") from error
     for split, recorded in record.splits.items():
         if task.fingerprints.get(split) != recorded["fingerprint"]:
             raise DataError(
-                f"the {split} rows of {options.data} are not those the supernet was trained with; "
+                f"the {split} rows of {found.data} are not those the supernet was trained with; "
                 "a comparison would mean nothing"
             )
     return task
@@ -226,15 +248,15 @@ def _evaluator(
     supernet: Supernet,
     record: SupernetRecord,
     tokenizer: PreTrainedTokenizerBase,
-    task: TextClassification,
+    task: Task,
     split: str,
     runs: Path,
     held_out: bool = False,
-) -> tuple[Evaluator, Macs]:
+) -> tuple[Evaluator, Macs | TracedMacs]:
     """Measures on a split, and the MACs at its true lengths."""
     encoded = task.encode(split, tokenizer, record.reference)
-    macs = Macs(supernet.shape, encoded.workload)
-    padded = Macs(supernet.shape, Workload.padded(record.reference), name="padded_macs", torchprofile=True)
+    macs = supernet.macs(encoded.workload)
+    padded = supernet.macs(Workload.padded(record.reference), name="padded_macs", torchprofile=True)
     pad_to = record.reference if record.parity else None
     fingerprint = _fingerprint(folder, supernet, task, encoded, pad_to)
     evaluator = Evaluator(
@@ -246,20 +268,18 @@ def _evaluator(
         costs=(macs, padded, supernet.parameters_cost),
         fingerprint=fingerprint,
         cache=MeasurementCache(runs / CACHE_FILE, fingerprint),
-        sidecar=Sidecar(runs / FOLDER / fingerprint, len(encoded), digest),
+        sidecar=Sidecar(runs / FOLDER / fingerprint, task.metric.shape(encoded.examples), digest),
         pad_to=pad_to,
         held_out=held_out,
     )
     return evaluator, macs
 
 
-def _fingerprint(
-    folder: Path, supernet: Supernet, task: TextClassification, encoded: Encoded, pad_to: int | None
-) -> str:
+def _fingerprint(folder: Path, supernet: Supernet, task: Task, encoded: Encoded, pad_to: int | None) -> str:
     """From what is there now, not from what ``supernet.json`` says was there."""
     library = versions()
     return digest(
-        [weights_fingerprint(folder), supernet.score, task.metric, "float32", str(pad_to)],
+        [weights_fingerprint(folder), supernet.score, task.metric.name, "float32", str(pad_to)],
         [supernet.model.device.type],
         [EXECUTOR_SEMANTICS, library["torch"], library["transformers"]],
         config_json(supernet.model.config.to_dict()),

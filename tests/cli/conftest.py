@@ -136,7 +136,7 @@ def unsettle(folder: Path) -> None:
     }
     save_file(tensors, path, metadata={"format": "pt"})
     bench = Workbench.open(folder)
-    logits = bench.evaluator.logits(bench.full)
+    logits = np.stack(bench.evaluator.outputs(bench.full))
     tensors["classifier.bias"][1] += float(np.median(logits[:, 0] - logits[:, 1]))
     save_file(tensors, path, metadata={"format": "pt"})
 

@@ -69,14 +69,15 @@ def test_a_validation_label_that_training_never_saw_is_named(ldsearch: Ldsearch,
     assert "training never saw: mediocre" in message
 
 
-@pytest.mark.parametrize("config", ["gpt2.json", "gpt2"])
-def test_an_unsupported_family_names_the_supported_ones(ldsearch: Ldsearch, place: Path, config: str) -> None:
-    path = place / config if config.endswith(".json") else place / config / "config.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text('{"model_type": "gpt2"}')
-    message = expect_refusal(ldsearch, place, *train("--model", config))
-    assert "'gpt2' is not supported" in message
-    assert "bert, distilbert" in message
+def test_lengths_of_an_unregistered_family_are_refused_with_the_registered_ones(
+    ldsearch: Ldsearch, place: Path
+) -> None:
+    fields = {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2}
+    (place / "gpt2.json").write_text(json.dumps(fields))
+    message = expect_refusal(ldsearch, place, *train("--model", "gpt2.json"))
+    assert "gpt2 is no registered family" in message
+    assert "bert, roberta" in message
+    assert "--strategy layerdrop" in message
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_a_missing_model_is_named(ldsearch: Ldsearch, place: Path, model: str) -
         (["--output_dir", "elsewhere"], "--name"),
         (["--output_di=elsewhere"], "--name"),
         (["--resume_from_checkpoint", "elsewhere"], "goes on by itself"),
-        (["--activation_checkpointing"], "not work with dropped tokens yet"),
+        (["--activation_checkpointing_kwargs", '{"every_n_layers": 2}'], "every block is recomputed"),
         (["--optim", "adamw_bnb_8bit"], "the Trainer refuses"),
         (["--learning_rate", "-1"], "--learning_rate"),
         (["--num_train_epochs", "0"], "--num_train_epochs"),

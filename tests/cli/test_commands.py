@@ -263,7 +263,7 @@ def test_blocks_that_were_asked_for_are_chosen_even_if_the_full_model_is_better(
 ) -> None:
     # A full model that is always right: nothing else can be better.
     def statistics(evaluator: Evaluator, subnet: Subnet) -> np.ndarray:
-        return np.full(len(evaluator.labels), float(subnet == Subnet.full(2)))
+        return np.full(evaluator.examples, float(subnet == Subnet.full(2)))
 
     monkeypatch.setattr(Evaluator, "statistics", statistics)
     outcome = ldsearch("select", "--strategy", "every-other", "--keep", "1")

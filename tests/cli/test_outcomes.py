@@ -39,15 +39,16 @@ class Fresh:
         self.bench = Workbench.open(folder, split, runs=elsewhere)
 
     def __call__(self, subnet: Subnet) -> np.ndarray:
-        predictions = self.bench.evaluator.logits(subnet).argmax(axis=-1)
-        return (predictions == self.bench.evaluator.labels).astype(float)
+        evaluator = self.bench.evaluator
+        predictions = np.stack(evaluator.outputs(subnet)).argmax(axis=-1)
+        return (predictions == [row["labels"] for row in evaluator.encoded]).astype(float)
 
     def of(self, row: Row) -> np.ndarray:
         return self(Subnet.from_json(row["subnet"]))
 
     def area(self, front: list[Row], low: float, high: float) -> np.ndarray:
         """Each example's mean over many budgets of what the search's scores choose for the budget."""
-        total = np.zeros(len(self.bench.evaluator.labels))
+        total = np.zeros(self.bench.evaluator.examples)
         budgets = low + (high - low) * (np.arange(2_000) + 0.5) / 2_000
         chosen = [
             max((row for row in front if float(row["macs"]) <= budget), key=lambda row: number(row, "score"))

@@ -1,9 +1,9 @@
-"""MACs at true lengths: by hand on small cases, refusals."""
+"""MACs at true lengths and parameters: by hand on small cases, refusals."""
 
 import pytest
 
 from ldsearch.costs.macs import EncoderShape, Macs
-from ldsearch.costs.parameters import Parameters
+from ldsearch.costs.parameters import BlockParameters, Parameters
 from ldsearch.errors import DataError, SubnetError
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.workload import Workload
@@ -49,7 +49,6 @@ def test_a_missing_block_costs_nothing_and_no_blocks_cost_the_head():
         Subnet.of_encoder([2]),
         Subnet(),
         Subnet(encoder=Stack((0,)), decoder=Stack((0,))),
-        Subnet(encoder=Stack((0,), heads_off=((0, 0),))),
     ],
 )
 def test_what_cannot_be_counted_is_refused(subnet):
@@ -57,11 +56,73 @@ def test_what_cannot_be_counted_is_refused(subnet):
         Macs(SHAPE, Workload.padded(4))([subnet])
 
 
-def test_parameters_refuse_what_they_cannot_count():
-    parameters = Parameters((5, 7), 100)
-    assert parameters([Subnet.full(2), Subnet.of_encoder([1])]).tolist() == [112.0, 107.0]
-    with pytest.raises(SubnetError):
-        parameters([Subnet(encoder=Stack((0,), heads_off=((0, 0),)))])
+TWO_HEADS = EncoderShape(blocks=2, hidden=2, feed_forward=3, heads=2)
+
+
+@pytest.mark.parametrize(
+    ("groups", "macs"),
+    [
+        ({}, 16 * 4 + 4 * 16 + 12 * 4),
+        # One of two heads: half of the projections and of both products.
+        ({"heads_off": ((0, 1),)}, 8 * 4 + 2 * 16 + 12 * 4),
+        # 0.5 of three units are two, 0.01 of them one; two matrices of width 2.
+        ({"ffn_share": ((0, 0.5),)}, 16 * 4 + 4 * 16 + 8 * 4),
+        ({"ffn_share": ((0, 0.01),)}, 16 * 4 + 4 * 16 + 4 * 4),
+        ({"sublayers_off": ((0, "attention"),)}, 12 * 4),
+        ({"sublayers_off": ((0, "feed_forward"),)}, 16 * 4 + 4 * 16),
+        ({"sublayers_off": ((0, "attention"), (0, "feed_forward"))}, 0),
+        ({"heads_off": ((0, 1),), "ffn_share": ((0, 0.5),)}, 8 * 4 + 2 * 16 + 8 * 4),
+    ],
+)
+def test_macs_of_what_is_off_inside_a_block_by_hand(groups, macs):
+    subnet = Subnet(encoder=Stack((0, 1), **groups))
+    found = Macs(TWO_HEADS, Workload.padded(4))
+    assert found([subnet])[0] == macs + block(4, 4)
+    assert found.by_stage(subnet)["block 0"] == macs
+    # Both norms, each with the sub-layer it belongs to: of 4 tokens and width 2.
+    off = len(groups.get("sublayers_off", ()))
+    assert (
+        Macs(TWO_HEADS, Workload.padded(4), torchprofile=True).by_stage(subnet)["block 0"]
+        == macs + (2 - off) * 4 * 2
+    )
+
+
+def test_a_gated_feed_forward_layer_has_a_third_matrix():
+    gated = EncoderShape(blocks=1, hidden=2, feed_forward=3, ffn_matrices=3)
+    assert Macs(gated, Workload.padded(4))([Subnet.full(1)])[0] == 16 * 4 + 4 * 16 + 3 * 4 * 2 * 3
+    assert Macs(gated, Workload.padded(4))([Subnet.of_encoder([0], [1], 4)])[0] == 16 * 4 + 4 * 16 + 3 * 2 * 3
+
+
+# Width 2, two heads, three units, with biases: 4·(4 + 2) and a norm of 4; 2·3·2 + 3 + 2 and a norm of 4.
+OWN = BlockParameters(total=49, attention=28, feed_forward=21, per_head=11, units=3, per_unit=5)
+
+
+@pytest.mark.parametrize(
+    ("groups", "missing"),
+    [
+        ({}, 0),
+        ({"heads_off": ((1, 0),)}, 11),
+        ({"ffn_share": ((1, 0.5),)}, 5),
+        ({"ffn_share": ((1, 0.01),)}, 10),
+        ({"sublayers_off": ((1, "attention"),)}, 28),
+        ({"sublayers_off": ((1, "feed_forward"),)}, 21),
+        ({"sublayers_off": ((1, "attention"), (1, "feed_forward"))}, 49),
+        # A head of an attention that is off is not missing twice.
+        ({"heads_off": ((1, 0),), "ffn_share": ((1, 0.5),), "sublayers_off": ((1, "attention"),)}, 33),
+    ],
+)
+def test_parameters_are_counted_less_what_is_off(groups, missing):
+    parameters = Parameters((BlockParameters(7), OWN), 100)
+    assert parameters([Subnet(encoder=Stack((0, 1), **groups))]).tolist() == [156 - missing]
+
+
+def test_parameters_of_blocks_and_of_everything_else():
+    parameters = Parameters((BlockParameters(5), BlockParameters(7)), 100)
+    found = parameters([Subnet.full(2), Subnet.of_encoder([1]), Subnet.of_encoder([])])
+    assert found.tolist() == [112.0, 107.0, 100.0]
+    for subnet in (Subnet(), Subnet(encoder=Stack((0,)), decoder=Stack((0,)))):
+        with pytest.raises(SubnetError):
+            parameters([subnet])
 
 
 def test_workloads_average_their_histogram():

@@ -12,7 +12,8 @@ from ldsearch.sidecar import Sidecar
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.tasks.classification import Encoded, TextClassification
+from ldsearch.tasks import Encoded, TextClassification
+from ldsearch.tasks.tokens import EncodedWords, TokenClassification
 from tests.tiny import tiny_model
 
 TOKENIZER = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})
@@ -48,7 +49,8 @@ def evaluator_for(encoded: Encoded, **changes) -> Evaluator:
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
 def test_logits_come_in_the_examples_own_order_whatever_the_batches(encoded, batch_size):
     evaluator = evaluator_for(encoded, batch_size=batch_size)
-    logits = evaluator.logits(HALF)
+    logits = evaluator.outputs(HALF)
+    assert len(logits) == evaluator.examples == 41
     for index in (0, 3, 40):
         one = {k: torch.tensor([v]) for k, v in encoded[index].items() if k != "labels"}
         with torch.inference_mode():
@@ -56,10 +58,51 @@ def test_logits_come_in_the_examples_own_order_whatever_the_batches(encoded, bat
         np.testing.assert_allclose(logits[index], alone, atol=1e-5)
 
 
+def words_of(encoded: Encoded) -> EncodedWords:
+    """Every token is a word, and its id says its label."""
+    tags = [tuple(token % 3 for token in row["input_ids"]) for row in encoded]
+    features = tuple({**row, "labels": list(own)} for row, own in zip(encoded, tags, strict=True))
+    firsts = tuple(np.arange(len(own)) for own in tags)
+    return EncodedWords(features=features, reference=24, tags=tuple(tags), firsts=firsts)
+
+
+@pytest.mark.parametrize("subnet", [HALF, Subnet.full(4)])
+def test_outputs_per_token_come_without_padding_and_count_word_by_word(encoded, subnet):
+    supernet = Supernet(tiny_model("bert", head="TokenClassification"))
+    words, task = words_of(encoded), TokenClassification({}, ("a", "b", "c"), {}, metric_name="accuracy")
+    costs = (Macs(supernet.shape, words.workload), supernet.parameters_cost)
+    evaluator = Evaluator(
+        supernet, task, words, split="search", tokenizer=TOKENIZER, costs=costs, fingerprint="f", batch_size=7
+    )
+    outputs = evaluator.outputs(subnet)
+    alone = []
+    for row in words:
+        one = {"input_ids": torch.tensor([row["input_ids"]])}
+        with torch.inference_mode():
+            alone.append(supernet(one, subnet).logits[0].argmax(-1).tolist())
+    assert [output.tolist() for output in outputs] == alone
+    right = [
+        p == t for own, tags in zip(alone, words.tags, strict=True) for p, t in zip(own, tags, strict=True)
+    ]
+    trial = evaluator([subnet])[0]
+    assert trial.score.value == pytest.approx(np.mean(right))
+    assert (trial.examples, trial.metric) == (41, "accuracy")
+    by_example = evaluator.statistics(subnet)
+    assert by_example[:, 0].sum() == sum(right)
+    assert by_example[:, 1].tolist() == words.lengths.tolist()
+
+
+def test_examples_are_not_features(encoded):
+    cut = Encoded(encoded.features[:5], 24, origins=(0, 0, 1, 2, 2))
+    evaluator = evaluator_for(cut)
+    assert evaluator.examples == 3
+    assert len(evaluator.outputs(HALF)) == 5
+
+
 def test_the_score_is_the_share_of_right_predictions(encoded):
     evaluator = evaluator_for(encoded)
     trial = evaluator([HALF], generation=4)[0]
-    predictions = evaluator.logits(HALF).argmax(-1)
+    predictions = [logits.argmax() for logits in evaluator.outputs(HALF)]
     right = sum(int(p) == row["labels"] for p, row in zip(predictions, encoded, strict=True))
     assert trial.score.value == right / 41
     assert (trial.examples, trial.split, trial.generation) == (41, "search", 4)
@@ -81,7 +124,7 @@ def test_what_is_cached_is_not_run_again(encoded, tmp_path):
 
 
 def test_statistics_that_outlived_a_killed_process_are_not_run_again(encoded, tmp_path):
-    kept = Sidecar(tmp_path, len(encoded), digest)
+    kept = Sidecar(tmp_path, (len(encoded),), digest)
     before = evaluator_for(encoded, sidecar=kept).statistics(HALF)
     evaluator = evaluator_for(encoded, cache=MeasurementCache(tmp_path / "m.db", "f"), sidecar=kept)
     trial = evaluator([HALF])[0]
@@ -109,15 +152,16 @@ class Forwards:
 
 
 def test_statistics_that_are_kept_are_not_run_again(encoded, tmp_path):
-    evaluator = evaluator_for(encoded, sidecar=Sidecar(tmp_path, 41, digest))
+    evaluator = evaluator_for(encoded, sidecar=Sidecar(tmp_path, (41,), digest))
     forwards = Forwards(evaluator)
     statistics = evaluator.statistics(HALF)
-    right = evaluator_for(encoded).logits(HALF).argmax(-1) == [row["labels"] for row in encoded]
+    predictions = np.stack(evaluator_for(encoded).outputs(HALF)).argmax(-1)
+    right = predictions == [row["labels"] for row in encoded]
     assert statistics.tolist() == right.astype(float).tolist()
     assert forwards.count == 1
     assert evaluator.statistics(HALF).tolist() == statistics.tolist()
     assert forwards.count == 1
-    other = evaluator_for(encoded, sidecar=Sidecar(tmp_path, 41, digest))
+    other = evaluator_for(encoded, sidecar=Sidecar(tmp_path, (41,), digest))
     forwards = Forwards(other)
     assert other.statistics(HALF).tolist() == statistics.tolist()
     assert forwards.count == 0
@@ -126,10 +170,10 @@ def test_statistics_that_are_kept_are_not_run_again(encoded, tmp_path):
 
 
 def test_every_measurement_keeps_its_statistics(encoded, tmp_path):
-    evaluator = evaluator_for(encoded, sidecar=Sidecar(tmp_path, 41, digest))
+    evaluator = evaluator_for(encoded, sidecar=Sidecar(tmp_path, (41,), digest))
     trials = evaluator([HALF, Subnet.full(4)])
     for trial in trials:
-        kept = Sidecar(tmp_path, 41, digest).get(trial.subnet)
+        kept = Sidecar(tmp_path, (41,), digest).get(trial.subnet)
         assert kept is not None
         assert kept.mean() == trial.score.value
         assert kept.std() / np.sqrt(41) == pytest.approx(trial.standard_error)
@@ -137,7 +181,7 @@ def test_every_measurement_keeps_its_statistics(encoded, tmp_path):
 
 
 def test_statistics_that_are_damaged_are_measured_and_kept_again(encoded, tmp_path):
-    evaluator = evaluator_for(encoded, sidecar=Sidecar(tmp_path, 41, digest))
+    evaluator = evaluator_for(encoded, sidecar=Sidecar(tmp_path, (41,), digest))
     statistics = evaluator.statistics(HALF)
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
@@ -150,9 +194,9 @@ def test_statistics_that_are_damaged_are_measured_and_kept_again(encoded, tmp_pa
 
 def test_a_process_killed_between_statistics_and_trial_goes_on_to_the_same_trial(encoded, tmp_path):
     straight = evaluator_for(encoded)([HALF])[0]
-    evaluator_for(encoded, sidecar=Sidecar(tmp_path / "s", 41, digest)).statistics(HALF)  # and no more
+    evaluator_for(encoded, sidecar=Sidecar(tmp_path / "s", (41,), digest)).statistics(HALF)  # and no more
     cache = MeasurementCache(tmp_path / "m.db", "f")
-    after = evaluator_for(encoded, sidecar=Sidecar(tmp_path / "s", 41, digest), cache=cache)([HALF])[0]
+    after = evaluator_for(encoded, sidecar=Sidecar(tmp_path / "s", (41,), digest), cache=cache)([HALF])[0]
     assert (after.score, after.standard_error, after.costs) == (
         straight.score,
         straight.standard_error,
@@ -166,7 +210,7 @@ def test_a_known_trial_without_statistics_needs_no_run_until_they_are_asked_for(
     evaluator = evaluator_for(
         encoded,
         cache=MeasurementCache(tmp_path / "m.db", "f"),
-        sidecar=Sidecar(tmp_path / "s", 41, digest),
+        sidecar=Sidecar(tmp_path / "s", (41,), digest),
     )
     forwards = Forwards(evaluator)
     trial = evaluator([HALF])[0]

@@ -1,15 +1,19 @@
-"""Exports: nothing half-written, block 0 removable, cards that say what was measured."""
+"""Exports: nothing half-written, block 0 removable, cards that say what was measured and run as they say."""
+
+from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from transformers import AutoConfig, AutoTokenizer, BertTokenizer, pipeline
 
 from ldsearch.errors import RunError, SupernetError
 from ldsearch.export import export_subnet, load_exported
-from ldsearch.export.card import Provenance, model_card
-from ldsearch.subnet import Subnet
+from ldsearch.export.card import Alone, Provenance, model_card
+from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
-from tests.tiny import FAMILIES, tiny_model
+from ldsearch.supernet.supernet import inference, logits_of
+from tests.tiny import FAMILIES, HEADED, padded_batch, tiny_model
 
 TOKENIZER = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})
 PROVENANCE = Provenance(
@@ -25,14 +29,117 @@ PROVENANCE = Provenance(
 DEPTH, LENGTHS = Subnet.of_encoder([1, 3]), Subnet.of_encoder([0, 1, 2], [20, 9, 4], 24)
 
 
+BATCH = padded_batch([24, 9, 3])
+
+
+def exported(supernet: Supernet, subnet: Subnet, folder: Path) -> Path:
+    return export_subnet(supernet, TOKENIZER, subnet, folder, PROVENANCE)
+
+
+def logits(model: torch.nn.Module) -> torch.Tensor:
+    """Of the real tokens, where there is one row for each."""
+    with torch.inference_mode():
+        found = logits_of(model.eval()(**BATCH))
+    return found[BATCH["attention_mask"].bool()] if found.ndim == 3 else found
+
+
+def alone_in(folder: Path, head: str = "SequenceClassification") -> torch.Tensor:
+    """What stock AutoModel makes of the folder, ldsearch's file or not."""
+    return logits(getattr(transformers, f"AutoModelFor{head}").from_pretrained(folder))
+
+
+def wanted(supernet: Supernet, subnet: Subnet) -> torch.Tensor:
+    found = inference(supernet, BATCH, subnet)
+    return found[BATCH["attention_mask"].bool()] if found.ndim == 3 else found
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_depth_export_is_an_ordinary_folder(tmp_path, family):
-    folder = export_subnet(Supernet(tiny_model(family)), TOKENIZER, DEPTH, tmp_path / "a" / "out", PROVENANCE)
+    supernet = Supernet(tiny_model(family))
+    subnet = Subnet.of_encoder([0, 2]) if supernet.pinned else DEPTH
+    folder = exported(supernet, subnet, tmp_path / "a" / "out")
     assert AutoConfig.from_pretrained(folder).num_hidden_layers == 2
     assert AutoTokenizer.from_pretrained(folder).cls_token == "[CLS]"
     assert not (folder / "ldsearch_subnet.json").exists()
     assert not isinstance(load_exported(folder), FixedSubnet)
     assert sorted(p.name for p in folder.parent.iterdir()) == ["out"]
+    torch.testing.assert_close(alone_in(folder), wanted(supernet, subnet), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("head", HEADED)
+def test_every_head_comes_back_as_it_was(tmp_path, head):
+    supernet = Supernet(tiny_model("bert", head=head))
+    for name, subnet in (("depth", DEPTH), ("lengths", LENGTHS)):
+        folder = exported(supernet, subnet, tmp_path / name)
+        loaded = load_exported(folder)
+        assert isinstance(loaded, FixedSubnet) == (name == "lengths")
+        torch.testing.assert_close(logits(loaded), wanted(supernet, subnet), atol=1e-5, rtol=0)
+        if name == "depth":
+            torch.testing.assert_close(alone_in(folder, head), wanted(supernet, subnet), atol=1e-5, rtol=0)
+
+
+HEADS_OFF = Subnet(encoder=Stack((0, 2), heads_off=((0, 1), (2, 0)), ffn_share=((2, 0.5),)))
+NARROW = Subnet(encoder=Stack((0, 2), ffn_share=((0, 0.25), (2, 0.25))))
+NO_ATTENTION = Subnet(encoder=Stack((0, 2), sublayers_off=((2, "attention"),)))
+CASES = [
+    ("bert", DEPTH, Alone.SAME),
+    ("bert", LENGTHS, Alone.LONGER),
+    ("bert", HEADS_OFF, Alone.SLOWER),
+    ("bert", NARROW, Alone.SAME),
+    ("bert", NO_ATTENTION, Alone.OTHER),  # its norm stays in stock classes
+    ("distilbert", NARROW, Alone.SAME),
+    ("distilbert", HEADS_OFF, Alone.SLOWER),
+    ("modernbert", DEPTH, Alone.OTHER),  # stock classes cannot leave its first block out
+    ("modernbert", HEADS_OFF, Alone.SLOWER),
+    ("modernbert", NO_ATTENTION, Alone.SLOWER),
+]
+
+
+@pytest.mark.parametrize(("family", "subnet", "alone"), CASES)
+def test_what_stock_classes_make_of_a_folder_is_what_the_card_says(tmp_path, family, subnet, alone):
+    supernet = Supernet(tiny_model(family))
+    folder = exported(supernet, subnet, tmp_path / "out")
+    card = (folder / "README.md").read_text()
+    assert alone.value in card
+    assert not any(other.value in card for other in Alone if other.value and other is not alone)
+    assert (folder / "ldsearch_subnet.json").exists() == (alone is not Alone.SAME)
+    expected = wanted(supernet, subnet)
+    torch.testing.assert_close(logits(load_exported(folder)), expected, atol=1e-5, rtol=0)
+    same = alone in (Alone.SAME, Alone.SLOWER)
+    assert torch.allclose(alone_in(folder), expected, atol=1e-5, rtol=0) == same
+    if alone is Alone.LONGER:
+        blocks = Subnet.of_encoder(subnet.encoder.blocks)
+        torch.testing.assert_close(alone_in(folder), wanted(supernet, blocks), atol=1e-5, rtol=0)
+    if alone is Alone.SAME:
+        stock = AutoConfig.from_pretrained(folder)
+        assert stock.num_hidden_layers == 2
+        width = stock.hidden_dim if family == "distilbert" else stock.intermediate_size
+        assert width == (8 if subnet is NARROW else 32)
+
+
+@pytest.mark.parametrize("head", HEADED)
+@pytest.mark.parametrize("subnet", [DEPTH, LENGTHS], ids=["depth", "lengths"])
+def test_the_code_on_the_card_runs(tmp_path, head, subnet):
+    folder = exported(Supernet(tiny_model("bert", head=head)), subnet, tmp_path / "out")
+    card = (folder / "README.md").read_text()
+    code = card.split("```python\n")[1].split("```")[0]
+    assert ("import ldsearch" in code) == (subnet is LENGTHS)
+    names: dict[str, object] = {}
+    exec(code.replace("this folder", str(folder)), names)
+    found = logits_of(names["output"]) if head == "QuestionAnswering" else names["logits"]
+    tokens = TOKENIZER("some text", return_tensors="pt")
+    with torch.inference_mode():
+        expected = logits_of(load_exported(folder)(**tokens))
+    torch.testing.assert_close(found.detach(), expected)
+
+
+def test_exporting_leaves_the_supernet_alone(tmp_path):
+    supernet = Supernet(tiny_model("bert"))
+    before = {name: tensor.clone() for name, tensor in supernet.model.state_dict().items()}
+    for index, subnet in enumerate((HEADS_OFF, NARROW, NO_ATTENTION)):
+        exported(supernet, subnet, tmp_path / str(index))
+    assert all(torch.equal(supernet.model.state_dict()[name], tensor) for name, tensor in before.items())
+    assert supernet.model.config.intermediate_size == 32
 
 
 def test_a_model_of_few_positions_passes_its_own_check(tmp_path):
@@ -78,8 +185,21 @@ def test_a_damaged_subnet_file_is_refused(tmp_path):
         load_exported(folder)
 
 
-def test_the_card_says_how_it_was_made_measured_and_loaded():
-    card = model_card(LENGTHS, PROVENANCE)
+@pytest.mark.parametrize(
+    ("head", "tag"),
+    [
+        ("SequenceClassification", "text-classification"),
+        ("TokenClassification", "token-classification"),
+        ("QuestionAnswering", "question-answering"),
+        ("MaskedLM", "fill-mask"),
+    ],
+)
+def test_the_card_says_how_it_was_made_measured_and_loaded(head, tag):
+    card = model_card(LENGTHS, PROVENANCE, head, Alone.LONGER)
     for text in ("budget 0.4", "accuracy 0.7 on 100", "| macs | 400 | 1,000 | 0.400 |", "ldsearch.load"):
         assert text in card
-    assert "AutoModelForSequenceClassification" in model_card(DEPTH, PROVENANCE)
+    assert card.startswith(f"---\nlibrary_name: transformers\ntags: [ldsearch, {tag}]\n---\n")
+    assert "encoder blocks 0-2, lengths 20 9 4 of 24" in card
+    stock = model_card(DEPTH, PROVENANCE, head, Alone.SAME)
+    assert f"AutoModelFor{head}.from_pretrained" in stock
+    assert "import ldsearch" not in stock

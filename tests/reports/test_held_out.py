@@ -2,13 +2,15 @@
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
+from ldsearch.intervals import paired_bootstrap, weighted_sum
 from ldsearch.pareto import frontier as non_dominated
-from ldsearch.reports.held_out import HELD_OUT_COLUMNS, HeldOut, area_statistics, held_out_table, hold_out
+from ldsearch.reports.held_out import HELD_OUT_COLUMNS, HeldOut, area_terms, held_out_table, hold_out
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 
@@ -41,7 +43,7 @@ FRONTIER = [trial("a", 2.0, 0.75), trial("b", 5.0, 0.85), FULL]
 
 
 def held(frontier: list[Trial], full: Trial = FULL, **controls: list[Trial]) -> HeldOut:
-    return hold_out(frontier, full, "report", RIGHT.__getitem__, lambda rows: float(rows.mean()), controls)
+    return hold_out(frontier, full, "report", RIGHT.__getitem__, controls)
 
 
 def test_scores_and_differences_are_those_of_the_held_out_rows():
@@ -120,6 +122,13 @@ def random_statistics(count: int, examples: int, seed: int) -> dict[Subnet, np.n
     }
 
 
+def area_by_hand(front: list[Trial], low: float, high: float, score: Callable[[Subnet], float]) -> float:
+    """Each point's score from its cost to the next one's."""
+    starts = [max(point.costs["macs"], low) for point in front] + [high]
+    widths = [after - start for start, after in itertools.pairwise(starts)]
+    return sum(score(point.subnet) * width for point, width in zip(front, widths, strict=True)) / (high - low)
+
+
 @pytest.mark.parametrize("higher", [True, False])
 def test_the_interval_of_an_area_difference_is_the_bootstrap_over_examples(higher):
     examples = 300
@@ -128,15 +137,11 @@ def test_the_interval_of_an_area_difference_is_the_bootstrap_over_examples(highe
     costs = np.linspace(1, 10, 9)
     trials = [trial(i, float(costs[i]), float(values[subnet(i)].mean()), higher) for i in range(9)]
     full, own, control = trials[8], [trials[1], trials[3], trials[7], trials[8]], [trials[0], trials[2]]
-    found = hold_out(own, full, "report", values.__getitem__, lambda rows: float(rows.mean()), {"r": control})
+    found = hold_out(own, full, "report", values.__getitem__, {"r": control})
     low, high = costs[1], costs[8]
 
     def area(front: list[Trial], rows: np.ndarray) -> float:
-        """By hand: each point's mean on the rows, from its cost to the next one's."""
-        starts = [max(t.costs["macs"], low) for t in front] + [high]
-        means = [values[t.subnet][rows].mean() for t in front]
-        widths = [after - start for start, after in itertools.pairwise(starts)]
-        return sum(mean * width for mean, width in zip(means, widths, strict=True)) / (high - low)
+        return area_by_hand(front, low, high, lambda own: float(values[own][rows].mean()))
 
     # The control's first point lies below the range and counts from its start.
     everything = np.arange(examples)
@@ -155,10 +160,84 @@ def test_the_interval_of_an_area_difference_is_the_bootstrap_over_examples(highe
 def test_each_examples_part_in_an_area_averages_to_the_area():
     right = random_statistics(6, 50, 2)
     trials = [trial(i, 1.0 + i, i / 10) for i in range(6)]
-    parts = area_statistics(trials, right.__getitem__, 1.0, 6.0)
+    parts = weighted_sum(area_terms(trials, right.__getitem__, 1.0, 6.0))
     assert parts.shape == (50,)
     # The search's scores rise with cost: every point but the last is the choice over a fifth of the range.
     np.testing.assert_allclose(parts, np.mean([right[subnet(i)] for i in range(5)], axis=0))
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_where_the_score_is_a_mean_gains_are_those_of_each_examples_parts_bit_for_bit(higher):
+    values = random_statistics(9, 200, 3)
+    sign = 1 if higher else -1
+    trials = [trial(i, 1 + 0.7 * i, sign * i / 10, higher) for i in range(9)]
+    own, control, full = trials[1:8:2] + trials[8:], trials[0:8:3], trials[8]
+    found = hold_out(own, full, "report", values.__getitem__, {"r": control})
+    low, high = own[0].costs["macs"], full.costs["macs"]
+    areas = []
+    for front in (own, control):
+        ends = [max(t.costs["macs"], low) for t in front if t is not full] + [high]
+        shares = np.diff(ends) / (high - low)
+        areas.append(np.sum([w * values[t.subnet] for w, t in zip(shares, front, strict=False)], axis=0))
+    assert found.area == float(areas[0].mean())
+    assert found.gains["r"] == paired_bootstrap(sign * areas[0], sign * areas[1])
+
+
+def counts(count: int, examples: int, seed: int) -> dict[Subnet, np.ndarray]:
+    """(correct, predicted, gold) of sub-networks of different quality on the same examples."""
+    draw = np.random.default_rng(seed)
+    gold = draw.random(examples) < 0.3
+    found = {}
+    for i, right in enumerate(np.linspace(0.6, 0.95, count)):
+        predicted = np.where(draw.random(examples) < right, gold, ~gold)
+        found[subnet(i)] = np.stack([predicted & gold, predicted, gold], axis=-1).astype(float)
+    return found
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_of_an_f1_too_every_interval_is_the_bootstrap_over_examples(higher):
+    examples = 250
+    values = counts(7, examples, 1)
+
+    def score(means: np.ndarray) -> np.ndarray:
+        f1 = 2 * means[..., 0] / (means[..., 1] + means[..., 2])
+        return f1 if higher else 1 - f1
+
+    trials = [trial(i, 1.0 + i**1.5, float(score(values[subnet(i)].mean(axis=0))), higher) for i in range(7)]
+    own, control, full = [trials[1], trials[3], trials[5], trials[6]], [trials[0], trials[2]], trials[6]
+    found = hold_out(own, full, "report", values.__getitem__, {"r": control}, score)
+    low, high, sign = trials[1].costs["macs"], full.costs["macs"], 1 if higher else -1
+
+    def on(rows: np.ndarray) -> list[float]:
+        """Area gain, difference of the cheapest to full, step from the cheapest to the next."""
+
+        def f1(own: Subnet) -> float:
+            correct, predicted, gold = values[own][rows].sum(axis=0)
+            recall, precision = correct / gold, correct / predicted
+            harmonic = 2 / (1 / recall + 1 / precision)
+            return harmonic if higher else 1 - harmonic
+
+        gain = area_by_hand(own, low, high, f1) - area_by_hand(control, low, high, f1)
+        cheap, dearer, whole = (f1(one.subnet) for one in (own[0], own[1], full))
+        return [sign * gain, cheap - whole, dearer - cheap]
+
+    everything = on(np.arange(examples))
+    step = found.rows[1].step
+    assert step is not None
+    intervals = [found.gains["r"], found.rows[0].difference, step]
+    assert [interval.mean for interval in intervals] == pytest.approx(everything)
+    assert found.gains["r"].mean > 0.02
+    resampled = np.array(
+        [on(rows) for rows in np.random.default_rng(5).integers(0, examples, (3_000, examples))]
+    )
+    for interval, draws in zip(intervals, resampled.T, strict=True):
+        expected = tuple(np.quantile(draws, [0.025, 0.975]))
+        assert (interval.low, interval.high) == pytest.approx(expected, abs=0.15 * draws.std())
+    assert [row.score for row in found.rows] == pytest.approx([one.score.value for one in own])
+    assert (found.full_score, found.optimism) == pytest.approx((full.score.value, 0.0))
+    assert found.area == pytest.approx(
+        area_by_hand(own, low, high, lambda one: float(score(values[one].mean(axis=0))))
+    )
 
 
 def test_of_a_loss_less_is_a_gain():
@@ -170,9 +249,7 @@ def test_of_a_loss_less_is_a_gain():
     )
 
     def gain(own: Trial, other: Trial) -> HeldOut:
-        return hold_out(
-            [own, full], full, "report", errors.__getitem__, lambda e: float(e.mean()), {"r": [other]}
-        )
+        return hold_out([own, full], full, "report", errors.__getitem__, {"r": [other]})
 
     assert gain(good, bad).area == pytest.approx(0.3)  # an area of errors, as the score is
     assert gain(good, bad).gains["r"].mean == pytest.approx(0.2)
@@ -187,9 +264,7 @@ def overfit(seed: int, examples: int = 200, count: int = 60) -> HeldOut:
     trials = [trial(i, float(count - i), float(search[i].mean())) for i in range(count)]
     lucky = non_dominated([[t.costs["macs"], t.score.loss] for t in trials])
     rows = {subnet(i): report[i] for i in range(count)}
-    return hold_out(
-        [trials[i] for i in lucky], trials[0], "report", rows.__getitem__, lambda r: float(r.mean())
-    )
+    return hold_out([trials[i] for i in lucky], trials[0], "report", rows.__getitem__)
 
 
 def test_a_frontier_of_luck_is_found_out():
@@ -217,13 +292,13 @@ def test_the_words_say_that_steps_are_noise_or_which_are_not():
     rows = {subnet("a"): np.repeat([1.0, 0.0], [60, 140]), subnet("b"): np.repeat([1.0, 0.0], [150, 50])}
     rows[subnet("full")] = rows[subnet("b")].copy()
     rows[subnet("full")][0] = 0.0
-    real = hold_out(FRONTIER, FULL, "report", rows.__getitem__, lambda r: float(r.mean()))
+    real = hold_out(FRONTIER, FULL, "report", rows.__getitem__)
     assert "1 of 2 steps along the frontier can be told from noise: 0.200 to 0.500" in real.describe()
     assert (
         "1 of 2 frontier points cannot be told apart from the full model on 200 rows: 0.500 of its MACs"
         in real.describe()
     )
-    worse = hold_out(FRONTIER[:1], FULL, "report", rows.__getitem__, lambda r: float(r.mean()))
+    worse = hold_out(FRONTIER[:1], FULL, "report", rows.__getitem__)
     assert "every one of the 1 frontier points can be told apart from the full model" in worse.describe()
 
 

@@ -1,4 +1,4 @@
-"""Loading a model executes nothing that lies beside it: no pickled weights, no Python of its own."""
+"""Loading a model: its head, and nothing that lies beside it executed, no pickle, no Python of its own."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,9 @@ import torch
 from transformers import BertTokenizer
 
 from ldsearch.errors import SupernetError
-from ldsearch.supernet.folder import load_classifier
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.folder import load_model
+from ldsearch.supernet.heads import HEADS
 from tests.tiny import tiny_model
 
 
@@ -18,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
     tiny_model("bert").save_pretrained(folder)
     tokens = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     BertTokenizer(vocab={token: index for index, token in enumerate(tokens)}).save_pretrained(folder)
-    load_classifier(str(folder))
+    load_model(str(folder))
     return folder
 
 
@@ -36,25 +38,63 @@ class Touches:
         return (Path.touch, (self.path,))
 
 
+def test_a_model_comes_with_the_head_it_was_saved_with(folder: Path) -> None:
+    for name in HEADS:
+        tiny_model("bert", head=name).save_pretrained(folder)
+        model, tokenizer = load_model(str(folder))
+        assert type(model).__name__ == f"BertFor{name}"
+        assert Supernet(model).head.name == name
+        assert tokenizer.cls_token == "[CLS]"
+
+
+def test_a_new_head_has_the_outputs_that_are_asked_for_and_the_encoder_its_weights(folder: Path) -> None:
+    saved = tiny_model("bert", head="MaskedLM")
+    saved.save_pretrained(folder)
+    asked = {
+        "id2label": {0: "bad", 1: "good"},
+        "label2id": {"bad": 0, "good": 1},
+        "problem_type": "multi_label_classification",
+    }
+    model, _ = load_model(str(folder), HEADS["TokenClassification"], asked)
+    assert type(model).__name__ == "BertForTokenClassification"
+    assert model.classifier.out_features == model.config.num_labels == 2
+    assert model.config.id2label == asked["id2label"]
+    assert model.config.problem_type == asked["problem_type"]
+    own = model.bert.state_dict()
+    assert all(torch.equal(saved.bert.state_dict()[name], tensor) for name, tensor in own.items())
+
+
+@pytest.mark.parametrize("architectures", [["BertModel"], [], None])
+def test_a_model_without_a_head_is_refused_where_none_is_asked_for(
+    folder: Path, architectures: list[str] | None
+) -> None:
+    change(folder / "config.json", architectures=architectures)
+    says = "BertModel" if architectures else "a model without a head"
+    with pytest.raises(SupernetError, match=f"^{says}: only heads for SequenceClassification") as refused:
+        load_model(str(folder))
+    assert "\n" not in str(refused.value)
+    assert load_model(str(folder), HEADS["SequenceClassification"])
+
+
 def test_pickled_weights_are_refused_in_one_line_and_not_unpickled(folder: Path, tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     torch.save({"classifier.bias": Touches(tmp_path / "ran")}, folder / "pytorch_model.bin")
     with pytest.raises(SupernetError, match=r"only as \.bin, .* save the model as safetensors") as refused:
-        load_classifier(str(folder))
+        load_model(str(folder))
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "ran").exists()
 
 
 def test_safetensors_are_read_where_pickled_weights_lie_beside_them(folder: Path, tmp_path: Path) -> None:
     torch.save({"classifier.bias": Touches(tmp_path / "ran")}, folder / "pytorch_model.bin")
-    load_classifier(str(folder))
+    load_model(str(folder))
     assert not (tmp_path / "ran").exists()
 
 
 def test_no_weights_at_all_are_one_line(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(SupernetError, match=r"no file named model\.safetensors") as refused:
-        load_classifier(str(folder))
+        load_model(str(folder))
     assert "\n" not in str(refused.value)
 
 
@@ -69,7 +109,7 @@ def test_a_model_with_code_of_its_own_is_refused_in_one_line_and_its_code_not_ru
     }
     change(folder / "config.json", model_type=model_type, auto_map=own)
     with pytest.raises(SupernetError, match="brings code of its own") as refused:
-        load_classifier(str(folder))
+        load_model(str(folder))
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "ran").exists()
 
@@ -78,5 +118,5 @@ def test_a_tokenizer_with_code_of_its_own_does_not_run_it(folder: Path, tmp_path
     (folder / "own.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
     own = {"AutoTokenizer": ["own.OwnTokenizer", None]}
     change(folder / "tokenizer_config.json", tokenizer_class="OwnTokenizer", auto_map=own)
-    load_classifier(str(folder))
+    load_model(str(folder))
     assert not (tmp_path / "ran").exists()

@@ -1,9 +1,10 @@
 """Token scores and selection, by hand on small attention."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from ldsearch.errors import SupernetError
 from ldsearch.subnet import Lengths
 from ldsearch.supernet.tokens import (
     TOKEN_SCORES,
@@ -81,9 +82,23 @@ def test_ties_go_to_the_earlier_token_and_pads_leave_first():
     assert kept.tolist() == [[True, True, True], [True, False, False]]
 
 
-def test_left_padding_is_refused():
-    with pytest.raises(SupernetError, match="left-padded"):
-        select(torch.zeros(1, 2), torch.tensor([[False, True]]), torch.tensor([1]), keep_first=True)
+@pytest.mark.parametrize("score", TOKEN_SCORES)
+def test_a_window_hides_keys_and_their_scores_follow(score):
+    n = 3
+    near = (torch.arange(n)[:, None] - torch.arange(n)).abs() < 2
+    attention = replace(planted(PROBABILITIES, ALL), allowed=near[None, None])
+    # The corners are out of reach: 7/9 2/9 -, 3/10 3/10 4/10, - 1/5 4/5.
+    expected = torch.tensor([[7 / 9, 2 / 9, 0], [0.3, 0.3, 0.4], [0, 0.2, 0.8]])
+    torch.testing.assert_close(attention.probabilities[0, 0], expected)
+    own = expected.diagonal() if score == "power" else 0
+    torch.testing.assert_close(TOKEN_SCORES[score](attention)[0], expected.sum(dim=0) - own)
+
+
+def test_some_of_the_heads_score_for_themselves():
+    both = torch.cat([PROBABILITIES, PROBABILITIES.flip(-1)], dim=1)
+    attention = planted(both, ALL)
+    torch.testing.assert_close(column(attention.of_heads([1])), torch.tensor([[0.9, 0.6, 1.5]]))
+    torch.testing.assert_close(column(attention.of_heads([0, 1])), column(attention))
 
 
 def test_gather_takes_rows():

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from ldsearch.errors import DataError
+from ldsearch.tasks import DataSource
 from ldsearch.tasks.classification import load_classification
 from ldsearch.tasks.splits import Overlap, Splits, _Words, fix_splits
 
@@ -397,7 +398,8 @@ def test_the_two_texts_of_a_pair_are_kept_apart(tmp_path: Path) -> None:
         ("zero one two three four five", "else"),
         ("x a b", "c d e x"),
     ]
-    task = load_classification(write("train", train), validation=write("validation", validation))
+    source = DataSource(write("train", train), validation=write("validation", validation))
+    task = load_classification(source)
     examples = task.splits["train"]
     assert examples.pairs is not None
     assert list(zip(examples.texts, examples.pairs, strict=True)) == [train[0], train[1], train[4]]

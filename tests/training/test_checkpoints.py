@@ -70,7 +70,7 @@ def test_the_trainer_writes_its_state_last_and_only_then_removes_the_checkpoint_
         )
         save(self, path)
 
-    strategy = make_strategy("plain", Setting(4, 16, Fraction(9, 25), 0.0))
+    strategy = make_strategy("plain", Setting(4, 16, Fraction(9, 25), (0.0,) * 4))
     trainer = trainer_for(tmp_path, strategy, save_strategy="epoch", save_total_limit=1)
     monkeypatch.setattr(TrainerState, "save_to_json", saving)
     trainer.train()

@@ -40,7 +40,7 @@ class SignalAt(TrainerCallback):
 
 def make(folder: Path, **arguments) -> SupernetTrainer:
     torch.manual_seed(0)
-    strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), 0.2))
+    strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), (0.2,) * 4))
     return trainer_for(folder, strategy, num_train_epochs=3, **arguments)
 
 

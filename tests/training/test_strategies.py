@@ -8,12 +8,13 @@ import pytest
 from ldsearch.errors import SpaceError, TrainingError
 from ldsearch.length_drop import as_rate
 from ldsearch.subnet import Subnet
+from ldsearch.training.rates import constant
 from ldsearch.training.strategies import STRATEGIES, Setting, make_strategy
-from ldsearch.training.strategies.layerdrop import draw_blocks
+from ldsearch.training.strategies.lengthdrop import SANDWICHES
 
 
-def setting(**changes: object) -> Setting:
-    values = {"blocks": 6, "reference": 64, "drop_bound": Fraction(9, 25), "layer_drop": 0.2}
+def setting(rate: float = 0.2, **changes: object) -> Setting:
+    values = {"blocks": 6, "reference": 64, "drop_bound": Fraction(9, 25), "layer_rates": constant(rate, 6)}
     return Setting(**{**values, **changes})
 
 
@@ -28,6 +29,26 @@ def test_lengthdrop_makes_four_passes_of_a_quarter_each():
     assert passes[0].subnet == Subnet.full(6)
 
 
+def test_by_default_the_shortened_passes_share_the_rows_and_the_paper_gives_each_all_of_them():
+    shares = make_strategy("lengthdrop", setting()).passes(draws_of(0), 0.5)
+    paper = make_strategy("lengthdrop", setting(sandwich="paper")).passes(draws_of(0), 0.5)
+    assert [one.rows for one in paper] == [(0, 1)] * 4
+    assert shares[0].rows == (0, 1)
+    # Every row is seen by the full model and by exactly one other.
+    for count in (3, 4, 5, 32):
+        seen = [row for one in shares[1:] for row in range(*one.rows[:1], count, one.rows[1])]
+        assert sorted(seen) == list(range(count))
+    # The draws are the same ones.
+    assert [one.subnet for one in shares] == [one.subnet for one in paper]
+    assert set(SANDWICHES) == {"paper", "shares"}
+
+
+def test_without_distillation_every_pass_learns_from_the_labels():
+    passes = make_strategy("lengthdrop", setting(distil=False)).passes(draws_of(0), 0.5)
+    assert [one.loss for one in passes] == ["label"] * 4
+    assert [one.weight for one in passes] == [0.25] * 4
+
+
 def test_the_full_pass_is_full_by_default_and_layer_dropped_under_parity():
     plain = [make_strategy("lengthdrop", setting()).passes(draws_of(i), 0.5)[0].subnet for i in range(50)]
     assert set(plain) == {Subnet.full(6)}
@@ -37,13 +58,13 @@ def test_the_full_pass_is_full_by_default_and_layer_dropped_under_parity():
 
 
 def test_the_smallest_pass_is_smallest_on_the_blocks_that_run():
-    strategy = make_strategy("lengthdrop", setting(layer_drop=0.0))
+    strategy = make_strategy("lengthdrop", setting(0.0))
     smallest = strategy.passes(draws_of(0), 0.5)[1].subnet
     assert smallest == Subnet.of_encoder(range(6), (41, 27, 18, 12, 8, 6), 64)
 
 
 def test_skipped_blocks_keep_their_length_and_lengths_stay_in_the_bound():
-    strategy = make_strategy("lengthdrop", setting(layer_drop=0.5))
+    strategy = make_strategy("lengthdrop", setting(0.5))
     for index in range(300):
         for one in strategy.passes(draws_of(index), 0.5)[1:]:
             stack = one.subnet.encoder
@@ -60,23 +81,6 @@ def test_the_plain_share_comes_first():
     assert len(strategy.passes(draws_of(0), 0.4)) == 4
 
 
-def test_layerdrop_skips_every_block_at_its_rate_independently():
-    rng = np.random.default_rng(0)
-    runs = np.zeros((10_000, 12), dtype=bool)
-    for draw in runs:
-        draw[list(draw_blocks(12, 0.2, rng))] = True
-    assert runs.sum(axis=1).mean() == pytest.approx(9.6, abs=0.05)
-    assert runs.mean(axis=0) == pytest.approx(0.8, abs=0.015)
-    correlation = np.corrcoef(runs.T)
-    assert np.abs(correlation[~np.eye(12, dtype=bool)]).max() < 0.05
-
-
-def test_layerdrop_runs_all_at_zero_and_none_at_one():
-    rng = np.random.default_rng(0)
-    assert draw_blocks(12, 0.0, rng) == tuple(range(12))
-    assert draw_blocks(12, 1.0, rng) == ()
-
-
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 def test_passes_are_a_function_of_the_draws(name):
     strategy = make_strategy(name, setting())
@@ -86,9 +90,11 @@ def test_passes_are_a_function_of_the_draws(name):
 
 
 def test_senseless_options_are_refused():
-    for changes in ({"layer_drop": 1.5}, {"plain_share": 1.0}):
+    for changes in ({"layer_rates": (1.5,) * 6}, {"plain_share": 1.0}, {"plain_share": -0.1}):
         with pytest.raises(TrainingError):
             setting(**changes)
+    with pytest.raises(TrainingError, match=r"unknown sandwich 'club': use paper or shares"):
+        make_strategy("lengthdrop", setting(sandwich="club"))
     with pytest.raises(TrainingError, match="plain, layerdrop, lengthdrop"):
         make_strategy("sandwich", setting())
     for rate in (1.0, -0.1, "much", float("nan")):

@@ -6,7 +6,7 @@ import torch
 
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.training.distillation import kl_divergence
+from ldsearch.tasks.objectives import kl_divergence
 from ldsearch.training.strategies.fixed import Fixed
 from ldsearch.training.trainer import SupernetTrainer
 from tests.tiny import padded_batch, tiny_model
@@ -21,7 +21,7 @@ def trainer_with(tmp_path, student, teacher, loss, **arguments) -> SupernetTrain
         student,
         Fixed(PART, loss),
         plain.args,
-        task=None,
+        task=plain.task,
         train=plain.train_dataset,
         search=plain.eval_dataset,
         tokenizer=TOKENIZER,

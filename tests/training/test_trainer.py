@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from transformers import (
     AutoModelForSequenceClassification,
     BertForSequenceClassification,
@@ -16,8 +17,9 @@ from transformers import (
 
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.tasks.classification import Encoded, TextClassification
-from ldsearch.training.distillation import kl_divergence
+from ldsearch.supernet.supernet import inference
+from ldsearch.tasks import Encoded, TextClassification
+from ldsearch.tasks.objectives import kl_divergence
 from ldsearch.training.strategies import Pass, Setting, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
 from tests.tiny import tiny_model
@@ -75,17 +77,26 @@ class Fixed:
 FULL, HALF = Subnet.full(4), Subnet.of_encoder([0, 1, 3], [10, 6, 3], 16)
 
 
-def test_one_step_adds_up_the_weighted_gradients_of_its_passes(tmp_path):
-    supernet = Supernet(tiny_model("bert"))
+def without_dropout(supernet: Supernet) -> Supernet:
     for module in supernet.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+    return supernet
+
+
+def gradients(trainer: SupernetTrainer, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Of one step, not taken."""
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.supernet.zero_grad()
+    trainer.training_step(trainer.supernet, dict(batch))
+    return {name: p.grad.clone() for name, p in trainer.supernet.named_parameters() if p.grad is not None}
+
+
+def test_one_step_adds_up_the_weighted_gradients_of_its_passes(tmp_path):
+    supernet = without_dropout(Supernet(tiny_model("bert")))
     trainer = trainer_for(tmp_path, Fixed([Pass(FULL, "label", 0.75), Pass(HALF, "distill", 0.25)]), supernet)
     batch = trainer.data_collator([dict(row) for row in examples(4)])
-    trainer.current_gradient_accumulation_steps = 1
-    supernet.zero_grad()
-    trainer.training_step(supernet, dict(batch))
-    ours = {name: p.grad.clone() for name, p in supernet.named_parameters()}
+    ours = gradients(trainer, batch)
 
     supernet.zero_grad()
     labels = batch.pop("labels")
@@ -97,8 +108,31 @@ def test_one_step_adds_up_the_weighted_gradients_of_its_passes(tmp_path):
         torch.testing.assert_close(ours[name], parameter.grad, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("count", [7, 2])
+def test_a_pass_sees_its_rows_and_is_distilled_from_the_same_rows_of_the_first_pass(tmp_path, count):
+    supernet = without_dropout(Supernet(tiny_model("bert")))
+    rows = [(0, 3), (1, 3), (2, 3)]
+    shortened = [Pass(HALF, "distill", 0.25, part) for part in rows]
+    trainer = trainer_for(tmp_path, Fixed([Pass(FULL, "label", 0.25), *shortened]), supernet)
+    batch = trainer.data_collator([dict(row) for row in examples(count)])
+    ours = gradients(trainer, batch)
+
+    supernet.zero_grad()
+    labels = batch.pop("labels")
+    full = supernet(batch, FULL).logits
+    half = supernet(batch, HALF).logits
+    by_hand = nn.functional.cross_entropy(full, labels)
+    for offset, stride in rows:
+        # Of two rows there is no third part: it sees both.
+        own = list(range(offset, count, stride)) or list(range(count))
+        by_hand = by_hand + kl_divergence(full.detach()[own], half[own])
+    (0.25 * by_hand).backward()
+    for name, parameter in supernet.named_parameters():
+        torch.testing.assert_close(ours[name], parameter.grad, atol=1e-6, rtol=1e-4, msg=name)
+
+
 def test_a_sandwich_step_runs_four_backward_passes(tmp_path, monkeypatch):
-    strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), 0.0))
+    strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), (0.0,) * 4))
     trainer = trainer_for(tmp_path, strategy, max_steps=3, num_train_epochs=1)
     count = []
     backward = trainer.accelerator.backward
@@ -133,18 +167,47 @@ def test_the_loss_falls_on_a_problem_that_can_be_learned(tmp_path):
     config = tiny_model("bert", width=32, labels=2).config
     torch.manual_seed(0)
     supernet = Supernet(BertForSequenceClassification(config))
-    strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), 0.1, plain_share=0.5))
+    strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), (0.1,) * 4, plain_share=0.5))
     trainer = trainer_for(tmp_path, strategy, supernet, num_train_epochs=40, learning_rate=2e-3)
     trainer.train_dataset = Encoded(
         tuple({**row, "labels": int(row["input_ids"][0] > 32)} for row in trainer.train_dataset), 16
     )
-    before = trainer.evaluate(trainer.train_dataset)["eval_loss"]
+    batch = trainer.data_collator([dict(row) for row in trainer.train_dataset])
+    labels = batch.pop("labels")
+
+    def loss() -> float:
+        return float(nn.functional.cross_entropy(inference(supernet, batch, FULL), labels))
+
+    before = loss()
     trainer.train()
-    assert trainer.evaluate(trainer.train_dataset)["eval_loss"] < before / 2
+    assert loss() < before / 2
+
+
+@pytest.mark.parametrize("name", ["activation_checkpointing", "gradient_checkpointing"])
+@pytest.mark.filterwarnings("ignore:.*deprecated and will be removed in v6:FutureWarning")
+def test_recomputing_blocks_trains_the_same_weights(tmp_path, name, monkeypatch):
+    recomputed = []
+
+    def counting(*arguments, **options):
+        recomputed.append(1)
+        return checkpoint(*arguments, **options)
+
+    monkeypatch.setattr("ldsearch.supernet.supernet.checkpoint", counting)
+    found = []
+    for asked in ({}, {name: True}):
+        torch.manual_seed(0)
+        strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), (0.2,) * 4))
+        trainer = trainer_for(tmp_path, strategy, max_steps=3, **asked)
+        assert trainer.supernet.model.config.hidden_dropout_prob > 0
+        trainer.train()
+        found.append(trainer.supernet.model.state_dict())
+        assert bool(recomputed) == bool(asked)
+    for key, weights in found[0].items():
+        torch.testing.assert_close(found[1][key], weights, msg=key)
 
 
 def test_checkpoints_load_with_stock_transformers_and_hold_no_pickled_arguments(tmp_path):
-    strategy = make_strategy("layerdrop", Setting(4, 16, Fraction(9, 25), 0.5))
+    strategy = make_strategy("layerdrop", Setting(4, 16, Fraction(9, 25), (0.5,) * 4))
     trainer = trainer_for(tmp_path, strategy, save_strategy="epoch")
     trainer.train()
     last = tmp_path / "checkpoint-12"
@@ -165,7 +228,7 @@ class Interrupt(TrainerCallback):
 def test_training_resumed_mid_epoch_ends_with_the_same_weights(tmp_path):
     def make(name):
         torch.manual_seed(0)
-        strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), 0.2))
+        strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), (0.2,) * 4))
         return trainer_for(tmp_path / name, strategy, save_strategy="steps", save_steps=8)
 
     whole = make("whole")

@@ -1,6 +1,6 @@
 """BERT and the families built like it, declared by where their parts are: RoBERTa, XLM-RoBERTa, ELECTRA."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -8,17 +8,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ldsearch.costs.macs import EncoderShape
-from ldsearch.supernet.stages import split_heads
-
-
-def pooled_head(model: Any, hidden: Tensor) -> Tensor:
-    """Pooled [CLS], dropout, classifier."""
-    return cast(Tensor, model.classifier(model.dropout(model.base_model.pooler(hidden))))
-
-
-def classification_head(model: Any, hidden: Tensor) -> Tensor:
-    """A head of its own that takes the whole sequence and reads [CLS]: dense d to d, then the labels."""
-    return cast(Tensor, model.classifier(hidden))
+from ldsearch.supernet.families.common import attention_of, run_stock
+from ldsearch.supernet.stages import Parts, State, real_positions, split_heads
+from ldsearch.supernet.tokens import Attention
 
 
 @dataclass(frozen=True)
@@ -27,13 +19,13 @@ class BertLike:
 
     Args:
         model_type: The configuration's.
-        head: From the last hidden states to logits; d² + d · labels MACs.
         counts_pads: Whether position ids start behind the padding id, as fairseq's models count them.
     """
 
     model_type: str
-    head: Callable[[Any, Tensor], Tensor]
     counts_pads: bool = False
+    pinned: tuple[int, ...] = ()
+    pre_norm: bool = False
 
     def layers(self, model: PreTrainedModel) -> nn.ModuleList:
         """The encoder's layers."""
@@ -45,32 +37,48 @@ class BertLike:
         return int(config.max_position_embeddings - behind)
 
     def shape(self, config: PreTrainedConfig) -> EncoderShape:
-        """The classification head, and per token the projection of narrower embeddings (ELECTRA)."""
+        """Per token, the projection of narrower embeddings (ELECTRA)."""
         d = config.hidden_size
         narrow = getattr(config, "embedding_size", d)
         return EncoderShape(
             blocks=config.num_hidden_layers,
             hidden=d,
             feed_forward=config.intermediate_size,
-            head_per_example=d * d + d * config.num_labels,
+            heads=config.num_attention_heads,
             head_per_token=0 if narrow == d else narrow * d,
         )
 
-    def embed(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
+    def embed(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> State:
         """Word, position and token-type embeddings with their norm; projected where they are narrower."""
         base = cast(Any, model).base_model
         # A tokenizer may number two segments for a model that has one.
         token_types = batch.get("token_type_ids") if model.config.type_vocab_size > 1 else None
         hidden = base.embeddings(input_ids=batch["input_ids"], token_type_ids=token_types)
-        return cast(
-            Tensor, base.embeddings_project(hidden) if hasattr(base, "embeddings_project") else hidden
+        if hasattr(base, "embeddings_project"):
+            hidden = base.embeddings_project(hidden)
+        return State(hidden, real_positions(batch))
+
+    def parts(self, layer: Any) -> Parts:
+        """BERT's names."""
+        own = layer.attention.self
+        return Parts(
+            attention=(layer.attention,),
+            heads=(own.query, own.key, own.value),
+            output=layer.attention.output.dense,
+            feed_forward=(layer.intermediate, layer.output),
+            expand=layer.intermediate.dense,
+            contract=layer.output.dense,
         )
 
-    def project(self, layer: Any, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def run(self, layer: Any, state: State, config: PreTrainedConfig) -> Tensor:
+        """With the stock mask."""
+        return run_stock(layer, state, config)
+
+    def attention(self, layer: Any, state: State) -> Attention:
         """The self-attention's three linear layers."""
-        attention = layer.attention.self
-        linears = (attention.query, attention.key, attention.value)
-        return split_heads(hidden, linears, attention.attention_head_size)
+        own = layer.attention.self
+        heads = split_heads(state.hidden, (own.query, own.key, own.value), own.attention_head_size)
+        return attention_of(heads, state)
 
     def attention_dropout(self, layer: Any) -> float:
         """``attention_probs_dropout_prob``."""
@@ -80,14 +88,22 @@ class BertLike:
         """Output projection, residual, norm."""
         return cast(Tensor, layer.attention.output(context, hidden))
 
-    def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
-        """Feed-forward layer, residual, norm."""
-        return cast(Tensor, layer.feed_forward_chunk(hidden))
+    def expand(self, layer: Any, hidden: Tensor) -> Tensor:
+        """First feed-forward layer, activation."""
+        return cast(Tensor, layer.intermediate(hidden))
+
+    def contract(self, layer: Any, units: Tensor, hidden: Tensor) -> Tensor:
+        """Second feed-forward layer, residual, norm."""
+        return cast(Tensor, layer.output(units, hidden))
+
+    def finish(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
+        """Nothing: a post-norm block ends in its norm."""
+        return hidden
 
 
 BERT_LIKE = (
-    BertLike("bert", pooled_head),
-    BertLike("roberta", classification_head, counts_pads=True),
-    BertLike("xlm-roberta", classification_head, counts_pads=True),
-    BertLike("electra", classification_head),
+    BertLike("bert"),
+    BertLike("roberta", counts_pads=True),
+    BertLike("xlm-roberta", counts_pads=True),
+    BertLike("electra"),
 )

@@ -7,41 +7,61 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ldsearch.costs.macs import EncoderShape
-from ldsearch.supernet.stages import split_heads
+from ldsearch.supernet.families.common import attention_of, run_stock
+from ldsearch.supernet.stages import Parts, State, real_positions, split_heads
+from ldsearch.supernet.tokens import Attention
 
 
 class DistilBertFamily:
-    """``DistilBertForSequenceClassification`` as stages."""
+    """DistilBERT as stages."""
 
     model_type = "distilbert"
+    pinned: tuple[int, ...] = ()
+    pre_norm = False
 
     def layers(self, model: PreTrainedModel) -> nn.ModuleList:
         """The transformer's layers."""
-        return cast(nn.ModuleList, cast(Any, model).distilbert.transformer.layer)
+        return cast(nn.ModuleList, cast(Any, model).base_model.transformer.layer)
 
     def longest(self, config: PreTrainedConfig) -> int:
         """Tokens that have a position."""
         return int(config.max_position_embeddings)
 
     def shape(self, config: PreTrainedConfig) -> EncoderShape:
-        """Pre-classifier and classifier are the head."""
-        d = config.hidden_size
+        """DistilBERT's names of BERT's dimensions."""
         return EncoderShape(
             blocks=config.num_hidden_layers,
-            hidden=d,
+            hidden=config.hidden_size,
             feed_forward=config.hidden_dim,
-            head_per_example=d * d + d * config.num_labels,
+            heads=config.num_attention_heads,
         )
 
-    def embed(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
+    def embed(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> State:
         """Word and position embeddings with their norm."""
-        return cast(Tensor, cast(Any, model).distilbert.embeddings(batch["input_ids"]))
+        hidden = cast(Any, model).base_model.embeddings(batch["input_ids"])
+        return State(hidden, real_positions(batch))
 
-    def project(self, layer: Any, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def parts(self, layer: Any) -> Parts:
+        """DistilBERT's names."""
+        own = layer.attention
+        return Parts(
+            attention=(own, layer.sa_layer_norm),
+            heads=(own.q_lin, own.k_lin, own.v_lin),
+            output=own.out_lin,
+            feed_forward=(layer.ffn, layer.output_layer_norm),
+            expand=layer.ffn.lin1,
+            contract=layer.ffn.lin2,
+        )
+
+    def run(self, layer: Any, state: State, config: PreTrainedConfig) -> Tensor:
+        """With the stock mask."""
+        return run_stock(layer, state, config)
+
+    def attention(self, layer: Any, state: State) -> Attention:
         """The self-attention's three linear layers."""
-        attention = layer.attention
-        linears = (attention.q_lin, attention.k_lin, attention.v_lin)
-        return split_heads(hidden, linears, attention.attention_head_size)
+        own = layer.attention
+        heads = split_heads(state.hidden, (own.q_lin, own.k_lin, own.v_lin), own.attention_head_size)
+        return attention_of(heads, state)
 
     def attention_dropout(self, layer: Any) -> float:
         """``attention_dropout``."""
@@ -51,11 +71,15 @@ class DistilBertFamily:
         """Output projection, residual, norm."""
         return cast(Tensor, layer.sa_layer_norm(layer.attention.out_lin(context) + hidden))
 
-    def feed_forward(self, layer: Any, hidden: Tensor) -> Tensor:
-        """Feed-forward layer, residual, norm."""
-        return cast(Tensor, layer.output_layer_norm(layer.ffn(hidden) + hidden))
+    def expand(self, layer: Any, hidden: Tensor) -> Tensor:
+        """First feed-forward layer, activation."""
+        return cast(Tensor, layer.ffn.activation(layer.ffn.lin1(hidden)))
 
-    def head(self, model: Any, hidden: Tensor) -> Tensor:
-        """[CLS] through the pre-classifier, dropout, classifier."""
-        pooled = nn.functional.relu(model.pre_classifier(hidden[:, 0]))
-        return cast(Tensor, model.classifier(model.dropout(pooled)))
+    def contract(self, layer: Any, units: Tensor, hidden: Tensor) -> Tensor:
+        """Second feed-forward layer, residual, norm."""
+        contracted = layer.ffn.dropout(layer.ffn.lin2(units))
+        return cast(Tensor, layer.output_layer_norm(contracted + hidden))
+
+    def finish(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
+        """Nothing: a post-norm block ends in its norm."""
+        return hidden

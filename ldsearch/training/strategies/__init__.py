@@ -1,16 +1,16 @@
 """Training strategies: which sub-networks see this batch, and with which loss. One paper per file."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 
 from ldsearch.errors import TrainingError
+from ldsearch.registry import Registry
 from ldsearch.training.strategies.base import Draws, Pass, Setting, TrainingStrategy
 from ldsearch.training.strategies.layerdrop import LayerDrop
 from ldsearch.training.strategies.lengthdrop import LengthDrop
 from ldsearch.training.strategies.plain import Plain
 
-STRATEGIES: Mapping[str, Callable[[Setting], TrainingStrategy]] = MappingProxyType(
-    {"plain": Plain, "layerdrop": LayerDrop, "lengthdrop": LengthDrop}
+STRATEGIES: Registry[Callable[[Setting], TrainingStrategy]] = Registry(
+    "training_strategies", {"plain": Plain, "layerdrop": LayerDrop, "lengthdrop": LengthDrop}
 )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ldsearch.errors import TrainingError
 from ldsearch.subnet import LengthMode, Subnet
+from ldsearch.training.rates import checked
 
 # The generator of one pass of this batch; a function of (seed, optimizer step, micro-step, pass).
 Draws = Callable[[int], np.random.Generator]
@@ -16,18 +17,21 @@ Draws = Callable[[int], np.random.Generator]
 
 @dataclass(frozen=True)
 class Pass:
-    """One forward and backward pass of a sub-network over the batch.
+    """One forward and backward pass of a sub-network over the batch, or over every few rows of it.
 
     Args:
         subnet: What runs.
         loss: ``"label"`` for the task's loss; ``"distill"`` for the divergence from the logits of the
-            trainer's separate teacher, or without one of the first pass.
-        weight: Factor on the loss.
+            trainer's separate teacher, or without one of the first pass, which then sees all rows.
+        weight: Factor on the loss, which is a mean over the rows.
+        rows: (offset, stride): the rows offset, offset + stride, …. Batches are sorted by length, so that
+            strided rows are alike in length where halves are not.
     """
 
     subnet: Subnet
     loss: Literal["label", "distill"]
     weight: float
+    rows: tuple[int, int] = (0, 1)
 
 
 @dataclass(frozen=True)
@@ -38,24 +42,40 @@ class Setting:
         blocks: Number of blocks of the model.
         reference: Reference input length l₀ in tokens.
         drop_bound: LengthDrop probability p.
-        layer_drop: LayerDrop probability.
+        layer_rates: LayerDrop probability of each block (``ldsearch.training.rates``).
         length_mode: How lengths apply to shorter inputs.
+        sandwich: How LengthDrop's sub-networks share a batch (``lengthdrop.SANDWICHES``).
         plain_share: Share of the training that LengthDrop leaves to the full model alone, at its start:
             a sandwich distils from the full model, which has to know something first.
+        distil: Whether sub-networks learn from logits rather than from the labels.
         parity: Follow the reference code where ldsearch departs from it.
+        pinned: Blocks that are never skipped.
+        min_layers: The fewest blocks that run.
+        heads: Attention heads of each block; 0 where they cannot be dropped.
+        drop_groups: What LayerDrop drops (``groups.parts_of``).
+
+    Raises:
+        TrainingError: If a number makes no sense.
     """
 
     blocks: int
     reference: int
     drop_bound: Fraction
-    layer_drop: float
+    layer_rates: tuple[float, ...]
     length_mode: LengthMode = "ratio"
+    sandwich: str = "shares"
     plain_share: float = 0.0
+    distil: bool = True
     parity: bool = False
+    pinned: tuple[int, ...] = ()
+    min_layers: int = 0
+    heads: int = 0
+    drop_groups: str = "layer"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.layer_drop <= 1:
-            raise TrainingError(f"a LayerDrop probability must lie in [0, 1], not {self.layer_drop}")
+        checked(self.layer_rates, self.blocks)
+        if not 0 <= self.min_layers <= self.blocks:
+            raise TrainingError(f"--min-layers must lie in 0..{self.blocks}, not {self.min_layers}")
         if not 0 <= self.plain_share < 1:
             raise TrainingError(f"the plain share must lie in [0, 1), not {self.plain_share}")
 

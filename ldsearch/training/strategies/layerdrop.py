@@ -1,29 +1,36 @@
-"""LayerDrop: every block is skipped with probability p, once per batch (Fan, Grave & Joulin 2019)."""
+"""LayerDrop: every block is skipped at its rate, once per batch (Fan, Grave & Joulin 2019)."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from ldsearch.errors import TrainingError
 from ldsearch.subnet import Subnet
 from ldsearch.training.strategies.base import Draws, Pass, Setting
+from ldsearch.training.strategies.groups import draw_stack, parts_of
 
 
-def draw_blocks(blocks: int, rate: float, rng: np.random.Generator) -> tuple[int, ...]:
-    """The blocks that run: block i is skipped iff u_i < rate, u_i uniform on [0, 1).
+def draw_blocks(setting: Setting, rng: np.random.Generator) -> tuple[int, ...]:
+    """The blocks that run: block i is skipped iff u_i < its rate, u_i uniform on [0, 1).
 
-    A skipped block is the identity, norms included, and nothing is rescaled (Sec. 3.1 and fairseq's
-    code). At rate 0 all run, at rate 1 none does.
+    At rate 0 all run, at rate 1 none does, but for pinned blocks and ``min_layers`` (``draw_stack``).
     """
-    return tuple(int(block) for block in np.flatnonzero(rng.random(blocks) >= rate))
+    return draw_stack(setting, ("layer",), rng).blocks
 
 
 class LayerDrop:
-    """One pass of a random depth a batch, with the task's loss."""
+    """One pass a batch of a random sub-network, with the task's loss.
+
+    Raises:
+        TrainingError: If the setting's groups are unknown, or heads are to be dropped of a model without.
+    """
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
+        self.parts = parts_of(setting.drop_groups)
+        if "head" in self.parts and setting.heads < 1:
+            raise TrainingError(f"drop groups {setting.drop_groups} need a model with attention heads")
 
     def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
         """One draw for the whole batch."""
-        blocks = draw_blocks(self.setting.blocks, self.setting.layer_drop, draws(0))
-        return [Pass(Subnet.of_encoder(blocks), "label", 1.0)]
+        return [Pass(Subnet(encoder=draw_stack(self.setting, self.parts, draws(0))), "label", 1.0)]

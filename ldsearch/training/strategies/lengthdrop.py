@@ -1,13 +1,24 @@
 """LengthDrop: a sandwich of full, smallest and random lengths, distilled in place (Kim & Cho 2020)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal
 
+from ldsearch.errors import TrainingError
 from ldsearch.length_drop import constant_ratio_lengths, draw_lengths
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.training.strategies.base import Draws, Pass, Setting
 from ldsearch.training.strategies.layerdrop import draw_blocks
 
 RANDOM_PASSES = 2  # n_s of Sec. 3.1
+# Rows of the batch that the smallest and the random sub-networks see.
+SANDWICHES: Mapping[str, tuple[tuple[int, int], ...]] = MappingProxyType(
+    {
+        "paper": ((0, 1),) * (1 + RANDOM_PASSES),
+        # Half for the smallest, which suffers most from seeing less.
+        "shares": ((0, 2), (1, 4), (3, 4)),
+    }
+)
 
 
 class LengthDrop:
@@ -15,10 +26,13 @@ class LengthDrop:
 
     Every shortened pass draws its own LayerDrop set first and then lengths for the blocks that run; a
     skipped block keeps its length. The full pass is really full; under ``parity`` LayerDrop is applied
-    to it too, as the reference code does.
+    to it too, as the reference code does. The paper runs every sub-network on all rows of the batch;
+    with ``shares`` the smallest sees half of them, a random one a quarter.
     """
 
     def __init__(self, setting: Setting) -> None:
+        if setting.sandwich not in SANDWICHES:
+            raise TrainingError(f"unknown sandwich {setting.sandwich!r}: use {' or '.join(SANDWICHES)}")
         self.setting = setting
         self.weight = 1 / (RANDOM_PASSES + 2)
 
@@ -29,17 +43,19 @@ class LengthDrop:
             return [Pass(full, "label", 1.0)]
         if self.setting.parity:
             full = Subnet.of_encoder(self._draw_blocks(draws, 0))
+        shortened = [
+            self._smallest(draws, 1),
+            *(self._random(draws, index) for index in range(2, 2 + RANDOM_PASSES)),
+        ]
+        loss: Literal["label", "distill"] = "distill" if self.setting.distil else "label"
+        rows = SANDWICHES[self.setting.sandwich]
         return [
             Pass(full, "label", self.weight),
-            Pass(self._smallest(draws, 1), "distill", self.weight),
-            *(
-                Pass(self._random(draws, index), "distill", self.weight)
-                for index in range(2, 2 + RANDOM_PASSES)
-            ),
+            *(Pass(subnet, loss, self.weight, part) for subnet, part in zip(shortened, rows, strict=True)),
         ]
 
     def _draw_blocks(self, draws: Draws, index: int) -> tuple[int, ...]:
-        return draw_blocks(self.setting.blocks, self.setting.layer_drop, draws(index))
+        return draw_blocks(self.setting, draws(index))
 
     def _smallest(self, draws: Draws, index: int) -> Subnet:
         blocks = self._draw_blocks(draws, index)
@@ -51,7 +67,7 @@ class LengthDrop:
     def _random(self, draws: Draws, index: int) -> Subnet:
         rng = draws(index)
         setting = self.setting
-        blocks = draw_blocks(setting.blocks, setting.layer_drop, rng)
+        blocks = draw_blocks(setting, rng)
         return self._shortened(blocks, draw_lengths(setting.reference, len(blocks), setting.drop_bound, rng))
 
     def _shortened(self, blocks: tuple[int, ...], tokens: tuple[int, ...]) -> Subnet:

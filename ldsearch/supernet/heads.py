@@ -1,0 +1,102 @@
+"""Model heads by the name of their stock class, run as stock code on hidden states of our own."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, cast
+
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils.generic import ModelOutput
+
+from ldsearch.errors import SupernetError
+
+
+@dataclass(frozen=True)
+class Head:
+    """One kind of head.
+
+    Args:
+        name: As in the stock class's name, ``...For<name>``.
+        auto: Loads models with it.
+        pools: Whether it runs once per example rather than once per token.
+        reads_first: Whether a configuration makes it read position 0 only: that token always stays, and
+            what happens to the others after the last attention cannot matter. Else dropped tokens are
+            restored for it.
+    """
+
+    name: str
+    auto: Any
+    pools: bool
+    reads_first: Callable[[PreTrainedConfig], bool]
+
+
+def _pools_first(config: PreTrainedConfig) -> bool:
+    return getattr(config, "classifier_pooling", "cls") == "cls"
+
+
+HEADS: Mapping[str, Head] = MappingProxyType(
+    {
+        head.name: head
+        for head in (
+            Head("SequenceClassification", AutoModelForSequenceClassification, True, _pools_first),
+            Head("TokenClassification", AutoModelForTokenClassification, False, lambda config: False),
+            Head("QuestionAnswering", AutoModelForQuestionAnswering, False, lambda config: False),
+            Head("MaskedLM", AutoModelForMaskedLM, False, lambda config: False),
+        )
+    }
+)
+
+
+def head_named(architecture: str) -> Head:
+    """The head of a stock class, by the class's name.
+
+    Raises:
+        SupernetError: If it is none of those supported.
+    """
+    name = architecture.rpartition("For")[2]
+    if name not in HEADS:
+        raise SupernetError(
+            f"{architecture or 'a model without a head'}: only heads for {', '.join(HEADS)} are supported"
+        )
+    return HEADS[name]
+
+
+class _Answered:
+    """The model to its own head code, its base model having answered already."""
+
+    def __init__(self, model: PreTrainedModel, answer: ModelOutput) -> None:
+        self._model = model
+        self._answer = answer
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._model.base_model_prefix:
+            return lambda *inputs, **options: self._answer
+        return getattr(self._model, name)
+
+
+def run_head(model: PreTrainedModel, hidden: Tensor, batch: Mapping[str, Tensor]) -> ModelOutput:
+    """The stock model's output for last hidden states (B, n, d): its forward with the base model answered."""
+    pooler = getattr(model.base_model, "pooler", None)
+    answer = BaseModelOutputWithPooling(
+        last_hidden_state=cast(Any, hidden), pooler_output=None if pooler is None else pooler(hidden)
+    )
+    stand_in = cast(Any, _Answered(model, answer))
+    output: ModelOutput = type(model).forward(stand_in, attention_mask=batch.get("attention_mask"))
+    return output
+
+
+def head_macs(model: PreTrainedModel) -> int:
+    """MACs of the linear layers outside the base model, and of its pooler, each run once."""
+    pooler = getattr(model.base_model, "pooler", None)
+    children = [child for child in model.children() if child is not model.base_model]
+    linears = [m for child in (*children, pooler) if child is not None for m in child.modules()]
+    return sum(m.in_features * m.out_features for m in linears if isinstance(m, nn.Linear))

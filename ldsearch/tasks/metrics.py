@@ -1,0 +1,286 @@
+"""Metrics, each a function of the mean of per-example statistics, so that every score has its intervals.
+
+A mean of counts is a count over examples, and F1 and its like are ratios that a common factor leaves alone;
+Pearson's r needs means, mean squares and mean products. Spearman's correlation is not offered: an example's
+rank is a matter of all the others, so it has no statistics of its own and changes with every resample.
+
+What has no value (0/0) is 0, as scikit-learn's ``zero_division=0`` has it; so is a correlation with a
+constant, which SciPy calls NaN. NaN in predictions stays NaN.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ldsearch.errors import DataError
+from ldsearch.intervals import OfMeans, Statistics
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a score comes about.
+
+    Args:
+        name: As a user writes it.
+        statistics: From predictions and labels to one row per example; what they are is the kind of
+            task's matter (``METRICS``).
+        of_means: Turns mean statistics, shape (..., parts), into scores, shape (...).
+        parts: Statistics have shape (examples, parts); None: (examples,), and the score is their mean.
+        higher_is_better: The score's direction.
+    """
+
+    name: str
+    statistics: Callable[[Any, Any], Statistics]
+    of_means: OfMeans
+    parts: int | None = None
+    higher_is_better: bool = True
+
+    def shape(self, examples: int) -> tuple[int, ...]:
+        """Of the statistics of so many examples."""
+        return (examples,) if self.parts is None else (examples, self.parts)
+
+
+# Takes the number of labels.
+Factory = Callable[[int], Metric]
+
+
+def metric_named(kind: str, name: str | None, labels: int) -> Metric:
+    """A metric of a kind of task.
+
+    Args:
+        kind: A key of ``METRICS``.
+        name: As registered there; None takes the kind's first.
+        labels: How many labels the task has; 1 where it has none.
+
+    Raises:
+        DataError: If the kind has no such metric, or the metric is not of so many labels.
+    """
+    offered = METRICS[kind]
+    chosen = next(iter(offered)) if name is None else name
+    if chosen not in offered:
+        raise DataError(f"no metric {chosen!r} for {kind}: there are {', '.join(offered)}")
+    return offered[chosen](labels)
+
+
+def mean(means: Array) -> Array:
+    """The score that is a mean itself."""
+    return means
+
+
+def ratio(means: Array) -> Array:
+    """One mean over another: shape (..., 2) to (...)."""
+    return _divide(means[..., 0], means[..., 1])
+
+
+def f1(means: Array) -> Array:
+    """2·correct / (predicted + gold) of the mean counts (correct, predicted, gold): (..., 3) to (...)."""
+    return _divide(2 * means[..., 0], means[..., 1] + means[..., 2])
+
+
+def f1_of_all(means: Array) -> Array:
+    """Mean F1 over labels, 0 for one that is nowhere: (..., 3·labels) to (...)."""
+    score: Array = f1(_by_label(means)).mean(axis=-1)
+    return score
+
+
+def f1_of_seen(means: Array) -> Array:
+    """Mean F1 over the labels that are gold or predicted anywhere: (..., 3·labels) to (...).
+
+    So a split, or a resample, that lacks a rare label does not cost a perfect model a share of its score.
+    """
+    by_label = _by_label(means)
+    seen = (by_label[..., 1] + by_label[..., 2] != 0).sum(axis=-1)
+    return _divide(f1(by_label).sum(axis=-1), seen.astype(np.float64))
+
+
+def matthews(means: Array) -> Array:
+    """Gorodkin's (2004) R_K, of two labels Matthews' coefficient: (..., 1 + 2·labels) to (...).
+
+    It needs no confusion matrix: of that, only the diagonal's sum and both margins count.
+    """
+    predicted, gold = np.split(means[..., 1:], 2, axis=-1)
+    expected = (predicted * gold).sum(axis=-1)
+    spreads = (1 - (predicted**2).sum(axis=-1)) * (1 - (gold**2).sum(axis=-1))
+    return _divide(means[..., 0] - expected, np.sqrt(spreads))
+
+
+def correlation(means: Array) -> Array:
+    """Pearson's r of the means of (x, y, x², y², xy): (..., 5) to (...)."""
+    x, y, xx, yy, xy = np.moveaxis(means, -1, 0)
+    spread = np.sqrt(_variance(x, xx) * _variance(y, yy))
+    return _divide(xy - x * y, spread).clip(-1, 1)
+
+
+def perplexity(means: Array) -> Array:
+    """exp(nats / tokens) of their means: (..., 2) to (...); NaN where there are no tokens."""
+    return np.exp(_divide(means[..., 0], means[..., 1], undefined=np.nan))
+
+
+def correct(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
+    """1 where a label id is right: (examples,); of rows of 0/1 per label, the share that is right."""
+    predicted, gold = _paired(predictions, labels)
+    share: Statistics = (predicted == gold).reshape(len(gold), -1).mean(axis=1)
+    return share
+
+
+def squared_errors(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
+    """(prediction - label)², shape (examples,)."""
+    predicted, gold = _paired(predictions, labels)
+    return np.square(predicted.astype(np.float64) - gold.astype(np.float64))
+
+
+def moments(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
+    """x, y, x², y², xy of predictions x and labels y: (examples, 5).
+
+    A correlation is blind to shift and scale: both are standardised over the examples given, so that no
+    digits are lost in the difference of mean square and squared mean.
+    """
+    x, y = (_standardised(values.astype(np.float64)) for values in _paired(predictions, labels))
+    return np.stack([x, y, x * x, y * y, x * y], axis=-1)
+
+
+def label_one_counts(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
+    """(correct, predicted, gold) of label id 1: (examples, 3)."""
+    predicted, gold = _paired(predictions, labels)
+    return _counts(predicted == 1, gold == 1)
+
+
+def label_counts(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
+    """(correct, predicted, gold) of each label, one label after another, from 0/1: (examples, 3·labels)."""
+    predicted, gold = _paired(predictions, labels)
+    return _counts(predicted.astype(bool), gold.astype(bool)).reshape(len(gold), -1)
+
+
+def all_label_counts(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
+    """(correct, predicted, gold) of all labels together, from 0/1: (examples, 3)."""
+    predicted, gold = _paired(predictions, labels)
+    counts: Statistics = _counts(predicted.astype(bool), gold.astype(bool)).sum(axis=1)
+    return counts
+
+
+def entity_counts(predictions: Sequence[Set[Hashable]], labels: Sequence[Set[Hashable]]) -> Statistics:
+    """(correct, predicted, gold) of each example's set of entities: (examples, 3)."""
+    pairs = zip(predictions, labels, strict=True)
+    rows = [(len(found & gold), len(found), len(gold)) for found, gold in pairs]
+    return np.array(rows, dtype=np.float64).reshape(-1, 3)
+
+
+def token_counts(predictions: Sequence[ArrayLike], labels: Sequence[ArrayLike]) -> Statistics:
+    """(correct, tokens) of each example's label ids, one per labelled token: (examples, 2)."""
+    pairs = [_paired(*both) for both in zip(predictions, labels, strict=True)]
+    rows = [((found == gold).sum(), len(gold)) for found, gold in pairs]
+    return np.array(rows, dtype=np.float64).reshape(-1, 2)
+
+
+def nats_and_tokens(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
+    """Summed negative log-likelihoods, and the number of tokens they are of: (examples, 2)."""
+    return np.stack(_paired(predictions, labels), axis=-1).astype(np.float64)
+
+
+def _one_hot_counts(labels: int) -> Callable[[ArrayLike, ArrayLike], Statistics]:
+    """From label ids to ``label_counts``."""
+    return lambda predictions, gold: label_counts(_one_hot(predictions, labels), _one_hot(gold, labels))
+
+
+def _margins(labels: int) -> Callable[[ArrayLike, ArrayLike], Statistics]:
+    """From label ids to what ``matthews`` reads: whether right, the predicted label, the gold one."""
+
+    def statistics(predictions: ArrayLike, gold: ArrayLike) -> Statistics:
+        right = correct(predictions, gold)[:, None]
+        return np.concatenate([right, _one_hot(predictions, labels), _one_hot(gold, labels)], axis=1)
+
+    return statistics
+
+
+def _f1_of_two(labels: int) -> Metric:
+    if labels != 2:
+        raise DataError(f"f1 is of the second of two labels, there are {labels}: choose another metric")
+    return Metric("f1", label_one_counts, f1, 3)
+
+
+# Kinds of task, and what predictions and labels are there; the first metric is the default.
+METRICS: Mapping[str, Mapping[str, Factory]] = MappingProxyType(
+    {
+        # Label ids, shape (examples,).
+        "classification": MappingProxyType(
+            {
+                "accuracy": lambda _: Metric("accuracy", correct, mean),
+                "f1": _f1_of_two,
+                "macro-f1": lambda n: Metric("macro-f1", _one_hot_counts(n), f1_of_seen, 3 * n),
+                "mcc": lambda n: Metric("mcc", _margins(n), matthews, 1 + 2 * n),
+            }
+        ),
+        # Numbers, shape (examples,).
+        "regression": MappingProxyType(
+            {
+                "pearson": lambda _: Metric("pearson", moments, correlation, 5),
+                "mse": lambda _: Metric("mse", squared_errors, mean, higher_is_better=False),
+            }
+        ),
+        # 0 and 1, shape (examples, labels).
+        "multi-label": MappingProxyType(
+            {
+                "micro-f1": lambda _: Metric("micro-f1", all_label_counts, f1, 3),
+                "macro-f1": lambda n: Metric("macro-f1", label_counts, f1_of_all, 3 * n),
+                "accuracy": lambda _: Metric("accuracy", correct, mean),
+            }
+        ),
+        # Per example: a set of entities for f1, label ids of the labelled tokens for accuracy.
+        "tokens": MappingProxyType(
+            {
+                "f1": lambda _: Metric("f1", entity_counts, f1, 3),
+                "accuracy": lambda _: Metric("accuracy", token_counts, ratio, 2),
+            }
+        ),
+        # Per example: summed negative log-likelihood in nats as prediction, number of tokens as label.
+        "language-model": MappingProxyType(
+            {
+                "perplexity": lambda _: Metric(
+                    "perplexity", nats_and_tokens, perplexity, 2, higher_is_better=False
+                ),
+            }
+        ),
+    }
+)
+
+
+def _paired(predictions: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    predicted, gold = np.asarray(predictions), np.asarray(labels)
+    if predicted.shape != gold.shape:
+        raise ValueError(f"predictions {predicted.shape} and labels {gold.shape} differ in shape")
+    return predicted, gold
+
+
+def _counts(predicted: NDArray[np.bool_], gold: NDArray[np.bool_]) -> Statistics:
+    return np.stack([predicted & gold, predicted, gold], axis=-1).astype(np.float64)
+
+
+def _one_hot(ids: ArrayLike, labels: int) -> NDArray[np.bool_]:
+    hot: NDArray[np.bool_] = np.asarray(ids)[:, None] == np.arange(labels)
+    return hot
+
+
+def _by_label(means: Array) -> Array:
+    return means.reshape(*means.shape[:-1], -1, 3)
+
+
+def _standardised(values: Array) -> Array:
+    centred = values - values.mean()
+    standardised: Array = centred / (centred.std() or 1.0)
+    return standardised
+
+
+def _variance(mean: Array, mean_square: Array) -> Array:
+    """Exactly 0 where all values are one: rounding leaves a trace of either sign."""
+    variance = mean_square - mean**2
+    return np.where(variance < 1e-12 * mean_square, 0.0, variance)
+
+
+def _divide(above: Array, below: Array, undefined: float = 0.0) -> Array:
+    return np.divide(above, below, out=np.full_like(above, undefined), where=below != 0)

@@ -1,0 +1,102 @@
+"""Losses of training: from labels, and from another model's logits. Tensors only."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class Objective(Protocol):
+    """The losses of one kind of task; ``batch`` holds ``labels`` and ``attention_mask``."""
+
+    def loss(self, logits: Tensor, batch: Mapping[str, Tensor], smoothing: float = 0.0) -> Tensor:
+        """From the labels, a scalar."""
+
+    def divergence(
+        self, teacher: Tensor, student: Tensor, batch: Mapping[str, Tensor], reverse: bool = False
+    ) -> Tensor:
+        """From another model's logits, of the same shape; no gradient flows into them. A scalar."""
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """Cross-entropy, and KL divergence, over the distributions that the logits hold.
+
+    Args:
+        rows: From logits and batch to (logits of shape (rows, classes), targets of shape (rows,)).
+    """
+
+    rows: Callable[[Tensor, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+
+    def loss(self, logits: Tensor, batch: Mapping[str, Tensor], smoothing: float = 0.0) -> Tensor:
+        """Mean cross-entropy in nats."""
+        rows, targets = self.rows(logits, batch)
+        return nn.functional.cross_entropy(rows.float(), targets, label_smoothing=smoothing)
+
+    def divergence(
+        self, teacher: Tensor, student: Tensor, batch: Mapping[str, Tensor], reverse: bool = False
+    ) -> Tensor:
+        """Mean KL divergence in nats."""
+        rows = (self.rows(logits, batch)[0] for logits in (teacher, student))
+        return kl_divergence(*rows, reverse=reverse)
+
+
+class Regression:
+    """Squared error; between two models it is, up to a factor, the KL divergence of unit Gaussians."""
+
+    def loss(self, logits: Tensor, batch: Mapping[str, Tensor], smoothing: float = 0.0) -> Tensor:
+        """Mean squared error; smoothing has no meaning here."""
+        return nn.functional.mse_loss(logits.float().squeeze(-1), batch["labels"].float())
+
+    def divergence(
+        self, teacher: Tensor, student: Tensor, batch: Mapping[str, Tensor], reverse: bool = False
+    ) -> Tensor:
+        """Mean squared difference, the same either way round."""
+        return nn.functional.mse_loss(student.float(), teacher.detach().float())
+
+
+def kl_divergence(teacher: Tensor, student: Tensor, *, reverse: bool = False) -> Tensor:
+    """Mean over rows of KL(teacher || student), in nats, temperature 1.
+
+    Both sides stay in log space, so gradients are finite however far apart the logits are. The
+    length-adaptive reference code minimises the reverse, KL(student || teacher) (``--parity``).
+
+    Args:
+        teacher: Logits, shape (rows, classes); no gradient flows into them.
+        student: Logits, shape (rows, classes).
+        reverse: Swap the two sides of the divergence.
+    """
+    log_teacher = teacher.detach().float().log_softmax(dim=-1)
+    log_student = student.float().log_softmax(dim=-1)
+    weight, difference = (
+        (log_student.exp(), log_student - log_teacher)
+        if reverse
+        else (log_teacher.exp(), log_teacher - log_student)
+    )
+    return (weight * difference).sum(dim=-1).mean()
+
+
+def one_label(logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """One distribution an example: logits (B, labels), labels (B,)."""
+    return logits, batch["labels"]
+
+
+def labelled_tokens(logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """One distribution for each token whose label is not -100: logits (B, n, labels), labels (B, n)."""
+    labelled = batch["labels"] != -100
+    return logits[labelled], batch["labels"][labelled]
+
+
+def span_ends(logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Two distributions over positions an example: logits (B, n, 2), labels (B, 2)."""
+    # Finite, so that a divergence is 0 and not NaN where neither side can be.
+    masked = logits.float().masked_fill(~batch["attention_mask"].bool()[..., None], -1e4)
+    return masked.transpose(1, 2).flatten(0, 1), batch["labels"].flatten()
+
+
+def independent_labels(logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """A yes-or-no distribution for each label: logits (B, labels), labels (B, labels) of 0 and 1."""
+    both = torch.stack([torch.zeros_like(logits), logits], dim=-1)
+    return both.flatten(0, 1), batch["labels"].long().flatten()

@@ -1,0 +1,222 @@
+"""The laws of a model family."""
+
+import math
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertTokenizer, PreTrainedModel
+
+from ldsearch.errors import SupernetError
+from ldsearch.export import export_subnet, load_exported
+from ldsearch.export.card import Provenance
+from ldsearch.subnet import Stack, Subnet
+from ldsearch.supernet import FixedSubnet, Supernet
+from ldsearch.supernet.stages import Family
+from ldsearch.supernet.supernet import inference, logits_of
+from ldsearch.testing.inputs import one_of_each, padded_batch, refuses
+from ldsearch.testing.reference import stock_logits
+from ldsearch.workload import Workload
+
+REFERENCE = 24
+LENGTHS = (24, 3, 17, 9, 1, 24, 12, 5)
+
+
+class FamilyContract:
+    """What a registered family keeps, for each of some models; a test class inherits it.
+
+    Attributes:
+        scores: Token scores under which padding must not matter.
+    """
+
+    scores: Sequence[str] = ("column",)
+
+    def models(self) -> Iterable[PreTrainedModel]:
+        """Tiny stock models of the family, one per head that matters, each made anew.
+
+        Of at least three blocks with two heads each, 24 positions and some dropout, their weights random,
+        norms included (``ldsearch.testing.randomised``).
+        """
+        raise NotImplementedError
+
+    def subnets(self, model: PreTrainedModel) -> Sequence[Subnet]:
+        """The sub-networks that the laws are tried on."""
+        return list(one_of_each(model.config.num_hidden_layers, REFERENCE).values())
+
+    def test_the_full_subnetwork_is_the_stock_model_bit_for_bit(self) -> None:
+        """Eager and sdpa, padded, unpadded and without a mask, also at lengths that drop nothing."""
+        for model in self._models():
+            blocks = model.config.num_hidden_layers
+            dropless = Subnet.of_encoder(range(blocks), range(99, 99 - blocks, -1), 99, "absolute")
+            for attention in ("eager", "sdpa"):
+                model.set_attn_implementation(attention)
+                supernet = Supernet(model)
+                for lengths in (LENGTHS, (REFERENCE, REFERENCE)):
+                    batch = _batch(model, lengths)
+                    theirs = _stock(model, batch)
+                    for subnet in (Subnet.full(blocks), dropless):
+                        assert torch.equal(inference(supernet, batch, subnet), theirs), attention
+                del batch["attention_mask"]
+                assert torch.equal(inference(supernet, batch, Subnet.full(blocks)), theirs), attention
+
+    def test_a_subnetwork_is_the_stock_model_with_that_hidden_zeroed_or_bypassed(self) -> None:
+        """Bit for bit where whole blocks are left out, and within 1e-5 of the eager model elsewhere."""
+        for model in self._models():
+            for subnet in self.subnets(model):
+                stack = cast(Stack, subnet.encoder)
+                whole = stack == Stack(stack.blocks)
+                model.set_attn_implementation("sdpa" if whole else "eager")
+                supernet, batch = Supernet(model), _batch(model, LENGTHS)
+                family = cast(Family, supernet.family)
+                ours = inference(supernet, batch, subnet)
+                theirs = stock_logits(model, family, batch, stack, supernet.reads_first)
+                if whole:
+                    assert torch.equal(ours, theirs), subnet
+                else:
+                    _assert_close(_real(ours, batch), _real(theirs, batch), subnet)
+
+    def test_training_drops_out_what_the_stock_model_drops_out(self) -> None:
+        """The path that can drop tokens draws the same numbers as the stock layer's own."""
+        for model in self._models():
+            model.set_attn_implementation("eager")
+            blocks, batch = range(model.config.num_hidden_layers), _batch(model, LENGTHS)
+            # All units after rounding, but not on the stock layer's own path.
+            shares = tuple((block, math.nextafter(1, 0)) for block in blocks)
+            subnet = Subnet(encoder=Stack(tuple(blocks), ffn_share=shares))
+            supernet = Supernet(model.train())
+            torch.manual_seed(0)
+            theirs = _real(logits_of(model(**batch)), batch)
+            torch.manual_seed(0)
+            _assert_close(_real(logits_of(supernet(batch, subnet)), batch), theirs, subnet)
+            quiet = _real(_stock(model.eval(), batch), batch)
+            assert not torch.allclose(theirs, quiet, atol=1e-3), "the model needs dropout"
+
+    def test_gradients_reach_exactly_the_blocks_that_run_and_checkpointing_leaves_them(self) -> None:
+        """Through blocks that drop tokens."""
+        for model in self._models():
+            last = model.config.num_hidden_layers - 1
+            subnet = Subnet.of_encoder([0, last], [REFERENCE // 2, 2], REFERENCE)
+            supernet, gradients = Supernet(model.train()), []
+            for checkpointing in (False, True):
+                if checkpointing:
+                    supernet.gradient_checkpointing_enable()
+                model.zero_grad()
+                torch.manual_seed(0)
+                torch.autograd.backward(logits_of(supernet(_batch(model, LENGTHS), subnet)).square().sum())
+                for block, layer in enumerate(supernet.layers):
+                    touched = [parameter.grad is not None for parameter in layer.parameters()]
+                    assert all(touched) if block in (0, last) else not any(touched), block
+                gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+            assert all(map(torch.equal, *gradients))
+
+    def test_a_materialised_model_is_its_subnetwork(self) -> None:
+        """Narrow weights give what the whole ones give when they are masked."""
+        for model, supernet, subnet in self._cases():
+            batch = _batch(model, LENGTHS)
+            own = _stock(supernet.materialise(subnet).eval(), batch)
+            _assert_close(_real(own, batch), _real(inference(supernet, batch, subnet), batch), subnet)
+
+    def test_parameters_are_those_of_the_materialised_model(self) -> None:
+        """Exactly."""
+        for _, supernet, subnet in self._cases():
+            counted = sum(p.numel() for p in supernet.materialise(subnet).parameters())
+            assert supernet.parameters_cost([subnet])[0] == counted, subnet
+
+    def test_macs_are_those_counted_on_the_materialised_eager_model(self) -> None:
+        """Exactly: half of what torch's ``FlopCounterMode`` counts."""
+        for index, (model, supernet, subnet) in enumerate(self._cases()):
+            model.set_attn_implementation("eager")
+            n = LENGTHS[index % len(LENGTHS)]
+            with FlopCounterMode(display=False) as counter:
+                supernet.materialise(subnet).eval()(**_batch(model, [n]))
+            assert supernet.macs(Workload.padded(n))([subnet])[0] == counter.get_total_flops() / 2, subnet
+
+    def test_batching_and_padding_do_not_change_a_score(self) -> None:
+        """Within 1e-5 of one by one, and the same prediction wherever the margin exceeds 1e-4."""
+        for model in self._models():
+            batch = _batch(model, LENGTHS)
+            rows = [{name: t[i : i + 1, :n] for name, t in batch.items()} for i, n in enumerate(LENGTHS)]
+            for score in self.scores:
+                supernet = Supernet(model, score)
+                for subnet in self.subnets(model):
+                    together = _real(inference(supernet, batch, subnet), batch)
+                    alone = torch.cat([_real(inference(supernet, row, subnet), row) for row in rows])
+                    _assert_close(together, alone, subnet)
+                    best = alone.topk(2, dim=-1).values
+                    sure = best[..., 0] - best[..., 1] > 1e-4
+                    assert torch.equal(together.argmax(-1)[sure], alone.argmax(-1)[sure]), subnet
+
+    def test_an_export_reloads_as_its_subnetwork(self) -> None:
+        """As a stock class where only whole blocks, none of them pinned, or one width are missing."""
+        tokenizer = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})
+        for model in self._models():
+            supernet, batch = Supernet(model), _batch(model, LENGTHS)
+            kinds = one_of_each(supernet.blocks, REFERENCE)
+            for kind in ("no first block", "narrow", "all at once"):
+                with tempfile.TemporaryDirectory() as folder:
+                    export_subnet(supernet, tokenizer, kinds[kind], Path(folder), _PROVENANCE)
+                    loaded = load_exported(folder)
+                ours = inference(supernet, batch, kinds[kind])
+                _assert_close(_real(_stock(loaded, batch), batch), _real(ours, batch), kinds[kind])
+                own = kind == "all at once" or (kind == "no first block" and 0 in supernet.pinned)
+                assert isinstance(loaded, FixedSubnet) == own, kind
+
+    def test_the_longest_input_runs(self) -> None:
+        """At the length that the family says, beside a short one."""
+        for model in self._models():
+            supernet = Supernet(model)
+            batch = _batch(model, [supernet.longest, 2])
+            assert inference(supernet, batch, Subnet.full(supernet.blocks)).isfinite().all()
+
+    def test_input_padded_on_the_left_is_refused(self) -> None:
+        """Positions and the first token would be others."""
+        for model in self._models():
+            supernet = Supernet(model)
+            flipped = {name: tensor.flip(1) for name, tensor in _batch(model, [5, 3]).items()}
+            assert refuses(lambda: supernet(flipped, Subnet.full(3)), SupernetError)  # noqa: B023 (run at once)
+
+    def _models(self) -> Iterator[PreTrainedModel]:
+        """Models that can tell a right family from a wrong one."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            models = list(self.models())
+        assert models, "models() gives none"
+        for model in models:
+            assert Supernet(model).family is not None, f"{model.config.model_type} is not registered"
+            assert model.config.num_hidden_layers >= 3
+            assert model.config.num_attention_heads >= 2
+            yield model
+
+    def _cases(self) -> Iterator[tuple[PreTrainedModel, Supernet, Subnet]]:
+        for model in self._models():
+            supernet = Supernet(model)
+            yield from ((model, supernet, subnet) for subnet in self.subnets(model))
+
+
+_PROVENANCE = Provenance("a supernet", "not trained", "none", "by hand", "none")
+
+
+def _batch(model: PreTrainedModel, lengths: Sequence[int]) -> dict[str, Tensor]:
+    config = model.config
+    return padded_batch(lengths, config.vocab_size, config.pad_token_id or 0)
+
+
+def _stock(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+    with torch.no_grad():
+        return logits_of(model(**batch))
+
+
+def _real(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    """Logits without those of pads, where there is one per token."""
+    return logits if logits.dim() < 3 else logits[batch["attention_mask"].bool()]
+
+
+def _assert_close(ours: Tensor, theirs: Tensor, subnet: Subnet) -> None:
+    """Within 1e-5 of the largest logit, or of 1."""
+    ours, theirs = ours.detach(), theirs.detach()
+    difference = float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1))
+    assert difference <= 1e-5, f"{difference:.2g} apart: {subnet.describe()}"

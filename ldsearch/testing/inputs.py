@@ -1,0 +1,89 @@
+"""What the laws are tried on: random weights, padded batches, sub-networks of every kind."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ldsearch.errors import LdsearchError
+from ldsearch.subnet import Lengths, Stack, Subnet
+
+Model = TypeVar("Model", bound=PreTrainedModel)
+
+
+def randomised(model: Model, generator: torch.Generator | None = None) -> Model:
+    """The model in eval mode, every weight drawn from a wide normal: fresh norms hide mistakes.
+
+    Args:
+        model: Changed in place.
+        generator: Of the draws; torch's own if left out.
+    """
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            is_norm_weight = "norm" in name.lower() and name.endswith("weight")
+            parameter.normal_(mean=1.0 if is_norm_weight else 0.0, std=0.3, generator=generator)
+    model.train(False)
+    return model
+
+
+def padded_batch(lengths: Sequence[int], vocabulary: int, pad: int = 0, seed: int = 0) -> dict[str, Tensor]:
+    """Random ids of the given true lengths, padded on the right.
+
+    Args:
+        lengths: Real tokens of each row.
+        vocabulary: Ids lie below it.
+        pad: The padding's id, which no real token has.
+        seed: Of the draws.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    longest = max(lengths)
+    ids = torch.randint(1, vocabulary, (len(lengths), longest), generator=generator)
+    mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
+    ids = ids.masked_fill(ids == pad, 0).masked_fill(~mask, pad)
+    return {"input_ids": ids, "attention_mask": mask.long()}
+
+
+def one_of_each(blocks: int, reference: int) -> Mapping[str, Subnet]:
+    """Sub-networks of every kind, by a word for it.
+
+    Args:
+        blocks: Of the model, at least three; each with two heads or more.
+        reference: Reference length of the length configurations.
+    """
+    every, last = tuple(range(blocks)), blocks - 1
+    falling = tuple(max(1, reference * (blocks - i) // (blocks + 1)) for i in every)
+    half = reference // 2
+    stacks = {
+        "nothing": Stack(()),
+        "no first block": Stack(every[1:]),
+        "no second block": Stack((0, *every[2:])),
+        "lengths": Stack(every, Lengths(falling, reference)),
+        "absolute lengths": Stack(every[1:], Lengths(falling[1:], reference, "absolute")),
+        "heads": Stack(every, heads_off=((0, 1), (last, 0))),
+        "narrow": Stack(every, ffn_share=tuple((block, 0.5) for block in every)),
+        "one narrow block": Stack(every, ffn_share=((1, 0.3),)),
+        "sub-layers": Stack(every, sublayers_off=((0, "feed_forward"), (1, "attention"))),
+        "an empty block": Stack(every, sublayers_off=((last, "attention"), (last, "feed_forward"))),
+        "lengths past an attention that is off": Stack(
+            (0, 1, last), Lengths((half, half, 2), reference), sublayers_off=((1, "attention"),)
+        ),
+        "all at once": Stack(
+            (0, last),
+            Lengths((half, 3), reference),
+            heads_off=((0, 0), (last, 1)),
+            ffn_share=((last, 0.5),),
+            sublayers_off=((0, "feed_forward"),),
+        ),
+    }
+    return {kind: Subnet(encoder=stack) for kind, stack in stacks.items()}
+
+
+def refuses(call: Callable[[], object], error: type[LdsearchError]) -> bool:
+    """Whether a call raises that error, with one line for a person."""
+    try:
+        call()
+    except error as refusal:
+        return "\n" not in str(refusal)
+    return False

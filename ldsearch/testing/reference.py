@@ -1,0 +1,150 @@
+"""What a sub-network must give, from the stock model alone: hooks and zeroed weights, no token ever leaves.
+
+A token that was dropped is one that nobody sees any more: the positions stay, their keys are masked.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ldsearch.subnet import Groups, Lengths, Stack
+from ldsearch.supernet.stages import Family
+from ldsearch.supernet.supernet import logits_of
+
+
+@torch.no_grad()
+def stock_logits(
+    model: PreTrainedModel, family: Family, batch: Mapping[str, Tensor], stack: Stack, keep_first: bool
+) -> Tensor:
+    """A sub-network's logits with the column score; those of pads mean nothing.
+
+    Args:
+        model: The stock model, whose layers' attention masks are float tensors of four dimensions (eager)
+            if any token is to be dropped; then some row must be padded.
+        family: Says where its parts are.
+        batch: ``input_ids`` and ``attention_mask``.
+        stack: The sub-network.
+        keep_first: Whether position 0 always stays.
+    """
+    model = copy.deepcopy(model)
+    layers = family.layers(model)
+    for block, layer in enumerate(layers):
+        if block in stack.blocks:
+            _switch_off(layer, family, stack.groups(block), model.config.num_attention_heads)
+        else:
+            layer.register_forward_hook(_bypass, with_kwargs=True)
+    if stack.lengths is not None:
+        _drop(model, layers, batch, stack, keep_first)
+    return logits_of(model(**batch))
+
+
+def _first(inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Tensor:
+    hidden: Tensor = inputs[0] if inputs else named["hidden_states"]
+    return hidden
+
+
+def _instead(output: Any, hidden: Tensor) -> Any:
+    """A layer's output with other hidden states."""
+    return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
+
+
+def _bypass(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
+    return _instead(output, _first(inputs, named))
+
+
+def _switch_off(layer: nn.Module, family: Family, groups: Groups, heads: int) -> None:
+    parts = family.parts(layer)
+    width = parts.output.in_features // heads
+    for head in groups.heads_off:
+        parts.output.weight[:, head * width : (head + 1) * width] = 0
+    parts.contract.weight[:, groups.width(parts.contract.in_features) :] = 0
+    if not family.pre_norm:
+        _bypass_sublayers(layer, family, groups)
+        return
+    for sublayer, projection in (("attention", parts.output), ("feed_forward", parts.contract)):
+        if sublayer in groups.sublayers_off:
+            for parameter in projection.parameters():
+                parameter.zero_()
+
+
+def _bypass_sublayers(layer: nn.Module, family: Family, groups: Groups) -> None:
+    """In a post-norm layer, the last module of a sub-layer gives what entered the sub-layer."""
+    parts = family.parts(layer)
+    entered: dict[str, Tensor] = {}
+
+    def enter_layer(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        entered["attention"] = _first(inputs, named)
+
+    def leave_attention(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        if not groups.runs("attention"):
+            output = _instead(output, entered["attention"])
+        entered["feed_forward"] = output[0] if isinstance(output, tuple) else output
+        return output
+
+    def leave_feed_forward(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        return output if groups.runs("feed_forward") else _instead(output, entered["feed_forward"])
+
+    layer.register_forward_pre_hook(enter_layer, with_kwargs=True)
+    parts.attention[-1].register_forward_hook(leave_attention)
+    parts.feed_forward[-1].register_forward_hook(leave_feed_forward)
+
+
+def _drop(
+    model: PreTrainedModel, layers: nn.ModuleList, batch: Mapping[str, Tensor], stack: Stack, keep_first: bool
+) -> None:
+    """Hook a model so that tokens are hidden once they are dropped, and restored behind the last block.
+
+    One run per executed block finds what the block drops.
+    """
+    assert stack.lengths is not None
+    seen: dict[int, Tensor] = {}
+    entered: dict[int, Tensor] = {}
+    for block, layer in enumerate(layers):
+        layer.register_forward_pre_hook(_hide(block, seen, entered), with_kwargs=True)
+    real = batch["attention_mask"].bool()
+    alive, carried = real, torch.zeros(())
+    for position, block in enumerate(stack.blocks):
+        seen[block] = alive
+        attentions = model(**batch, output_attentions=True)["attentions"][block]
+        on = [h for h in range(attentions.shape[1]) if h not in stack.groups(block).heads_off]
+        received = (attentions[:, on] * alive[:, None, :, None]).sum(dim=(1, 2))
+        stays = _best(received, alive, real.sum(dim=1), stack.lengths, position, keep_first)
+        carried = torch.where((alive & ~stays)[..., None], entered[block], carried)
+        alive = stays
+
+    def restore(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+        hidden = output[0] if isinstance(output, tuple) else output
+        return _instead(output, torch.where(alive[..., None], hidden, carried))
+
+    layers[-1].register_forward_hook(restore)
+
+
+def _hide(block: int, seen: Mapping[int, Tensor], entered: dict[int, Tensor]) -> Callable[..., Any]:
+    """A hook that notes what enters a block, and masks the keys that it may no longer see."""
+
+    def masked(argument: Any) -> Any:
+        if block not in seen or not isinstance(argument, Tensor) or argument.dim() != 4:
+            return argument
+        return argument.masked_fill(~seen[block][:, None, None, :], torch.finfo(argument.dtype).min)
+
+    def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        entered[block] = _first(inputs, named)
+        return tuple(map(masked, inputs)), {name: masked(value) for name, value in named.items()}
+
+    return hook
+
+
+def _best(
+    received: Tensor, alive: Tensor, lengths: Tensor, config: Lengths, position: int, keep_first: bool
+) -> Tensor:
+    """Shape (B, n), True where a token stays."""
+    stays = torch.zeros_like(alive)
+    for row, n in enumerate(lengths.tolist()):
+        there = alive[row].nonzero().flatten().tolist()
+        ranked = sorted(there, key=lambda t: (not (keep_first and t == 0), -float(received[row, t]), t))
+        stays[row, ranked[: config.kept(position, n)]] = True
+    return stays

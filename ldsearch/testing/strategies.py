@@ -1,0 +1,99 @@
+"""The laws of a training strategy."""
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from ldsearch.subnet import Stack
+from ldsearch.training.strategies.base import Draws, Pass, Setting, TrainingStrategy
+
+BATCHES = 20
+PROGRESS = (0.0, 0.5, 0.999999)
+
+
+class StrategyContract:
+    """What a training strategy keeps under every setting; a test class inherits it."""
+
+    def strategy(self, setting: Setting) -> TrainingStrategy:
+        """A new strategy: what is registered, called with the setting."""
+        raise NotImplementedError
+
+    def settings(self) -> Sequence[Setting]:
+        """The settings that the laws are tried on."""
+        bound = Fraction(9, 25)
+        return (
+            Setting(blocks=4, reference=32, drop_bound=bound, layer_rates=(0.2,) * 4, heads=2),
+            Setting(
+                blocks=6,
+                reference=64,
+                drop_bound=Fraction(1, 5),
+                layer_rates=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
+                length_mode="absolute",
+                sandwich="paper",
+                plain_share=0.3,
+                pinned=(0, 3),
+                heads=4,
+            ),
+            Setting(4, 32, bound, layer_rates=(1.0,) * 4, parity=True, distil=False, heads=2),
+            Setting(4, 32, bound, layer_rates=(1.0,) * 4, pinned=(0,), min_layers=2, heads=2),
+        )
+
+    def test_passes_are_a_function_of_the_draws(self) -> None:
+        """And of nothing that was asked before: an interrupted training resumes."""
+        for setting in self.settings():
+            first, second = self.strategy(setting), self.strategy(setting)
+            asked = [(batch, progress) for batch in range(BATCHES) for progress in PROGRESS]
+            once = [list(first.passes(_draws(batch), progress)) for batch, progress in asked]
+            again = [list(second.passes(_draws(batch), progress)) for batch, progress in reversed(asked)]
+            assert once == again[::-1]
+            assert once == [list(first.passes(_draws(batch), progress)) for batch, progress in asked]
+
+    def test_subnetworks_fit_the_model(self) -> None:
+        """Encoders whose blocks, heads and lengths the setting's model has."""
+        for setting, passes in self._batches():
+            for stack in map(_stack, passes):
+                assert set(stack.blocks) <= set(range(setting.blocks)), stack
+                assert all(0 <= head < setting.heads for _, head in stack.heads_off), stack
+                if stack.lengths is not None:
+                    assert stack.lengths.reference == setting.reference
+                    assert stack.lengths.mode == setting.length_mode
+                    assert len(stack.lengths.tokens) == len(stack.blocks)
+
+    def test_pinned_blocks_always_run(self) -> None:
+        """And no fewer blocks than the setting's least."""
+        for setting, passes in self._batches():
+            for stack in map(_stack, passes):
+                assert set(setting.pinned) <= set(stack.blocks), stack
+                assert len(stack.blocks) >= setting.min_layers, stack
+
+    def test_every_batch_has_passes_of_positive_weight(self) -> None:
+        """At the start, in the middle and at the end of training."""
+        for _, passes in self._batches():
+            assert passes
+            assert all(0 < one.weight < math.inf for one in passes)
+
+    def test_the_first_pass_can_teach_and_each_sees_rows(self) -> None:
+        """The first learns from the labels of all rows: there may be no other teacher."""
+        for _, passes in self._batches():
+            assert passes[0].rows == (0, 1)
+            assert passes[0].loss == "label"
+            assert all(0 <= offset < stride for offset, stride in (one.rows for one in passes))
+
+    def _batches(self) -> Iterator[tuple[Setting, list[Pass]]]:
+        for setting in self.settings():
+            strategy = self.strategy(setting)
+            for batch in range(BATCHES):
+                for progress in PROGRESS:
+                    yield setting, list(strategy.passes(_draws(batch), progress))
+
+
+def _draws(batch: int) -> Draws:
+    return lambda index: np.random.default_rng([batch, index])
+
+
+def _stack(one: Pass) -> Stack:
+    assert one.subnet.encoder is not None
+    assert one.subnet.decoder is None
+    return one.subnet.encoder

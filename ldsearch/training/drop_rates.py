@@ -1,0 +1,228 @@
+"""Learned drop rates, their mean fixed (Fan, Grave & Joulin 2019, "Data Driven Pruning")."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ldsearch.errors import TrainingError
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.stages import State
+from ldsearch.supernet.supernet import logits_of
+from ldsearch.supernet.watching import Between
+from ldsearch.tasks.base import Batch, model_inputs
+
+LossOf = Callable[[Tensor, Batch], Tensor]
+
+# With 200 to 600 steps it found every useless block of planted networks. At three times the rate a few
+# unlucky batches can decide where blocks need one another: of two that are always dropped, neither alone
+# would help, so nothing calls them back.
+LEARNING_RATE = 0.003
+_FEATURES = 32  # width of the scores' hidden layer
+_MEMORY = 0.9  # share of the running mean that a new batch leaves in place
+
+
+def rates_of(scores: Tensor, mean: float) -> Tensor:
+    """Drop rates ``min(1, c * softmax(-scores))``, with the c that makes their mean exact.
+
+    What a rate would exceed 1 by goes to the other blocks in proportion to theirs.
+
+    Args:
+        scores: Shape (blocks,), higher for blocks that matter more.
+        mean: Mean rate p in (0, 1).
+
+    Returns:
+        Shape (blocks,), each in [0, 1]; differentiable but where a rate reaches 1.
+    """
+    blocks = len(scores)
+    order = scores.detach().argsort(stable=True)
+    for certain in range(blocks):
+        # The least important blocks are dropped for certain; the others share what is left of the sum.
+        rest = order[certain:]
+        shares = (mean * blocks - certain) * (-scores[rest]).softmax(dim=0)
+        if shares[0] <= 1:
+            break
+    return torch.ones_like(scores).index_put((rest,), shares)
+
+
+class DropRates(nn.Module):
+    """Rates of blocks from their activations: ``softmax(-s)``, ``s_d = v · tanh(W h_d + b_d)``.
+
+    The paper's words are "a non-linear function of the activation of its layer" and a softmax; no code
+    was released, so the form is ours. h_d is the block's output, averaged over real tokens and over the
+    batches seen (a running mean), and normalised. The mean of activations, not of scores: scores follow
+    the weights at once, and every rate of a batch is known, with its gradient, before the first block
+    runs. b has a row for each block because a block that does nothing has the activation of the one
+    before it, and a function of the activation alone could never tell the two apart. v starts at zero:
+    all rates equal, as in LayerDrop.
+
+    Args:
+        blocks: Number of blocks.
+        hidden: Width d of the residual stream.
+        rate: Mean drop rate p; 1 - r/N to keep r of N blocks.
+        rng: Draws the initial weights.
+
+    Raises:
+        TrainingError: If the rate is not in (0, 1).
+    """
+
+    activations: Tensor
+    batches: Tensor
+
+    def __init__(self, blocks: int, hidden: int, rate: float, rng: np.random.Generator) -> None:
+        super().__init__()
+        if not 0 < rate < 1:
+            raise TrainingError(f"a mean drop rate must lie in (0, 1), not {rate}")
+        self.blocks = blocks
+        self.rate = rate
+        self.weight = nn.Parameter(_normal(rng, _FEATURES, hidden) / hidden**0.5)
+        self.bias = nn.Parameter(_normal(rng, blocks, _FEATURES))
+        self.direction = nn.Parameter(torch.zeros(_FEATURES))
+        self.register_buffer("activations", torch.zeros(blocks, hidden))
+        self.register_buffer("batches", torch.zeros(blocks, dtype=torch.long))
+
+    def scores(self) -> Tensor:
+        """The scores s of shape (blocks,), differentiable in W, b and v."""
+        normalised = nn.functional.layer_norm(self.activations, self.activations.shape[1:])
+        return torch.tanh(normalised @ self.weight.T + self.bias) @ self.direction
+
+    def rates(self) -> Tensor:
+        """The rates p of shape (blocks,), in [0, 1] with mean ``rate``."""
+        return rates_of(self.scores(), self.rate)
+
+    def importance(self) -> NDArray[np.float64]:
+        """softmax(s) of shape (blocks,); the same whatever the next input is."""
+        values: NDArray[np.float64] = self.scores().detach().cpu().double().softmax(dim=0).numpy()
+        return values
+
+    def ranking(self) -> tuple[int, ...]:
+        """0-based block ids, the most important first; ties to the earlier block."""
+        return tuple(np.argsort(-self.importance(), kind="stable").tolist())
+
+    def keep(self, count: int) -> tuple[int, ...]:
+        """The ``count`` most important blocks, ids ascending.
+
+        Raises:
+            TrainingError: If ``count`` is not in 1..blocks.
+        """
+        if not 1 <= count <= self.blocks:
+            raise TrainingError(f"cannot keep {count} of {self.blocks} blocks")
+        return tuple(sorted(self.ranking()[:count]))
+
+    def between(self, uniforms: NDArray[np.float64]) -> Between:
+        """The gates of one pass, as the supernet calls them after each block.
+
+        A gate keeps the block's output or puts back its input, exactly. Its gradient is that of
+        ``before + (1 - p) * (after - before)`` in p (straight-through). Every block is computed, dropped
+        or not: the gradient needs what it would have added. In eval mode the running mean stands still.
+
+        Args:
+            uniforms: Shape (blocks,), uniform on [0, 1): block d is dropped iff ``uniforms[d] < p_d``.
+
+        Raises:
+            TrainingError: If there is not one number per block.
+        """
+        if uniforms.shape != (self.blocks,):
+            raise TrainingError(f"{uniforms.shape} random numbers for {self.blocks} blocks")
+        rates = self.rates()
+        dropped = uniforms < rates.detach().cpu().double().numpy()
+
+        def gate(block: int, before: State, after: State) -> Tensor:
+            if before.hidden.shape != after.hidden.shape:
+                raise TrainingError("drop rates are learned at full length: no block may drop tokens")
+            if self.training:
+                self._observe(block, after)
+            chosen = before.hidden if dropped[block] else after.hidden
+            change = (after.hidden - before.hidden).detach()
+            return chosen + (rates[block].detach() - rates[block]).to(change.dtype) * change
+
+        return gate
+
+    @torch.no_grad()
+    def _observe(self, block: int, after: State) -> None:
+        real = after.real[..., None]
+        mean = torch.where(real, after.hidden.float(), 0).sum(dim=(0, 1)) / real.sum()
+        # The plain mean while it covers fewer batches than the memory does.
+        share = max(1 - _MEMORY, 1 / (int(self.batches[block]) + 1))
+        self.activations[block].lerp_(mean, share)
+        self.batches[block] += 1
+
+
+def learn_drop_rates(
+    supernet: Supernet,
+    batches: Iterable[Batch],
+    loss_of: LossOf,
+    *,
+    rate: float,
+    steps: int,
+    seed: int,
+    learning_rate: float = LEARNING_RATE,
+) -> DropRates:
+    """Learn which blocks a trained supernet can do without; its weights stay as they are.
+
+    Args:
+        supernet: Runs in eval mode, at full depth and length.
+        batches: Read from the start again where ``steps`` needs more.
+        loss_of: From logits and batch to the task's loss, a scalar.
+        rate: Mean drop rate p.
+        steps: Batches to learn from, one optimizer step each.
+        seed: Of the initial weights and the draws, which are functions of (seed, step).
+        learning_rate: Adam's, which takes no notice of the loss's scale.
+
+    Returns:
+        The learned rates, in eval mode: inputs no longer change them.
+
+    Raises:
+        TrainingError: If there are no steps or too few batches, or the rate is not in (0, 1).
+    """
+    if steps < 1:
+        raise TrainingError(f"drop rates need at least one step to be learned, not {steps}")
+    full = Subnet.full(supernet.blocks)
+    device = next(supernet.parameters()).device
+    hidden = supernet.model.config.hidden_size
+    learned = DropRates(supernet.blocks, hidden, rate, np.random.default_rng([seed, 0])).to(device)
+    optimizer = torch.optim.Adam(learned.parameters(), lr=learning_rate)
+    with _frozen(supernet):
+        for step, batch in enumerate(itertools.islice(_endless(batches), steps), start=1):
+            uniforms = np.random.default_rng([seed, step]).random(supernet.blocks)
+            batch = {name: tensor.to(device) for name, tensor in batch.items()}
+            logits = logits_of(supernet(model_inputs(batch), full, between=learned.between(uniforms)))
+            optimizer.zero_grad()
+            torch.autograd.backward(loss_of(logits, batch))
+            optimizer.step()
+    return learned.eval()
+
+
+def _endless(batches: Iterable[Batch]) -> Iterator[Batch]:
+    while True:
+        ran_out = True
+        for batch in batches:
+            ran_out = False
+            yield batch
+        if ran_out:
+            raise TrainingError("too few batches to learn drop rates from: none is left")
+
+
+@contextlib.contextmanager
+def _frozen(supernet: nn.Module) -> Iterator[None]:
+    """In eval mode and without gradients of its own; both as they were afterwards."""
+    learning = [parameter for parameter in supernet.parameters() if parameter.requires_grad]
+    was_training = supernet.training
+    supernet.eval()
+    for parameter in learning:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learning:
+            parameter.requires_grad_(True)
+        supernet.train(was_training)
+
+
+def _normal(rng: np.random.Generator, *shape: int) -> Tensor:
+    return torch.from_numpy(rng.standard_normal(shape, dtype=np.float32))

@@ -1,0 +1,146 @@
+"""Every kind of task from the command line: trained, searched, scored on other rows, exported, loaded."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+import ldsearch as package
+from tests.cli.conftest import CONFIG, Ldsearch, read
+
+WORDS = ("alpha", "beta", "gamma", "delta", "kind", "cold", "warm", "dark", "seven", "river")
+ROWS = 80
+
+
+def sentence(draw: random.Random) -> list[str]:
+    return [draw.choice(WORDS) for _ in range(draw.randint(4, 12))]
+
+
+def regression(draw: random.Random) -> dict[str, Any]:
+    first, second = sentence(draw), sentence(draw)
+    return {"sentence1": " ".join(first), "sentence2": " ".join(second), "label": first.count("warm") + 0.5}
+
+
+def multi_label(draw: random.Random) -> dict[str, Any]:
+    words = sentence(draw)
+    return {"text": " ".join(words), "label": [name for name in ("warm", "cold") if name in words]}
+
+
+def tokens(draw: random.Random) -> dict[str, Any]:
+    words = sentence(draw)
+    return {"tokens": words, "ner_tags": ["B-X" if word == "river" else "O" for word in words]}
+
+
+def questions(draw: random.Random) -> dict[str, Any]:
+    words = [*sentence(draw), "river", *sentence(draw)]
+    context = " ".join(words)
+    answer = {"text": ["river"], "answer_start": [context.index("river")]}
+    return {"context": context, "question": "where is it", "answers": answer}
+
+
+def masked(draw: random.Random) -> dict[str, Any]:
+    return {"text": " ".join(sentence(draw))}
+
+
+Row = Callable[[random.Random], dict[str, Any]]
+CASES: dict[str, tuple[Row, str]] = {
+    "regression": (regression, "pearson"),
+    "multi-label": (multi_label, "micro-f1"),
+    "tokens": (tokens, "f1"),
+    "questions": (questions, "f1"),
+    "masked": (masked, "perplexity"),
+}
+
+
+def write(path: Path, row: Row, count: int = ROWS) -> None:
+    draw = random.Random(0)
+    path.write_text("\n".join(json.dumps(row(draw)) for _ in range(count)) + "\n")
+
+
+def train(ldsearch: Ldsearch, task: str, *more: object) -> None:
+    flags = ("--keep-overlap", "--max-length", 32, "--max_steps", 3, "--per_device_train_batch_size", 8)
+    outcome = ldsearch("train-supernet", "--task", task, "--data", "rows.jsonl", *flags, *more)
+    assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_a_task_goes_all_the_way(ldsearch: Ldsearch, tmp_path: Path, monkeypatch, task: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    row, metric = CASES[task]
+    write(tmp_path / "rows.jsonl", row)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    train(ldsearch, task, "--model", "config.json", "--name", "net", "--stride", 4)
+    assert list(read(tmp_path / "runs/net/supernet.json")["metrics"]) == [f"search_{metric}"]
+    searched = ldsearch("evolve", "--supernet", "runs/net", "--budget", "0.9", "--evaluations", 4)
+    assert searched.code == 0, searched.err
+    best = read(tmp_path / "runs/net-evolve/best.json")
+    assert best["metric"] == metric
+    assert best["held_out"]["difference"]["low"] <= best["held_out"]["difference"]["high"]
+    scored = ldsearch("evaluate", "runs/net-evolve")
+    assert scored.code == 0, scored.err
+    assert metric in scored.out
+    exported = ldsearch("export", "runs/net-evolve", "exported")
+    assert exported.code == 0, exported.err
+    model, tokenizer = package.load("exported"), AutoTokenizer.from_pretrained("exported")
+    output = model(**tokenizer("alpha river", return_tensors="pt"))
+    assert torch.isfinite(next(iter(output.values()))).all()
+
+
+def test_pretrained_with_layerdrop_pruned_and_fine_tuned_without(
+    ldsearch: Ldsearch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "rows.jsonl", masked)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": 4}))
+    drop = ("--strategy", "layerdrop", "--layer-drop", "0.5")
+    train(ldsearch, "masked", "--model", "config.json", "--name", "pretrained", *drop)
+    select = ("select", "--supernet", "runs/pretrained", "--keep", 2)
+    for strategy in ("every-other", "influence"):
+        outcome = ldsearch(*select, "--strategy", strategy)
+        assert outcome.code == 0, outcome.err
+    assert len(read(tmp_path / "runs/pretrained-influence/run.json")["signal"]) == 4
+    outcome = ldsearch("export", "runs/pretrained-every-other", "two-blocks")
+    assert outcome.code == 0, outcome.err
+    write(tmp_path / "rows.jsonl", regression)
+    train(ldsearch, "regression", "--model", "two-blocks", "--strategy", "plain", "--name", "tuned")
+    record = read(tmp_path / "runs/tuned/supernet.json")
+    assert (record["blocks"], record["layer_drop"]) == (2, 0.0)
+
+
+def test_an_unknown_task_or_metric_is_one_line(ldsearch: Ldsearch, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "rows.jsonl", multi_label)
+    for flags, said in (
+        (("--task", "poetry"), "unknown task 'poetry'"),
+        (("--task", "multi-label", "--metric", "beauty"), "beauty"),
+        (("--task", "multi-label", "--teacher", "nowhere/at/all"), "no model folder"),
+    ):
+        outcome = ldsearch("train-supernet", "--data", "rows.jsonl", "--keep-overlap", *flags)
+        assert outcome.code == 2
+        assert said in outcome.err
+        assert outcome.err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_separate_teacher_or_none_trains_another_model_than_the_batch_itself(
+    ldsearch: Ldsearch, place: Path
+) -> None:
+    from tests.cli.conftest import EPOCHS, weights
+
+    start = ("train-supernet", "--data", "reviews.csv", "--model", "runs/tiny", "--max-length", 16, *EPOCHS)
+    taught = {}
+    for teacher in ("in-place", "none", "runs/tiny"):
+        outcome = ldsearch(*start, "--teacher", teacher, "--name", f"by-{teacher.replace('/', '-')}")
+        assert outcome.code == 0, outcome.err
+        taught[teacher] = weights(place / "runs" / f"by-{teacher.replace('/', '-')}")
+    names = [name for name in taught["none"] if "layer" in name]
+    for one, other in (("in-place", "none"), ("in-place", "runs/tiny"), ("none", "runs/tiny")):
+        assert any(not torch.equal(taught[one][name], taught[other][name]) for name in names)
+    refused = ldsearch(*start, "--teacher", "runs/tiny", "--strategy", "plain", "--name", "x")
+    assert refused.code == 2
+    assert "does not distil" in refused.err

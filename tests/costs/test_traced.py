@@ -1,0 +1,42 @@
+"""MACs as quadratics of the length: by hand, and only for whole blocks."""
+
+import pytest
+
+from ldsearch.costs.traced import TracedMacs
+from ldsearch.errors import SubnetError
+from ldsearch.subnet import Stack, Subnet
+from ldsearch.workload import Workload
+
+WORKLOAD = Workload.from_lengths([2, 2, 2, 6], 8)
+MACS = TracedMacs(blocks=((0.0, 3.0, 1.0), (1.0, 0.0, 2.0)), elsewhere=(5.0, 10.0, 0.0), workload=WORKLOAD)
+
+
+def test_the_mean_over_the_lengths_by_hand():
+    first = (3 * (3 * 2 + 2**2) + (3 * 6 + 6**2)) / 4
+    second = (3 * (1 + 2 * 2**2) + (1 + 2 * 6**2)) / 4
+    elsewhere = (3 * (5 + 10 * 2) + (5 + 10 * 6)) / 4
+    found = MACS([Subnet.full(2), Subnet.of_encoder([1]), Subnet.of_encoder([])])
+    assert found.tolist() == pytest.approx([first + second + elsewhere, second + elsewhere, elsewhere])
+    assert MACS([]).shape == (0,)
+    assert (MACS.name, MACS.unit) == ("macs", "MACs/example")
+
+
+@pytest.mark.parametrize(
+    "subnet",
+    [
+        Subnet(),
+        Subnet(encoder=Stack((0,)), decoder=Stack((0,))),
+        Subnet.of_encoder([0, 1], [4, 2], 8),
+        Subnet(encoder=Stack((0,), heads_off=((0, 0),))),
+        Subnet(encoder=Stack((0,), ffn_share=((0, 0.5),))),
+        Subnet(encoder=Stack((0,), sublayers_off=((0, "attention"),))),
+    ],
+)
+def test_what_is_finer_than_whole_blocks_is_refused(subnet):
+    with pytest.raises(SubnetError, match="whole blocks"):
+        MACS([subnet])
+
+
+def test_a_block_that_is_not_there_is_named():
+    with pytest.raises(SubnetError, match="block 2 of a model of 2 blocks"):
+        MACS([Subnet.of_encoder([0, 2])])

@@ -1,0 +1,159 @@
+"""Drop-and-Restore: a dropped token carries the output of the last block that fully processed it."""
+
+import itertools
+
+import pytest
+import torch
+
+from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.heads import run_head
+from ldsearch.supernet.stages import State, put_back
+from ldsearch.supernet.supernet import inference, logits_of
+from tests.tiny import FAMILIES, padded_batch, row, tiny_model
+
+LENGTHS = [24, 3, 17, 9, 1, 24, 12, 5]
+TOKEN_HEADS = ("TokenClassification", "QuestionAnswering", "MaskedLM")
+STACKS = {
+    "every block drops": Stack((0, 1, 2, 3), Lengths((18, 13, 7, 2), 24)),
+    "the second and fourth drop": Stack((0, 1, 2, 3), Lengths((24, 12, 12, 6), 24)),
+    "LayerDrop and lengths": Stack((1, 3), Lengths((11, 4), 24)),
+    "absolute": Stack((0, 2, 3), Lengths((16, 8, 3), 24, "absolute")),
+}
+
+
+def restored(supernet: Supernet, batch: dict[str, torch.Tensor], stack: Stack) -> torch.Tensor:
+    """What the head gets to read, shape (B, n, d)."""
+    seen = []
+    handle = supernet.model.get_submodule(first_of_head(supernet)).register_forward_pre_hook(
+        lambda module, inputs: seen.append(inputs[0])
+    )
+    inference(supernet, batch, Subnet(encoder=stack))
+    handle.remove()
+    (hidden,) = seen
+    return hidden
+
+
+def first_of_head(supernet: Supernet) -> str:
+    """The stock module that reads a BERT model's last hidden states."""
+    names = {"TokenClassification": "classifier", "QuestionAnswering": "qa_outputs", "MaskedLM": "cls"}
+    return names[supernet.head.name]
+
+
+@torch.inference_mode()
+def one_example(model, ids: torch.Tensor, stack: Stack) -> torch.Tensor:
+    """BERT on one sentence without padding, token by token: shape (n, d)."""
+    hidden = model.bert.embeddings(input_ids=ids)[0]
+    carries = dict(enumerate(hidden))
+    alive = list(carries)
+    for position, block in enumerate(stack.blocks):
+        layer = model.bert.encoder.layer[block]
+        own = layer.attention.self
+        received = torch.zeros(len(alive))
+        context = []
+        for head in range(own.num_attention_heads):
+            part = slice(head * own.attention_head_size, (head + 1) * own.attention_head_size)
+            q, k, v = (linear(hidden)[:, part] for linear in (own.query, own.key, own.value))
+            probabilities = (q @ k.T / own.attention_head_size**0.5).softmax(dim=-1)
+            received += probabilities.sum(dim=0)
+            context.append(probabilities @ v)
+        merged = layer.attention.output(torch.cat(context, dim=-1), hidden)
+        count = min(len(alive), stack.lengths.kept(position, ids.shape[1]))
+        best = sorted(range(len(alive)), key=lambda i: -received[i])[:count]
+        stays = sorted(best)
+        hidden = layer.output(layer.intermediate(merged[stays]), merged[stays])
+        alive = [alive[i] for i in stays]
+        carries |= dict(zip(alive, hidden, strict=True))
+    return torch.stack([carries[t] for t in range(ids.shape[1])])
+
+
+@pytest.mark.parametrize("kind", STACKS)
+@pytest.mark.parametrize("head", TOKEN_HEADS)
+def test_every_token_carries_what_a_loop_over_its_own_sentence_says(head, kind):
+    supernet, batch, stack = Supernet(tiny_model("bert", head=head)), padded_batch(LENGTHS), STACKS[kind]
+    ours = restored(supernet, batch, stack)
+    logits = inference(supernet, batch, Subnet(encoder=stack))
+    assert ours.shape[:2] == batch["input_ids"].shape
+    for index, n in enumerate(LENGTHS):
+        by_hand = one_example(supernet.model, row(batch, index)["input_ids"], stack)
+        torch.testing.assert_close(ours[index, :n], by_hand, atol=1e-5, rtol=0)
+        with torch.inference_mode():
+            theirs = logits_of(run_head(supernet.model, by_hand[None], {}))[0]
+        torch.testing.assert_close(logits[index, :n], theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", STACKS)
+def test_what_a_block_drops_is_bit_for_bit_what_the_blocks_before_it_made(kind):
+    """A token that leaves at the i-th executed block is as if the model ended before that block."""
+    supernet = Supernet(tiny_model("bert", head="TokenClassification"))
+    batch, stack = padded_batch(LENGTHS), STACKS[kind]
+    whole = restored(supernet, batch, stack)
+    entered = [shortened(stack, i) for i in range(len(stack.blocks) + 1)]
+    made = torch.stack([restored(supernet, batch, part) for part in entered])
+    same = (made == whole).all(dim=-1)  # (blocks + 1, B, n): position i is the input of the i-th block
+    real = batch["attention_mask"].bool()
+    assert same.any(dim=0)[real].all()
+    left_at = same.int().argmax(dim=0)
+    for index, n in enumerate(LENGTHS):
+        counts = [min(n, stack.lengths.kept(i, n)) for i in range(len(stack.blocks))]
+        expected = [n - counts[0], *(a - b for a, b in itertools.pairwise(counts)), counts[-1]]
+        assert torch.bincount(left_at[index, :n], minlength=len(made)).tolist() == expected
+
+
+def shortened(stack: Stack, blocks: int) -> Stack:
+    """The stack's first executed blocks."""
+    lengths = Lengths(stack.lengths.tokens[:blocks], stack.lengths.reference, stack.lengths.mode)
+    return Stack(stack.blocks[:blocks], lengths)
+
+
+@pytest.mark.parametrize("head", TOKEN_HEADS)
+def test_the_first_token_may_be_dropped_where_a_head_reads_every_token(head):
+    supernet, batch = Supernet(tiny_model("bert", head=head)), padded_batch([24] * 8)
+    one_left = restored(supernet, batch, Stack((0,), Lengths((1,), 24)))
+    embedded = restored(supernet, batch, Stack(()))
+    dropped = (one_left == embedded).all(dim=-1)
+    assert dropped.sum(dim=1).tolist() == [23] * 8
+    assert dropped[:, 0].any()
+
+
+def state(positions: list[list[int]], real: list[list[int]], dtype: torch.dtype = torch.float32) -> State:
+    """Hidden states that say where they come from: token t of row b holds 100 b + t + 1/2."""
+    index = torch.tensor(positions)
+    hidden = (100 * torch.arange(len(positions))[:, None] + index + 0.5)[..., None].expand(-1, -1, 2)
+    return State(hidden.to(dtype), torch.tensor(real).bool(), index)
+
+
+def test_tokens_return_to_where_they_stood_and_the_others_are_bit_for_bit_untouched():
+    sequence = torch.randn(2, 5, 2, generator=torch.Generator().manual_seed(0))
+    put = put_back(sequence, state([[0, 2, 4], [1, 3, 4]], [[1, 1, 1], [1, 1, 1]]))
+    assert put[0, [0, 2, 4], 0].tolist() == [0.5, 2.5, 4.5]
+    assert put[1, [1, 3, 4], 1].tolist() == [101.5, 103.5, 104.5]
+    assert torch.equal(put[0, [1, 3]], sequence[0, [1, 3]])
+    assert torch.equal(put[1, [0, 2]], sequence[1, [0, 2]])
+
+
+def test_pads_are_never_written():
+    sequence = torch.zeros(2, 4, 2)
+    put = put_back(sequence, state([[0, 1, 3], [2, 0, 1]], [[1, 1, 0], [1, 0, 0]]))
+    assert put[0, :, 0].tolist() == [0.5, 1.5, 0, 0]
+    assert put[1, :, 0].tolist() == [0, 0, 102.5, 0]
+
+
+def test_bf16_states_return_into_fp32_sequences():
+    sequence = torch.zeros(1, 3, 2)
+    put = put_back(sequence, state([[0, 2]], [[1, 1]], torch.bfloat16))
+    assert put.dtype == torch.float32
+    assert put[0, :, 0].tolist() == [0.5, 0, 2.5]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("head", TOKEN_HEADS)
+def test_it_trains_under_bf16_autocast(family, head):
+    supernet = Supernet(tiny_model(family, head=head)).train()
+    batch, subnet = padded_batch(LENGTHS), Subnet(encoder=STACKS["every block drops"])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = logits_of(supernet(batch, subnet))
+    logits.float().square().mean().backward()
+    assert logits.shape[:2] == batch["input_ids"].shape
+    gradients = [p.grad for layer in supernet.layers for p in layer.parameters()]
+    assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)

@@ -1,0 +1,98 @@
+"""Block influence: closed forms, weighting by tokens, planted identity blocks."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cosine
+
+from ldsearch.errors import SupernetError
+from ldsearch.subnet import Subnet
+from ldsearch.supernet.signals import BlockInfluence
+from ldsearch.supernet.stages import State
+from tests.planted import Planted, batches, carriers_and_both, carriers_and_identities
+
+
+def state(hidden: torch.Tensor, real: torch.Tensor | None = None) -> State:
+    return State(hidden, torch.ones(hidden.shape[:2], dtype=torch.bool) if real is None else real)
+
+
+def influence(network: Planted, data: list[dict[str, torch.Tensor]]) -> np.ndarray:
+    collector = BlockInfluence(network.blocks)
+    for batch in data:
+        network(batch, Subnet.full(network.blocks), between=collector.observe)
+    return collector.values()
+
+
+def ranking(values: np.ndarray) -> list[int]:
+    return np.argsort(-values, kind="stable").tolist()
+
+
+def test_a_turn_by_an_angle_counts_one_minus_its_cosine_and_length_does_not_count():
+    entered = torch.tensor([[[1.0, 0.0], [0.0, 3.0]]])
+    angles = (0.0, 1e-3, 0.5, np.pi / 2, np.pi)
+    collector = BlockInfluence(len(angles))
+    for block, angle in enumerate(angles):
+        c, s = np.cos(angle), np.sin(angle)
+        turn = torch.tensor([[c, s], [-s, c]], dtype=torch.float32)
+        collector.observe(block, state(entered), state(5 * entered @ turn))
+    # 1e-3 is below what a difference of float32 cosines can resolve.
+    assert collector.values() == pytest.approx([1 - np.cos(angle) for angle in angles], rel=1e-4, abs=1e-12)
+
+
+def test_it_is_the_mean_cosine_distance_of_the_real_tokens():
+    generator = torch.Generator().manual_seed(0)
+    before, after = torch.randn(2, 4, 6, 8, generator=generator)
+    real = torch.arange(6) < torch.tensor([6, 4, 1, 3])[:, None]
+    for hidden in (before, after):
+        hidden[~real] = torch.nan  # pads may hold anything
+    collector = BlockInfluence(1)
+    collector.observe(0, state(before, real), state(after, real))
+    expected = np.mean([cosine(before[i, j], after[i, j]) for i, j in real.nonzero().tolist()])
+    assert collector.values() == pytest.approx([expected], rel=1e-5)
+
+
+def test_batching_does_not_matter_because_tokens_are_weighed():
+    network = carriers_and_identities()
+    (batch,) = batches(1, seed=0)
+    rows = [{name: tensor[i : i + 1] for name, tensor in batch.items()} for i in range(16)]
+    # Padded rows on their own, cut to their three tokens.
+    cut = [{name: t[:, :3] if t.dim() > 1 else t for name, t in row.items()} for row in rows[::2]]
+    together = influence(network, [batch])
+    assert influence(network, cut + rows[1::2]) == pytest.approx(together, rel=1e-5, abs=1e-9)
+    uneven = [{name: tensor[part] for name, tensor in batch.items()} for part in (slice(0, 3), slice(3, 16))]
+    assert influence(network, uneven) == pytest.approx(together, rel=1e-5, abs=1e-9)
+    # The control: rows differ, so that a mean of means would be another number.
+    mean_of_rows = np.mean([influence(network, [row]) for row in rows], axis=0)
+    assert np.abs(mean_of_rows - together).max() > 1e-3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_identity_blocks_rank_last_with_exactly_no_influence(seed):
+    network = carriers_and_identities()
+    values = influence(network, batches(4, seed))
+    assert set(ranking(values)[-3:]) == network.useless
+    assert values[list(network.useless)].tolist() == [0.0] * 3
+    assert np.delete(values, list(network.useless)).min() > 1e-3
+
+
+def test_it_does_not_tell_noise_from_work():
+    values = influence(carriers_and_both(), batches(4, seed=0))
+    assert ranking(values)[-2:] == [2, 6]  # the identities; the noise of blocks 0 and 4 ranks before them
+    assert values[[0, 4]].min() > 1e-3
+
+
+def test_what_was_computed_goes_on_as_it_is_and_nothing_is_learned_from_it():
+    before, after = torch.randn(2, 1, 3, 4, requires_grad=True)
+    collector = BlockInfluence(1)
+    assert collector.observe(0, state(before), state(after)) is after
+    assert collector.values().dtype == np.float64
+
+
+def test_bad_input_is_refused_in_one_line():
+    collector = BlockInfluence(3)
+    hidden = torch.randn(1, 4, 8)
+    collector.observe(1, state(hidden), state(hidden))
+    with pytest.raises(SupernetError, match="never ran: 0, 2"):
+        collector.values()
+    with pytest.raises(SupernetError, match="full length"):
+        collector.observe(0, state(hidden), state(hidden[:, :2]))

@@ -1,0 +1,199 @@
+"""Losses of training: torch's own, closed forms over real positions, gradients that stay finite."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, log_softmax, rel_entr, softmax
+from torch import Tensor, nn
+
+from ldsearch.tasks.objectives import (
+    Categorical,
+    Objective,
+    Regression,
+    independent_labels,
+    kl_divergence,
+    labelled_tokens,
+    one_label,
+    span_ends,
+)
+
+Batch = dict[str, Tensor]
+ROWS, LENGTHS = 3, (6, 4, 2)
+REAL = torch.arange(6) < torch.tensor(LENGTHS)[:, None]
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return 2 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+TOKEN_LABELS = torch.tensor(
+    [[-100, 2, 0, -100, 1, -100], [-100, 1, 1, -100, -100, -100], [3, -100] + [-100] * 4]
+)
+CASES: dict[str, tuple[Objective, tuple[int, ...], Batch]] = {  # objective, shape of logits, batch
+    "one": (Categorical(one_label), (ROWS, 4), {"labels": torch.tensor([3, 0, 2])}),
+    "number": (Regression(), (ROWS, 1), {"labels": torch.tensor([3.25, 0.0, -1.5])}),
+    "several": (
+        Categorical(independent_labels),
+        (ROWS, 2),
+        {"labels": torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]])},
+    ),
+    "tokens": (Categorical(labelled_tokens), (ROWS, 6, 4), {"labels": TOKEN_LABELS}),
+    "span": (Categorical(span_ends), (ROWS, 6, 2), {"labels": torch.tensor([[2, 5], [0, 0], [1, 1]])}),
+}
+every = pytest.mark.parametrize("name", CASES)
+
+
+def case(name: str) -> tuple[Objective, tuple[int, ...], Batch]:
+    objective, shape, batch = CASES[name]
+    return objective, shape, {**batch, "attention_mask": REAL.long()}
+
+
+def span_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Each row cut to its own tokens; the mean over rows of the mean of both ends, as stock heads have it."""
+    ends = [
+        nn.functional.cross_entropy(logits[row : row + 1, :length, end], labels[row : row + 1, end])
+        for row, length in enumerate(LENGTHS)
+        for end in (0, 1)
+    ]
+    return torch.stack(ends).mean()
+
+
+TORCH: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "one": nn.functional.cross_entropy,
+    "number": lambda logits, labels: nn.functional.mse_loss(logits[:, 0], labels),
+    "several": nn.functional.binary_cross_entropy_with_logits,
+    "tokens": lambda logits, labels: nn.functional.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), ignore_index=-100
+    ),
+    "span": span_loss,
+}
+
+
+@every
+def test_the_loss_is_torchs_own(name: str) -> None:
+    objective, shape, batch = case(name)
+    logits = normal(*shape)
+    torch.testing.assert_close(objective.loss(logits, batch), TORCH[name](logits, batch["labels"]))
+
+
+def distributions(name: str, logits: Tensor) -> list[np.ndarray]:
+    """The distributions that logits hold, one by one, from NumPy and SciPy alone."""
+    values = logits.double().numpy()
+    if name == "several":
+        return [np.array([1 - p, p]) for p in expit(values).flatten()]
+    if name == "span":
+        return [softmax(values[row, :n, end]) for row, n in enumerate(LENGTHS) for end in (0, 1)]
+    if name == "tokens":
+        return [softmax(values[row, token]) for row, token in (TOKEN_LABELS != -100).nonzero().tolist()]
+    return [softmax(row) for row in values]
+
+
+@every
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_divergence_is_the_mean_over_what_is_labelled_and_real(name: str, reverse: bool) -> None:
+    objective, shape, batch = case(name)
+    teacher, student = normal(*shape), normal(*shape, seed=1)
+    if name == "number":
+        expected = float((teacher - student).square().mean())
+    else:
+        pairs = list(zip(distributions(name, teacher), distributions(name, student), strict=True))
+        assert len(pairs) == {"one": 3, "several": 6, "tokens": 6, "span": 6}[name]
+        expected = np.mean([rel_entr(*(pair[::-1] if reverse else pair)).sum() for pair in pairs])
+    found = objective.divergence(teacher, student, batch, reverse)
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+    assert expected > 0.1
+    # What is padding or has no label does not count.
+    other = student.clone()
+    if name == "tokens":
+        other[TOKEN_LABELS == -100] = 7.0
+    if name == "span":
+        other[~REAL] = 7.0
+    assert float(objective.divergence(teacher, other, batch, reverse)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_divergences_are_torchs_own_too() -> None:
+    teacher, student = normal(5, 4), normal(5, 4, seed=1)
+    logs = student.log_softmax(-1), teacher.log_softmax(-1)
+    for reverse in (False, True):
+        first, second = logs[::-1] if reverse else logs
+        expected = nn.functional.kl_div(first, second, reduction="batchmean", log_target=True)
+        torch.testing.assert_close(kl_divergence(teacher, student, reverse=reverse), expected)
+
+
+@pytest.mark.parametrize("smoothing", [0.1, 0.5])
+def test_smoothing_moves_its_share_to_every_label_alike(smoothing: float) -> None:
+    objective, shape, batch = case("one")
+    logits, labels = normal(*shape), batch["labels"]
+    wanted = (1 - smoothing) * nn.functional.one_hot(labels, 4) + smoothing / 4
+    expected = -(wanted.numpy() * log_softmax(logits.double().numpy(), axis=-1)).sum(axis=-1).mean()
+    assert float(objective.loss(logits, batch, smoothing)) == pytest.approx(expected, rel=1e-5)
+    objective, shape, batch = case("several")
+    logits = normal(*shape)
+    wanted = (1 - smoothing) * batch["labels"] + smoothing / 2
+    expected_loss = nn.functional.binary_cross_entropy_with_logits(logits, wanted)
+    torch.testing.assert_close(objective.loss(logits, batch, smoothing), expected_loss)
+
+
+@every
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradients_stay_finite_when_a_softmax_entry_underflows(name: str, reverse: bool) -> None:
+    objective, shape, batch = case(name)
+    teacher, student = normal(*shape), normal(*shape, seed=1)
+    teacher[..., 0], student[..., -1] = -200.0, -200.0
+    teacher[0], student[1] = -200.0, 200.0
+    student.requires_grad_()
+    for loss in (objective.divergence(teacher, student, batch, reverse), objective.loss(student, batch)):
+        (gradient,) = torch.autograd.grad(loss, student)
+        assert loss.isfinite()
+        assert gradient.isfinite().all()
+        assert gradient.abs().sum() > 0
+
+
+@every
+def test_no_gradient_flows_into_the_teacher(name: str) -> None:
+    objective, shape, batch = case(name)
+    teacher, student = normal(*shape).requires_grad_(), normal(*shape, seed=1).requires_grad_()
+    for reverse in (False, True):
+        objective.divergence(teacher, student, batch, reverse).backward()
+    assert teacher.grad is None
+    assert student.grad is not None
+
+
+@every
+def test_a_model_does_not_diverge_from_itself(name: str) -> None:
+    objective, shape, batch = case(name)
+    logits = normal(*shape)
+    student = logits.clone().requires_grad_()
+    for reverse in (False, True):
+        divergence = objective.divergence(logits, student, batch, reverse)
+        (gradient,) = torch.autograd.grad(divergence, student)
+        assert float(divergence.detach()) == pytest.approx(0, abs=1e-6)
+        assert gradient.abs().max() < 1e-6
+
+
+@every
+def test_half_precision_logits_are_taken_in_full_precision(name: str) -> None:
+    objective, shape, batch = case(name)
+    teacher, student = normal(*shape).bfloat16(), normal(*shape, seed=1).bfloat16()
+    found = objective.loss(student, batch), objective.divergence(teacher, student, batch)
+    whole = (
+        objective.loss(student.float(), batch),
+        objective.divergence(teacher.float(), student.float(), batch),
+    )
+    for half, full in zip(found, whole, strict=True):
+        assert half.dtype == torch.float32
+        assert torch.equal(half, full)
+
+
+def test_rows_without_any_label_teach_nothing() -> None:
+    objective, shape, batch = case("tokens")
+    batch["labels"] = torch.full_like(batch["labels"], -100)
+    student = normal(*shape).requires_grad_()
+    for loss in (
+        objective.loss(student, batch),
+        objective.divergence(normal(*shape, seed=1), student, batch),
+    ):
+        (gradient,) = torch.autograd.grad(loss, student)
+        assert gradient.tolist() == torch.zeros(shape).tolist()

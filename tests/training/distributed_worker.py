@@ -1,0 +1,80 @@
+"""Trains a tiny supernet for some steps, as one of several processes or alone, and saves its weights."""
+
+import os
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import BertTokenizer, TrainingArguments
+
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.tasks import Encoded, TextClassification
+from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.trainer import SupernetTrainer
+from tests.tiny import VOCABULARY, tiny_model
+
+ROWS, LENGTH, STEPS = 240, 12, 50
+
+
+def main(folder: Path, strategy: str, batch: int, accumulated: int) -> None:
+    """Dropout is off, so that processes differ in nothing but the rows they see."""
+    model = tiny_model("bert", labels=3)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    rng = np.random.default_rng(0)
+    # Of one length, so that a batch cut in two is two batches.
+    features = tuple(
+        {
+            "input_ids": rng.integers(5, VOCABULARY, LENGTH).tolist(),
+            "attention_mask": [1] * LENGTH,
+            "labels": row % 3,
+        }
+        for row in range(ROWS)
+    )
+    encoded = Encoded(features, LENGTH)
+    setting = Setting(blocks=4, reference=LENGTH, drop_bound=Fraction(1, 3), layer_rates=(0.5,) * 4, heads=2)
+    trainer = SupernetTrainer(
+        Supernet(model),
+        make_strategy(strategy, setting),
+        TrainingArguments(
+            output_dir=str(folder),
+            per_device_train_batch_size=batch,
+            gradient_accumulation_steps=accumulated,
+            max_steps=STEPS,
+            learning_rate=0.05,
+            # Adam would blow up rounding where a gradient is zero but for it (key biases).
+            optim="sgd",
+            use_cpu=True,
+            ddp_backend="gloo" if "WORLD_SIZE" in os.environ else None,
+            report_to="none",
+            save_strategy="no",
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            dataloader_pin_memory=False,
+        ),
+        task=TextClassification({}, ("a", "b", "c"), {}),
+        train=encoded,
+        search=encoded,
+        tokenizer=BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}),
+    )
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    drawn: list[Subnet] = []
+    named = trainer.strategy.passes
+    trainer.strategy.passes = lambda draws, progress: [
+        drawn.append(one.subnet) or one for one in named(draws, progress)
+    ]
+    trainer.train()
+    rank = int(os.environ.get("RANK", "0"))
+    moved = any(not torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    torch.save(
+        {"weights": model.state_dict(), "drawn": [one.to_json() for one in drawn], "moved": moved},
+        folder / f"rank-{rank}.pt",
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

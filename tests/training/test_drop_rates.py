@@ -1,0 +1,219 @@
+"""Drop rates: their exact mean, their gates, the gates' gradients, the running mean, the choice."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq, check_grad
+from scipy.special import softmax
+
+from ldsearch.errors import TrainingError
+from ldsearch.subnet import Subnet
+from ldsearch.supernet.stages import State
+from ldsearch.training.drop_rates import DropRates, rates_of
+from tests.planted import WIDTH, batches, carriers_and_both, loss_of
+
+
+def module(blocks: int = 5, rate: float = 0.4, seed: int = 0) -> DropRates:
+    return DropRates(blocks, WIDTH, rate, np.random.default_rng(seed))
+
+
+def moved(blocks: int = 5, rate: float = 0.4, scale: float = 1.0) -> DropRates:
+    """Rates that differ, as if learned; in eval mode and float64, for finite differences."""
+    found = module(blocks, rate).double().eval()
+    rng = np.random.default_rng(1)
+    with torch.no_grad():
+        found.direction.copy_(torch.from_numpy(scale * rng.standard_normal(len(found.direction)) / 4))
+        found.activations.copy_(torch.from_numpy(rng.standard_normal((blocks, WIDTH))))
+    return found
+
+
+def states(seed: int = 0, rows: int = 3, n: int = 4) -> tuple[State, State]:
+    generator = torch.Generator().manual_seed(seed)
+    before, after = torch.randn(2, rows, n, WIDTH, generator=generator, dtype=torch.float64)
+    real = torch.ones(rows, n, dtype=torch.bool)
+    return State(before.requires_grad_(), real), State(after.requires_grad_(), real)
+
+
+def hard_scores() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    drawn = [
+        scale * rng.standard_normal(count) for count in (1, 2, 7, 12, 96) for scale in (0, 0.1, 3, 100, 1e30)
+    ]
+    one_apart = [sign * 1e4 * np.eye(12)[3] for sign in (-1, 1)]
+    return [*drawn, *one_apart, np.repeat([0.0, 50.0, 1e6], 4)]
+
+
+@pytest.mark.parametrize("mean", [1e-6, 0.1, 1 / 3, 0.5, 0.9, 1 - 1e-9])
+def test_the_mean_rate_is_exact_and_every_rate_a_probability_whatever_the_scores(mean):
+    for scores in hard_scores():
+        rates = rates_of(torch.tensor(scores, dtype=torch.float32), mean).numpy()
+        assert abs(rates.mean(dtype=np.float64) - mean) < 1e-6
+        assert rates.min() >= 0
+        assert rates.max() <= 1
+        # A block that matters more is never dropped more often.
+        assert (np.diff(rates[np.argsort(scores, kind="stable")]) <= 1e-7).all()
+
+
+@pytest.mark.parametrize("mean", [0.1, 0.5, 0.8])
+def test_rates_are_shares_times_a_constant_cut_at_one(mean):
+    for scores in hard_scores():
+        if np.abs(scores).max() > 20:
+            continue  # the constant is out of the reach of a root finder
+        shares, target = softmax(-scores), mean * len(scores)
+        constant = brentq(lambda c: np.minimum(1, c * shares).sum() - target, 0, 1 / shares.min(), xtol=1e-13)  # noqa: B023
+        expected = np.minimum(1, constant * shares)
+        assert rates_of(torch.tensor(scores), mean).numpy() == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("scores", [[0.1, -0.2, 0.3, 0.0], [3.0, -2.0, -2.5, 0.0], [9.0, -30.0, 1.0, -31.0]])
+def test_the_gradient_of_the_rates_is_that_of_finite_differences(scores):
+    start = torch.tensor(scores, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda s: rates_of(s, 0.6), (start,), eps=1e-7)
+
+
+def test_all_rates_start_equal_and_ties_go_to_the_earlier_block():
+    fresh = module(blocks=6, rate=0.3)
+    assert fresh.rates().tolist() == pytest.approx([0.3] * 6, abs=1e-7)
+    assert fresh.ranking() == (0, 1, 2, 3, 4, 5)
+    assert fresh.keep(4) == (0, 1, 2, 3)
+
+
+def test_the_kept_blocks_have_the_lowest_rates_in_ascending_order():
+    found = moved(blocks=12, rate=0.3)
+    rates = found.rates().detach().numpy()
+    for count in range(1, 13):
+        kept = found.keep(count)
+        assert kept == tuple(sorted(np.argsort(rates, kind="stable")[:count]))
+    assert found.importance() == pytest.approx(softmax(found.scores().detach().numpy()))
+
+
+def test_a_gate_hands_on_output_or_input_exactly_as_the_uniform_number_says():
+    found = moved()
+    rates = found.rates().detach().numpy()
+    before, after = states()
+    kept, dropped = found.between(rates.copy()), found.between(np.nextafter(rates, 0))
+    for block in range(5):
+        assert torch.equal(kept(block, before, after), after.hidden)
+        assert torch.equal(dropped(block, before, after), before.hidden)
+
+
+def test_blocks_are_dropped_as_often_as_their_rates_say_and_independently():
+    found = moved(scale=2.0).float()
+    rates = found.rates().detach().numpy()
+    assert np.ptp(rates) > 0.3
+    before, after = (
+        State(torch.full((1, 1, WIDTH), value), torch.ones(1, 1, dtype=torch.bool)) for value in (0.0, 1.0)
+    )
+    runs = np.zeros((2000, 5), dtype=bool)
+    for step, row in enumerate(runs):
+        gate = found.between(np.random.default_rng([7, step]).random(5))
+        row[:] = [bool(gate(block, before, after).max()) for block in range(5)]
+    deviation = np.sqrt(rates * (1 - rates) / len(runs))
+    assert (np.abs(1 - runs.mean(axis=0) - rates) <= 4 * deviation).all()
+    free = deviation > 0
+    correlation = np.corrcoef(runs[:, free].T)
+    assert np.abs(correlation[~np.eye(free.sum(), dtype=bool)]).max() < 4 / len(runs) ** 0.5
+
+
+def test_the_gradient_of_the_gates_is_that_of_expected_residuals():
+    """d/dθ of Σ_d (1 - p_d(θ)) <G_d, after_d - before_d>, whichever way the gates fell."""
+    found = moved()
+    upstream = torch.randn(5, 3, 4, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    pairs = [states(seed) for seed in range(5)]
+    gains = [
+        float((upstream[d] * (after.hidden - before.hidden)).sum().detach())
+        for d, (before, after) in enumerate(pairs)
+    ]
+
+    def expected(direction: np.ndarray) -> float:
+        with torch.no_grad():
+            found.direction.copy_(torch.from_numpy(direction))
+            return float(((1 - found.rates().numpy()) * gains).sum())
+
+    start = found.direction.detach().numpy().copy()
+    for uniforms in (np.zeros(5), np.ones(5), np.linspace(0, 1, 5)):
+        gate = found.between(uniforms)
+        found.zero_grad()
+        sum((upstream[d] * gate(d, *pair)).sum() for d, pair in enumerate(pairs)).backward()
+        gradient = found.direction.grad.numpy().copy()
+        assert check_grad(expected, lambda _: gradient, start, epsilon=1e-7) < 1e-4 * np.linalg.norm(gradient)  # noqa: B023
+        expected(start)
+
+
+def test_hidden_states_get_the_gradient_of_what_was_handed_on():
+    found = moved()
+    for uniform, to_before, to_after in ((0.0, 1.0, 0.0), (1.0, 0.0, 1.0)):
+        before, after = states()
+        found.between(np.full(5, uniform))(2, before, after).sum().backward()
+        for state, value in ((before, to_before), (after, to_after)):
+            gradient = state.hidden.grad
+            assert torch.equal(
+                torch.zeros_like(state.hidden) if gradient is None else gradient,
+                torch.full_like(state.hidden, value),
+            )
+
+
+def test_a_block_that_hurts_gets_a_higher_rate_and_one_that_helps_a_lower_one():
+    for sign, rises in ((1.0, True), (-1.0, False)):
+        found = moved()
+        before, after = states()
+        optimizer = torch.optim.SGD(found.parameters(), lr=1e-4)
+        old = found.rates()[1].item()
+        loss = sign * (found.between(np.ones(5))(1, before, after) * (after.hidden - before.hidden).detach())
+        loss.sum().backward()
+        optimizer.step()
+        assert (found.rates()[1].item() > old) == rises
+
+
+def test_the_running_mean_is_over_real_tokens_and_forgets_old_batches():
+    found = module(blocks=2)
+    gate = found.between(np.ones(2))
+    real = torch.tensor([[True, True, True], [True, False, False]])
+    for value in (1.0, 2.0, 6.0):
+        hidden = torch.full((2, 3, WIDTH), value)
+        hidden[1, 1:] = 1e6
+        hidden[1, 0] += 4.0  # one of four real tokens
+        gate(1, State(hidden, real), State(hidden, real))
+    assert found.activations[1].tolist() == pytest.approx([1 + 3.0] * WIDTH)
+    assert found.activations[0].tolist() == [0.0] * WIDTH
+    for _ in range(200):
+        hidden = torch.full((2, 3, WIDTH), -1.0)
+        gate(1, State(hidden, real), State(hidden, real))
+    assert found.activations[1].tolist() == pytest.approx([-1.0] * WIDTH, abs=1e-3)
+
+
+def test_the_mean_stays_exact_in_every_step_of_a_training_that_also_moves_the_weights():
+    network = carriers_and_both()
+    found = module(network.blocks, rate=0.45)
+    weights = [*network.parameters()]
+    start = [weight.detach().clone() for weight in weights]
+    # So fast that rates reach 1.
+    optimizer = torch.optim.Adam(
+        [{"params": found.parameters(), "lr": 0.05}, {"params": weights, "lr": 1e-3}]
+    )
+    highest = 0.0
+    for step, batch in enumerate(batches(100, 0)):
+        gates = found.between(np.random.default_rng([3, step]).random(network.blocks))
+        optimizer.zero_grad()
+        loss_of(network(batch, Subnet.full(network.blocks), between=gates).logits, batch).backward()
+        optimizer.step()
+        rates = found.rates().detach().numpy()
+        highest = max(highest, rates.max())
+        assert abs(rates.mean(dtype=np.float64) - 0.45) < 1e-6
+        assert rates.min() >= 0
+    assert highest == 1
+    assert not any(torch.equal(old, new) for old, new in zip(start, weights, strict=True))
+
+
+def test_bad_input_is_refused_in_one_line():
+    for rate in (0.0, 1.0, -0.1, float("nan")):
+        with pytest.raises(TrainingError, match="must lie in"):
+            module(rate=rate)
+    for count in (0, 6):
+        with pytest.raises(TrainingError, match="of 5 blocks"):
+            module().keep(count)
+    with pytest.raises(TrainingError, match="for 5 blocks"):
+        module().between(np.zeros(4))
+    before, after = states()
+    with pytest.raises(TrainingError, match="full length"):
+        module().between(np.zeros(5))(0, before, State(after.hidden[:, :2], after.real[:, :2]))

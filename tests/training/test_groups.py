@@ -1,0 +1,271 @@
+"""Structured groups: how often each is off, the one form of a sub-network, and that the model runs it."""
+
+import itertools
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from ldsearch.errors import LdsearchError, TrainingError
+from ldsearch.subnet import Stack, Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.supernet import inference
+from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.strategies.groups import (
+    GROUPS,
+    applied_rates,
+    draw_stack,
+    drops_whole_blocks,
+    parts_of,
+)
+from tests.tiny import padded_batch, tiny_model
+
+KINDS = ("layer", "sublayer", "head", "ffn", "head+layer", "head+sublayer", "layer+sublayer", "head+ffn")
+HEADS = 2
+
+
+class Planted:
+    """A generator whose uniforms are known: one array per part, in the order of drawing."""
+
+    def __init__(self, *uniforms: list[list[float]]) -> None:
+        self.uniforms = [np.array(part) for part in uniforms]
+
+    def random(self, shape: tuple[int, int]) -> np.ndarray:
+        part = self.uniforms.pop(0)
+        assert part.shape == shape
+        return part
+
+
+def setting(blocks: int = 3, rate: float = 0.5, heads: int = HEADS, **changes: object) -> Setting:
+    return Setting(blocks, 64, Fraction(9, 25), (rate,) * blocks, heads=heads, **changes)
+
+
+def planted(kind: str, *uniforms: list[list[float]], **changes: object) -> Stack:
+    blocks = len(uniforms[0])
+    return draw_stack(setting(blocks, **changes), parts_of(kind), Planted(*uniforms))
+
+
+def stacks(kind: str, count: int = 4_000, **changes: object) -> list[Stack]:
+    rng = np.random.default_rng(0)
+    return [draw_stack(setting(**changes), parts_of(kind), rng) for _ in range(count)]
+
+
+def shares(kind: str, rates: tuple[float, ...], heads: int, count: int = 10_000) -> dict[str, np.ndarray]:
+    """How often each group of a block is off, however that is written."""
+    rng = np.random.default_rng(0)
+    where = Setting(len(rates), 64, Fraction(9, 25), rates, heads=heads)
+    off = {name: np.zeros(len(rates)) for name in ("block", "attention", "feed_forward", "half", "head 0")}
+    for _ in range(count):
+        stack = draw_stack(where, parts_of(kind), rng)
+        for block in range(len(rates)):
+            gone = block not in stack.blocks
+            groups = stack.groups(block)
+            attention = gone or not groups.runs("attention")
+            off["block"][block] += gone
+            off["attention"][block] += attention
+            off["feed_forward"][block] += gone or not groups.runs("feed_forward")
+            off["half"][block] += groups.ffn_share == 0.5
+            off["head 0"][block] += attention or 0 in groups.heads_off
+    return {name: found / count for name, found in off.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        # By name of the group: its probability of being off at rate p with 3 heads, from independent draws.
+        ("layer", {"block": lambda p: p, "attention": lambda p: p, "half": lambda p: 0 * p}),
+        ("sublayer", {"attention": lambda p: p, "feed_forward": lambda p: p, "block": lambda p: p * p}),
+        ("head", {"head 0": lambda p: p, "attention": lambda p: p**3, "block": lambda p: 0 * p}),
+        ("ffn", {"half": lambda p: p, "block": lambda p: 0 * p, "head 0": lambda p: 0 * p}),
+        (
+            "head+layer",
+            {
+                "block": lambda p: p,
+                "head 0": lambda p: 1 - (1 - p) ** 2,
+                "attention": lambda p: 1 - (1 - p) * (1 - p**3),
+                "feed_forward": lambda p: p,
+            },
+        ),
+        (
+            "head+sublayer",
+            {
+                "head 0": lambda p: 1 - (1 - p) ** 2,
+                "attention": lambda p: 1 - (1 - p) * (1 - p**3),
+                "feed_forward": lambda p: p,
+                "block": lambda p: p * (1 - (1 - p) * (1 - p**3)),
+            },
+        ),
+        ("layer+sublayer", {"block": lambda p: 1 - (1 - p) * (1 - p * p)}),
+        ("head+ffn", {"half": lambda p: p, "head 0": lambda p: p}),
+    ],
+)
+def test_every_group_is_off_as_often_as_independent_draws_say(kind, expected):
+    rates = (0.0, 0.2, 0.5)
+    found = shares(kind, rates, heads=3)
+    for name, probability in expected.items():
+        assert found[name] == pytest.approx(probability(np.array(rates)), abs=0.015), name
+
+
+def test_heads_of_a_block_are_off_independently_of_each_other():
+    patterns = Counter(stack.heads_off for stack in stacks("head", blocks=1, heads=3, rate=0.3))
+    expected = {
+        off: 0.3 ** len(off) * 0.7 ** (3 - len(off))
+        for count in range(3)
+        for off in itertools.combinations([(0, 0), (0, 1), (0, 2)], count)
+    }
+    expected[()] += 0.3**3  # all of them: the attention sub-layer is off instead
+    assert set(patterns) == set(expected)
+    for off, share in expected.items():
+        assert patterns[off] / 4_000 == pytest.approx(share, abs=0.025)
+
+
+def test_a_group_is_off_iff_its_uniform_is_below_the_rate():
+    below = np.nextafter(0.5, 0)
+    assert planted("layer", [[below], [0.5], [0.9]]).blocks == (1, 2)
+    assert planted("head", [[below, 0.5], [0.5, below]]) == Stack((0, 1), heads_off=((0, 0), (1, 1)))
+    assert planted("ffn", [[below], [0.5]]) == Stack((0, 1), ffn_share=((0, 0.5),))
+    assert planted("sublayer", [[below], [0.5]], [[0.5], [below]]) == Stack(
+        (0, 1), sublayers_off=((0, "attention"), (1, "feed_forward"))
+    )
+
+
+def test_a_sub_network_has_one_form():
+    on, off = 0.9, 0.1
+    # Both sub-layers off is no block at all.
+    assert planted("sublayer", [[off], [on]], [[off], [on]]) == Stack((1,))
+    # All heads off is no attention; with the feed-forward layer off too, no block.
+    assert planted("head", [[off, off], [on, on]]) == Stack((0, 1), sublayers_off=((0, "attention"),))
+    both = planted("head+sublayer", [[on], [on]], [[off], [on]], [[off, off], [on, off]])
+    assert both == Stack((1,), heads_off=((1, 1),))
+    # Nothing is said of the inside of what is off.
+    inside = planted("head+layer", [[off], [on]], [[off, on], [off, on]])
+    assert inside == Stack((1,), heads_off=((1, 0),))
+    assert planted("head+sublayer", [[off]], [[on]], [[off, on]]) == Stack(
+        (0,), sublayers_off=((0, "attention"),)
+    )
+    assert planted("sublayer+ffn", [[on]], [[off]], [[off]]) == Stack(
+        (0,), sublayers_off=((0, "feed_forward"),)
+    )
+
+
+def test_a_pinned_block_stays_without_its_sub_layers():
+    off = [[0.1], [0.1]]
+    assert planted("sublayer", off, off, pinned=(0,)) == Stack(
+        (0,), sublayers_off=((0, "attention"), (0, "feed_forward"))
+    )
+    assert planted("layer", off, pinned=(0,)) == Stack((0,))
+    assert planted("head+layer", off, [[0.1, 0.9]] * 2, pinned=(0,)) == Stack((0,), heads_off=((0, 0),))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_enough_blocks_run_and_only_those_put_back_change(kind):
+    rng = np.random.default_rng(1)
+    changed = 0
+    for _ in range(500):
+        seed = int(rng.integers(2**31))
+        free, kept = (
+            draw_stack(setting(5, 0.8, min_layers=least), parts_of(kind), np.random.default_rng(seed))
+            for least in (0, 3)
+        )
+        assert len(kept.blocks) == max(3, len(free.blocks))
+        assert set(free.blocks) <= set(kept.blocks)
+        assert all(kept.groups(block) == free.groups(block) for block in free.blocks)
+        assert all(len(kept.groups(block).sublayers_off) < 2 for block in kept.blocks)
+        changed += kept != free
+    assert (changed > 0) == drops_whole_blocks(parts_of(kind))
+
+
+def test_a_block_put_back_runs_what_is_nearest_to_running():
+    # Block 1's feed-forward layer, at 0.45 of 0.5, is nearer than anything of block 0.
+    attention, feed_forward = [[0.4], [0.1]], [[0.3], [0.45]]
+    assert planted("sublayer", attention, feed_forward) == Stack(())
+    assert planted("sublayer", attention, feed_forward, min_layers=1) == Stack(
+        (1,), sublayers_off=((1, "attention"),)
+    )
+    assert planted("sublayer", attention, feed_forward, min_layers=2) == Stack(
+        (0, 1), sublayers_off=((0, "feed_forward"), (1, "attention"))
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_draw_is_a_function_of_its_generator_and_rates_zero_and_one_are_exact(kind):
+    assert stacks(kind, 20) == stacks(kind, 20)
+    assert len(set(stacks(kind, 50))) > 4
+    assert set(stacks(kind, 50, rate=0.0)) == {Stack((0, 1, 2))}
+    everything = {
+        "head": Stack((0, 1, 2), sublayers_off=tuple((block, "attention") for block in range(3))),
+        "ffn": Stack((0, 1, 2), ffn_share=tuple((block, 0.5) for block in range(3))),
+    }
+    if kind in everything:
+        assert set(stacks(kind, 50, rate=1.0)) == {everything[kind]}
+    elif kind != "head+ffn":
+        assert set(stacks(kind, 50, rate=1.0)) == {Stack(())}
+
+
+def test_kinds_join_in_any_order_and_draw_the_same():
+    assert parts_of("layer+head") == parts_of("head+layer")
+    assert set(parts_of("head+sublayer")) == {"head", "attention", "feed_forward"}
+    assert stacks("layer+head", 20) == stacks("head+layer", 20)
+
+
+@pytest.mark.parametrize("name", ["neuron", "head+neuron", "head+head", "", "head+", "head, layer"])
+def test_an_unknown_group_is_answered_with_those_there_are(name):
+    with pytest.raises(TrainingError, match="use one of layer, sublayer, head, ffn") as refused:
+        make_strategy("layerdrop", setting(drop_groups=name))
+    assert repr(name) in str(refused.value)
+
+
+def test_a_registered_kind_joins_in():
+    GROUPS.register("attention", ("attention",))
+    try:
+        assert planted("attention", [[0.1], [0.9]]) == Stack((0, 1), sublayers_off=((0, "attention"),))
+        with pytest.raises(LdsearchError, match="already"):
+            GROUPS.register("attention", ("attention",))
+    finally:
+        GROUPS.remove("attention")
+    assert "attention" not in GROUPS
+
+
+def test_heads_of_a_model_without_heads_cannot_be_dropped():
+    with pytest.raises(TrainingError, match="attention heads"):
+        make_strategy("layerdrop", setting(heads=0, drop_groups="head+layer"))
+
+
+def test_the_strategy_draws_the_groups_of_its_setting():
+    (one,) = make_strategy("layerdrop", setting(drop_groups="head+sublayer")).passes(
+        lambda index: np.random.default_rng([4, index]), 0.5
+    )
+    rng = np.random.default_rng([4, 0])
+    assert one.subnet.encoder == draw_stack(setting(), parts_of("head+sublayer"), rng)
+
+
+def test_a_pinned_block_has_no_rate_where_only_layers_are_dropped():
+    assert applied_rates(setting(pinned=(0,))) == (0.0, 0.5, 0.5)
+    assert applied_rates(setting(pinned=(0,), drop_groups="head+layer")) == (0.5, 0.5, 0.5)
+    assert applied_rates(setting()) == (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_runs_what_is_drawn(family, kind):
+    supernet = Supernet(tiny_model(family))
+    where = setting(supernet.blocks, 0.6, supernet.shape.heads, pinned=supernet.pinned)
+    batch, rng, seen = padded_batch([5, 9]), np.random.default_rng(0), set()
+    for _ in range(8):
+        stack = draw_stack(where, parts_of(kind), rng)
+        assert {*supernet.pinned} <= {*stack.blocks}
+        seen.add(inference(supernet, batch, Subnet(encoder=stack)).sum().item())
+    assert len(seen) > 2
+    assert np.isfinite(list(seen)).all()
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_a_block_without_its_sub_layers_is_the_same_function_as_no_block(family):
+    supernet, batch = Supernet(tiny_model(family)), padded_batch([5, 9])
+    hollow = Stack((0, 1, 2, 3), sublayers_off=((2, "attention"), (2, "feed_forward")))
+    assert torch.equal(
+        inference(supernet, batch, Subnet(encoder=hollow)),
+        inference(supernet, batch, Subnet.of_encoder((0, 1, 3))),
+    )

@@ -1,0 +1,137 @@
+"""The trainer with every kind of task: its losses by hand, its evaluation the evaluator's."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ldsearch.costs.macs import Macs
+from ldsearch.evaluation import Evaluator
+from ldsearch.supernet import Supernet
+from ldsearch.tasks import Encoded, TextClassification
+from ldsearch.tasks.base import score
+from ldsearch.tasks.objectives import kl_divergence
+from ldsearch.tasks.tokens import EncodedWords, TokenClassification
+from ldsearch.training.strategies import Pass
+from ldsearch.training.trainer import SupernetTrainer
+from tests.tiny import tiny_model
+from tests.training.test_trainer import (
+    FULL,
+    HALF,
+    TOKENIZER,
+    Fixed,
+    examples,
+    gradients,
+    trainer_for,
+    without_dropout,
+)
+
+HEADS = {
+    "regression": ("SequenceClassification", TextClassification({}, ("score",), {}, kind="regression")),
+    "multi-label": ("SequenceClassification", TextClassification({}, ("a", "b"), {}, kind="multi-label")),
+    "tokens": ("TokenClassification", TokenClassification({}, ("a", "b", "c"), {}, metric_name="accuracy")),
+}
+
+
+def labelled(kind: str, count: int, seed: int = 0) -> Encoded:
+    """The examples with labels of a kind; the tokens' own where tokens are labelled."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for row in examples(count, seed):
+        label = {
+            "regression": float(rng.normal()),
+            "multi-label": tuple(rng.integers(0, 2, 2).astype(float).tolist()),
+            "tokens": [token % 3 for token in row["input_ids"]],
+        }[kind]
+        rows.append({**row, "labels": label})
+    if kind != "tokens":
+        return Encoded(tuple(rows), 16)
+    tags = tuple(tuple(row["labels"]) for row in rows)
+    firsts = tuple(np.arange(len(row)) for row in tags)
+    return EncodedWords(features=tuple(rows), reference=16, tags=tags, firsts=firsts)
+
+
+def trainer_of(tmp_path, kind: str, passes: list[Pass], **arguments) -> SupernetTrainer:
+    head, task = HEADS[kind]
+    supernet = without_dropout(Supernet(tiny_model("bert", head=head, labels=len(task.labels))))
+    plain = trainer_for(tmp_path, Fixed(passes), supernet, **arguments)
+    data = {"train": labelled(kind, 24), "search": labelled(kind, 11, seed=1)}
+    return SupernetTrainer(supernet, Fixed(passes), plain.args, task=task, tokenizer=TOKENIZER, **data)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_step_takes_its_losses_from_the_task(tmp_path, kind):
+    trainer = trainer_of(tmp_path, kind, [Pass(FULL, "label", 0.75), Pass(HALF, "distill", 0.25)])
+    batch = trainer.data_collator([dict(row) for row in labelled(kind, 5)])
+    ours = gradients(trainer, batch)
+    supernet, labels = trainer.supernet, batch["labels"]
+    supernet.zero_grad()
+    inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+    full, half = supernet(inputs, FULL).logits, supernet(inputs, HALF).logits
+    if kind == "regression":
+        loss = nn.functional.mse_loss(full[:, 0], labels)
+        divergence = nn.functional.mse_loss(half, full.detach())
+    elif kind == "multi-label":
+        loss = nn.functional.binary_cross_entropy_with_logits(full, labels)
+        teacher, student = (
+            torch.stack([nn.functional.logsigmoid(-x), nn.functional.logsigmoid(x)], -1) for x in (full, half)
+        )
+        divergence = (teacher.detach().exp() * (teacher.detach() - student)).sum(-1).mean()
+    else:
+        loss = nn.functional.cross_entropy(full.flatten(0, 1), labels.flatten())
+        real = labels != -100
+        divergence = kl_divergence(full.detach()[real], half[real])
+    (0.75 * loss + 0.25 * divergence).backward()
+    for name, parameter in supernet.named_parameters():
+        if parameter.grad is not None:
+            torch.testing.assert_close(ours[name], parameter.grad, atol=1e-5, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("sampling", ["random", "group_by_length"])
+@pytest.mark.parametrize("kind", HEADS)
+def test_an_evaluation_is_the_score_of_the_full_model_in_whatever_order_it_trains(tmp_path, kind, sampling):
+    arguments = {"train_sampling_strategy": sampling, "per_device_eval_batch_size": 3}
+    trainer = trainer_of(tmp_path, kind, [Pass(FULL, "label", 1.0)], **arguments)
+    found = trainer.evaluate()
+    task, search = trainer.task, labelled(kind, 11, seed=1)
+    costs = (Macs(trainer.supernet.shape, search.workload),)
+    evaluator = Evaluator(
+        trainer.supernet, task, search, split="search", tokenizer=TOKENIZER, costs=costs, fingerprint="f"
+    )
+    expected = score(task.metric, evaluator.statistics(FULL)).value
+    assert found[f"eval_{task.metric.name}"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_batch_is_prepared_once_a_step_from_draws_of_its_own(tmp_path):
+    class Shuffles(TextClassification):
+        drawn: ClassVar[list[int]] = []
+
+        def prepare(self, batch, tokenizer, rng):
+            self.drawn.append(int(rng.integers(2**31)))
+            assert tokenizer is TOKENIZER
+            return {**batch, "labels": torch.zeros_like(batch["labels"])}
+
+    supernet = without_dropout(Supernet(tiny_model("bert")))
+    plain = trainer_for(tmp_path, Fixed([Pass(FULL, "label", 1.0)]), supernet, max_steps=3)
+    task = Shuffles({}, ("a", "b", "c"), {})
+    trainer = SupernetTrainer(
+        supernet,
+        plain.strategy,
+        plain.args,
+        task=task,
+        train=examples(),
+        search=examples(8),
+        tokenizer=TOKENIZER,
+    )
+    batch = trainer.data_collator([dict(row) for row in examples(4)])
+    ours = gradients(trainer, batch)
+    zeros = {**batch, "labels": torch.zeros_like(batch["labels"])}
+    assert (batch["labels"] > 0).any()
+    expected = gradients(trainer_for(tmp_path, plain.strategy, supernet), zeros)
+    for name, gradient in expected.items():
+        assert torch.equal(ours[name], gradient)
+    Shuffles.drawn.clear()
+    trainer.train()
+    assert len(set(Shuffles.drawn)) == len(Shuffles.drawn) == 3
