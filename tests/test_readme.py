@@ -13,6 +13,7 @@ from hatchling.builders.wheel import WheelBuilder
 from ldsearch.cli import app
 from ldsearch.reports.held_out import HELD_OUT_COLUMNS
 from ldsearch.reports.tables import COLUMNS
+from ldsearch.supernet.families import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -74,6 +75,21 @@ def test_every_command_of_the_readme_parses(words):
 def test_the_readme_speaks_of_every_command():
     group = typer.main.get_command(app)
     assert {words[1] for words in commands()} >= set(group.commands) - {"info"}
+
+
+def test_the_example_family_keeps_its_contract():
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "Contract" in b]
+    assert len(block.splitlines()) <= 20
+    names: dict[str, object] = {}
+    try:
+        exec(block, names)
+        inherited = names["TestCamembert"]()
+        laws = [name for name in dir(inherited) if name.startswith("test_")]
+        assert len(laws) > 5
+        for law in laws:
+            getattr(inherited, law)()
+    finally:
+        FAMILIES.remove("camembert")
 
 
 def test_files_the_readme_links_to_are_there():

@@ -67,6 +67,10 @@ def train_supernet(
         str,
         typer.Option(help="What --strategy layerdrop drops: layer, sublayer, head, ffn, head+layer, ..."),
     ] = "layer",
+    sandwich: Annotated[
+        str,
+        typer.Option(help="LengthDrop's sub-networks see parts of a batch (shares) or all of it (paper)."),
+    ] = "shares",
     plain_share: Annotated[
         float | None,
         typer.Option(
@@ -123,6 +127,7 @@ def train_supernet(
         target_layers=target_layers,
         min_layers=min_layers,
         drop_groups=drop_groups,
+        sandwich=sandwich,
         plain_share=plain_share,
         parity=parity,
         seed=seed,
