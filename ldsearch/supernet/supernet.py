@@ -187,8 +187,12 @@ class Supernet(nn.Module):
         if every_n_layers != 1 or offload:
             raise SupernetError("activation checkpointing recomputes every block and offloads none")
         if self.family is None:
-            # By its older name, which every version of the declared range has.
-            self.model.gradient_checkpointing_enable({"use_reentrant": False})
+            if not self.model.supports_gradient_checkpointing:
+                raise SupernetError(f"{type(self.model).__name__} does not support activation checkpointing")
+            # Earlier versions of the declared range know the older name only; later ones warn of it.
+            newer = hasattr(self.model, "activation_checkpointing_enable")
+            name = "activation_checkpointing_enable" if newer else "gradient_checkpointing_enable"
+            getattr(self.model, name)({"use_reentrant": False})
         self.gradient_checkpointing = True
 
     def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Any = None) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.fingerprint import digest
@@ -17,6 +17,7 @@ from ldsearch.tasks.base import Batch, Collate, DataSource, Encoded
 from ldsearch.tasks.labels import LABEL_KINDS, LabelKind
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Objective
+from ldsearch.tasks.rows import pad_inputs
 from ldsearch.tasks.splits import fix_splits
 from ldsearch.tasks.tables import Columns, find_columns, read_tables
 
@@ -120,10 +121,7 @@ class TextClassification:
 
     def collate(self, tokenizer: PreTrainedTokenizerBase, pad_to: int | None) -> Collate:
         """Pads to the longest, or to ``pad_to``."""
-        collator = DataCollatorWithPadding(
-            tokenizer, padding=True if pad_to is None else "max_length", max_length=pad_to
-        )
-        return lambda features: dict(collator([dict(feature) for feature in features]))
+        return pad_inputs(tokenizer, pad_to)
 
     def prepare(self, batch: Batch, tokenizer: PreTrainedTokenizerBase, rng: np.random.Generator) -> Batch:
         """The batch itself."""

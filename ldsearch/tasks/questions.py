@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.fingerprint import digest
@@ -19,6 +19,7 @@ from ldsearch.intervals import Statistics
 from ldsearch.tasks.base import Batch, Collate, DataSource, Encoded
 from ldsearch.tasks.metrics import Metric
 from ldsearch.tasks.objectives import Categorical, span_ends
+from ldsearch.tasks.rows import pad_inputs
 from ldsearch.tasks.splits import fix_splits
 from ldsearch.tasks.squad import METRICS, answer_tokens, best_span
 from ldsearch.tasks.tables import Columns, find_columns, read_tables
@@ -139,10 +140,7 @@ class QuestionAnswering:
 
     def collate(self, tokenizer: PreTrainedTokenizerBase, pad_to: int | None) -> Collate:
         """Pads to the longest, or to ``pad_to``; ``labels`` have shape (B, 2)."""
-        collator = DataCollatorWithPadding(
-            tokenizer, padding=True if pad_to is None else "max_length", max_length=pad_to
-        )
-        return lambda features: dict(collator([dict(feature) for feature in features]))
+        return pad_inputs(tokenizer, pad_to)
 
     def prepare(self, batch: Batch, tokenizer: PreTrainedTokenizerBase, rng: np.random.Generator) -> Batch:
         """Nothing is random here."""

@@ -1,4 +1,4 @@
-"""What tasks on every token share: text files line by line, one column by name, batches with token labels."""
+"""What tasks share: text files line by line, one column by name, padded batches."""
 
 import gzip
 import zlib
@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
+from transformers import (
+    DataCollatorForTokenClassification,
+    DataCollatorWithPadding,
+    PreTrainedTokenizerBase,
+)
 
 from ldsearch.errors import DataError, one_line
 from ldsearch.tasks.base import Collate, DataSource
@@ -55,6 +59,14 @@ def find_column(table: pd.DataFrame, wanted: str | None, usual: Sequence[str], k
     raise DataError(
         f"{source}: no {' or '.join(usual)} column among {', '.join(there)}; name it with --{kind}-column"
     )
+
+
+def pad_inputs(tokenizer: PreTrainedTokenizerBase, pad_to: int | None) -> Collate:
+    """Batches padded to the longest or to ``pad_to``, ``labels`` as they are."""
+    collator = DataCollatorWithPadding(
+        tokenizer, padding=True if pad_to is None else "max_length", max_length=pad_to
+    )
+    return lambda features: dict(collator([dict(feature) for feature in features]))
 
 
 def pad_tokens(tokenizer: PreTrainedTokenizerBase, pad_to: int | None) -> Collate:
