@@ -23,7 +23,9 @@ from ldsearch.space import LengthSpace, SearchSpace, load_space, space_folder
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference, logits_of
-from ldsearch.testing import FamilyContract
+from ldsearch.supernet.tokens import TOKEN_SCORES
+from ldsearch.testing import FamilyContract, StrategyContract, TokenScoreContract
+from ldsearch.training.strategies import STRATEGIES
 from ldsearch.trial import Score, Trial
 from ldsearch.workload import Workload
 from tests.tiny import FAMILIES, HEADED, VOCABULARY, padded_batch, row, tiny_model
@@ -65,6 +67,24 @@ class TestFamilies(FamilyContract):
             *super().subnets(model),
             *(s for name in self.shipped for s in samples(scaled(name), count=2)),
         ]
+
+
+@pytest.mark.parametrize("name", TOKEN_SCORES)
+class TestTokenScores(TokenScoreContract):
+    """Every shipped score; the reference code's counts pads on purpose."""
+
+    @pytest.fixture(autouse=True)
+    def _choose(self, name: str) -> None:
+        self.score, self.counts_pads = TOKEN_SCORES[name], name == "column-with-pads"
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+class TestStrategies(StrategyContract):
+    """Every shipped strategy."""
+
+    @pytest.fixture(autouse=True)
+    def _choose(self, name: str) -> None:
+        self.strategy = STRATEGIES[name]
 
 
 RELOAD = """

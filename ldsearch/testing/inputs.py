@@ -60,6 +60,7 @@ def one_of_each(blocks: int, reference: int) -> Mapping[str, Subnet]:
         "no first block": Stack(every[1:]),
         "no second block": Stack((0, *every[2:])),
         "lengths": Stack(every, Lengths(falling, reference)),
+        "lengths that level off": Stack(every, Lengths((half,) * blocks, reference)),
         "absolute lengths": Stack(every[1:], Lengths(falling[1:], reference, "absolute")),
         "heads": Stack(every, heads_off=((0, 1), (last, 0))),
         "narrow": Stack(every, ffn_share=tuple((block, 0.5) for block in every)),

@@ -1,4 +1,4 @@
-"""Heads: which tokens stay and what the dropped ones carry, from stock hidden states and attentions."""
+"""Heads: what one that pools reads of dropped tokens, what they cost, which there are."""
 
 import pytest
 import torch
@@ -14,56 +14,8 @@ from tests.tiny import FAMILIES, HEADED, padded_batch, row, tiny_model
 REFERENCE = 12
 
 
-def head_of(supernet: Supernet, hidden: torch.Tensor) -> torch.Tensor:
-    """Logits of last hidden states, from the stock model's own modules after its last block."""
-    model = supernet.model
-    finish = getattr(model.base_model, "final_norm", torch.nn.Identity())
-    if type(model).__name__.endswith("QuestionAnswering"):
-        return model.qa_outputs(finish(hidden))
-    assert type(model).__name__ == "BertForTokenClassification"
-    return model.classifier(hidden)
-
-
 def best(scores: torch.Tensor, count: int) -> list[int]:
     return sorted(scores.argsort(descending=True)[:count].tolist())
-
-
-@pytest.mark.parametrize("head", ["TokenClassification", "QuestionAnswering"])
-@pytest.mark.parametrize("n", [12, 7])
-def test_dropped_tokens_come_back_as_they_left(head, n):
-    """Twice: once with all lengths, once block by block with the stock layers on the rows that stay."""
-    supernet = Supernet(tiny_model("bert", attention="eager", head=head))
-    assert not supernet.reads_first
-    batch = padded_batch([n])
-    tokens = [12, 8, 8, 4]
-    kept = [-(-n * t // REFERENCE) for t in tokens]
-    with torch.inference_mode():
-        hidden = supernet.family.embed(supernet.model, batch).hidden
-        restored, there = hidden.clone(), list(range(n))
-        for layer, count in zip(supernet.layers, kept, strict=True):
-            restored[:, there] = hidden
-            _, attentions = layer.attention(hidden)
-            stay = best(attentions.sum(dim=(1, 2))[0], count)
-            hidden, there = layer(hidden)[:, stay], [there[i] for i in stay]
-        restored[:, there] = hidden
-        assert len(there) == kept[-1]
-        expected = head_of(supernet, restored)
-    ours = inference(supernet, batch, Subnet.of_encoder(range(4), tokens, REFERENCE))
-    torch.testing.assert_close(ours, expected)
-
-
-@pytest.mark.parametrize("head", HEADED)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_padding_does_not_change_what_is_kept_and_restored(family, head):
-    supernet = Supernet(tiny_model(family, head=head))
-    lengths = [12, 5, 9, 1]
-    batch = padded_batch(lengths)
-    subnet = Subnet.of_encoder([0, 1, 3], [9, 6, 3], REFERENCE)
-    together = inference(supernet, batch, subnet)
-    for index, n in enumerate(lengths):
-        alone = inference(supernet, row(batch, index), subnet)[0]
-        ours = together[index] if head == "SequenceClassification" else together[index, :n]
-        torch.testing.assert_close(ours, alone, atol=1e-5 * max(1.0, float(alone.abs().max())), rtol=0)
 
 
 def test_a_head_that_pools_the_mean_reads_restored_tokens():

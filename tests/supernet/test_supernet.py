@@ -4,11 +4,13 @@ import copy
 
 import pytest
 import torch
+from transformers import AutoConfig, PreTrainedModel
 
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.folder import load_supernet, read_record
+from ldsearch.supernet.heads import HEADS
 from ldsearch.supernet.supernet import inference, logits_of
 from tests.tiny import FAMILIES, HEADED, padded_batch, tiny_model
 
@@ -165,12 +167,20 @@ def test_the_mode_of_a_supernet_is_the_models_and_survives_inference():
     assert model.training
 
 
-def test_what_leaves_each_block_can_be_looked_at_and_replaced():
-    supernet = Supernet(tiny_model("bert"))
+def ernie() -> PreTrainedModel:
+    """Of no registered family."""
+    fields = tiny_model("bert").config.to_dict() | {"model_type": "ernie"}
+    return HEADS["SequenceClassification"].auto.from_config(AutoConfig.for_model(**fields)).eval()
+
+
+@pytest.mark.parametrize("make", [lambda: tiny_model("bert"), lambda: tiny_model("modernbert"), ernie])
+def test_what_leaves_each_block_can_be_looked_at_and_replaced(make):
+    supernet = Supernet(make())
     batch, subnet, seen = padded_batch([7, 4]), Subnet.of_encoder([0, 1, 3]), []
 
     def look(block, before, after):
         seen.append((block, before.hidden, after.hidden))
+        assert torch.equal(after.real, batch["attention_mask"].bool())
         return after.hidden
 
     with torch.inference_mode():
@@ -178,14 +188,16 @@ def test_what_leaves_each_block_can_be_looked_at_and_replaced():
         stock = by_hand(supernet, [0, 1, 3])(**batch, output_hidden_states=True)
         assert torch.equal(looked, stock.logits)
         assert [block for block, _, _ in seen] == [0, 1, 3]
-        for index, (_, before, after) in enumerate(seen):
-            assert torch.equal(before, stock.hidden_states[index])
+        assert torch.equal(seen[0][1], stock.hidden_states[0])
+        for index, (_, _, after) in enumerate(seen[:2]):
             assert torch.equal(after, stock.hidden_states[index + 1])
-        # What a block did is undone: as if it did not run.
+            assert torch.equal(seen[index + 1][1], after)
+        # What a block did is undone: as if it did not run. And no ear stays behind.
         undone = supernet(
             batch, subnet, lambda block, before, after: (before if block == 1 else after).hidden
         )
         assert torch.equal(undone.logits, inference(supernet, batch, Subnet.of_encoder([0, 3])))
+        assert len(seen) == 3
 
 
 @pytest.mark.parametrize(

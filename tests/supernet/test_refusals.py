@@ -1,0 +1,112 @@
+"""Models that would train or export into something else than they say are refused in one line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from ldsearch.errors import SupernetError
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.folder import load_model
+from ldsearch.supernet.refusals import refuse_config
+from tests.tiny import tiny_model
+
+TOKENS = {"vocab_size": 9, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+ENCODER = {"encoder_ffn_dim": 8, "encoder_layers": 2, "encoder_attention_heads": 2}
+DECODER = {"decoder_ffn_dim": 8, "decoder_layers": 2, "decoder_attention_heads": 2}
+SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+
+
+def refused(call: Callable[[], object], why: str) -> None:
+    with pytest.raises(SupernetError, match=why) as refusal:
+        call()
+    assert "\n" not in str(refusal.value)
+
+
+def albert() -> PreTrainedModel:
+    """One group of weights, run again and again."""
+    return transformers.AlbertForSequenceClassification(
+        transformers.AlbertConfig(**TOKENS, **SIZES, embedding_size=8)
+    )
+
+
+def bart() -> PreTrainedModel:
+    config = transformers.BartConfig(d_model=8, max_position_embeddings=9, **ENCODER, **DECODER, **TOKENS)
+    return transformers.BartForSequenceClassification(config)
+
+
+def t5() -> PreTrainedModel:
+    config = transformers.T5Config(d_model=8, d_ff=8, d_kv=4, num_layers=2, num_heads=2, **TOKENS)
+    return transformers.T5ForSequenceClassification(config)
+
+
+def mixture() -> PreTrainedModel:
+    config = transformers.MixtralConfig(**TOKENS, **SIZES, num_key_value_heads=2, num_local_experts=4)
+    return transformers.MixtralForSequenceClassification(config)
+
+
+def quantised() -> PreTrainedModel:
+    model = tiny_model("bert")
+    model.config.quantization_config = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    return model
+
+
+def adapted() -> PreTrainedModel:
+    model = tiny_model("bert")
+    model.peft_config = {"default": object()}
+    return model
+
+
+def wrapped() -> torch.nn.Module:
+    return type("PeftModel", (torch.nn.Module,), {"__module__": "peft.peft_model"})()
+
+
+def headless() -> PreTrainedModel:
+    return tiny_model("bert").base_model
+
+
+def generating() -> PreTrainedModel:
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=8, n_layer=2, n_head=2, **TOKENS))
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (albert, "^AlbertForSequenceClassification: .* only models with one list of blocks"),
+        (bart, "^BartForSequenceClassification: .* only models with one list of blocks"),
+        (t5, "^T5ForSequenceClassification: .* only models with one list of blocks"),
+        (mixture, "is a mixture of experts"),
+        (quantised, "is quantised: train and search in full precision"),
+        (adapted, "carries PEFT adapters: merge them"),
+        (wrapped, "carries PEFT adapters: merge them"),
+        (headless, "^BertModel: only heads for SequenceClassification"),
+        (generating, "^GPT2LMHeadModel: only heads for SequenceClassification"),
+    ],
+)
+def test_models_are_refused(make, why):
+    refused(lambda: Supernet(make()), why)
+
+
+@pytest.mark.parametrize(("make", "why"), [(mixture, "is a mixture of experts"), (quantised, "is quantised")])
+def test_folders_are_refused_before_any_weight_is_read(make, why, tmp_path: Path):
+    model = make()
+    fields = {**model.config.to_dict(), "architectures": [type(model).__name__]}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    refused(lambda: load_model(str(tmp_path)), why)
+
+
+def test_a_folder_of_adapters_is_refused_though_its_base_model_is_there(tmp_path: Path):
+    tiny_model("bert").save_pretrained(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    refused(lambda: load_model(str(tmp_path)), "holds PEFT adapters: merge them")
+
+
+@pytest.mark.parametrize("key", ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"])
+def test_one_expert_is_no_mixture(key):
+    refuse_config({key: 1}, "dense")
+    refuse_config({key: None}, "dense")
+    refused(lambda: refuse_config({key: 2}, "sparse"), "'sparse' is a mixture of experts")

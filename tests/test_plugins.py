@@ -1,0 +1,231 @@
+"""Families, token scores and training strategies from outside the package, in about twenty lines each."""
+
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import ldsearch.registry
+from ldsearch.errors import LdsearchError
+from ldsearch.length_drop import default_bound
+from ldsearch.registry import Registry
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.families import FAMILIES
+from ldsearch.supernet.supernet import inference
+from ldsearch.supernet.tokens import TOKEN_SCORES
+from ldsearch.training.strategies import STRATEGIES, Setting, make_strategy
+from tests.tiny import padded_batch, tiny_model
+
+FAMILY = '''
+"""CamemBERT: BERT's parts under BERT's names, positions counted as fairseq does."""
+
+from transformers import CamembertConfig, CamembertForSequenceClassification, CamembertForTokenClassification
+
+from ldsearch.supernet.families import FAMILIES
+from ldsearch.supernet.families.bert import BertLike
+from ldsearch.testing import FamilyContract, randomised
+
+thing = BertLike("camembert", counts_pads=True)
+FAMILIES.register("camembert", thing)
+
+
+class TestCamembert(FamilyContract):
+    def models(self):
+        config = CamembertConfig(
+            vocab_size=60, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32,
+            max_position_embeddings=40, num_labels=3,
+        )
+        heads = CamembertForSequenceClassification, CamembertForTokenClassification
+        return [randomised(head(config)) for head in heads]
+'''
+SCORE = '''
+"""Attention received, times the size of what is handed on for it."""
+
+from ldsearch.supernet.tokens import TOKEN_SCORES, column
+from ldsearch.testing import TokenScoreContract
+
+
+def thing(attention):
+    return column(attention) * attention.values.norm(dim=-1).mean(dim=1)
+
+
+TOKEN_SCORES.register("received-values", thing)
+
+
+class TestReceivedValues(TokenScoreContract):
+    def score(self, attention):
+        return thing(attention)
+'''
+STRATEGY = '''
+"""The full model, and a random half of its blocks that learns from it."""
+
+from ldsearch.subnet import Subnet
+from ldsearch.testing import StrategyContract
+from ldsearch.training.strategies import STRATEGIES, Pass
+
+
+class thing:
+    def __init__(self, setting):
+        self.setting = setting
+
+    def passes(self, draws, progress):
+        setting, order = self.setting, draws(1).permutation(self.setting.blocks).tolist()
+        blocks = sorted({*setting.pinned, *order[: max(setting.min_layers, setting.blocks // 2)]})
+        full = Pass(Subnet.full(setting.blocks), "label", 0.5)
+        return [full, Pass(Subnet.of_encoder(blocks), "distill", 0.5, rows=(0, 2))]
+
+
+STRATEGIES.register("halves", thing)
+
+
+class TestHalves(StrategyContract):
+    strategy = staticmethod(thing)
+'''
+# Source, registry, the name it registers.
+PLUGINS = {
+    "family": (FAMILY, FAMILIES, "camembert"),
+    "score": (SCORE, TOKEN_SCORES, "received-values"),
+    "strategy": (STRATEGY, STRATEGIES, "halves"),
+}
+
+
+@contextmanager
+def registered(kind: str, folder: Path) -> Iterator[ModuleType]:
+    """The example, imported from a file; what it registers is taken out again."""
+    source, registry, name = PLUGINS[kind]
+    path = folder / f"outside_{kind}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        yield module
+    finally:
+        registry.remove(name)
+
+
+def run_laws(module: ModuleType) -> list[str]:
+    """Every law of the module's test class, as pytest would run it; pytest itself is not needed."""
+    (contract,) = (thing for name, thing in vars(module).items() if name.startswith("Test"))
+    laws = [name for name, _ in inspect.getmembers(contract, inspect.isfunction) if name.startswith("test_")]
+    for law in laws:
+        getattr(contract(), law)()
+    return laws
+
+
+@pytest.mark.parametrize("kind", PLUGINS)
+def test_an_example_takes_about_twenty_lines_and_inherits_its_laws(kind, tmp_path):
+    assert sum(bool(line.strip()) for line in PLUGINS[kind][0].splitlines()) <= 25
+    with registered(kind, tmp_path) as module:
+        assert len(run_laws(module)) >= 5
+
+
+def test_a_registered_family_drops_tokens_and_is_depth_only_without(tmp_path):
+    config = transformers.CamembertConfig(
+        vocab_size=60, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32
+    )
+    model = transformers.CamembertForSequenceClassification(config).eval()
+    subnet = Subnet.of_encoder(range(3), [6, 4, 2], 8)
+    with registered("family", tmp_path):
+        assert inference(Supernet(model), padded_batch([8, 5]), subnet).isfinite().all()
+    assert "depth-only" in Supernet(model).depth_only
+
+
+def test_a_registered_score_chooses_the_tokens(tmp_path):
+    model, batch, subnet = (
+        tiny_model("bert"),
+        padded_batch([24]),
+        Subnet.of_encoder(range(4), [9, 6, 3, 2], 24),
+    )
+    with registered("score", tmp_path):
+        ours = inference(Supernet(model, "received-values"), batch, subnet)
+    assert not torch.allclose(ours, inference(Supernet(model), batch, subnet), atol=1e-3)
+    with pytest.raises(LdsearchError, match="unknown token score 'received-values'"):
+        Supernet(model, "received-values")
+
+
+def test_a_registered_strategy_is_made_by_its_name(tmp_path):
+    setting = Setting(4, 24, default_bound(4), (0.2,) * 4)
+    with registered("strategy", tmp_path):
+        passes = make_strategy("halves", setting).passes(lambda index: np.random.default_rng(index), 0.0)
+    assert [len(one.subnet.encoder.blocks) for one in passes] == [4, 2]
+    with pytest.raises(LdsearchError, match="unknown training strategy 'halves'"):
+        make_strategy("halves", setting)
+
+
+@pytest.mark.parametrize("kind", PLUGINS)
+def test_a_name_that_is_taken_is_refused_in_one_line(kind, tmp_path):
+    _, registry, name = PLUGINS[kind]
+    with registered(kind, tmp_path), pytest.raises(LdsearchError) as refused:
+        registry.register(name, None)
+    assert str(refused.value) == f"there already is a {name!r} among the {registry.kind}"
+    shipped = next(iter(registry))
+    for call in (lambda: registry.register(shipped, None), lambda: registry.remove(shipped)):
+        with pytest.raises(LdsearchError) as refused:
+            call()
+        assert "\n" not in str(refused.value)
+
+
+def test_an_entry_point_whose_name_is_taken_is_refused_in_one_line(monkeypatch):
+    points = [EntryPoint("square", "math:sqrt", "ldsearch.shapes")]
+    monkeypatch.setattr(ldsearch.registry, "entry_points", lambda group: points)
+    assert list(Registry("shapes", {"round": abs})) == ["round", "square"]
+    with pytest.raises(LdsearchError) as refused:
+        list(Registry("shapes", {"square": abs}))
+    assert str(refused.value) == "math:sqrt registers 'square', which is already among the shapes"
+    points *= 2  # of two packages
+    with pytest.raises(LdsearchError, match="already among the shapes"):
+        list(Registry("shapes", {"round": abs}))
+
+
+ENTRY_POINTS = """
+[ldsearch.families]
+camembert = outside_family:thing
+[ldsearch.token_scores]
+received-values = outside_score:thing
+[ldsearch.training_strategies]
+halves = outside_strategy:thing
+"""
+LISTED = """
+from ldsearch.supernet.families import FAMILIES
+from ldsearch.supernet.tokens import TOKEN_SCORES
+from ldsearch.training.strategies import STRATEGIES
+print(*(list(registry)[-1] for registry in (FAMILIES, TOKEN_SCORES, STRATEGIES)))
+print(*(type(registry[name]).__module__ for registry, name in ((FAMILIES, "camembert"),)))
+print(TOKEN_SCORES["received-values"].__module__, STRATEGIES["halves"].__module__)
+"""
+
+
+def test_an_installed_package_registers_by_entry_points(tmp_path):
+    info = tmp_path / "outside-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    for kind, (source, _, _) in PLUGINS.items():
+        lines = [line for line in source.splitlines() if ".register(" not in line]
+        (tmp_path / f"outside_{kind}.py").write_text("\n".join(lines))
+    paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parent.parent)])
+    done = subprocess.run(
+        [sys.executable, "-c", LISTED],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert done.stdout.split() == [
+        *("camembert", "received-values", "halves"),
+        "ldsearch.supernet.families.bert",
+        *("outside_score", "outside_strategy"),
+    ]
