@@ -69,8 +69,8 @@ def train_supernet(
     ] = "layer",
     sandwich: Annotated[
         str,
-        typer.Option(help="LengthDrop's sub-networks see parts of a batch (shares) or all of it (paper)."),
-    ] = "shares",
+        typer.Option(help="LengthDrop's sub-networks see all of a batch (paper) or parts of it (shares)."),
+    ] = "paper",
     plain_share: Annotated[
         float | None,
         typer.Option(

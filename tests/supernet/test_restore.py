@@ -139,10 +139,12 @@ def test_pads_are_never_written():
     assert put[1, :, 0].tolist() == [0, 0, 102.5, 0]
 
 
-def test_bf16_states_return_into_fp32_sequences():
-    sequence = torch.zeros(1, 3, 2)
-    put = put_back(sequence, state([[0, 2]], [[1, 1]], torch.bfloat16))
-    assert put.dtype == torch.float32
+@pytest.mark.parametrize(
+    ("there", "back"), [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)]
+)
+def test_states_return_into_sequences_of_another_precision(there, back):
+    put = put_back(torch.zeros(1, 3, 2, dtype=there), state([[0, 2]], [[1, 1]], back))
+    assert put.dtype == there
     assert put[0, :, 0].tolist() == [0.5, 0, 2.5]
 
 

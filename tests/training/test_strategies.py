@@ -29,9 +29,9 @@ def test_lengthdrop_makes_four_passes_of_a_quarter_each():
     assert passes[0].subnet == Subnet.full(6)
 
 
-def test_by_default_the_shortened_passes_share_the_rows_and_the_paper_gives_each_all_of_them():
-    shares = make_strategy("lengthdrop", setting()).passes(draws_of(0), 0.5)
-    paper = make_strategy("lengthdrop", setting(sandwich="paper")).passes(draws_of(0), 0.5)
+def test_by_default_every_pass_sees_all_rows_and_on_request_the_shortened_ones_share_them():
+    shares = make_strategy("lengthdrop", setting(sandwich="shares")).passes(draws_of(0), 0.5)
+    paper = make_strategy("lengthdrop", setting()).passes(draws_of(0), 0.5)
     assert [one.rows for one in paper] == [(0, 1)] * 4
     assert shares[0].rows == (0, 1)
     # Every row is seen by the full model and by exactly one other.

@@ -63,7 +63,7 @@ class Setting:
     drop_bound: Fraction
     layer_rates: tuple[float, ...]
     length_mode: LengthMode = "ratio"
-    sandwich: str = "shares"
+    sandwich: str = "paper"
     plain_share: float = 0.0
     distil: bool = True
     parity: bool = False
