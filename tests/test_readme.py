@@ -14,6 +14,7 @@ from ldsearch.cli import app
 from ldsearch.reports.held_out import HELD_OUT_COLUMNS
 from ldsearch.reports.tables import COLUMNS
 from ldsearch.supernet.families import FAMILIES
+from ldsearch.workflows.options import TrainOptions
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -90,6 +91,10 @@ def test_the_example_family_keeps_its_contract():
             getattr(inherited, law)()
     finally:
         FAMILIES.remove("camembert")
+
+
+def test_the_options_of_the_python_example_are_the_data():
+    assert TrainOptions("reviews.csv").source.data == "reviews.csv"
 
 
 def test_files_the_readme_links_to_are_there():

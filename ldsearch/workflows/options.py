@@ -12,8 +12,8 @@ class TrainOptions:
     """What ``ldsearch train-supernet`` takes.
 
     Args:
-        task: A key of ``ldsearch.tasks.TASKS``.
         data: A file, a dataset folder, a hub id, or ``"docstrings"`` (the embedded default).
+        task: A key of ``ldsearch.tasks.TASKS``.
         config: Configuration of a hub dataset.
         validation: A file with rows to search and report on.
         columns: Columns that are not found by name.
@@ -41,8 +41,8 @@ class TrainOptions:
         trainer: More arguments, as the Hugging Face Trainer's command line takes them.
     """
 
-    task: str = "classification"
     data: str = EMBEDDED
+    task: str = "classification"
     config: str | None = None
     validation: str | None = None
     columns: Columns = field(default_factory=Columns)
