@@ -101,12 +101,32 @@ PLUGINS = {
 }
 
 
+# One mistake in an example, and the law that finds it.
+MISTAKES = [
+    ("family", "counts_pads=True", "counts_pads=False", "test_the_longest_input_runs"),
+    ("score", "column(attention)", "attention.probabilities.sum((1, 2))", "test_padding_changes_nothing"),
+    ("score", ".mean(dim=1)", ".mean(dim=(0, 1))", "test_a_row_is_scored_on_its_own"),
+    ("score", ".mean(dim=1)", "[:, 0].cumsum(1)", "test_the_order_of_tokens_does_not_matter"),
+    ("score", "(dim=-1)", "(dim=-1).log().log()", "test_there_is_one_finite_score_per_token"),
+    ("score", "return column", "return 0 * column", "test_scores_tell_tokens_apart"),
+    ("score", "values.norm", "values.mul_(2).norm", "test_the_attention_is_left_as_it_was"),
+    ("strategy", "*setting.pinned, ", "", "test_pinned_blocks_always_run"),
+    ("strategy", "max(setting.min_layers, setting.blocks // 2)", "1", "test_pinned_blocks_always_run"),
+    ("strategy", "draws(1)", "import_module('numpy.random')", "test_passes_are_a_function_of_the_draws"),
+    ("strategy", "sorted({", "sorted({9, ", "test_subnetworks_fit_the_model"),
+    ("strategy", '"label", 0.5', '"label", 0.0', "test_every_batch_has_passes_of_positive_weight"),
+    ("strategy", '"label"', '"distill"', "test_the_first_pass_can_teach_and_each_sees_rows"),
+    ("strategy", "rows=(0, 2)", "rows=(2, 2)", "test_the_first_pass_can_teach_and_each_sees_rows"),
+]
+
+
 @contextmanager
-def registered(kind: str, folder: Path) -> Iterator[ModuleType]:
-    """The example, imported from a file; what it registers is taken out again."""
+def registered(kind: str, folder: Path, right: str = "", wrong: str = "") -> Iterator[ModuleType]:
+    """The example, imported from a file, with a mistake; what it registers is taken out again."""
     source, registry, name = PLUGINS[kind]
+    assert right in source
     path = folder / f"outside_{kind}.py"
-    path.write_text(source)
+    path.write_text("from importlib import import_module\n" + source.replace(right, wrong, 1))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -116,9 +136,13 @@ def registered(kind: str, folder: Path) -> Iterator[ModuleType]:
         registry.remove(name)
 
 
-def run_laws(module: ModuleType) -> list[str]:
-    """Every law of the module's test class, as pytest would run it; pytest itself is not needed."""
+def contract_of(module: ModuleType) -> type:
     (contract,) = (thing for name, thing in vars(module).items() if name.startswith("Test"))
+    return contract
+
+
+def run_laws(contract: type) -> list[str]:
+    """Every law of a test class, as pytest would run it; pytest itself is not needed."""
     laws = [name for name, _ in inspect.getmembers(contract, inspect.isfunction) if name.startswith("test_")]
     for law in laws:
         getattr(contract(), law)()
@@ -129,7 +153,15 @@ def run_laws(module: ModuleType) -> list[str]:
 def test_an_example_takes_about_twenty_lines_and_inherits_its_laws(kind, tmp_path):
     assert sum(bool(line.strip()) for line in PLUGINS[kind][0].splitlines()) <= 25
     with registered(kind, tmp_path) as module:
-        assert len(run_laws(module)) >= 5
+        assert len(run_laws(contract_of(module))) >= 5
+
+
+@pytest.mark.parametrize(("kind", "right", "wrong", "law"), MISTAKES)
+def test_a_law_finds_the_mistake_that_it_is_there_for(kind, right, wrong, law, tmp_path):
+    with registered(kind, tmp_path, right, wrong) as module:
+        contract = contract_of(module)
+        with pytest.raises((AssertionError, IndexError, RuntimeError)):
+            getattr(contract(), law)()
 
 
 def test_a_registered_family_drops_tokens_and_is_depth_only_without(tmp_path):
