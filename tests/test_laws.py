@@ -65,7 +65,7 @@ class TestFamilies(FamilyContract):
     def subnets(self, model: PreTrainedModel) -> list[Subnet]:
         return [
             *super().subnets(model),
-            *(s for name in self.shipped for s in samples(scaled(name), count=2)),
+            *(s for name in self.shipped for s in samples(scaled(name), count=1)),
         ]
 
 

@@ -9,7 +9,6 @@ from ldsearch.supernet.heads import HEADS
 VOCABULARY = 60
 FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "modernbert")
 HEADED = tuple(HEADS)
-IMPLEMENTATIONS = ("eager", "sdpa")
 
 
 def tiny_model(
