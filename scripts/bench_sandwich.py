@@ -85,9 +85,6 @@ def main() -> None:
         "area_shares_minus_paper": asdict(paired_bootstrap(areas["shares"], areas["paper"])),
         "full_shares_minus_paper": asdict(paired_bootstrap(found["shares"][-1], found["paper"][-1])),
         "smallest_shares_minus_paper": asdict(paired_bootstrap(found["shares"][0], found["paper"][0])),
-        "train_seconds": {
-            s: [json.loads((f / "seconds.json").read_text()) for f in folders[s]] for s in SANDWICHES
-        },
         "versions": versions(),
     }
     options.out.mkdir(parents=True, exist_ok=True)

@@ -84,6 +84,10 @@ class Family(Protocol):
     def pre_norm(self) -> bool:
         """Whether the residual goes round a sub-layer's norm, so that a zeroed sub-layer is the identity."""
 
+    @property
+    def width_name(self) -> str:
+        """What configurations call the feed-forward width."""
+
     def layers(self, model: PreTrainedModel) -> nn.ModuleList:
         """The stack of blocks."""
 

@@ -244,27 +244,23 @@ class Supernet(nn.Module):
         model, own = self.cut(subnet)
         if own == Subnet.full(len(cast(nn.ModuleList, model.get_submodule(self.stack)))):
             return model
-        if width := self._uniform_width(own):
+        if self.family and (width := self._uniform_width(self.family, own)):
             fixed = FixedSubnet(Supernet(model, self.score), own)
-            setattr(fixed.config, _WIDTHS.get(model.config.model_type, "intermediate_size"), width)
+            setattr(fixed.config, self.family.width_name, width)
             return fixed.model
         return FixedSubnet(Supernet(model, self.score), own)
 
-    def _uniform_width(self, own: Subnet) -> int | None:
+    def _uniform_width(self, family: Family, own: Subnet) -> int | None:
         """The one feed-forward width of all blocks, where that is all that is off."""
         stack = own.encoder
         assert stack is not None
         shares = {share for _, share in stack.ffn_share}
-        if self.family is None or len(shares) != 1:
+        if len(shares) != 1:
             return None
         (share,) = shares
         if stack != Stack(stack.blocks, ffn_share=tuple((block, share) for block in stack.blocks)):
             return None
-        return Groups(ffn_share=share).width(self.family.shape(self.model.config).feed_forward)
-
-
-# Where a configuration does not say ``intermediate_size``.
-_WIDTHS = {"distilbert": "hidden_dim"}
+        return Groups(ffn_share=share).width(family.shape(self.model.config).feed_forward)
 
 
 def logits_of(output: ModelOutput) -> Tensor:

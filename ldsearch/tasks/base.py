@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from ldsearch.errors import DataError
 from ldsearch.intervals import Statistics
 from ldsearch.tasks.metrics import Metric
 from ldsearch.tasks.objectives import Objective
@@ -19,6 +20,7 @@ from ldsearch.workload import Workload
 
 Batch = dict[str, Tensor]
 Collate = Callable[[Sequence[Mapping[str, Any]]], Batch]
+OneSplit = TypeVar("OneSplit")
 
 
 @dataclass(frozen=True)
@@ -135,10 +137,6 @@ class Task(Protocol):
         """What was done so that the splits share no text, in words."""
 
     @property
-    def fingerprints(self) -> dict[str, str]:
-        """One per split."""
-
-    @property
     def head(self) -> str:
         """The model head the task needs, as in the name of the stock class (``"TokenClassification"``)."""
 
@@ -172,6 +170,22 @@ class Task(Protocol):
 
     def statistics(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> Statistics:
         """Per example, from ``read``'s rows in the features' order, padding cut off."""
+
+
+def fingerprints_of(task: Task) -> dict[str, str]:
+    """One per split."""
+    return {name: examples.fingerprint for name, examples in task.splits.items()}
+
+
+def split_named(splits: Mapping[str, OneSplit], name: str) -> OneSplit:
+    """One of the splits.
+
+    Raises:
+        DataError: If there is none of that name.
+    """
+    if name not in splits:
+        raise DataError(f"no {name} split; there are {', '.join(splits)}")
+    return splits[name]
 
 
 def score(metric: Metric, statistics: Statistics) -> Score:

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from ldsearch.errors import DataError
 from ldsearch.fingerprint import digest
 from ldsearch.intervals import Statistics
-from ldsearch.tasks.base import Batch, Collate, DataSource, Encoded
+from ldsearch.tasks.base import Batch, Collate, DataSource, Encoded, split_named
 from ldsearch.tasks.labels import LABEL_KINDS, LabelKind
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Objective
@@ -104,9 +104,7 @@ class TextClassification:
         Raises:
             DataError: If there is no such split.
         """
-        if split not in self.splits:
-            raise DataError(f"no {split} split; there are {', '.join(self.splits)}")
-        examples = self.splits[split]
+        examples = split_named(self.splits, split)
         tokens = tokenizer(
             list(examples.texts),
             list(examples.pairs) if examples.pairs is not None else None,
@@ -135,11 +133,6 @@ class TextClassification:
         """Per example, as the metric has them."""
         labels = np.array([feature["labels"] for feature in encoded])
         return self.metric.statistics(self.labelled.predictions(np.stack(outputs)), labels)
-
-    @property
-    def fingerprints(self) -> dict[str, str]:
-        """One per split."""
-        return {name: examples.fingerprint for name, examples in self.splits.items()}
 
 
 def load_classification(

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from ldsearch.errors import DataError
 from ldsearch.fingerprint import digest
 from ldsearch.intervals import Statistics
-from ldsearch.tasks.base import Batch, Collate, DataSource, Encoded
+from ldsearch.tasks.base import Batch, Collate, DataSource, Encoded, split_named
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
 from ldsearch.tasks.rows import LINE, find_column, pad_tokens, read_rows
@@ -78,11 +78,6 @@ class MaskedLanguageModel:
         """Perplexity."""
         return metric_named("language-model", self.metric_name, 1)
 
-    @property
-    def fingerprints(self) -> dict[str, str]:
-        """One per split."""
-        return {name: examples.fingerprint for name, examples in self.splits.items()}
-
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> Encoded:
         """Tokenise a split and cut it into blocks of ``reference`` tokens, the last one as long as it is.
 
@@ -95,12 +90,10 @@ class MaskedLanguageModel:
             DataError: If there is no such split, the tokenizer lacks [CLS], [SEP] or [MASK] or knows none of
                 the text, or the reference length leaves no room.
         """
-        if split not in self.splits:
-            raise DataError(f"no {split} split; there are {', '.join(self.splits)}")
         if reference < 3:
             raise DataError(f"blocks of {reference} tokens have no room for text: 3 are the least")
         masking = _Masking(tokenizer)
-        blocks = _blocks(self.splits[split].texts, tokenizer, reference)
+        blocks = _blocks(split_named(self.splits, split).texts, tokenizer, reference)
         kept = [ids for ids in blocks if masking.choosable(ids).any()]
         if not kept:
             raise DataError(f"the tokenizer knows no word of the {split} text")

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from ldsearch.errors import DataError
 from ldsearch.fingerprint import digest
 from ldsearch.intervals import Statistics
-from ldsearch.tasks.base import Batch, Collate, DataSource, Encoded
+from ldsearch.tasks.base import Batch, Collate, DataSource, Encoded, split_named
 from ldsearch.tasks.metrics import Metric
 from ldsearch.tasks.objectives import Categorical, span_ends
 from ldsearch.tasks.rows import pad_inputs
@@ -104,11 +104,6 @@ class QuestionAnswering:
     per_token: ClassVar[bool] = True
     objective: ClassVar[Categorical] = Categorical(span_ends)
 
-    @property
-    def fingerprints(self) -> dict[str, str]:
-        """One per split."""
-        return {name: examples.fingerprint for name, examples in self.splits.items()}
-
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> EncodedQuestions:
         """Tokenise a split: question, then as much of the context as fits, in as many windows as it takes.
 
@@ -119,9 +114,7 @@ class QuestionAnswering:
             DataError: If there is no such split, the tokenizer does not say which characters a token covers,
                 or the reference length leaves no room for a context.
         """
-        if split not in self.splits:
-            raise DataError(f"no {split} split; there are {', '.join(self.splits)}")
-        asked = self.splits[split]
+        asked = split_named(self.splits, split)
         windows = list(cut_windows(asked.questions, asked.contexts, tokenizer, reference, self.stride))
         labels = [
             span

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from ldsearch.errors import DataError
 from ldsearch.fingerprint import digest
 from ldsearch.intervals import Statistics
-from ldsearch.tasks.base import Batch, Collate, DataSource, Encoded
+from ldsearch.tasks.base import Batch, Collate, DataSource, Encoded, split_named
 from ldsearch.tasks.labels import SingleLabel
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
@@ -110,25 +110,18 @@ class TokenClassification:
             "label2id": {label: index for index, label in enumerate(self.labels)},
         }
 
-    @property
-    def fingerprints(self) -> dict[str, str]:
-        """One per split."""
-        return {name: examples.fingerprint for name, examples in self.splits.items()}
-
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> EncodedWords:
         """Tokenise a split, cut to ``reference`` tokens; a word's label is its first token's, others -100.
 
         Raises:
             DataError: If there is no such split, or the tokenizer does not say which word a token is of.
         """
-        if split not in self.splits:
-            raise DataError(f"no {split} split; there are {', '.join(self.splits)}")
         if not tokenizer.is_fast:
             raise DataError(
                 f"{type(tokenizer).__name__} does not say which word a token is of: token classification "
                 "needs a fast tokenizer (tokenizer.json)"
             )
-        examples = self.splits[split]
+        examples = split_named(self.splits, split)
         tokens = tokenizer(
             # Where a space belongs to the word behind it, words without one are no words of their own.
             [[words[0], *(f" {word}" for word in words[1:])] for words in examples.words],

@@ -100,20 +100,6 @@ class DropRates(nn.Module):
         values: NDArray[np.float64] = self.scores().detach().cpu().double().softmax(dim=0).numpy()
         return values
 
-    def ranking(self) -> tuple[int, ...]:
-        """0-based block ids, the most important first; ties to the earlier block."""
-        return tuple(np.argsort(-self.importance(), kind="stable").tolist())
-
-    def keep(self, count: int) -> tuple[int, ...]:
-        """The ``count`` most important blocks, ids ascending.
-
-        Raises:
-            TrainingError: If ``count`` is not in 1..blocks.
-        """
-        if not 1 <= count <= self.blocks:
-            raise TrainingError(f"cannot keep {count} of {self.blocks} blocks")
-        return tuple(sorted(self.ranking()[:count]))
-
     def between(self, uniforms: NDArray[np.float64]) -> Between:
         """The gates of one pass, as the supernet calls them after each block.
 

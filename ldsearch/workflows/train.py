@@ -24,7 +24,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, save_model
 from ldsearch.tasks import Encoded, Task, load_task, task_kind
-from ldsearch.tasks.base import score
+from ldsearch.tasks.base import fingerprints_of, score
 from ldsearch.training.checkpoints import (
     StopAfterSaving,
     Writing,
@@ -72,7 +72,7 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
         folder,
         {
             **options.identity(),
-            "splits": task.fingerprints,
+            "splits": fingerprints_of(task),
             "start": start_fingerprint(model.state_dict(), model.config.to_dict()),
             "taught_by": None if teacher is None else start_fingerprint(teacher.model.state_dict(), {}),
         },

@@ -29,7 +29,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
 from ldsearch.tasks import DataSource, Encoded, Task, load_task
-from ldsearch.tasks.base import score
+from ldsearch.tasks.base import fingerprints_of, score
 from ldsearch.tasks.tables import Columns
 from ldsearch.trial import Score
 from ldsearch.workload import Workload
@@ -226,7 +226,7 @@ def _load_recorded_task(record: SupernetRecord, data: str | None) -> Task:
     except DataError as error:
         raise DataError(f"{error} (if the data moved, say where with --data)") from error
     for split, recorded in record.splits.items():
-        if task.fingerprints.get(split) != recorded["fingerprint"]:
+        if fingerprints_of(task).get(split) != recorded["fingerprint"]:
             raise DataError(
                 f"the {split} rows of {found.data} are not those the supernet was trained with; "
                 "a comparison would mean nothing"

@@ -7,6 +7,7 @@ from scipy.optimize import brentq, check_grad
 from scipy.special import softmax
 
 from ldsearch.errors import TrainingError
+from ldsearch.search.learned import strongest
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.stages import State
 from ldsearch.training.drop_rates import DropRates, rates_of
@@ -74,15 +75,14 @@ def test_the_gradient_of_the_rates_is_that_of_finite_differences(scores):
 def test_all_rates_start_equal_and_ties_go_to_the_earlier_block():
     fresh = module(blocks=6, rate=0.3)
     assert fresh.rates().tolist() == pytest.approx([0.3] * 6, abs=1e-7)
-    assert fresh.ranking() == (0, 1, 2, 3, 4, 5)
-    assert fresh.keep(4) == (0, 1, 2, 3)
+    assert strongest(fresh.importance(), 4) == (0, 1, 2, 3)
 
 
 def test_the_kept_blocks_have_the_lowest_rates_in_ascending_order():
     found = moved(blocks=12, rate=0.3)
     rates = found.rates().detach().numpy()
     for count in range(1, 13):
-        kept = found.keep(count)
+        kept = strongest(found.importance(), count)
         assert kept == tuple(sorted(np.argsort(rates, kind="stable")[:count]))
     assert found.importance() == pytest.approx(softmax(found.scores().detach().numpy()))
 
@@ -209,9 +209,6 @@ def test_bad_input_is_refused_in_one_line():
     for rate in (0.0, 1.0, -0.1, float("nan")):
         with pytest.raises(TrainingError, match="must lie in"):
             module(rate=rate)
-    for count in (0, 6):
-        with pytest.raises(TrainingError, match="of 5 blocks"):
-            module().keep(count)
     with pytest.raises(TrainingError, match="for 5 blocks"):
         module().between(np.zeros(4))
     before, after = states()

@@ -26,6 +26,7 @@ class BertLike:
     counts_pads: bool = False
     pinned: tuple[int, ...] = ()
     pre_norm: bool = False
+    width_name: str = "intermediate_size"
 
     def layers(self, model: PreTrainedModel) -> nn.ModuleList:
         """The encoder's layers."""

@@ -18,6 +18,7 @@ class DistilBertFamily:
     model_type = "distilbert"
     pinned: tuple[int, ...] = ()
     pre_norm = False
+    width_name = "hidden_dim"
 
     def layers(self, model: PreTrainedModel) -> nn.ModuleList:
         """The transformer's layers."""

@@ -26,6 +26,7 @@ class ModernBertFamily:
     model_type = "modernbert"
     pinned: tuple[int, ...] = (0,)
     pre_norm = True
+    width_name = "intermediate_size"
 
     def layers(self, model: PreTrainedModel) -> nn.ModuleList:
         """The layers of the base model."""
