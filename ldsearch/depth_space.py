@@ -1,4 +1,4 @@
-"""Choices of blocks of an encoder as a search space."""
+"""Choices of blocks of one stack as a search space."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ from ldsearch.subnet import Subnet
 
 @dataclass(frozen=True)
 class DepthSpace:
-    """Which blocks of an encoder run; every length is full. A gene holds one 0 or 1 per block.
+    """Which blocks of a stack run; every length is full. A gene holds one 0 or 1 per block.
 
     Args:
         name: For reports.
@@ -22,6 +22,7 @@ class DepthSpace:
         blocks: Number of blocks of the model.
         keep: The allowed numbers of executed blocks, ascending, those of pinned blocks included.
         pinned: Blocks that always run (``Supernet.pinned``).
+        stack: ``"encoder"``, or ``"decoder"`` for a causal language model.
 
     Raises:
         SpaceError: If a depth or a pinned block is not there, or a depth is below the number of pinned ones.
@@ -32,6 +33,7 @@ class DepthSpace:
     blocks: int
     keep: tuple[int, ...]
     pinned: tuple[int, ...] = ()
+    stack: str = "encoder"
 
     def __post_init__(self) -> None:
         if list(self.pinned) != sorted({*self.pinned} & {*range(self.blocks)}):
@@ -43,7 +45,7 @@ class DepthSpace:
 
     def full(self) -> Subnet:
         """All blocks."""
-        return Subnet.full(self.blocks)
+        return Subnet.full(**{self.stack: self.blocks})
 
     def smallest(self) -> Subnet:
         """The pinned and the first blocks, at the least depth (blocks are alike, so any of that depth)."""
@@ -55,9 +57,10 @@ class DepthSpace:
 
     def contains(self, subnet: Subnet) -> bool:
         """Whether only whole blocks are missing, none of them pinned, and their number is allowed."""
-        stack = subnet.encoder
+        stacks = subnet.stacks()
+        stack = stacks.get(self.stack)
         return (
-            subnet.decoder is None
+            len(stacks) == 1
             and stack is not None
             and not stack.structured
             and stack.lengths is None
@@ -88,13 +91,13 @@ class DepthSpace:
         Raises:
             SpaceError: If the sub-network is not in the space.
         """
-        if subnet.encoder is None or not self.contains(subnet):
+        if not self.contains(subnet):
             raise SpaceError(f"{subnet.describe()} is not in the search space {self.name}")
-        return tuple(int(block in subnet.encoder.blocks) for block in range(self.blocks))
+        return tuple(int(block in subnet.stacks()[self.stack].blocks) for block in range(self.blocks))
 
     def decode(self, gene: Sequence[int]) -> Subnet:
         """The sub-network of the blocks whose entry is not 0."""
-        return Subnet.of_encoder(block for block, runs in enumerate(gene) if runs)
+        return Subnet.of_blocks({self.stack: [block for block, runs in enumerate(gene) if runs]})
 
     def repair(self, gene: Sequence[int]) -> Gene:
         """To the nearest allowed depth: later blocks go first, earlier blocks come back first.
@@ -118,4 +121,4 @@ class DepthSpace:
         return math.comb(len(self._free), count - len(self.pinned))
 
     def _with_pinned(self, blocks: Iterable[int]) -> Subnet:
-        return Subnet.of_encoder(sorted({*blocks, *self.pinned}))
+        return Subnet.of_blocks({self.stack: sorted({*blocks, *self.pinned})})

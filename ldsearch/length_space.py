@@ -30,6 +30,7 @@ class LengthSpace:
         floors: The smallest allowed length of each block: the smallest configuration of the training.
         pin_last: Whether the last length is fixed to its floor: after the last attention, a head that
             reads only [CLS] cannot see which other tokens are left.
+        decoder: Number of blocks of the decoder behind the encoder, all of which run; 0: there is none.
     """
 
     name: str
@@ -40,6 +41,7 @@ class LengthSpace:
     levels: tuple[int, ...]
     floors: tuple[int, ...]
     pin_last: bool
+    decoder: int = 0
 
     @classmethod
     def build(
@@ -53,6 +55,7 @@ class LengthSpace:
         pin_last: bool = True,
         name: str = "lengths",
         source: str = "built from the supernet's own training",
+        decoder: int = 0,
     ) -> "LengthSpace":
         """The space of a LengthDrop bound: floors from its smallest configuration.
 
@@ -65,6 +68,7 @@ class LengthSpace:
             pin_last: See the class.
             name: For reports.
             source: For reports.
+            decoder: See the class.
 
         Raises:
             SpaceError: If a number makes no sense.
@@ -79,11 +83,11 @@ class LengthSpace:
             grid = tuple(sorted({-(-reference * level // levels) for level in range(1, levels + 1)}))
         smallest = constant_ratio_lengths(reference, blocks, as_rate(drop_bound))
         floors = tuple(next(level for level in grid if level >= tokens) for tokens in smallest)
-        return cls(name, source, blocks, reference, mode, grid, floors, pin_last)
+        return cls(name, source, blocks, reference, mode, grid, floors, pin_last, decoder)
 
     def full(self) -> Subnet:
         """All tokens through all blocks."""
-        return Subnet.full(self.blocks)
+        return Subnet.full(self.blocks, self.decoder)
 
     def smallest(self) -> Subnet:
         """Every length at its floor."""
@@ -187,7 +191,7 @@ class LengthSpace:
     def _tokens(self, subnet: Subnet) -> tuple[int, ...] | None:
         """The sub-network's lengths, or None where it is of another kind than this space."""
         stack = subnet.encoder
-        if subnet.decoder is not None or stack is None or stack.structured:
+        if subnet.decoder != Subnet.full(decoder=self.decoder).decoder or stack is None or stack.structured:
             return None
         if stack.blocks != tuple(range(self.blocks)):
             return None
@@ -199,4 +203,4 @@ class LengthSpace:
 
     def _subnet(self, tokens: tuple[int, ...]) -> Subnet:
         stack = Stack(tuple(range(self.blocks)), Lengths(tokens, self.reference, self.mode))
-        return Subnet(encoder=stack)
+        return Subnet(stack, Subnet.full(decoder=self.decoder).decoder)

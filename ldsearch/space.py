@@ -1,5 +1,6 @@
 """Search spaces: what each must offer, and how they are read from YAML. Knows no models and no costs."""
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -7,16 +8,17 @@ from typing import Any, Protocol
 import numpy as np
 import yaml
 
+from ldsearch.depth_grid import DepthGrid
 from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError, one_line
 from ldsearch.length_space import Gene, LengthSpace
 from ldsearch.subnet import Subnet
 
-__all__ = ["DepthSpace", "LengthSpace", "SearchSpace", "load_space", "space_folder"]
+__all__ = ["DepthGrid", "DepthSpace", "LengthSpace", "SearchSpace", "load_space", "space_folder"]
 
 
 class SearchSpace(Protocol):
-    """A finite set of encoder sub-networks and its integer genes."""
+    """A finite set of sub-networks and its integer genes."""
 
     name: str
     source: str
@@ -61,12 +63,12 @@ def space_folder() -> Path:
 
 def load_space(
     name_or_path: str | Path, *, blocks: int | None = None, reference: int | None = None
-) -> LengthSpace | DepthSpace:
+) -> LengthSpace | DepthSpace | DepthGrid:
     """Read a search space from YAML: a shipped one by name, or any file.
 
     Args:
         name_or_path: ``"demo"`` or ``"my_space.yaml"``.
-        blocks: Use this depth instead of the file's (to scale a space to a smaller model).
+        blocks: Use this depth instead of the file's (to scale a space to a smaller model), in each stack.
         reference: Use this reference length instead of the file's.
 
     Raises:
@@ -90,19 +92,24 @@ def load_space(
 
 def _from_fields(
     fields: Mapping[str, Any], blocks: int | None, reference: int | None
-) -> LengthSpace | DepthSpace:
+) -> LengthSpace | DepthSpace | DepthGrid:
     common: dict[str, Any] = {"name": str(fields["name"]), "source": str(fields["source"])}
+    kind = set(fields) - {"name", "source"}
+    if kind not in ({"blocks", "depth"}, {"blocks", "lengths"}, {"depths", "assignment"}):
+        raise SpaceError(
+            "a space has name, source, and blocks and either depth or lengths, or depths and assignment, "
+            f"not {sorted(fields)}"
+        )
+    if "depths" in kind:
+        depths = tuple((name, blocks or operator.index(depth)) for name, depth in fields["depths"].items())
+        return DepthGrid(depths=depths, assignment=str(fields["assignment"]), **common)
     depth = blocks or int(fields["blocks"])
-    if set(fields) == {"name", "source", "blocks", "depth"}:
+    if "depth" in kind:
         keep = [int(count) for count in fields["depth"]["keep"]]
         if blocks is not None:
             # A scaled space keeps the same shares of the blocks.
             keep = [max(1, round(count * blocks / int(fields["blocks"]))) for count in keep]
         return DepthSpace(blocks=depth, keep=tuple(sorted(set(keep))), **common)
-    if set(fields) != {"name", "source", "blocks", "lengths"}:
-        raise SpaceError(
-            f"a space has name, source, blocks and either depth or lengths, not {sorted(fields)}"
-        )
     lengths = dict(fields["lengths"])
     levels = lengths.pop("levels")
     stated = int(lengths.pop("reference"))

@@ -125,6 +125,15 @@ class Stack:
         """Whether anything finer than blocks and lengths is off."""
         return bool(self.heads_off or self.ffn_share or self.sublayers_off)
 
+    @property
+    def uniform_share(self) -> float | None:
+        """The one kept feed-forward share of all blocks, where that is all that is off inside the stack."""
+        shares = {share for _, share in self.ffn_share}
+        share = next(iter(shares), None)
+        if share is None or self != Stack(self.blocks, ffn_share=tuple((b, share) for b in self.blocks)):
+            return None
+        return share
+
     def groups(self, block: int) -> Groups:
         """What is off inside a block."""
         if not self.structured:
@@ -164,9 +173,15 @@ class Subnet:
     decoder: Stack | None = None
 
     @classmethod
-    def full(cls, blocks: int) -> "Subnet":
-        """The full encoder of ``blocks`` blocks."""
-        return cls(encoder=Stack(tuple(range(blocks))))
+    def full(cls, encoder: int = 0, decoder: int = 0) -> "Subnet":
+        """All blocks of an encoder, a decoder or both; a stack of 0 blocks is none."""
+        whole = (Stack(tuple(range(depth))) if depth else None for depth in (encoder, decoder))
+        return cls(*whole)
+
+    @classmethod
+    def of_blocks(cls, blocks: Mapping[str, Iterable[int]]) -> "Subnet":
+        """Some blocks, whole and at full length, of each stack by its name."""
+        return cls(**{name: Stack(tuple(int(block) for block in ids)) for name, ids in blocks.items()})
 
     @classmethod
     def of_encoder(
@@ -186,7 +201,7 @@ class Subnet:
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, defaults left out, a schema version."""
-        stacks = {name: _stack_to_dict(stack) for name, stack in self._stacks().items()}
+        stacks = {name: _stack_to_dict(stack) for name, stack in self.stacks().items()}
         return json.dumps({"version": SCHEMA_VERSION, **stacks}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -209,14 +224,15 @@ class Subnet:
     def describe(self) -> str:
         """A short text for tables: blocks, then lengths."""
         parts = []
-        for name, stack in self._stacks().items():
+        for name, stack in self.stacks().items():
             text = f"{name} blocks {_ranges(stack.blocks) or 'none'}"
             if stack.lengths is not None:
                 text += f", lengths {' '.join(map(str, stack.lengths.tokens))} of {stack.lengths.reference}"
             parts.append(text + _groups_in_words(stack))
         return "; ".join(parts)
 
-    def _stacks(self) -> dict[str, Stack]:
+    def stacks(self) -> dict[str, Stack]:
+        """The stacks that are there, by name; the encoder first."""
         named = {"encoder": self.encoder, "decoder": self.decoder}
         return {name: stack for name, stack in named.items() if stack is not None}
 

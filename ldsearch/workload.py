@@ -18,6 +18,7 @@ class Workload:
     Args:
         histogram: (length, count) pairs in ascending order of length.
         reference: The padded reference length l₀; no true length exceeds it.
+        written: For each pair, how many tokens are written in answer; empty where none are.
 
     Raises:
         DataError: If the histogram is empty or a length leaves 1..reference.
@@ -25,27 +26,40 @@ class Workload:
 
     histogram: tuple[tuple[int, int], ...]
     reference: int
+    written: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.histogram:
             raise DataError("a workload needs at least one length")
         if self.histogram[0][0] < 1 or self.histogram[-1][0] > self.reference:
             raise DataError(f"workload lengths must lie in 1..{self.reference}")
+        if self.written and len(self.written) != len(self.histogram):
+            raise DataError("a workload needs a written length for every length, or none")
 
     @classmethod
-    def from_lengths(cls, lengths: Iterable[int], reference: int) -> "Workload":
-        """Count true lengths."""
-        return cls(tuple(sorted(Counter(int(n) for n in lengths).items())), reference)
+    def from_lengths(
+        cls, lengths: Iterable[int], reference: int, written: Iterable[int] | None = None
+    ) -> "Workload":
+        """Count true lengths; with what is written in answer, pairs of both."""
+        if written is None:
+            return cls(tuple(sorted(Counter(int(n) for n in lengths).items())), reference)
+        pairs = sorted(Counter((int(n), int(t)) for n, t in zip(lengths, written, strict=True)).items())
+        return cls(tuple((n, count) for (n, _), count in pairs), reference, tuple(t for (_, t), _ in pairs))
 
     @classmethod
-    def padded(cls, reference: int) -> "Workload":
-        """Every input as long as the reference: the length-adaptive paper's protocol."""
-        return cls(((reference, 1),), reference)
+    def padded(cls, reference: int, writes: bool = False) -> "Workload":
+        """Every input, and every text written, as long as the reference: the length-adaptive protocol."""
+        return cls(((reference, 1),), reference, (reference,) if writes else ())
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The distinct lengths, ascending."""
+        """The lengths, ascending; distinct but for what is written."""
         return np.array([length for length, _ in self.histogram], dtype=np.int64)
+
+    @property
+    def written_lengths(self) -> NDArray[np.int64]:
+        """What is written at each of ``lengths``; zeros where nothing is."""
+        return np.array(self.written or (0,) * len(self.histogram), dtype=np.int64)
 
     @property
     def shares(self) -> NDArray[np.float64]:
@@ -60,9 +74,12 @@ class Workload:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"reference": self.reference, "histogram": [list(pair) for pair in self.histogram]}
+        histogram = [list(pair) for pair in self.histogram]
+        written = {"written": list(self.written)} if self.written else {}
+        return {"reference": self.reference, "histogram": histogram, **written}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Workload":
         """Read what ``to_dict`` wrote."""
-        return cls(tuple((int(n), int(c)) for n, c in fields["histogram"]), int(fields["reference"]))
+        histogram = tuple((int(n), int(count)) for n, count in fields["histogram"])
+        return cls(histogram, int(fields["reference"]), tuple(map(int, fields.get("written", ()))))

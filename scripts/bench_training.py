@@ -22,7 +22,6 @@ from ldsearch.costs.macs import Macs
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.length_drop import default_bound
-from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded, TextClassification
 from ldsearch.training.strategies import Setting, make_strategy
@@ -64,7 +63,7 @@ class Timed:
         trainer.optimizer.step()
         trainer.optimizer.zero_grad()
         self.seconds.append(time.perf_counter() - start)
-        full = self.macs([Subnet.full(trainer.supernet.blocks)])[0]
+        full = self.macs([trainer.supernet.full])[0]
         shares = [self.macs([one.subnet])[0] / one.rows[1] for one in passes]
         self.executed.append(float(sum(shares) / full))
 

@@ -76,7 +76,7 @@ def main() -> None:
     line = constant_ratio_line(bench.length_space(None, parity=False), bench.macs, LINE)
     full = bench.macs([bench.full])[0]
     cut = []
-    for subnet in [*line, bench.full]:
+    for subnet in dict.fromkeys([*line, bench.full]):
         own, other = (one.held_out.statistics(subnet) for one in (bench, plain))
         cut.append(
             {

@@ -66,6 +66,13 @@ class Planted(nn.Module):
         return len(self.layers)
 
     @property
+    def full(self) -> Subnet:
+        return Subnet.full(self.blocks)
+
+    def inputs(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: tensor for name, tensor in batch.items() if name != "labels"}
+
+    @property
     def useless(self) -> set[int]:
         return {i for i, layer in enumerate(self.layers) if not isinstance(layer, Carrier)}
 

@@ -12,7 +12,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # Rooms that know neither torch nor transformers, and the only rooms of ours that they know.
 RECORDS = {"errors", "subnet", "workload"}
-SPACES = {"length_drop", "length_space", "depth_space", "space"}
+SPACES = {"length_drop", "length_space", "depth_space", "depth_grid", "assignment", "space"}
 PURE = {
     "errors": set(),
     "subnet": {"errors"},
@@ -25,6 +25,8 @@ PURE = {
     "interruption": set(),
     "length_space": RECORDS | SPACES,
     "depth_space": RECORDS | SPACES,
+    "assignment": {"errors", "subnet", "registry"},
+    "depth_grid": RECORDS | SPACES,
     "space": RECORDS | SPACES,
     "costs": RECORDS,
     "search": RECORDS | SPACES | {"trial", "pareto"},

@@ -25,7 +25,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import TOKEN_SCORES
-from ldsearch.training.strategies import STRATEGIES, Setting, make_strategy
+from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting, make_strategy
 from tests.tiny import padded_batch, tiny_model
 
 FAMILY = '''
@@ -71,7 +71,9 @@ class TestReceivedValues(TokenScoreContract):
 STRATEGY = '''
 """The full model, and a random half of its blocks that learns from it."""
 
-from ldsearch.subnet import Subnet
+from dataclasses import replace
+
+from ldsearch.subnet import Stack
 from ldsearch.testing import StrategyContract
 from ldsearch.training.strategies import STRATEGIES, Pass
 
@@ -81,10 +83,12 @@ class thing:
         self.setting = setting
 
     def passes(self, draws, progress):
-        setting, order = self.setting, draws(1).permutation(self.setting.blocks).tolist()
-        blocks = sorted({*setting.pinned, *order[: max(setting.min_layers, setting.blocks // 2)]})
-        full = Pass(Subnet.full(setting.blocks), "label", 0.5)
-        return [full, Pass(Subnet.of_encoder(blocks), "distill", 0.5, rows=(0, 2))]
+        own = self.setting.stacks["encoder"]
+        order = draws(1).permutation(own.blocks).tolist()
+        blocks = sorted({*own.pinned, *order[: max(own.min_layers, own.blocks // 2)]})
+        full = Pass(self.setting.full, "label", 0.5)
+        half = replace(self.setting.full, encoder=Stack(tuple(blocks)))
+        return [full, Pass(half, "distill", 0.5, rows=(0, 2))]
 
 
 STRATEGIES.register("halves", thing)
@@ -110,8 +114,8 @@ MISTAKES = [
     ("score", "(dim=-1)", "(dim=-1).log().log()", "test_there_is_one_finite_score_per_token"),
     ("score", "return column", "return 0 * column", "test_scores_tell_tokens_apart"),
     ("score", "values.norm", "values.mul_(2).norm", "test_the_attention_is_left_as_it_was"),
-    ("strategy", "*setting.pinned, ", "", "test_pinned_blocks_always_run"),
-    ("strategy", "max(setting.min_layers, setting.blocks // 2)", "1", "test_pinned_blocks_always_run"),
+    ("strategy", "*own.pinned, ", "", "test_pinned_blocks_always_run"),
+    ("strategy", "max(own.min_layers, own.blocks // 2)", "1", "test_pinned_blocks_always_run"),
     ("strategy", "draws(1)", "import_module('numpy.random')", "test_passes_are_a_function_of_the_draws"),
     ("strategy", "sorted({", "sorted({9, ", "test_subnetworks_fit_the_model"),
     ("strategy", '"label", 0.5', '"label", 0.0', "test_every_batch_has_passes_of_positive_weight"),
@@ -189,7 +193,7 @@ def test_a_registered_score_chooses_the_tokens(tmp_path):
 
 
 def test_a_registered_strategy_is_made_by_its_name(tmp_path):
-    setting = Setting(4, 24, default_bound(4), (0.2,) * 4)
+    setting = Setting({"encoder": StackSetting(4, (0.2,) * 4)}, 24, default_bound(4))
     with registered("strategy", tmp_path):
         passes = make_strategy("halves", setting).passes(lambda index: np.random.default_rng(index), 0.0)
     assert [len(one.subnet.encoder.blocks) for one in passes] == [4, 2]

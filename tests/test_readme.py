@@ -52,7 +52,9 @@ def test_the_column_table_is_the_codes():
 
 
 def commands() -> list[list[str]]:
-    blocks = re.findall(r"```\n(.*?)```", README, flags=re.DOTALL)
+    # Fences in pairs, those of other languages too: one that ends a block begins none.
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+    blocks = [block for language, block in fenced if not language]
     lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
     inline = re.findall(r"`(ldsearch [\w-]+ [^`]+)`", README)  # with an argument: more than a name
     wanted = [text for text in [*lines, *inline] if text.startswith("ldsearch ")]

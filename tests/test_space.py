@@ -129,5 +129,5 @@ def test_a_malformed_space_is_refused_in_one_line(tmp_path, text, match):
 
 
 def test_an_unknown_space_is_answered_with_the_shipped_ones():
-    with pytest.raises(SpaceError, match="demo, layerdrop-16to8"):
+    with pytest.raises(SpaceError, match=r"demo, depth-grid-12x6, .*, layerdrop-16to8"):
         load_space("nonsense")

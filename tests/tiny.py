@@ -1,14 +1,20 @@
 """Tiny random models with randomised norms (fresh norms are the identity and hide mistakes), and batches."""
 
+from collections.abc import Sequence
+from fractions import Fraction
+
 import torch
 from transformers import AutoConfig, PreTrainedModel
 
 from ldsearch import testing
 from ldsearch.supernet.heads import HEADS
+from ldsearch.training.strategies import Setting, StackSetting
 
 VOCABULARY = 60
 FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "modernbert")
-HEADED = tuple(HEADS)
+HEADED = tuple(name for name, head in HEADS.items() if not head.generates)
+DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
+ENCODER_DECODERS = ("bart", "marian", "mbart", "pegasus", "t5", "t5-gated")
 
 
 def tiny_model(
@@ -60,6 +66,65 @@ def tiny_model(
     return testing.randomised(model)
 
 
+def tiny_decoder(name: str, **changes: object) -> PreTrainedModel:
+    """A random causal language model of 4 blocks; windows of 4 tokens, in qwen2's last two blocks only."""
+    sizes: dict[str, object] = {"n_embd": 16, "n_layer": 4, "n_head": 4, "n_positions": 64}
+    if name != "gpt2":
+        sizes = {
+            "hidden_size": 16,
+            "intermediate_size": 24,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 64,
+        }
+    own: dict[str, dict[str, object]] = {
+        "mistral": {"sliding_window": 4},
+        "qwen2": {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 2},
+        "qwen3": {"head_dim": 8},
+    }
+    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    return _random(name, "CausalLM", {**sizes, **tokens, **own.get(name, {}), **changes})
+
+
+def tiny_encoder_decoder(name: str, **changes: object) -> PreTrainedModel:
+    """A random encoder-decoder of 3 and 4 blocks; ``t5-gated`` has a gate and an untied head."""
+    tokens = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+    if name.startswith("t5"):
+        sizes: dict[str, object] = {"d_kv": 4, "d_ff": 24, "num_layers": 3, "num_decoder_layers": 4}
+        sizes |= {"num_heads": 4, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12}
+        if name == "t5-gated":
+            sizes |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+        return _random("t5", "Seq2SeqLM", {"d_model": 16, **tokens, **sizes, **changes})
+    sizes = {
+        f"{stack}_{size}": value
+        for stack, blocks in (("encoder", 3), ("decoder", 4))
+        for size, value in (("layers", blocks), ("attention_heads", 4), ("ffn_dim", 24))
+    }
+    tokens |= {"bos_token_id": 1, "max_position_embeddings": 64, "d_model": 16}
+    return _random(name, "Seq2SeqLM", {**tokens, **sizes, **changes})
+
+
+def _random(model_type: str, head: str, fields: dict[str, object]) -> PreTrainedModel:
+    torch.manual_seed(0)
+    return testing.randomised(
+        HEADS[head].auto.from_config(AutoConfig.for_model(model_type, vocab_size=VOCABULARY, **fields))
+    )
+
+
+def bypassing(model: PreTrainedModel, stack: str, blocks: Sequence[int]) -> PreTrainedModel:
+    """The model itself, the other blocks of the list called ``stack`` giving what they got."""
+
+    def same(module, inputs, named, output):
+        hidden = inputs[0] if inputs else named["hidden_states"]
+        return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
+
+    for block, layer in enumerate(model.get_submodule(stack)):
+        if block not in blocks:
+            layer.register_forward_hook(same, with_kwargs=True)
+    return model
+
+
 def padded_batch(lengths: list[int], seed: int = 0) -> dict[str, torch.Tensor]:
     """Random ids of the given true lengths, padded on the right with id 0."""
     return testing.padded_batch(lengths, VOCABULARY, seed=seed)
@@ -69,3 +134,8 @@ def row(batch: dict[str, torch.Tensor], index: int) -> dict[str, torch.Tensor]:
     """One row of a batch without its padding."""
     length = int(batch["attention_mask"][index].sum())
     return {name: tensor[index : index + 1, :length] for name, tensor in batch.items()}
+
+
+def small_setting(rate: float, **changes: object) -> Setting:
+    """What a strategy is told of a tiny model of 4 blocks."""
+    return Setting({"encoder": StackSetting(4, (rate,) * 4)}, 16, Fraction(9, 25), **changes)

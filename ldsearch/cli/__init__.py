@@ -4,9 +4,11 @@ import sys
 
 import typer
 
+from ldsearch.cli.distill_data import distill_data
 from ldsearch.cli.evaluate import evaluate
 from ldsearch.cli.evolve import evolve
 from ldsearch.cli.export import export
+from ldsearch.cli.grid import grid
 from ldsearch.cli.health import health
 from ldsearch.cli.info import info
 from ldsearch.cli.pareto import pareto
@@ -26,10 +28,12 @@ app = typer.Typer(
 # What these do not know goes to the Trainer.
 trains = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command("train-supernet", context_settings=trains)(train_supernet)
+app.command("distill-data")(distill_data)
 app.command("evolve")(evolve)
 app.command("select")(select)
 app.command("pareto")(pareto)
 app.command("evaluate")(evaluate)
+app.command("grid")(grid)
 app.command("recover", context_settings=trains)(recover)
 app.command("health", context_settings=trains)(health)
 app.command("export")(export)

@@ -27,14 +27,33 @@ def evolve(
     budget: BudgetOption = None,
     at_least: AtLeast = None,
     most_accurate: MostAccurate = False,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help="nsga; surrogate: measures what a Gaussian process thinks most of; lat: the search of the "
+            "paper's code."
+        ),
+    ] = "nsga",
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="score; kl: search, without labels, for outputs like the full model's, and measure the "
+            "frontier of that by the score."
+        ),
+    ] = "score",
     supernet: Supernet = None,
     space: Annotated[
         str | None,
         typer.Option(help="Shipped search space or YAML file.", show_default="what was trained, 16 levels"),
     ] = None,
     evaluations: Annotated[
-        int, typer.Option(help="The most sub-networks to measure, the full model included.", min=2)
-    ] = 150,
+        int | None,
+        typer.Option(
+            help="The most sub-networks to measure, the full model included.",
+            show_default="150; lat 1823",
+            min=2,
+        ),
+    ] = None,
     parity: Annotated[
         bool,
         typer.Option("--parity", help="The papers' numbers of children and, without --space, every length."),
@@ -63,6 +82,8 @@ def evolve(
 
     - `ldsearch evolve --supernet runs/sst2 --budget 0.5 --evaluations 300 --seed 1 --name sst2-seed1`
 
+    - `ldsearch evolve --strategy surrogate --budget 0.4`
+
     - `ldsearch evolve --dry-run`
     """
     from ldsearch.selector import parse_selector
@@ -74,16 +95,26 @@ def evolve(
     bench = open_bench(supernet, runs, data, swap)
     print_notes(bench.untrained(bench.length_space(space, parity).smallest()))
     if dry_run:
-        plan = plan_evolve(bench, selector=selector, space=space, evaluations=evaluations, parity=parity)
+        plan = plan_evolve(
+            bench,
+            selector=selector,
+            strategy=strategy,
+            space=space,
+            evaluations=evaluations,
+            parity=parity,
+        )
         print(f"search space {plan.space}: {plan.size:,} sub-networks")
         print(f"cheapest {plan.cheapest:.3f}, dearest {plan.dearest:.3f} of the full model's MACs")
         print(f"at most {plan.evaluations} evaluations and controls, about {plan.minutes:.1f} minutes")
         return
+    kind = ("evolve" if strategy == "nsga" else strategy) + ("-kl" if objective == "kl" else "")
     with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
         outcome = run(
             bench,
-            runs / (name or f"{bench.folder.name}-evolve{'-swap' if swap else ''}"),
+            runs / (name or f"{bench.folder.name}-{kind}{'-swap' if swap else ''}"),
             selector=selector,
+            strategy=strategy,
+            objective=objective,
             space=space,
             evaluations=evaluations,
             seed=seed,

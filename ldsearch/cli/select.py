@@ -23,7 +23,9 @@ from ldsearch.cli.console import (
 
 
 def select(
-    strategy: Annotated[str, typer.Option(help="every-other, learned, influence or constant-ratio.")],
+    strategy: Annotated[
+        str, typer.Option(help="every-other, validation, learned, influence or constant-ratio.")
+    ],
     budget: BudgetOption = None,
     at_least: AtLeast = None,
     most_accurate: MostAccurate = False,
@@ -41,7 +43,8 @@ def select(
 ) -> None:
     """Every Other keeps evenly spaced blocks; constant ratio keeps the same share of tokens per block.
 
-    Learned keeps the blocks with the lowest learned drop rates; influence those that change their input most.
+    Validation measures every choice of blocks. Learned keeps the blocks with the lowest learned drop rates;
+    influence those that change their input most.
 
     **Examples**
 

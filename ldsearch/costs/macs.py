@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldsearch.errors import SubnetError
-from ldsearch.subnet import Stack, Subnet
+from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.workload import Workload
 
 
@@ -105,7 +105,7 @@ class Macs:
         macs = np.zeros(self.shape.blocks)
         enter = n
         for position, block in enumerate(stack.blocks):
-            leave = enter if stack.lengths is None else _kept(stack, position, n)
+            leave = enter if stack.lengths is None else kept(stack.lengths, position, n)
             groups = stack.groups(block)
             per_length = np.zeros(len(n))
             if groups.runs("attention"):
@@ -132,10 +132,8 @@ class Macs:
         return float(self.shape.head_per_example + per_token)
 
 
-def _kept(stack: Stack, position: int, n: NDArray[np.int64]) -> NDArray[np.int64]:
+def kept(lengths: Lengths, position: int, n: NDArray[np.int64]) -> NDArray[np.int64]:
     """``Lengths.kept`` for many lengths at once."""
-    lengths = stack.lengths
-    assert lengths is not None
     tokens = lengths.tokens[position]
     if lengths.mode == "absolute":
         return np.minimum(tokens, n)

@@ -1,6 +1,6 @@
 """Parameters of a sub-network, materialised: embedding, what runs of the executed blocks, head."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,11 +49,11 @@ class Parameters:
     """Parameter counts from the counts of the model's stages.
 
     Args:
-        per_block: Parameters of each block.
+        per_block: Parameters of each block of each stack, by the stack's name.
         elsewhere: Parameters of everything that is not a block.
     """
 
-    per_block: tuple[BlockParameters, ...]
+    per_block: Mapping[str, tuple[BlockParameters, ...]]
     elsewhere: int
     name: str = field(default="parameters", init=False)
     unit: str = field(default="parameters", init=False)
@@ -62,12 +62,16 @@ class Parameters:
         """Shape (subnets,).
 
         Raises:
-            SubnetError: If a sub-network is not an encoder's.
+            SubnetError: If a sub-network names other stacks.
         """
         return np.array([self._count(subnet) for subnet in subnets], dtype=np.float64)
 
     def _count(self, subnet: Subnet) -> int:
-        stack = subnet.encoder
-        if stack is None or subnet.decoder is not None:
-            raise SubnetError("parameters are counted for encoders only")
-        return self.elsewhere + sum(self.per_block[b].without(stack.groups(b)) for b in stack.blocks)
+        stacks = subnet.stacks()
+        if set(stacks) != set(self.per_block):
+            raise SubnetError(f"parameters are counted of {' and '.join(self.per_block)}")
+        return self.elsewhere + sum(
+            self.per_block[name][block].without(stack.groups(block))
+            for name, stack in stacks.items()
+            for block in stack.blocks
+        )

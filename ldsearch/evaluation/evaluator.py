@@ -1,22 +1,33 @@
 """Measures sub-networks on a split: runs what the cache does not know, counts what it ran."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Cost
+from ldsearch.evaluation.batches import length_batches
+from ldsearch.evaluation.executor import Executor, shares_prefixes
 from ldsearch.intervals import Statistics, standard_error
 from ldsearch.sidecar import Sidecar
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
-from ldsearch.tasks.base import Batch, Encoded, Task, model_inputs, score, trimmed
+from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
 from ldsearch.trial import Trial
+
+Outputs = list[NDArray[np.float32]]
+
+# Rows that are enough for a batch of one length: below, products are too small to be fast.
+LEAST = 8
+# Sub-networks that are run together: they are stored when all of them are through.
+TOGETHER = 512
 
 
 @dataclass
@@ -26,18 +37,25 @@ class Counts:
     Args:
         measured: Sub-networks that were run.
         cached: Sub-networks whose measurement was known.
-        executed_macs: MACs of the runs at true lengths, all examples.
+        executed_macs: MACs of the runs, all examples; one by one, at true lengths.
+        alone_macs: What the same sub-networks cost one by one, at true lengths.
+        evaluations: Block evaluations, each on one batch; counted where sub-networks run together.
         seconds: Wall-clock time of the runs.
     """
 
     measured: int = 0
     cached: int = 0
     executed_macs: float = 0.0
+    alone_macs: float = 0.0
+    evaluations: int = 0
     seconds: float = 0.0
 
 
 class Evaluator:
-    """Scores sub-networks in fp32, one at a time, in batches of like length.
+    """Scores sub-networks in fp32, in batches of like length: many together where they share prefixes.
+
+    A single one, one of a model that ``shares_prefixes`` refuses, and one on inputs of a fixed padded length
+    (whose score may read pads) runs by itself.
 
     Args:
         supernet: What the sub-networks belong to.
@@ -49,7 +67,8 @@ class Evaluator:
         fingerprint: What the measurements belong to.
         cache: Where they are kept; None keeps nothing.
         sidecar: Where their per-example statistics are kept; None keeps none.
-        batch_size: Examples per batch; it does not change a score.
+        batch_size: The most examples per batch; it does not change a score.
+        budget: Bytes for the states of sub-networks that run together; it may make batches smaller.
         pad_to: Pad every input to this length; for the reference code's token score, which counts pads.
         held_out: Whether it scores what other rows have chosen; recorded with the measurements.
     """
@@ -67,6 +86,7 @@ class Evaluator:
         cache: MeasurementCache | None = None,
         sidecar: Sidecar | None = None,
         batch_size: int = 64,
+        budget: int = 2**30,
         pad_to: int | None = None,
         held_out: bool = False,
     ) -> None:
@@ -79,34 +99,40 @@ class Evaluator:
         self.sidecar = sidecar
         self.held_out = held_out
         self.counts = Counts()
-        self._runs = 0
         self.encoded = encoded
-        self._batches = list(_length_sorted_batches(task, encoded, tokenizer, batch_size, pad_to))
+        self._lengths = encoded.lengths
+        self.executor = Executor(supernet, budget) if pad_to is None and shares_prefixes(supernet) else None
+        self._batch_size = batch_size
+        self._collated = partial(_collated, task, encoded, tokenizer, pad_to)
+        self._batches = self._collated(length_batches(self._lengths, lambda n: batch_size, len(encoded)))
 
     def __call__(
         self, subnets: Sequence[Subnet], generation: int = 0, on_trial: Callable[[Trial], None] | None = None
     ) -> list[Trial]:
-        """One trial per sub-network, in order; each is stored before the next is run.
+        """One trial per sub-network, in order; each is stored as soon as it is known.
 
         Args:
             subnets: What to measure.
             generation: Recorded in the trials.
-            on_trial: Called after each trial (progress bars).
+            on_trial: Called after each trial (progress bars), known ones first.
         """
-        costs = self.costs_of(subnets)
-        trials = []
-        for subnet, cost in zip(subnets, costs, strict=True):
+        costs = dict(zip(subnets, self.costs_of(subnets), strict=True))
+        trials: dict[Subnet, Trial] = {}
+        report = on_trial or _nothing
+        for subnet in costs:
             known = self.cache.get(subnet) if self.cache is not None else None
             if known is not None:
                 # Costs are computed, not measured: today's workload speaks, not the stored one.
-                trial = replace(known, costs=cost, generation=generation)
+                trials[subnet] = replace(known, costs=costs[subnet], generation=generation)
                 self.counts.cached += 1
-            else:
-                trial = self._measure(subnet, cost, generation)
-            trials.append(trial)
-            if on_trial is not None:
-                on_trial(trial)
-        return trials
+                report(trials[subnet])
+        unknown, measured = [subnet for subnet in costs if subnet not in trials], self.counts.measured
+        for subnet, statistics, seconds in self._measure(unknown):
+            trials[subnet] = self._trial(subnet, statistics, seconds, costs[subnet], generation)
+            report(trials[subnet])
+        # Some were killed between their statistics and their trial.
+        self.counts.cached += len(unknown) - (self.counts.measured - measured)
+        return [trials[subnet] for subnet in subnets]
 
     def costs_of(self, subnets: Sequence[Subnet]) -> list[dict[str, float]]:
         """Every cost of every sub-network, by name; runs nothing."""
@@ -118,43 +144,110 @@ class Evaluator:
         """Examples of the split."""
         return self.encoded.examples
 
-    def outputs(self, subnet: Subnet) -> list[NDArray[np.float32]]:
+    def outputs(self, subnet: Subnet) -> Outputs:
         """What the task reads of each feature's logits, in the split's own order."""
         rows: dict[int, NDArray[np.float32]] = {}
-        lengths = self.encoded.lengths
         for index, batch in self._batches:
-            logits = inference(self.supernet, model_inputs(batch), subnet).float()
-            on_device = {name: tensor.to(logits.device) for name, tensor in batch.items()}
-            read = self.task.read(logits, on_device).cpu().numpy()
-            rows.update(
-                zip(index.tolist(), trimmed(read, lengths[index].tolist(), self.task.per_token), strict=True)
-            )
-        return [rows[feature] for feature in range(len(lengths))]
+            logits = inference(self.supernet, self.supernet.inputs(batch), subnet)
+            rows.update(self._read(index, batch, logits))
+        return [rows[feature] for feature in range(len(self.encoded))]
 
     def statistics(self, subnet: Subnet) -> Statistics:
         """Per example: what intervals are made of; run only if not known."""
-        known = self.sidecar.get(subnet) if self.sidecar is not None else None
-        if known is not None:
-            return known
-        statistics = self.task.statistics(self.outputs(subnet), self.encoded)
-        self._runs += 1
-        if self.sidecar is not None:
-            self.sidecar.put(subnet, statistics)
+        ((_, statistics, _),) = self._measure([subnet])
         return statistics
 
     def seconds_per_full_pass(self) -> float:
         """How long the full model takes on the split, measured on its middle batch."""
-        full = Subnet.full(self.supernet.blocks)
+        full = self.supernet.full
         index, batch = self._batches[len(self._batches) // 2]
-        inference(self.supernet, model_inputs(batch), full)
+        inference(self.supernet, self.supernet.inputs(batch), full)
         start = time.perf_counter()
-        inference(self.supernet, model_inputs(batch), full)
+        inference(self.supernet, self.supernet.inputs(batch), full)
         return (time.perf_counter() - start) * len(self.encoded) / len(index)
 
-    def _measure(self, subnet: Subnet, costs: dict[str, float], generation: int) -> Trial:
-        start, runs = time.perf_counter(), self._runs
-        statistics = self.statistics(subnet)
-        seconds = time.perf_counter() - start
+    def _measure(self, subnets: Sequence[Subnet]) -> Iterator[tuple[Subnet, Statistics, float]]:
+        """Sub-networks, their statistics and the seconds of their runs; what is not known is run and kept."""
+        unknown = []
+        for subnet in subnets:
+            known = self.sidecar.get(subnet) if self.sidecar is not None else None
+            if known is None:
+                unknown.append(subnet)
+            else:
+                yield subnet, known, 0.0
+        for subnet, outputs, seconds in self._run(unknown):
+            statistics = self.task.statistics(outputs, self.encoded)
+            if self.sidecar is not None:
+                self.sidecar.put(subnet, statistics)
+            self.counts.measured += 1
+            self.counts.seconds += seconds
+            yield subnet, statistics, seconds
+
+    def _run(self, subnets: Sequence[Subnet]) -> Iterator[tuple[Subnet, Outputs, float]]:
+        alone = [costs["macs"] * len(self.encoded) for costs in self.costs_of(subnets)]
+        self.counts.alone_macs += sum(alone)
+        if self.executor is None or len(subnets) == 1:
+            for subnet, macs in zip(subnets, alone, strict=True):
+                start = time.perf_counter()
+                outputs = self.outputs(subnet)
+                self.counts.executed_macs += macs
+                yield subnet, outputs, time.perf_counter() - start
+            return
+        # In this order sub-networks with long prefixes in common come together.
+        ordered = sorted(subnets, key=_path)
+        for first in range(0, len(ordered), TOGETHER):
+            chunk, start = ordered[first : first + TOGETHER], time.perf_counter()
+            outputs_of = self._together(self.executor, chunk)
+            seconds = (time.perf_counter() - start) / len(chunk)
+            for subnet in chunk:
+                yield subnet, outputs_of.pop(subnet), seconds
+
+    def _together(self, executor: Executor, subnets: Sequence[Subnet]) -> dict[Subnet, Outputs]:
+        rows: list[dict[int, NDArray[np.float32]]] = [{} for _ in subnets]
+        macs, evaluations = executor.work.macs, executor.work.evaluations
+        device = self.supernet.model.device
+        for index, cut in self._alike:
+            batch = {name: tensor.to(device) for name, tensor in cut.items()}
+
+            def keep(
+                ends: Sequence[int], logits: Tensor, index: NDArray[np.int64] = index, batch: Batch = batch
+            ) -> None:
+                read = self._read(index, batch, logits)
+                for end in ends:
+                    rows[end].update(read)
+
+            executor.run(self.supernet.inputs(batch), subnets, keep)
+        self.counts.executed_macs += executor.work.macs - macs
+        self.counts.evaluations += executor.work.evaluations - evaluations
+        features = range(len(self.encoded))
+        return {subnet: [own[i] for i in features] for subnet, own in zip(subnets, rows, strict=True)}
+
+    @cached_property
+    def _alike(self) -> list[tuple[NDArray[np.int64], Batch]]:
+        """Batches of one length each, where that makes enough rows."""
+        executor = self.executor
+        assert executor is not None
+        return self._collated(
+            length_batches(self._lengths, lambda n: min(self._batch_size, executor.rows(n)), LEAST)
+        )
+
+    def _read(
+        self, index: NDArray[np.int64], batch: Batch, logits: Tensor
+    ) -> Mapping[int, NDArray[np.float32]]:
+        """What the task reads of a batch's logits, by feature."""
+        on_device = {name: tensor.to(logits.device) for name, tensor in batch.items()}
+        read = self.task.read(logits.float(), on_device).cpu().numpy()
+        lengths = self._lengths[index].tolist()
+        return dict(zip(index.tolist(), trimmed(read, lengths, self.task.per_token), strict=True))
+
+    def _trial(
+        self,
+        subnet: Subnet,
+        statistics: Statistics,
+        seconds: float,
+        costs: dict[str, float],
+        generation: int,
+    ) -> Trial:
         trial = Trial(
             subnet=subnet,
             metric=self.task.metric.name,
@@ -169,20 +262,30 @@ class Evaluator:
         )
         if self.cache is not None:
             self.cache.put(trial, self.held_out)
-        if self._runs == runs:
-            self.counts.cached += 1  # killed between its statistics and its trial
-            return trial
-        self.counts.measured += 1
-        self.counts.seconds += seconds
-        self.counts.executed_macs += costs["macs"] * len(self.encoded)
         return trial
 
 
-def _length_sorted_batches(
-    task: Task, encoded: Encoded, tokenizer: PreTrainedTokenizerBase, batch_size: int, pad_to: int | None
-) -> Iterable[tuple[NDArray[np.int64], Batch]]:
+def _nothing(trial: Trial) -> None:
+    """Nobody asked."""
+
+
+def _path(subnet: Subnet) -> tuple[tuple[object, ...], ...]:
+    """Blocks one after the other, each with what is off in it and what leaves it."""
+    path: list[tuple[object, ...]] = []
+    for stack in subnet.stacks().values():
+        for position, block in enumerate(stack.blocks):
+            groups = stack.groups(block)
+            left = stack.lengths.tokens[position] / stack.lengths.reference if stack.lengths else 1.0
+            path.append((block, groups.heads_off, groups.ffn_share, groups.sublayers_off, left))
+    return tuple(path)
+
+
+def _collated(
+    task: Task,
+    encoded: Encoded,
+    tokenizer: PreTrainedTokenizerBase,
+    pad_to: int | None,
+    batches: Iterable[NDArray[np.int64]],
+) -> list[tuple[NDArray[np.int64], Batch]]:
     collate = task.collate(tokenizer, pad_to)
-    order = np.argsort(encoded.lengths, kind="stable")
-    for start in range(0, len(order), batch_size):
-        index = order[start : start + batch_size]
-        yield index, collate([encoded[int(i)] for i in index])
+    return [(index, collate([encoded[int(i)] for i in index])) for index in batches]

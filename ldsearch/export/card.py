@@ -49,6 +49,8 @@ _PIPELINES = {
     "TokenClassification": "token-classification",
     "QuestionAnswering": "question-answering",
     "MaskedLM": "fill-mask",
+    "CausalLM": "text-generation",
+    "Seq2SeqLM": "text2text-generation",
 }
 
 
@@ -69,8 +71,7 @@ def model_card(subnet: Subnet, provenance: Provenance, head: str, alone: Alone) 
         "\n".join(["| cost | this model | full model | ratio |", "|---|---|---|---|", *rows]) if rows else ""
     )
     versions = ", ".join(f"{name} {version}" for name, version in provenance.versions.items())
-    output = "output" if head == "QuestionAnswering" else "logits"
-    attribute = "" if head == "QuestionAnswering" else ".logits"
+    call = _CALLS.get(head, "logits = model(**inputs).logits")
     load = _STOCK_LOAD.format(head=head) if alone is Alone.SAME else _OWN_LOAD.format(alone=alone.value)
     return f"""---
 library_name: transformers
@@ -95,10 +96,17 @@ tags: [ldsearch, {_PIPELINES[head]}]
 ```python
 {load}
 tokenizer = AutoTokenizer.from_pretrained("this folder")
-{output} = model(**tokenizer("some text", return_tensors="pt")){attribute}
+inputs = tokenizer("some text", return_tensors="pt")
+{call}
 ```
 """
 
+
+_WRITE = """ids = model.generate(**inputs, max_new_tokens=50)
+text = tokenizer.decode(ids[0], skip_special_tokens=True)"""
+
+# What the card shows of a call, where it does not read logits.
+_CALLS = {"QuestionAnswering": "output = model(**inputs)", "CausalLM": _WRITE, "Seq2SeqLM": _WRITE}
 
 _STOCK_LOAD = """from transformers import AutoModelFor{head}, AutoTokenizer
 

@@ -57,7 +57,11 @@ def export_subnet(
         if isinstance(model, FixedSubnet):
             stock, own, alone = _stand_in(supernet, subnet)
             save_model(stock, tokenizer, staging)
-            fields = {"subnet": json.loads(own.to_json()), "score": supernet.score}
+            fields = {
+                "subnet": json.loads(own.to_json()),
+                "score": supernet.score,
+                "memory": supernet.memory,
+            }
             write_json(staging / SUBNET_FILE, fields)
         else:
             alone = Alone.SAME
@@ -79,9 +83,8 @@ def _stand_in(supernet: Supernet, subnet: Subnet) -> tuple[PreTrainedModel, Subn
     What is off inside its blocks is zeroed, so that stock classes come as close as they can.
     """
     model, own = supernet.cut(subnet)
-    stack = own.encoder
-    assert stack is not None
-    layers = model.get_submodule(supernet.stack)
+    stack = own.stacks()[supernet.stack]
+    layers = model.get_submodule(supernet.stacks[supernet.stack])
     assert isinstance(layers, nn.ModuleList)
     if supernet.family is not None and stack.structured:
         head_width = model.config.hidden_size // model.config.num_attention_heads
@@ -107,7 +110,8 @@ def load_exported(folder: str | Path) -> PreTrainedModel | FixedSubnet:
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         subnet = Subnet.from_json(json.dumps(fields["subnet"]))
-        return FixedSubnet(Supernet(model, fields["score"]), subnet).eval()
+        memory = fields.get("memory", "restored")
+        return FixedSubnet(Supernet(model, fields["score"], memory), subnet).eval()
     except (json.JSONDecodeError, KeyError) as error:
         raise SupernetError(f"{path} is damaged: {error}") from error
 
@@ -121,7 +125,11 @@ def _check(supernet: Supernet, subnet: Subnet, folder: Path, alone: Alone) -> No
     ids = torch.randint(0, config.vocab_size, (4, longest), generator=generator)
     mask = (torch.arange(longest) < torch.tensor([[longest], [longest // 2], [7], [2]])).long()
     batch = {"input_ids": ids * mask, "attention_mask": mask}
-    expected = _real(inference(supernet, batch, subnet), mask)
+    if len(supernet.stacks) > 1:
+        batch["decoder_input_ids"] = ids
+    # What a decoder makes of pads at an encoder's end counts like everything else.
+    real = torch.ones_like(mask) if len(supernet.stacks) > 1 else mask
+    expected = _real(inference(supernet, batch, subnet), real)
     batch = {name: tensor.to(device) for name, tensor in batch.items()}
     # What the card says of stock AutoModel is checked like what it says of ldsearch.load.
     models = [load_exported(folder)]
@@ -130,7 +138,7 @@ def _check(supernet: Supernet, subnet: Subnet, folder: Path, alone: Alone) -> No
     for model in models:
         nn.Module.to(model, device)
         with torch.inference_mode():
-            difference = float((_real(logits_of(model(**batch)), mask) - expected).abs().max())
+            difference = float((_real(logits_of(model(**batch)), real) - expected).abs().max())
         # Of the logits' own size: a language model's are large.
         if not difference <= 1e-5 * max(1.0, float(expected.abs().max())):
             raise RunError(

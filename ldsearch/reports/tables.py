@@ -68,7 +68,7 @@ def _row(trial: Trial, full: Trial, on_frontier: bool, strategy: str) -> dict[st
     return {
         "strategy": strategy,
         "generation": trial.generation,
-        "blocks": " ".join(map(str, stack.blocks)) if stack else "",
+        "blocks": " | ".join(" ".join(map(str, s.blocks)) for s in trial.subnet.stacks().values()),
         "lengths": " ".join(map(str, lengths.tokens)) if lengths else "",
         "reference": lengths.reference if lengths else "",
         "length_mode": lengths.mode if lengths else "",

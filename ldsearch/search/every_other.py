@@ -49,6 +49,7 @@ class EveryOther:
         blocks: Number of blocks of the model.
         keep: Depths to propose.
         pinned: Blocks that must stay (``Supernet.pinned``).
+        stack: The name of the blocks' stack.
 
     Raises:
         SpaceError: If a depth is not there, or its even spacing would drop a pinned block.
@@ -56,8 +57,10 @@ class EveryOther:
 
     name = "every-other"
 
-    def __init__(self, blocks: int, keep: Sequence[int], pinned: Sequence[int] = ()) -> None:
-        self.subnets = [Subnet.of_encoder(every_other(blocks, count, pinned)) for count in keep]
+    def __init__(
+        self, blocks: int, keep: Sequence[int], pinned: Sequence[int] = (), stack: str = "encoder"
+    ) -> None:
+        self.subnets = [Subnet.of_blocks({stack: every_other(blocks, count, pinned)}) for count in keep]
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """All depths in generation 0, then nothing."""

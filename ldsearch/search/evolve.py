@@ -87,11 +87,14 @@ class Evolve:
         """The constant-ratio line first, then children of the best so far."""
         if generation == 0:
             return constant_ratio_line(self.space, self.cost, self.settings.initial)
+        return self.children(generation, ledger, self.settings.mutants + self.settings.crossovers)
+
+    def children(self, generation: int, ledger: Sequence[Trial], wanted: int) -> list[Subnet]:
+        """Up to so many children of the best so far, none of them measured yet; fewer where none are left."""
         rng = np.random.default_rng([self.seed, generation])
         measured = [trial for trial in ledger if self.space.contains(trial.subnet)]
         seen = {self.space.encode(trial.subnet) for trial in measured}
         parents = self._survivors(measured, rng)
-        wanted = self.settings.mutants + self.settings.crossovers
         genes = self._mate(parents, seen, wanted, rng) if len(parents) > 1 else []
         if len(genes) < wanted:
             genes += self._left_over(seen | set(genes), wanted - len(genes), rng)
@@ -147,8 +150,8 @@ class _Mating(InfillCriterion):  # type: ignore[misc]
     def __init__(self, space: LengthSpace, settings: EvolveSettings, duplicates: _NotSeen) -> None:
         super().__init__(eliminate_duplicates=duplicates, n_max_iterations=100)
         self.selection = TournamentSelection(func_comp=binary_tournament)
-        self.mutation = _LengthMutation(space, settings.mutation_probability)
-        self.crossover = _LengthCrossover(space)
+        self.mutation = LengthMutation(space, settings.mutation_probability)
+        self.crossover = LengthCrossover(space)
         self.share = settings.mutants / (settings.mutants + settings.crossovers)
 
     def _do(
@@ -176,7 +179,7 @@ class _Mating(InfillCriterion):  # type: ignore[misc]
         return Population.merge(mutated, crossed)
 
 
-class _LengthMutation(Mutation):  # type: ignore[misc]
+class LengthMutation(Mutation):  # type: ignore[misc]
     """Sweep the blocks; with probability p_m draw l_i uniformly between l_{i+1} and the new l_{i-1}."""
 
     def __init__(self, space: LengthSpace, probability: float) -> None:
@@ -201,7 +204,7 @@ class _LengthMutation(Mutation):  # type: ignore[misc]
         return self.space.repair(mutated)
 
 
-class _LengthCrossover(Crossover):  # type: ignore[misc]
+class LengthCrossover(Crossover):  # type: ignore[misc]
     """Average two parents block by block, halves rounded up."""
 
     def __init__(self, space: LengthSpace) -> None:
@@ -209,5 +212,8 @@ class _LengthCrossover(Crossover):  # type: ignore[misc]
         self.space = space
 
     def _do(self, problem: Problem, X: Genes, *_: Any, random_state: Any = None, **__: Any) -> Genes:  # noqa: N803
-        average = (X[0] + X[1] + 1) // 2
-        return np.array([[self.space.repair(gene) for gene in average]])
+        return np.array([[self.average(*pair) for pair in zip(X[0], X[1], strict=True)]])
+
+    def average(self, first: Sequence[int], second: Sequence[int]) -> Gene:
+        """Levels never rise: they rise in neither parent."""
+        return self.space.repair([(a + b + 1) // 2 for a, b in zip(first, second, strict=True)])

@@ -46,7 +46,7 @@ class Learned:
             raise SpaceError(f"{space.name} needs one finite signal for each of its {space.blocks} blocks")
         ranked = signal.astype(np.float64)
         ranked[list(space.pinned)] = np.inf
-        self.subnets = [Subnet.of_encoder(strongest(ranked, count)) for count in space.keep]
+        self.subnets = [Subnet.of_blocks({space.stack: strongest(ranked, count)}) for count in space.keep]
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """All depths in generation 0, then nothing."""

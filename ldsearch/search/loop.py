@@ -78,6 +78,7 @@ def search(
     full: Subnet,
     *,
     evaluations: int | None = None,
+    patience: int | None = PATIENCE,
     on_generation: Callable[[SearchResult], None] | None = None,
 ) -> SearchResult:
     """Run a strategy until it has nothing more to ask, stands still, or has used its evaluations.
@@ -87,6 +88,7 @@ def search(
         evaluate: Measures sub-networks of a generation, in order.
         full: The full model, measured first: the denominator of every share.
         evaluations: The most trials, the full model included; None: until the strategy is done.
+        patience: Generations without a gain after which it ends; None: it never ends for that.
         on_generation: Called after each generation (reports that are written as the search goes).
 
     Raises:
@@ -109,7 +111,7 @@ def search(
         result.areas.append(_area(trials))
         if on_generation is not None:
             on_generation(result)
-        if _stands_still(result.areas):
+        if patience is not None and _stands_still(result.areas, patience):
             result.stopped = "converged"
             break
         if len(trials) == evaluations:
@@ -125,5 +127,5 @@ def _area(trials: Sequence[Trial]) -> float:
     return staircase_area(values[:, 0], -values[:, 1], low, high) if low < high else -float(values[0, 1])
 
 
-def _stands_still(areas: Sequence[float]) -> bool:
-    return len(areas) > PATIENCE and areas[-1] - areas[-1 - PATIENCE] < LEAST_GAIN
+def _stands_still(areas: Sequence[float], patience: int) -> bool:
+    return len(areas) > patience and areas[-1] - areas[-1 - patience] < LEAST_GAIN

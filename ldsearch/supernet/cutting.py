@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -10,34 +10,67 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ldsearch.errors import SubnetError, SupernetError
-from ldsearch.subnet import Groups
+from ldsearch.subnet import Groups, Stack
+from ldsearch.supernet.heads import head_named
 from ldsearch.supernet.stages import Parts
 
 # What stock modules call their block's number, by which they find their part of a cache.
 _OWN_INDEX = ("layer_idx", "layer_id")
+# What configurations of encoder-decoders call the number of decoder blocks.
+_DECODER_DEPTH = ("decoder_layers", "num_decoder_layers")
 # In the names of a configuration's lists with an entry per block; others may have that length by chance.
 _PER_BLOCK = ("layer", "window", "heads", "intermediate")
 
 
-def find_stack(model: PreTrainedModel) -> str:
-    """The dotted name of the one list of blocks in a stock model.
+def find_stacks(model: PreTrainedModel, encoder: nn.ModuleList | None = None) -> Mapping[str, str]:
+    """The dotted names of a stock model's lists of blocks, by the name of the stack; the encoder first.
+
+    Args:
+        model: The stock model.
+        encoder: The list of encoder blocks, where it is known.
 
     Raises:
-        SupernetError: If there is not exactly one that the configuration's depth speaks of.
+        SupernetError: If a stack is not one list of as many like modules as the configuration says.
     """
-    depth = getattr(model.config, "num_hidden_layers", None)
+    config = model.config
+    head = head_named(type(model).__name__)
+    both = bool(getattr(config, "is_encoder_decoder", False))
+    if both and not head.generates:
+        raise SupernetError(
+            f"{type(model).__name__}: of encoder-decoders, only those that write are supported"
+        )
+    if encoder is not None:
+        (first,) = (name for name, module in model.named_modules() if module is encoder)
+    else:
+        part = cast(Any, model).get_encoder() if both else model
+        first = _find_list(model, part, getattr(config, "num_hidden_layers", None))
+    if both:
+        return {"encoder": first, "decoder": _find_list(model, model.get_decoder(), decoder_depth(config))}
+    return {"decoder" if head.causal else "encoder": first}
+
+
+def _find_list(model: PreTrainedModel, part: nn.Module, depth: int | None) -> str:
+    inside = {id(module) for module in part.modules()}
     found = [
         name
         for name, module in model.named_modules()
-        if isinstance(module, nn.ModuleList) and len(module) == depth and len(set(map(type, module))) == 1
+        if isinstance(module, nn.ModuleList)
+        and id(module) in inside
+        and len(module) == depth
+        and len(set(map(type, module))) == 1
     ]
-    if getattr(model.config, "is_encoder_decoder", False) or len(found) != 1:
+    if len(found) != 1:
         raise SupernetError(
             f"{type(model).__name__}: its stack of blocks cannot be found "
             f"({len(found)} lists of {depth} modules); only models with one list of blocks are supported"
         )
     (name,) = found
     return str(name)
+
+
+def decoder_depth(config: PreTrainedConfig) -> int:
+    """The number of decoder blocks of an encoder-decoder."""
+    return int(next(getattr(config, name) for name in _DECODER_DEPTH if hasattr(config, name)))
 
 
 def longest_input(model: PreTrainedModel) -> int:
@@ -51,65 +84,123 @@ def longest_input(model: PreTrainedModel) -> int:
     return stated - max(behind, default=0)
 
 
-def with_blocks(model: PreTrainedModel, stack: str, blocks: Sequence[int]) -> PreTrainedModel:
+def with_blocks(
+    model: PreTrainedModel, stacks: Mapping[str, str], kept: Mapping[str, Sequence[int]]
+) -> PreTrainedModel:
     """The stock model with some of its blocks, for one call: every module but the path to them is shared.
 
     Nothing is renumbered but what stock code reads by position from the configuration, so it must not be
     saved and keeps no cache (see ``cut``).
+
+    Args:
+        model: The stock model.
+        stacks: Dotted names of its lists of blocks (``find_stacks``).
+        kept: The blocks of each stack.
     """
-    config = renumbered_config(model.config, blocks)
-    # A cache has a place for each block that runs, and would be asked for the places of the others.
-    config.use_cache = False
-    clone = root = _shallow(model, config)
-    *path, last = stack.split(".")
-    for name in path:
-        child = _shallow(clone._modules[name], config)
-        clone._modules[name] = child
-        clone = child
-    layers = clone._modules[last]
-    assert isinstance(layers, nn.ModuleList)
-    clone._modules[last] = nn.ModuleList(layers[block] for block in blocks)
-    return cast(PreTrainedModel, root)
+    clones: dict[str, Any] = {"": _shallow(model)}
+    for name, path in stacks.items():
+        *way, last = path.split(".")
+        at = ""
+        for part in way:
+            parent, at = clones[at], f"{at}.{part}"
+            if at not in clones:
+                clones[at] = parent._modules[part] = _shallow(parent._modules[part])
+        layers = clones[at]._modules[last]
+        clones[at]._modules[last] = nn.ModuleList(_led(layers, kept[name]))
+    configs: dict[int, PreTrainedConfig] = {}
+    for clone in clones.values():
+        if hasattr(clone, "config"):
+            config = configs.setdefault(id(clone.config), renumbered_config(clone.config, kept))
+            # A cache has a place for each block that runs, and would be asked for the places of the others.
+            config.use_cache = False
+            clone.config = config
+    return cast(PreTrainedModel, clones[""])
 
 
-def _shallow(module: Any, config: PreTrainedConfig) -> Any:
+def _shallow(module: Any) -> Any:
     """A copy of a module with a dictionary of children of its own, the children themselves shared."""
     clone = copy.copy(module)
     object.__setattr__(clone, "_modules", dict(module._modules))
-    if hasattr(module, "config"):
-        clone.config = config
     return clone
 
 
-def cut(model: PreTrainedModel, layers: str, blocks: Sequence[int]) -> PreTrainedModel:
+def _led(layers: nn.ModuleList, kept: Sequence[int]) -> list[nn.Module]:
+    """The kept blocks, the first of them fit to come first.
+
+    T5's block 0 holds the relative position bias that it hands on to all others: without it, a copy of the
+    first kept block takes it over.
+    """
+    blocks = [layers[block] for block in kept]
+    if not kept or kept[0] == 0:
+        return blocks
+    for name, bias in handed_on(layers[0]).items():
+        leader = parent = _shallow(blocks[0])
+        for part in name.split("."):
+            parent._modules[part] = _shallow(parent._modules[part])
+            parent = parent._modules[part]
+        parent._modules["relative_attention_bias"] = bias
+        parent.has_relative_attention_bias = True
+        return [leader, *blocks[1:]]
+    return blocks
+
+
+def handed_on(layer: nn.Module) -> dict[str, nn.Module]:
+    """What the first kept block takes over of a block that is left out, by the name of its attention."""
+    return {
+        name: cast(Any, attention).relative_attention_bias
+        for name, attention in layer.named_modules()
+        if getattr(attention, "has_relative_attention_bias", False)
+    }
+
+
+def cut(
+    model: PreTrainedModel, stacks: Mapping[str, str], kept: Mapping[str, Sequence[int]]
+) -> PreTrainedModel:
     """The stock model of some of its blocks, in order, sharing their weights; fit to be saved."""
     tensors = [*model.parameters(), *model.buffers()]
     shared: dict[int, Any] = {id(tensor): tensor for tensor in tensors}
     pruned = copy.deepcopy(model, shared)
-    stack = pruned.get_submodule(layers)
-    assert isinstance(stack, nn.ModuleList)
-    kept = [stack[block] for block in blocks]
-    del stack[:]
-    stack.extend(kept)
-    for index, layer in enumerate(kept):
-        for module in layer.modules():
-            for name in _OWN_INDEX:
-                if hasattr(module, name):
-                    setattr(module, name, index)
-    # In place: every module holds this very object.
-    vars(pruned.config).update(vars(renumbered_config(pruned.config, blocks)))
+    for name, path in stacks.items():
+        layers = pruned.get_submodule(path)
+        assert isinstance(layers, nn.ModuleList)
+        blocks = _led(layers, kept[name])
+        del layers[:]
+        layers.extend(blocks)
+        for index, layer in enumerate(blocks):
+            for module in layer.modules():
+                for own in _OWN_INDEX:
+                    if hasattr(module, own):
+                        setattr(module, own, index)
+    # In place: modules hold these very objects, an encoder-decoder's stacks maybe each its own.
+    held = (getattr(module, "config", None) for module in pruned.modules())
+    configs = {id(config): config for config in held if isinstance(config, PreTrainedConfig)}
+    for config in configs.values():
+        vars(config).update(vars(renumbered_config(config, kept)))
+    if _of_t5(model.config) and len(kept["decoder"]) > len(kept["encoder"]):
+        # Stock code makes T5's caches as many as the encoder has blocks, and would run out of them.
+        cast(Any, pruned).generation_config.use_cache = False
     return pruned
 
 
-def renumbered_config(config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedConfig:
+def renumbered_config(config: PreTrainedConfig, kept: Mapping[str, Sequence[int]]) -> PreTrainedConfig:
     """The configuration of some of the blocks: their number, and every list that has an entry for each."""
-    depth = config.num_hidden_layers
     renumbered = copy.deepcopy(config)
+    # T5's decoder has a configuration of its own, whose one depth is the decoder's.
+    own = "decoder" if "encoder" not in kept or (_of_t5(config) and config.is_decoder) else "encoder"
+    depth = config.num_hidden_layers
     for name, value in vars(config).items():
         if isinstance(value, list) and len(value) == depth and any(part in name for part in _PER_BLOCK):
-            setattr(renumbered, name, [value[block] for block in blocks])
-    renumbered.num_hidden_layers = len(blocks)
+            setattr(renumbered, name, [value[block] for block in kept[own]])
+    renumbered.num_hidden_layers = len(kept[own])
+    if "decoder" in kept:
+        for name in _DECODER_DEPTH:
+            if hasattr(config, name):
+                setattr(renumbered, name, len(kept["decoder"]))
     return renumbered
+
+
+def _of_t5(config: PreTrainedConfig) -> bool:
+    return hasattr(config, "num_decoder_layers")
 
 
 def narrow(parts: Parts, groups: Groups, head_width: int) -> None:
@@ -160,16 +251,20 @@ def silence(parts: Parts, groups: Groups, head_width: int) -> None:
                     linear.bias = nn.Parameter(torch.zeros_like(linear.bias))
 
 
-def check_groups(groups: Groups, heads: int, block: int) -> None:
-    """Refuse groups that a block of so many heads does not have.
+def check_groups(stack: Stack, heads: int) -> None:
+    """Refuse groups that blocks of so many heads do not have.
 
     Raises:
-        SubnetError: If a head does not exist, or all of them are off.
+        SubnetError: If a head does not exist, or all heads of a block are off.
     """
-    if strangers := [head for head in groups.heads_off if not 0 <= head < heads]:
-        raise SubnetError(f"block {block} has heads 0-{heads - 1}, not {strangers}")
-    if len(groups.heads_off) == heads:
-        raise SubnetError(f"every head of block {block} is off: switch its attention sub-layer off instead")
+    for block in stack.blocks:
+        off = stack.groups(block).heads_off
+        if strangers := [head for head in off if not 0 <= head < heads]:
+            raise SubnetError(f"block {block} has heads 0-{heads - 1}, not {strangers}")
+        if len(off) == heads:
+            raise SubnetError(
+                f"every head of block {block} is off: switch its attention sub-layer off instead"
+            )
 
 
 def _keep_outputs(linear: nn.Linear, index: Tensor) -> None:

@@ -18,9 +18,10 @@ from transformers import (
 
 from ldsearch.errors import SupernetError, one_line
 from ldsearch.files import make_readable, write_json
+from ldsearch.subnet import Subnet
 from ldsearch.supernet.heads import Head, head_named
 from ldsearch.supernet.refusals import refuse_config
-from ldsearch.supernet.supernet import Supernet
+from ldsearch.supernet.supernet import Memory, Supernet
 from ldsearch.workload import Workload
 
 RECORD = "supernet.json"
@@ -33,7 +34,7 @@ class SupernetRecord:
     Args:
         strategy: The training strategy.
         seed: Of training.
-        blocks: Number of blocks.
+        blocks: Number of blocks of the first stack.
         reference: Reference length l₀: inputs were cut to it.
         drop_bound: LengthDrop bound p as a fraction (``"9/25"``); None if lengths were not trained.
         layer_drop: Mean of the blocks' LayerDrop rates; 0 if depths were not trained.
@@ -51,8 +52,10 @@ class SupernetRecord:
         versions: Library versions.
         overlap: What was dropped so that no text is on two sides, in words.
         subnet: The one sub-network that was trained on its own, as JSON fields; None: all of them.
-        layer_rates: Rate at which each block's groups were off (``training`` says which groups); empty where
-            none were.
+        layer_rates: Rate at which each block's groups were off (``training`` says which groups), stack after
+            stack; empty where none were.
+        depths: Number of blocks of each stack by name; empty: an encoder's.
+        memory: What a decoder attends to where the encoder dropped tokens.
     """
 
     strategy: str
@@ -75,6 +78,18 @@ class SupernetRecord:
     overlap: str = ""
     subnet: dict[str, Any] | None = None
     layer_rates: list[float] = field(default_factory=list)
+    depths: dict[str, int] = field(default_factory=dict)
+    memory: Memory = "restored"
+
+    @property
+    def full(self) -> Subnet:
+        """The full model."""
+        return Subnet.full(**(self.depths or {"encoder": self.blocks}))
+
+    def rates_of(self, stack: str) -> list[float]:
+        """``layer_rates`` of one stack."""
+        start = 0 if stack == next(iter(self.depths), stack) else self.blocks
+        return self.layer_rates[start : start + self.depths.get(stack, self.blocks)]
 
     @property
     def lengths_seen(self) -> Workload:
@@ -119,7 +134,7 @@ def load_supernet(folder: Path) -> tuple[Supernet, SupernetRecord, PreTrainedTok
     """
     record = read_record(folder)
     model, tokenizer = load_model(str(folder))
-    return Supernet(model, record.score).eval(), record, tokenizer
+    return Supernet(model, record.score, record.memory).eval(), record, tokenizer
 
 
 def load_model(

@@ -7,14 +7,20 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 from transformers import (
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
 from transformers.utils.generic import ModelOutput
 
 from ldsearch.errors import SupernetError
@@ -31,12 +37,16 @@ class Head:
         reads_first: Whether a configuration makes it read position 0 only: that token always stays, and
             what happens to the others after the last attention cannot matter. Else dropped tokens are
             restored for it.
+        causal: Whether the model is a decoder on its own.
+        generates: Whether the model writes text, token by token.
     """
 
     name: str
     auto: Any
     pools: bool
     reads_first: Callable[[PreTrainedConfig], bool]
+    causal: bool = False
+    generates: bool = False
 
 
 def _pools_first(config: PreTrainedConfig) -> bool:
@@ -51,9 +61,30 @@ HEADS: Mapping[str, Head] = MappingProxyType(
             Head("TokenClassification", AutoModelForTokenClassification, False, lambda config: False),
             Head("QuestionAnswering", AutoModelForQuestionAnswering, False, lambda config: False),
             Head("MaskedLM", AutoModelForMaskedLM, False, lambda config: False),
+            Head("CausalLM", AutoModelForCausalLM, False, lambda config: False, True, True),
+            Head("Seq2SeqLM", AutoModelForSeq2SeqLM, False, lambda config: False, False, True),
         )
     }
 )
+
+
+# Those of encoders too are listed, which look both ways unless they are told not to.
+_CAUSAL = {
+    name
+    for model_type, name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()
+    if model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+}
+
+
+def head_of(architecture: str) -> str:
+    """The name of a stock class's head, supported or not."""
+    name = architecture.rpartition("For")[2]
+    if architecture in _CAUSAL:
+        return "CausalLM"
+    if name == "CausalLM":
+        return architecture  # of an encoder
+    # Not by its mapping, which lists models of speech too.
+    return "Seq2SeqLM" if name == "ConditionalGeneration" or architecture == "MarianMTModel" else name
 
 
 def head_named(architecture: str) -> Head:
@@ -62,7 +93,7 @@ def head_named(architecture: str) -> Head:
     Raises:
         SupernetError: If it is none of those supported.
     """
-    name = architecture.rpartition("For")[2]
+    name = head_of(architecture)
     if name not in HEADS:
         raise SupernetError(
             f"{architecture or 'a model without a head'}: only heads for {', '.join(HEADS)} are supported"

@@ -28,7 +28,8 @@ def refuse_config(fields: Mapping[str, Any], name: str) -> None:
     """Refuse what a configuration says before any weight is read.
 
     Raises:
-        SupernetError: For code beside the model, quantised weights and mixtures of experts.
+        SupernetError: For code beside the model, quantised weights, mixtures of experts, and blocks that
+            depend on their number.
     """
     if fields.get("auto_map"):
         raise SupernetError(
@@ -37,6 +38,10 @@ def refuse_config(fields: Mapping[str, Any], name: str) -> None:
     if fields.get("quantization_config"):
         raise SupernetError(
             f"the model {name!r} is quantised: train and search in full precision, quantise the export"
+        )
+    if fields.get("scale_attn_by_inverse_layer_idx"):
+        raise SupernetError(
+            f"the model {name!r} scales attention by the block's number, so no block can be left out"
         )
     if any(isinstance(fields.get(key), int) and fields[key] > 1 for key in _EXPERTS):
         raise SupernetError(f"the model {name!r} is a mixture of experts, which ldsearch does not support")

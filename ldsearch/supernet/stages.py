@@ -162,7 +162,10 @@ class Block(nn.Module):
         drops = keep is not None and not bool((keep >= state.real.sum(dim=1)).all())
         if not drops and groups == WHOLE:
             return replace(state, hidden=self.family.run(self.layer, state, self.config))
-        attended, scores = self._attend(state, groups)
+        attended, scores = state.hidden, None
+        if groups.runs("attention"):
+            attention = self.family.attention(self.layer, state)
+            attended, scores = self.attend(state.hidden, groups, attention)
         if drops:
             assert keep is not None
             assert scores is not None
@@ -172,17 +175,29 @@ class Block(nn.Module):
             state = replace(state, hidden=attended)
         if not groups.runs("feed_forward"):
             return state
-        units = self.family.expand(self.layer, state.hidden)
-        whole = int(units.shape[-1])  # a tensor while the model is traced
-        if (width := groups.width(whole)) < whole:
-            units = units * (torch.arange(whole, device=units.device) < width)
-        return replace(state, hidden=self.family.contract(self.layer, units, state.hidden))
+        return replace(state, hidden=self.feed(state.hidden, groups))
 
-    def _attend(self, state: State, groups: Groups) -> tuple[Tensor, Tensor | None]:
-        """What leaves the attention sub-layer (B, n, d), and the token scores (B, n) if it runs."""
-        if not groups.runs("attention"):
-            return state.hidden, None
-        attention = self.family.attention(self.layer, state)
+    def attend(
+        self, hidden: Tensor, groups: Groups, attention: Attention, queries: int | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """An attention sub-layer that runs.
+
+        Args:
+            hidden: Shape (B, n, d), the tokens that ask.
+            groups: What is off.
+            attention: Among all tokens.
+            queries: Only the first so many tokens ask, and nothing is scored; None: all of them.
+
+        Returns:
+            What leaves the sub-layer (B, queries, d), and the token scores (B, n) where all tokens ask.
+        """
+        allowed = attention.allowed
+        # A copy, also of the whole: it computes its probabilities once and keeps them.
+        attention = replace(
+            attention,
+            queries=attention.queries[:, :, :queries],
+            allowed=None if allowed is None else allowed[:, :, :queries],
+        )
         heads = attention.queries.shape[1]
         on = [head for head in range(heads) if head not in groups.heads_off]
         if len(on) < heads:
@@ -196,8 +211,16 @@ class Block(nn.Module):
             kept = context
             context = kept.new_zeros(kept.shape[0], heads, *kept.shape[2:])
             context[:, on] = kept
-        merged = self.family.merge(self.layer, context.transpose(1, 2).flatten(2), state.hidden)
-        return merged, self.score(attention).detach()
+        merged = self.family.merge(self.layer, context.transpose(1, 2).flatten(2), hidden[:, :queries])
+        return merged, self.score(attention).detach() if queries is None else None
+
+    def feed(self, hidden: Tensor, groups: Groups) -> Tensor:
+        """A feed-forward sub-layer that runs: shape (B, n, d) in and out."""
+        units = self.family.expand(self.layer, hidden)
+        whole = int(units.shape[-1])  # a tensor while the model is traced
+        if (width := groups.width(whole)) < whole:
+            units = units * (torch.arange(whole, device=units.device) < width)
+        return self.family.contract(self.layer, units, hidden)
 
 
 def split_heads(

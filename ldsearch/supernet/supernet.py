@@ -1,82 +1,102 @@
 """The supernet: a stock transformer run as any of its sub-networks, which are arguments, never state."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.generic import ModelOutput
 
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.costs.parameters import Parameters
-from ldsearch.costs.traced import TracedMacs
+from ldsearch.costs.traced import EncoderDecoderMacs, TracedMacs
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Groups, Stack, Subnet
-from ldsearch.supernet import tokens
-from ldsearch.supernet.counting import block_parameters, shape_of
-from ldsearch.supernet.cutting import check_groups, cut, find_stack, longest_input, with_blocks
+from ldsearch.supernet.counting import parameters_of, shape_of
+from ldsearch.supernet.cutting import check_groups, cut, find_stacks, longest_input
 from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.fixed import FixedSubnet
+from ldsearch.supernet.generic import checkpoint_stock, run_stock, without_own_layer_drop
 from ldsearch.supernet.heads import head_named, run_head
+from ldsearch.supernet.pipeline import Pipeline
 from ldsearch.supernet.refusals import refuse_model
-from ldsearch.supernet.stages import Block, Family, State, put_back
+from ldsearch.supernet.stages import Family, real_positions
+from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.supernet.tracing import trace_macs
-from ldsearch.supernet.watching import Between, watched
+from ldsearch.supernet.watching import Between
 from ldsearch.workload import Workload
+
+Memory = Literal["restored", "kept"]
 
 
 class Supernet(nn.Module):
     """Runs a stock model at every depth and length and with every structured group on or off.
 
-    The stock model keeps its modules and key names; the supernet holds no weights of its own. A model of
-    no registered family runs depth-only, through its own stock forward (the generic view).
+    The stock model keeps its modules and key names. A registered family's encoder is run block by block;
+    every other stack depth-only, by the stock forward with some of its blocks (the generic view).
 
     Args:
         model: A stock model with one of the heads of ``ldsearch.supernet.heads.HEADS``.
         score: Name of the token score (``ldsearch.supernet.tokens.TOKEN_SCORES``).
+        memory: What an encoder-decoder's decoder attends to where its encoder dropped tokens: all of them,
+            ``"restored"``, or those that were ``"kept"``.
 
     Raises:
-        SupernetError: If the model, its head or the score is not supported.
+        SupernetError: If the model, its head, the score or the memory is not supported.
     """
 
-    def __init__(self, model: PreTrainedModel, score: str = "column") -> None:
+    def __init__(self, model: PreTrainedModel, score: str = "column", memory: Memory = "restored") -> None:
         super().__init__()
         refuse_model(model)
         self.head = head_named(type(model).__name__)
-        if score not in tokens.TOKEN_SCORES:
-            raise SupernetError(f"unknown token score {score!r}: use one of {', '.join(tokens.TOKEN_SCORES)}")
-        self.model = model
-        self.score = score
-        family = FAMILIES.get(model.config.model_type)
+        if score not in TOKEN_SCORES:
+            raise SupernetError(f"unknown token score {score!r}: use one of {', '.join(TOKEN_SCORES)}")
+        if memory not in get_args(Memory):
+            raise SupernetError(f"unknown memory {memory!r}: use {' or '.join(get_args(Memory))}")
+        self.model, self.score = model, score
+        self.memory: Memory = memory
+        # Families are encoders; a decoder of the same name is another model.
+        family = None if self.head.causal else FAMILIES.get(model.config.model_type)
         self.family: Family | None = family
-        self.stack = find_stack(model) if family is None else _name_of(model, family.layers(model))
+        self.stacks = find_stacks(model, None if family is None else family.layers(model))
         self.reads_first = self.head.reads_first(model.config)
-        self.gradient_checkpointing = False
-        # The blocks wrap layers that ``model`` registers already; a plain tuple keeps the weights
-        # from being listed twice.
-        self._blocks = tuple(
-            Block(layer, family, model.config, tokens.TOKEN_SCORES[score], self.reads_first)
-            for layer in self.layers
-            if family is not None
-        )
+        self.pipeline: Pipeline | None = None
+        if family is not None:
+            restores = not self.reads_first and memory == "restored"
+            scored = TOKEN_SCORES[score]
+            self.pipeline = Pipeline(model, family, scored, self.reads_first, restores)
+        without_own_layer_drop(model)
         self.train(model.training)
 
+    def layers_of(self, stack: str) -> nn.ModuleList:
+        """The stock layers of a stack."""
+        return cast(nn.ModuleList, self.model.get_submodule(self.stacks[stack]))
+
     @property
-    def layers(self) -> nn.ModuleList:
-        """The stock layers."""
-        return cast(nn.ModuleList, self.model.get_submodule(self.stack))
+    def depths(self) -> Mapping[str, int]:
+        """The number of blocks of each stack."""
+        return {name: len(self.layers_of(name)) for name in self.stacks}
+
+    @property
+    def full(self) -> Subnet:
+        """All blocks, all tokens."""
+        return Subnet.full(**self.depths)
+
+    @property
+    def stack(self) -> str:
+        """The name of the first stack: the encoder's, if there is one."""
+        return next(iter(self.stacks))
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of the full model."""
-        return len(self.layers)
+        """Number of blocks of that stack."""
+        return self.depths[self.stack]
 
     @property
     def pinned(self) -> tuple[int, ...]:
-        """Blocks that searches and draws keep, since stock classes cannot express a model without them."""
+        """Encoder blocks that stay, since stock classes cannot express a model without them."""
         return () if self.family is None else self.family.pinned
 
     @property
@@ -87,11 +107,13 @@ class Supernet(nn.Module):
     @property
     def depth_only(self) -> str:
         """Why only whole blocks can be left out, in words; empty for a registered family."""
-        if self.family is not None:
-            return ""
         return (
-            f"{self.model.config.model_type} is no registered family: it works depth-only, through the "
-            f"generic view (registered: {', '.join(FAMILIES)})"
+            ""
+            if self.family is not None
+            else (
+                f"{self.model.config.model_type} works depth-only, through its own stock forward: it is no "
+                f"registered family of encoders (those are {', '.join(FAMILIES)})"
+            )
         )
 
     @property
@@ -99,7 +121,7 @@ class Supernet(nn.Module):
         """The dimensions that closed-form costs need.
 
         Raises:
-            SupernetError: If the family is not registered.
+            SupernetError: If its family is not registered.
         """
         if self.family is None:
             raise SupernetError(self.depth_only)
@@ -107,25 +129,32 @@ class Supernet(nn.Module):
 
     def macs(
         self, workload: Workload, *, name: str = "macs", torchprofile: bool = False
-    ) -> Macs | TracedMacs:
-        """MACs at the lengths of a workload: in closed form, or traced for the generic view.
+    ) -> Macs | TracedMacs | EncoderDecoderMacs:
+        """MACs at a workload's lengths: in closed form where a family is registered, else traced.
 
         Args:
             workload: The lengths.
-            name: The cost's name in tables.
-            torchprofile: Count as torchprofile does; traced counts have one convention only.
+            name: In tables.
+            torchprofile: Count as torchprofile does, where nothing is traced.
         """
+        traced = trace_macs(self.model, self.stacks, workload, name) if self.head.generates else None
         if self.family is None:
-            return trace_macs(self.model, self.stack, workload, name)
-        return Macs(self.shape, workload, name=name, torchprofile=torchprofile)
+            return traced or trace_macs(self.model, self.stacks, workload, name)
+        macs = Macs(self.shape, workload, name=name, torchprofile=torchprofile and traced is None)
+        return macs if traced is None else EncoderDecoderMacs(macs, traced, self.memory == "kept")
 
     @property
     def parameters_cost(self) -> Parameters:
         """Parameter counts per stage, as a cost."""
-        heads = getattr(self.model.config, "num_attention_heads", 1)
-        per_block = tuple(block_parameters(layer, self.family, heads) for layer in self.layers)
-        total = sum(p.numel() for p in self.model.parameters())
-        return Parameters(per_block, total - sum(block.total for block in per_block))
+        return parameters_of(self.model, self.stacks, self.family)
+
+    def inputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What the model reads of a task's batch; an encoder-decoder its labels too, shifted right."""
+        read = {name: tensor for name, tensor in batch.items() if name != "labels"}
+        if "decoder" in self.stacks and not self.head.causal:
+            shifted = cast(Any, self.model).prepare_decoder_input_ids_from_labels(batch["labels"])
+            read["decoder_input_ids"] = shifted
+        return read
 
     def forward(
         self, batch: Mapping[str, Tensor], subnet: Subnet, between: Between | None = None
@@ -133,52 +162,41 @@ class Supernet(nn.Module):
         """The stock model's output, of one sub-network.
 
         Args:
-            batch: ``input_ids`` (B, n), and optionally ``attention_mask`` and ``token_type_ids``.
+            batch: ``input_ids`` (B, n), and optionally ``attention_mask`` and ``token_type_ids``; an
+                encoder-decoder's also ``decoder_input_ids`` (B, t).
             subnet: What runs.
-            between: Called after each executed block; no tokens may be dropped then.
+            between: Called after each executed block of a model with one stack; no tokens may be dropped.
 
         Returns:
-            The stock class's output. Where tokens were dropped and the head reads all of them, each
-            dropped token carries the output of the last block that processed it (Drop-and-Restore, Kim
-            & Cho 2020, Sec. 3.3).
+            The stock class's output. Dropped tokens are restored for what reads all of them (``Pipeline``).
 
         Raises:
             SubnetError: If the sub-network does not fit this model.
-            SupernetError: If the input is padded on the left.
+            SupernetError: If an encoder's input is padded on the left.
         """
-        stack = self.check(subnet)
-        if self.family is None:
-            # Some stock classes fail without any block: one runs, and what entered it goes on.
-            blocks, watch = (stack.blocks, between) if stack.blocks else ((0,), _unchanged)
-            stock = with_blocks(self.model, self.stack, blocks)
-            with watched(self.layers, blocks, watch, batch):
-                output: ModelOutput = stock(**batch)
-            return output
-        state = self.family.embed(self.model, batch)
-        true_lengths = state.real.sum(dim=1)
-        restored: Tensor | None = None
-        for position, block in enumerate(stack.blocks):
-            keep = None
-            if stack.lengths is not None:
-                keep = tokens.kept_counts(state.real, stack.lengths, position, true_lengths)
-            after = self._run(block, state, keep, stack.groups(block))
-            if between is not None:
-                after = replace(after, hidden=between(block, state, after))
-            if after.positions is not state.positions and not self.reads_first:
-                restored = state.hidden if restored is None else put_back(restored, state)
-            state = after
-        hidden = state.hidden if restored is None else put_back(restored, state)
-        mask = batch.get("attention_mask") if restored is not None or state.positions is None else state.real
-        known = {} if mask is None else {"attention_mask": mask}
-        return run_head(self.model, self.family.finish(self.model, hidden), known)
+        stacks = self.check(subnet)
+        kept = {name: stack.blocks for name, stack in stacks.items()}
+        encoder = subnet.encoder
+        if len(stacks) > 1:
+            real_positions(batch)  # refuses padding on the left
+        whole = encoder is None or not (encoder.structured or encoder.lengths)
+        if self.pipeline is None or encoder is None or ("decoder" in stacks and whole):
+            return run_stock(self.model, self.stacks, kept, batch, between)
+        if "decoder" in stacks:
+            read = {**self.encoded(batch, encoder), "decoder_input_ids": batch["decoder_input_ids"]}
+            return run_stock(self.model, self.stacks, kept, read, between)
+        state = self.pipeline(batch, encoder, self.training, between)
+        mask = batch.get("attention_mask") if state.positions is None else state.real
+        return run_head(self.model, state.hidden, {} if mask is None else {"attention_mask": mask})
 
-    def _run(self, block: int, state: State, keep: Tensor | None, groups: Groups) -> State:
-        module = self._blocks[block]
-        # Not registered as a child, so the mode does not reach it by itself.
-        module.training = self.training
-        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
-            return cast(State, checkpoint(module, state, keep, groups, use_reentrant=False))
-        return cast(State, module(state, keep, groups))
+    def encoded(self, batch: Mapping[str, Tensor], encoder: Stack) -> dict[str, Any]:
+        """What an encoder-decoder's stock forward, or ``generate``, takes instead of ``input_ids``."""
+        assert self.pipeline is not None
+        state = self.pipeline(batch, encoder, self.training)
+        return {
+            "encoder_outputs": BaseModelOutput(last_hidden_state=cast(Any, state.hidden)),
+            "attention_mask": state.real.long(),
+        }
 
     def activation_checkpointing_enable(
         self, activation_checkpointing_kwargs: Any = None, every_n_layers: int = 1, offload: bool = False
@@ -186,81 +204,73 @@ class Supernet(nn.Module):
         """Recompute each block in the backward pass; the Trainer calls this. Never the reentrant way."""
         if every_n_layers != 1 or offload:
             raise SupernetError("activation checkpointing recomputes every block and offloads none")
-        if self.family is None:
-            if not self.model.supports_gradient_checkpointing:
-                raise SupernetError(f"{type(self.model).__name__} does not support activation checkpointing")
-            # Earlier versions of the declared range know the older name only; later ones warn of it.
-            newer = hasattr(self.model, "activation_checkpointing_enable")
-            name = "activation_checkpointing_enable" if newer else "gradient_checkpointing_enable"
-            getattr(self.model, name)({"use_reentrant": False})
-        self.gradient_checkpointing = True
+        if self.pipeline is not None:
+            self.pipeline.checkpointing = True
+        if self.pipeline is None or self.head.generates:
+            checkpoint_stock(self.model)
 
     def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Any = None) -> None:
         """``activation_checkpointing_enable`` as earlier versions of transformers call it."""
         self.activation_checkpointing_enable()
 
-    def check(self, subnet: Subnet) -> Stack:
-        """The encoder stack of a sub-network that fits this model.
+    def check(self, subnet: Subnet) -> dict[str, Stack]:
+        """The stacks of a sub-network that fits this model.
 
         Raises:
             SubnetError: If it does not fit.
         """
-        stack = subnet.encoder
-        if stack is None or subnet.decoder is not None:
-            raise SubnetError("this supernet is an encoder: the sub-network must name encoder blocks only")
-        if stack.blocks and stack.blocks[-1] >= self.blocks:
+        stacks = subnet.stacks()
+        if list(stacks) != list(self.stacks):
             raise SubnetError(
-                f"block {stack.blocks[-1]} of a model of {self.blocks} blocks (ids are 0-based)"
+                f"the sub-network must name blocks of the {' and the '.join(self.stacks)} of this model"
             )
-        if self.family is None and (stack.structured or stack.lengths is not None):
-            raise SubnetError(self.depth_only)
-        if stack.heads_off:
-            for block in stack.blocks:
-                check_groups(stack.groups(block), self.model.config.num_attention_heads, block)
-        return stack
+        for name, stack in stacks.items():
+            depth = self.depths[name]
+            if stack.blocks and stack.blocks[-1] >= depth:
+                raise SubnetError(f"block {stack.blocks[-1]} of a model of {depth} blocks (ids are 0-based)")
+            if (self.family is None or name == "decoder") and (stack.structured or stack.lengths is not None):
+                raise SubnetError(self.depth_only or "a decoder works depth-only")
+            if stack.heads_off:
+                check_groups(stack, self.model.config.num_attention_heads)
+        return stacks
 
     def cut(self, subnet: Subnet) -> tuple[PreTrainedModel, Subnet]:
         """The stock model of the sub-network's blocks, and the sub-network as that model sees it.
 
-        All blocks stay where a pinned one is missing: stock classes cannot hold the others without it.
+        All encoder blocks stay where a pinned one is missing: stock classes cannot hold the others without.
 
         Raises:
-            SubnetError: If the sub-network does not fit the model.
+            SubnetError: If it does not fit the model, or leaves a stack that generates empty.
         """
-        stack = self.check(subnet)
-        if set(self.pinned) <= set(stack.blocks):
-            return cut(self.model, self.stack, stack.blocks), Subnet(encoder=stack.renumbered())
-        return cut(self.model, self.stack, range(self.blocks)), subnet
+        stacks = self.check(subnet)
+        kept: dict[str, Sequence[int]] = {name: stack.blocks for name, stack in stacks.items()}
+        if "decoder" in kept and not all(kept.values()):
+            raise SubnetError("a model that generates has at least one block in each stack")
+        own = {name: stack.renumbered() for name, stack in stacks.items()}
+        if not set(self.pinned) <= set(kept[self.stack]):
+            kept[self.stack], own[self.stack] = range(self.blocks), stacks[self.stack]
+        return cut(self.model, self.stacks, kept), Subnet(**own)
 
     def materialise(self, subnet: Subnet) -> "PreTrainedModel | FixedSubnet":
         """The model a sub-network is, sharing this supernet's weights where they are whole.
 
-        Blocks are renumbered, also in the configuration. Fewer blocks, or one narrower feed-forward width
-        for all of them, give the stock class; everything else a ``FixedSubnet`` around it.
+        Blocks are renumbered, so that caches work. Fewer blocks, or one narrower feed-forward width for all
+        of them, give the stock class; everything else a ``FixedSubnet`` around it.
 
         Raises:
             SubnetError: If the sub-network does not fit the model.
         """
         model, own = self.cut(subnet)
-        if own == Subnet.full(len(cast(nn.ModuleList, model.get_submodule(self.stack)))):
+        left = {name: cast(nn.ModuleList, model.get_submodule(path)) for name, path in self.stacks.items()}
+        if own == Subnet.of_blocks({name: range(len(layers)) for name, layers in left.items()}):
             return model
-        if self.family and (width := self._uniform_width(self.family, own)):
-            fixed = FixedSubnet(Supernet(model, self.score), own)
-            setattr(fixed.config, self.family.width_name, width)
-            return fixed.model
-        return FixedSubnet(Supernet(model, self.score), own)
-
-    def _uniform_width(self, family: Family, own: Subnet) -> int | None:
-        """The one feed-forward width of all blocks, where that is all that is off."""
-        stack = own.encoder
-        assert stack is not None
-        shares = {share for _, share in stack.ffn_share}
-        if len(shares) != 1:
-            return None
-        (share,) = shares
-        if stack != Stack(stack.blocks, ffn_share=tuple((block, share) for block in stack.blocks)):
-            return None
-        return Groups(ffn_share=share).width(family.shape(self.model.config).feed_forward)
+        fixed = FixedSubnet(Supernet(model, self.score, self.memory), own)
+        share = own.stacks()[self.stack].uniform_share
+        if self.family is None or share is None:
+            return fixed
+        width = Groups(ffn_share=share).width(self.family.shape(self.model.config).feed_forward)
+        setattr(fixed.config, self.family.width_name, width)
+        return fixed.model
 
 
 def logits_of(output: ModelOutput) -> Tensor:
@@ -284,12 +294,3 @@ def inference(
             return logits_of(supernet(batch, subnet, between))
     finally:
         supernet.train(was_training)
-
-
-def _unchanged(block: int, before: State, after: State) -> Tensor:
-    return before.hidden
-
-
-def _name_of(model: PreTrainedModel, module: nn.Module) -> str:
-    names = {id(found): name for name, found in model.named_modules()}
-    return str(names[id(module)])

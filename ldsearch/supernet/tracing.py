@@ -1,4 +1,4 @@
-"""MACs of models without a closed form: traced with fvcore at a few lengths, quadratic between them."""
+"""MACs of models without a closed form: traced with fvcore at a few lengths, polynomials between them."""
 
 import copy
 import warnings
@@ -7,51 +7,71 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ldsearch.costs.traced import Quadratic, TracedMacs
+from ldsearch.costs.traced import Polynomial, TracedMacs, terms
 from ldsearch.errors import SupernetError, one_line
+from ldsearch.supernet.cutting import longest_input
 from ldsearch.workload import Workload
 
-# Three points fix a quadratic; the workload's longest input says whether it is one.
-_LENGTHS = (8, 16, 24)
+# Tokens read and written, enough of them for every term of the polynomials.
+_LENGTHS = ((8, 8), (16, 8), (24, 8), (8, 16), (8, 24), (16, 16))
 _SHORTEST_CHECK = 40
 
 
-def trace_macs(model: PreTrainedModel, stack: str, workload: Workload, name: str) -> TracedMacs:
+def trace_macs(
+    model: PreTrainedModel, stacks: Mapping[str, str], workload: Workload, name: str
+) -> TracedMacs:
     """The cost of a stock model's depth sub-networks at the lengths of a workload.
 
     Args:
         model: The stock model; it is traced eager, as fvcore counts no fused attention.
-        stack: Dotted name of its list of blocks.
-        workload: The lengths.
+        stacks: Dotted names of its lists of blocks.
+        workload: The lengths, of what is written too if there are two stacks.
         name: The cost's name in tables.
 
     Raises:
-        SupernetError: If the model cannot be traced, or its MACs are no quadratic in the length.
+        SupernetError: If the model cannot be traced, or its MACs are no quadratic in the lengths.
     """
-    lengths = (*_LENGTHS, max(_SHORTEST_CHECK, int(workload.lengths[-1])))
+    # The workload's longest input says whether the polynomial found is one.
+    room = longest_input(model)
+    longest = [
+        min(room, max(_SHORTEST_CHECK, int(values.max())))
+        for values in (workload.lengths, workload.written_lengths)
+    ]
+    if room <= max(max(pair) for pair in _LENGTHS):
+        raise SupernetError(f"{type(model).__name__} cannot be traced: it has only {room} positions")
+    both = len(stacks) > 1
+    found = {(n, t if both else 0) for n, t in (*_LENGTHS, longest)}
+    lengths = sorted(found)
     try:
-        counted = [_count(model, stack, length) for length in lengths]
+        counted = [_count(model, stacks, n, t) for n, t in lengths]
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
         raise SupernetError(f"{type(model).__name__} cannot be traced: {one_line(error)}") from error
-    blocks = tuple(
-        _quadratic(lengths, [row[block] for row, _ in counted]) for block in range(len(counted[0][0]))
-    )
-    return TracedMacs(blocks, _quadratic(lengths, [rest for _, rest in counted]), workload, name)
-
-
-def _quadratic(lengths: Sequence[int], counts: Sequence[float]) -> Quadratic:
-    """The coefficients of 1, n and n²."""
-    powers = np.vander(np.array(lengths, dtype=np.float64), 3, increasing=True)
-    coefficients = np.linalg.solve(powers[:3], np.array(counts[:3]))
-    if not np.isclose(powers[3] @ coefficients, counts[3], rtol=1e-6):
-        raise SupernetError(
-            "the model's MACs do not grow as a quadratic of the input length, so they cannot be traced"
+    points = terms(*np.array(lengths, dtype=np.float64).T)
+    blocks = {
+        stack: tuple(
+            _polynomial(points, [row[stack][block] for row, _ in counted])
+            for block in range(len(counted[0][0][stack]))
         )
-    constant, linear, square = (float(c) for c in coefficients)
-    return constant, linear, square
+        for stack in stacks
+    }
+    return TracedMacs(blocks, _polynomial(points, [rest for _, rest in counted]), workload, name)
+
+
+def _polynomial(points: NDArray[np.float64], counts: Sequence[float]) -> Polynomial:
+    """The coefficients of ``terms``, from all points but the last, which must agree."""
+    # Scaled, so that squares of long lengths do not drown the constant.
+    scale = points[:-1].max(axis=0)
+    scale[scale == 0] = 1.0
+    fitted = np.linalg.lstsq(points[:-1] / scale, np.array(counts[:-1]), rcond=None)[0] / scale
+    if not np.isclose(points[-1] @ fitted, counts[-1], rtol=1e-6):
+        raise SupernetError(
+            "the model's MACs do not grow as a quadratic of the lengths, so they cannot be traced"
+        )
+    return tuple(float(c) for c in fitted)
 
 
 class _Logits(nn.Module):
@@ -61,14 +81,17 @@ class _Logits(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, ids: Tensor) -> Tensor:
-        output = self.model(input_ids=ids, attention_mask=torch.ones_like(ids))
+    def forward(self, ids: Tensor, written: Tensor | None = None) -> Tensor:
+        decoder = {} if written is None else {"decoder_input_ids": written}
+        output = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **decoder)
         logits: Tensor = output[0]
         return logits
 
 
-def _count(model: PreTrainedModel, stack: str, length: int) -> tuple[list[float], float]:
-    """MACs of each block and of everything else, for one input of that length; norms are free."""
+def _count(
+    model: PreTrainedModel, stacks: Mapping[str, str], read: int, written: int
+) -> tuple[dict[str, list[float]], float]:
+    """MACs of each block and of everything else, for one input of those lengths; norms are free."""
     with warnings.catch_warnings():
         # Of fvcore's own imports and of tracing, which torch deprecates.
         warnings.simplefilter("ignore")
@@ -77,14 +100,17 @@ def _count(model: PreTrainedModel, stack: str, length: int) -> tuple[list[float]
         shared: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
         eager = copy.deepcopy(model, shared).eval()
         eager.set_attn_implementation("eager")
-        ids = torch.ones((1, length), dtype=torch.long, device=model.device)
-        analysis = FlopCountAnalysis(_Logits(eager), (ids,))
+        lengths = (read, written) if len(stacks) > 1 else (read,)
+        ids = tuple(torch.ones((1, n), dtype=torch.long, device=model.device) for n in lengths)
+        analysis = FlopCountAnalysis(_Logits(eager), ids)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
         by_module: Mapping[str, Mapping[str, float]] = analysis.by_module_and_operator()
 
     def macs(name: str) -> float:
         return float(sum(count for operator, count in by_module[name].items() if "norm" not in operator))
 
-    depth = model.config.num_hidden_layers
-    blocks = [macs(f"model.{stack}.{block}") for block in range(depth)]
-    return blocks, macs("") - sum(blocks)
+    blocks = {
+        stack: [macs(f"model.{path}.{block}") for block, _ in enumerate(model.get_submodule(path).children())]
+        for stack, path in stacks.items()
+    }
+    return blocks, macs("") - sum(sum(counts) for counts in blocks.values())

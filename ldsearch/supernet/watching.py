@@ -15,25 +15,33 @@ Between = Callable[[int, State, State], Tensor]
 
 @contextlib.contextmanager
 def watched(
-    layers: nn.ModuleList, blocks: Sequence[int], between: Between | None, batch: Mapping[str, Tensor]
+    layers: Mapping[str, nn.Module],
+    blocks: Mapping[str, Sequence[int]],
+    between: Mapping[str, Between | None],
+    batch: Mapping[str, Any],
 ) -> Iterator[None]:
-    """While inside, ``between`` is called after each of the blocks, as forward hooks."""
-    if between is None:
-        yield
-        return
+    """While inside, a stack's ``between`` is called after each of its blocks, as forward hooks."""
     mask = batch.get("attention_mask")
-    real = torch.ones_like(batch["input_ids"]).bool() if mask is None else mask.bool()
 
-    def hook(block: int) -> Callable[..., Any]:
-        def call(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
+    def hook(block: int, call: Between) -> Callable[..., Any]:
+        def changed(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
             entered = inputs[0] if inputs else named["hidden_states"]
             left = output[0] if isinstance(output, tuple) else output
-            goes_on = between(block, State(entered, real), State(left, real))
+            if mask is not None and mask.shape == entered.shape[:2]:
+                real = mask.bool()
+            else:
+                real = torch.ones(entered.shape[:2], dtype=torch.bool, device=entered.device)
+            goes_on = call(block, State(entered, real), State(left, real))
             return (goes_on, *output[1:]) if isinstance(output, tuple) else goes_on
 
-        return call
+        return changed
 
-    handles = [layers[block].register_forward_hook(hook(block), with_kwargs=True) for block in blocks]
+    handles = [
+        layers[name].get_submodule(str(block)).register_forward_hook(hook(block, call), with_kwargs=True)
+        for name, call in between.items()
+        if call is not None
+        for block in blocks[name]
+    ]
     try:
         yield
     finally:

@@ -7,12 +7,14 @@ from functools import partial
 from ldsearch.errors import DataError
 from ldsearch.registry import Registry
 from ldsearch.tasks.base import DataSource, Encoded, Examples, Task
+from ldsearch.tasks.causal import CausalLanguageModel, load_causal
 from ldsearch.tasks.classification import TextClassification, load_classification
 from ldsearch.tasks.corpus import NAME as EMBEDDED
 from ldsearch.tasks.corpus import load_docstrings
 from ldsearch.tasks.labels import LABEL_KINDS
 from ldsearch.tasks.masked import MaskedLanguageModel, load_masked
 from ldsearch.tasks.questions import QuestionAnswering, load_questions
+from ldsearch.tasks.sequences import COLUMNS, SequenceToSequence, load_sequences
 from ldsearch.tasks.tokens import TokenClassification, load_tokens
 
 
@@ -36,7 +38,9 @@ TASKS: Registry[TaskKind] = Registry(
         "tokens": TaskKind(TokenClassification.head, load_tokens),
         "questions": TaskKind(QuestionAnswering.head, load_questions),
         "masked": TaskKind(MaskedLanguageModel.head, load_masked),
-    },
+        "causal": TaskKind(CausalLanguageModel.head, load_causal),
+    }
+    | {kind: TaskKind(SequenceToSequence.head, partial(load_sequences, kind=kind)) for kind in COLUMNS},
 )
 
 
@@ -58,6 +62,8 @@ def load_task(name: str, source: DataSource, known_labels: Sequence[str] | None 
         DataError: If there is no such task, or its data cannot be used.
     """
     kind = task_kind(name)
+    if source.sentences and name != "causal":
+        raise DataError(f"--sentences is for --task causal; {name} reads each row by itself")
     if source.data != EMBEDDED:
         return kind.load(source, known_labels)
     if name != "classification" or source != DataSource(EMBEDDED):

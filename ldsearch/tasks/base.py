@@ -31,11 +31,13 @@ class Encoded:
         features: What the model reads, and ``labels``.
         reference: Inputs were cut to this many tokens.
         origins: For each feature the example it was cut from, ascending; None: one feature an example.
+        writes: Whether the labels are texts of their own, for a decoder.
     """
 
     features: tuple[Mapping[str, Any], ...]
     reference: int
     origins: tuple[int, ...] | None = None
+    writes: bool = False
 
     def __len__(self) -> int:
         return len(self.features)
@@ -58,8 +60,9 @@ class Encoded:
 
     @property
     def workload(self) -> Workload:
-        """The histogram of true lengths."""
-        return Workload.from_lengths(self.lengths, self.reference)
+        """The histogram of true lengths, of what is written in answer too."""
+        written = [len(feature["labels"]) for feature in self.features] if self.writes else None
+        return Workload.from_lengths(self.lengths, self.reference, written)
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class DataSource:
         keep_overlap: Use every row, also those that share text across splits.
         metric: Name of the score; None takes the task's first.
         stride: Tokens that two windows of one long context share (question answering).
+        sentences: No block of text tears a line (causal language modelling).
     """
 
     data: str
@@ -84,6 +88,7 @@ class DataSource:
     keep_overlap: bool = False
     metric: str | None = None
     stride: int = 128
+    sentences: bool = False
 
     def record(self, task: str, columns: Mapping[str, str | None]) -> dict[str, Any]:
         """What ``supernet.json`` says; local paths are absolute, so that a search may run from elsewhere."""
@@ -96,6 +101,7 @@ class DataSource:
             "keep_overlap": self.keep_overlap,
             "metric": self.metric,
             "stride": self.stride,
+            "sentences": self.sentences,
         }
 
 
@@ -191,11 +197,6 @@ def split_named(splits: Mapping[str, OneSplit], name: str) -> OneSplit:
 def score(metric: Metric, statistics: Statistics) -> Score:
     """The score of statistics of shape (examples,) or (examples, parts)."""
     return Score(float(metric.of_means(statistics.mean(axis=0))), metric.higher_is_better)
-
-
-def model_inputs(batch: Batch) -> Batch:
-    """What the model reads of a batch."""
-    return {name: tensor for name, tensor in batch.items() if name != "labels"}
 
 
 def trimmed(rows: NDArray[Any], lengths: Iterable[int], per_token: bool) -> list[NDArray[Any]]:

@@ -6,49 +6,26 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.fingerprint import digest
 from ldsearch.intervals import Statistics
 from ldsearch.tasks.base import Batch, Collate, DataSource, Encoded, split_named
 from ldsearch.tasks.metrics import Metric, metric_named
-from ldsearch.tasks.objectives import Categorical, labelled_tokens
-from ldsearch.tasks.rows import LINE, find_column, pad_tokens, read_rows
-from ldsearch.tasks.splits import fix_splits
+from ldsearch.tasks.objectives import Categorical, labelled_tokens, summed_nats
+from ldsearch.tasks.rows import pad_tokens
+from ldsearch.tasks.running_text import TextLines, read_running_text, tokens_of
 
 KIND = "masked"
-_TEXTS = (LINE, "sentence", "content", "document")
 # Devlin et al. 2019, Sec. 3.1: this share of the tokens is predicted; of these 80% are replaced with [MASK],
 # 10% with a random token, and 10% are kept.
 CHOSEN, HIDDEN, KEPT = 0.15, 0.8, 0.1
 _SEED = 20_181_011
-_AS_GIVEN = "splits of running text used as given: not compared with each other"
 
 Ids = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class TextLines:
-    """One split: lines or documents in their order, none of them blank."""
-
-    texts: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def take(self, rows: Sequence[int]) -> "TextLines":
-        """Some of the lines, in the given order."""
-        return TextLines(tuple(self.texts[row] for row in rows))
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with any line."""
-        return digest(self.texts)
 
 
 @dataclass(frozen=True)
@@ -120,16 +97,11 @@ class MaskedLanguageModel:
 
     def read(self, logits: Tensor, batch: Batch) -> Tensor:
         """Negative log-likelihood in nats summed over a block's labels, and their number: shape (B, 2)."""
-        labelled = batch["labels"] != -100
-        rows, targets = labelled_tokens(logits, batch)
-        nats = torch.zeros(labelled.shape, device=logits.device)
-        nats[labelled] = nn.functional.cross_entropy(rows.float(), targets, reduction="none")
-        return torch.stack([nats.sum(dim=1), labelled.sum(dim=1).float()], dim=-1)
+        return summed_nats(logits, batch["labels"])
 
     def statistics(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> Statistics:
         """Nats and tokens of each block, shape (examples, 2)."""
-        nats, tokens = np.stack(outputs).astype(np.float64).T
-        return self.metric.statistics(nats, tokens)
+        return self.metric.statistics(*np.stack(outputs).astype(np.float64).T)
 
 
 class _Masking:
@@ -164,49 +136,25 @@ def _blocks(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, reference:
     first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
     if first is None or last is None:
         raise DataError("masked language modelling needs a tokenizer with [CLS] and [SEP]")
-    # Not verbose: the tokenizer would warn of lines longer than the model reads.
-    lines = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-    stream = np.array([token for line in lines if line for token in (*line, last)][:-1], dtype=np.int64)
+    lines = tokens_of(texts, tokenizer)
+    stream = np.array([token for line in lines for token in (*line, last)][:-1], dtype=np.int64)
     room = reference - 2
     parts = (stream[start : start + room] for start in range(0, len(stream), room))
     return [np.concatenate([[first], part, [last]]) for part in parts]
 
 
 def load_masked(source: DataSource, known_labels: Sequence[str] | None = None) -> MaskedLanguageModel:
-    """Read running text and fix the splits.
-
-    Where the source has all three splits they are used as they are: lines of running text are no examples of
-    their own, headings and turns of phrase recur in every text, and a text without the lines that stand
-    elsewhere too would be torn. What is missing is cut by lines that share no text; then, unless a line is a
-    document, neighbours of a held-out line are trained on, and its perplexity is a little too good.
+    """Read running text, its splits as ``read_running_text`` fixes them.
 
     Args:
-        source: The data: text files (``.txt``), one line or document a line, or tables with a text column.
+        source: The data.
         known_labels: Not used: the outputs are the tokenizer's vocabulary.
 
     Raises:
         DataError: If data is missing, empty or misshapen, or too small or too alike to be split.
     """
-    tables = read_rows(source)
-    column = find_column(tables["train"], source.columns.text, _TEXTS, "text", source.data)
-    given = {role: _lines(table, column, f"{source.data} ({role})", role) for role, table in tables.items()}
-    if len(given) == 3:
-        splits, overlap = given, "" if source.keep_overlap else _AS_GIVEN
-    else:
-        fixed = fix_splits({role: lines.texts for role, lines in given.items()}, source.keep_overlap)
-        splits = {role: given[table].take(index.tolist()) for role, (table, index) in fixed.rows.items()}
-        overlap = fixed.overlap.describe()
-    record = source.record(KIND, {"text": column, "pair": None, "label": None})
-    task = MaskedLanguageModel(record, splits, overlap, source.metric)
+    text = read_running_text(source)
+    record = source.record(KIND, text.columns)
+    task = MaskedLanguageModel(record, text.splits, text.overlap, source.metric)
     _ = task.metric  # refuses an unknown one before anything is trained
     return task
-
-
-def _lines(table: pd.DataFrame, column: str, source: str, role: str) -> TextLines:
-    find_column(table, column, (), "text", source)
-    if missing := sum(not isinstance(text, str) for text in table[column]):
-        raise DataError(f"{missing} {role} rows have no text in column {column!r}")
-    texts = tuple(text for text in table[column] if text.strip())
-    if not texts:
-        raise DataError(f"{source} has no text")
-    return TextLines(texts)

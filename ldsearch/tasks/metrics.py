@@ -244,6 +244,8 @@ METRICS: Mapping[str, Mapping[str, Factory]] = MappingProxyType(
                 "perplexity": lambda _: Metric(
                     "perplexity", nats_and_tokens, perplexity, 2, higher_is_better=False
                 ),
+                # Per token; its mean over models is not ruled by the worst of them.
+                "nats": lambda _: Metric("nats", nats_and_tokens, ratio, 2, higher_is_better=False),
             }
         ),
     }

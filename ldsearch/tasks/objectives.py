@@ -89,6 +89,27 @@ def labelled_tokens(logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor
     return logits[labelled], batch["labels"][labelled]
 
 
+def next_tokens(logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Each token from those before it: logits (B, n, V), labels (B, n); position i predicts label i + 1."""
+    return labelled_tokens(logits[:, :-1], {"labels": batch["labels"][:, 1:]})
+
+
+def summed_nats(logits: Tensor, labels: Tensor) -> Tensor:
+    """What perplexity needs of each row of a batch.
+
+    Args:
+        logits: Shape (B, n, V).
+        labels: Shape (B, n); -100 does not count.
+
+    Returns:
+        Shape (B, 2): negative log-likelihood in nats summed over a row's labels, and their number.
+    """
+    labelled = labels != -100
+    nats = torch.zeros(labels.shape, device=logits.device)
+    nats[labelled] = nn.functional.cross_entropy(logits[labelled].float(), labels[labelled], reduction="none")
+    return torch.stack([nats.sum(dim=1), labelled.sum(dim=1).float()], dim=-1)
+
+
 def span_ends(logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Two distributions over positions an example: logits (B, n, 2), labels (B, 2)."""
     # Finite, so that a divergence is 0 and not NaN where neither side can be.

@@ -24,6 +24,7 @@ _PAIR_COLUMNS = (
 _TEXT_COLUMNS = ("text", "sentence", "content", "review", "document", "docstring")
 _LABEL_COLUMNS = ("label", "labels", "class", "category", "target")
 _SPLIT_PREFIXES = {"train": ("train",), "search": ("valid", "dev"), "report": ("test",)}
+_SPLIT_FILES = ("train", "validation", "valid", "dev", "test")
 _FORMATS = ("csv", "tsv", "jsonl", "json", "parquet")
 
 
@@ -120,7 +121,10 @@ def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
     try:
         if Path(name).is_dir():
             # An absolute path, since datasets cannot name the folder ".".
-            splits = datasets.load_dataset(str(Path(name).resolve()), config, **_folder_options(Path(name)))
+            folder = Path(name).resolve()
+            splits = datasets.load_dataset(
+                str(folder), config, data_files=_split_files(folder), **_folder_options(folder)
+            )
         else:
             splits = datasets.load_dataset(name, config)
     except (DatasetsError, ValueError, OSError) as error:
@@ -135,6 +139,14 @@ def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
     if "train" not in tables:
         raise DataError(f"the dataset {name!r} has no train split, only {', '.join(splits)}")
     return tables
+
+
+def _split_files(folder: Path) -> dict[str, str] | None:
+    """A folder's files named for a split, where datasets would join others to them (``test_2018``)."""
+    named = {path.name.split(".")[0]: path.name for path in sorted(folder.iterdir()) if path.is_file()}
+    files = {name: file for name, file in named.items() if name in _SPLIT_FILES}
+    joined = any(name.split("_")[0] in files for name in named if name not in files)
+    return files if joined and "train" in files else None
 
 
 def _folder_options(folder: Path) -> dict[str, bool]:

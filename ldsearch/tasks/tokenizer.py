@@ -1,11 +1,14 @@
-"""A WordPiece tokenizer trained on the spot, for models that start from scratch."""
+"""Tokenizers trained on the spot, for models that start from scratch."""
 
 from collections.abc import Iterable
 
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import BertTokenizer, PreTrainedTokenizerBase
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from ldsearch.errors import DataError
 
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+_PAD, _END = "<pad>", "</s>"
 
 
 def train_wordpiece(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerBase:
@@ -31,3 +34,40 @@ def train_wordpiece(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenize
     )
     model.train_from_iterator(texts, trainer)
     return BertTokenizer(vocab=model.get_vocab())
+
+
+def train_bpe(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer of at most ``vocabulary`` pieces (Radford et al. 2019, Sec. 2.2).
+
+    Nothing is unknown to it and decoding gives the text back. It pads on the right with ``<pad>`` (0), and
+    ends a text in ``</s>`` (1). The same texts give the same ids, here and in another process.
+
+    Raises:
+        DataError: If the vocabulary has no room for the bytes and the special tokens.
+    """
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    if vocabulary < (least := len(alphabet) + 2):
+        raise DataError(f"a vocabulary of {vocabulary} has no room for every byte: {least} are the least")
+    model = Tokenizer(models.BPE())
+    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        min_frequency=2,
+        special_tokens=[_PAD, _END],
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    model.train_from_iterator(texts, trainer)
+    end = (_END, model.token_to_id(_END))
+    model.post_processor = processors.TemplateProcessing(
+        single=f"$A {_END}", pair=f"$A {_END} $B {_END}", special_tokens=[end]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=model,
+        pad_token=_PAD,
+        eos_token=_END,
+        padding_side="right",
+        clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
+    )

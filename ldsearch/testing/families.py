@@ -107,7 +107,7 @@ class FamilyContract:
                 model.zero_grad()
                 torch.manual_seed(0)
                 torch.autograd.backward(logits_of(supernet(_batch(model, LENGTHS), subnet)).square().sum())
-                for block, layer in enumerate(supernet.layers):
+                for block, layer in enumerate(supernet.layers_of("encoder")):
                     touched = [parameter.grad is not None for parameter in layer.parameters()]
                     assert all(touched) if block in (0, last) else not any(touched), block
                 gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])

@@ -22,6 +22,8 @@ def randomised(model: Model, generator: torch.Generator | None = None) -> Model:
     """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:
+                continue  # sinusoids, which stock code computes anew when it loads
             is_norm_weight = "norm" in name.lower() and name.endswith("weight")
             parameter.normal_(mean=1.0 if is_norm_weight else 0.0, std=0.3, generator=generator)
     model.train(False)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from ldsearch.subnet import Stack
-from ldsearch.training.strategies.base import Draws, Pass, Setting, TrainingStrategy
+from ldsearch.training.strategies.base import Draws, Pass, Setting, StackSetting, TrainingStrategy
 
 BATCHES = 20
 PROGRESS = (0.0, 0.5, 0.999999)
@@ -24,20 +24,25 @@ class StrategyContract:
         """The settings that the laws are tried on."""
         bound = Fraction(9, 25)
         return (
-            Setting(blocks=4, reference=32, drop_bound=bound, layer_rates=(0.2,) * 4, heads=2),
+            Setting({"encoder": StackSetting(4, (0.2,) * 4, heads=2)}, 32, bound),
             Setting(
-                blocks=6,
+                {"encoder": StackSetting(6, (0.0, 0.1, 0.2, 0.3, 0.4, 0.5), pinned=(0, 3), heads=4)},
                 reference=64,
                 drop_bound=Fraction(1, 5),
-                layer_rates=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
                 length_mode="absolute",
                 sandwich="paper",
                 plain_share=0.3,
-                pinned=(0, 3),
-                heads=4,
             ),
-            Setting(4, 32, bound, layer_rates=(1.0,) * 4, parity=True, distil=False, heads=2),
-            Setting(4, 32, bound, layer_rates=(1.0,) * 4, pinned=(0,), min_layers=2, heads=2),
+            Setting({"encoder": StackSetting(4, (1.0,) * 4, heads=2)}, 32, bound, parity=True, distil=False),
+            Setting({"encoder": StackSetting(4, (1.0,) * 4, (0,), min_layers=2, heads=2)}, 32, bound),
+            Setting(
+                {
+                    "encoder": StackSetting(4, (0.5,) * 4, heads=2),
+                    "decoder": StackSetting(6, (0.3,) * 6, heads=2),
+                },
+                32,
+                bound,
+            ),
         )
 
     def test_passes_are_a_function_of_the_draws(self) -> None:
@@ -51,11 +56,12 @@ class StrategyContract:
             assert once == [list(first.passes(_draws(batch), progress)) for batch, progress in asked]
 
     def test_subnetworks_fit_the_model(self) -> None:
-        """Encoders whose blocks, heads and lengths the setting's model has."""
+        """The stacks, blocks, heads and lengths that the setting's model has."""
         for setting, passes in self._batches():
-            for stack in map(_stack, passes):
-                assert set(stack.blocks) <= set(range(setting.blocks)), stack
-                assert all(0 <= head < setting.heads for _, head in stack.heads_off), stack
+            assert all(set(one.subnet.stacks()) == set(setting.stacks) for one in passes)
+            for own, stack in _stacks(setting, passes):
+                assert set(stack.blocks) <= set(range(own.blocks)), stack
+                assert all(0 <= head < own.heads for _, head in stack.heads_off), stack
                 if stack.lengths is not None:
                     assert stack.lengths.reference == setting.reference
                     assert stack.lengths.mode == setting.length_mode
@@ -64,9 +70,9 @@ class StrategyContract:
     def test_pinned_blocks_always_run(self) -> None:
         """And no fewer blocks than the setting's least."""
         for setting, passes in self._batches():
-            for stack in map(_stack, passes):
-                assert set(setting.pinned) <= set(stack.blocks), stack
-                assert len(stack.blocks) >= setting.min_layers, stack
+            for own, stack in _stacks(setting, passes):
+                assert set(own.pinned) <= set(stack.blocks), stack
+                assert len(stack.blocks) >= own.min_layers, stack
 
     def test_every_batch_has_passes_of_positive_weight(self) -> None:
         """At the start, in the middle and at the end of training."""
@@ -93,7 +99,7 @@ def _draws(batch: int) -> Draws:
     return lambda index: np.random.default_rng([batch, index])
 
 
-def _stack(one: Pass) -> Stack:
-    assert one.subnet.encoder is not None
-    assert one.subnet.decoder is None
-    return one.subnet.encoder
+def _stacks(setting: Setting, passes: Sequence[Pass]) -> Iterator[tuple[StackSetting, Stack]]:
+    for one in passes:
+        for name, stack in one.subnet.stacks().items():
+            yield setting.stacks[name], stack

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ldsearch.errors import TrainingError
-from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.stages import State
 from ldsearch.supernet.supernet import logits_of
 from ldsearch.supernet.watching import Between
-from ldsearch.tasks.base import Batch, model_inputs
+from ldsearch.tasks.base import Batch
 
 LossOf = Callable[[Tensor, Batch], Tensor]
 
@@ -168,7 +167,7 @@ def learn_drop_rates(
     """
     if steps < 1:
         raise TrainingError(f"drop rates need at least one step to be learned, not {steps}")
-    full = Subnet.full(supernet.blocks)
+    full = supernet.full
     device = next(supernet.parameters()).device
     hidden = supernet.model.config.hidden_size
     learned = DropRates(supernet.blocks, hidden, rate, np.random.default_rng([seed, 0])).to(device)
@@ -177,7 +176,7 @@ def learn_drop_rates(
         for step, batch in enumerate(itertools.islice(_endless(batches), steps), start=1):
             uniforms = np.random.default_rng([seed, step]).random(supernet.blocks)
             batch = {name: tensor.to(device) for name, tensor in batch.items()}
-            logits = logits_of(supernet(model_inputs(batch), full, between=learned.between(uniforms)))
+            logits = logits_of(supernet(supernet.inputs(batch), full, between=learned.between(uniforms)))
             optimizer.zero_grad()
             torch.autograd.backward(loss_of(logits, batch))
             optimizer.step()

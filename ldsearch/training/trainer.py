@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
-from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import save_model
 from ldsearch.supernet.supernet import logits_of
-from ldsearch.tasks.base import Batch, Encoded, Task, model_inputs, score, trimmed
+from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Draws, Pass, TrainingStrategy
 
@@ -90,7 +89,7 @@ class SupernetTrainer(Trainer):
             # Only the last backward may synchronise: the passes of a batch are one gradient.
             last = index == len(passes) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
-                logits = logits_of(model(model_inputs(some), one.subnet))
+                logits = logits_of(model(self.supernet.inputs(some), one.subnet))
                 loss = one.weight * self._loss(one, logits, some, None if teacher is None else teacher[part])
                 self.accelerator.backward(loss / self.current_gradient_accumulation_steps)
             if teacher is None:
@@ -103,7 +102,7 @@ class SupernetTrainer(Trainer):
         if self.teacher is None:
             return None
         with torch.no_grad(), self.compute_loss_context_manager():
-            return logits_of(self.teacher(model_inputs(batch), Subnet.full(self.teacher.blocks)))
+            return logits_of(self.teacher(self.teacher.inputs(batch), self.teacher.full))
 
     def _loss(self, one: Pass, logits: Tensor, batch: Batch, teacher: Tensor | None) -> Tensor:
         if one.loss == "label":
@@ -130,7 +129,7 @@ class SupernetTrainer(Trainer):
         """The full model's loss, and what the task reads of its logits."""
         batch = self._prepare_inputs(inputs)
         with torch.no_grad():
-            logits = logits_of(model(model_inputs(batch), Subnet.full(self.supernet.blocks)))
+            logits = logits_of(model(self.supernet.inputs(batch), self.supernet.full))
             loss = self.task.objective.loss(logits, batch)
             outputs = self.task.read(logits, batch)
         return (

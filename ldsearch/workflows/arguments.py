@@ -25,7 +25,7 @@ def training_arguments(folder: Path, options: TrainOptions) -> TrainingArguments
         "learning_rate": 5e-4 if options.from_scratch else 5e-5,
         "warmup_steps": 0.1,
         "save_strategy": "epoch",
-        "save_total_limit": 1,
+        "save_total_limit": options.average_last,
         "logging_steps": 100,
         "log_level": "warning",
         "report_to": "none",
@@ -49,6 +49,8 @@ def training_arguments(folder: Path, options: TrainOptions) -> TrainingArguments
     if Path(str(arguments.output_dir)) != folder / "checkpoints":
         raise TrainingError("--output_dir is the run's own folder: choose it with --name and --runs")
     _check(arguments)
+    if not 1 <= options.average_last <= (arguments.save_total_limit or options.average_last):
+        raise TrainingError(f"--average-last must lie in 1..--save_total_limit, not {options.average_last}")
     try:
         Trainer.get_optimizer_cls_and_kwargs(arguments)
     except (ValueError, ImportError) as error:

@@ -1,13 +1,17 @@
 """The model a training starts from: loaded, or from scratch with a tokenizer trained on the spot."""
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
     BertConfig,
+    LlamaConfig,
+    PegasusConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -16,10 +20,10 @@ from transformers import (
 from ldsearch.errors import SupernetError, TrainingError, one_line
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_config, load_model
-from ldsearch.supernet.heads import HEADS
+from ldsearch.supernet.heads import HEADS, head_of
 from ldsearch.supernet.refusals import refuse_config
 from ldsearch.tasks import Task
-from ldsearch.tasks.tokenizer import train_wordpiece
+from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
 from ldsearch.workflows.options import TrainOptions
 
 _VOCABULARY = 8_000
@@ -28,8 +32,7 @@ _VOCABULARY = 8_000
 def known_labels(name: str, head: str) -> list[str] | None:
     """Label names of a model fine-tuned with that head, in id order; None for a model without it."""
     config = load_config(name)
-    architectures = config.architectures or []
-    if not any(architecture.endswith(f"For{head}") for architecture in architectures):
+    if head not in [head_of(architecture) for architecture in config.architectures or []]:
         return None
     # transformers turns the ids of a loaded configuration into integers.
     names = cast(dict[int, str], config.id2label)
@@ -42,7 +45,7 @@ def initial_model(
     """The model that training starts from, with the task's head, and its tokenizer.
 
     Args:
-        options: Name the model, or a configuration, or nothing (a small BERT).
+        options: Name the model, or a configuration, or nothing (a small one of the task's kind).
         task: Its texts train the tokenizer of a model from scratch; names the head and its outputs.
         has_head: Whether the named model has been fine-tuned with that head.
 
@@ -52,11 +55,14 @@ def initial_model(
     head = HEADS[task.head]
     if not options.from_scratch:
         return load_model(str(options.model), head, None if has_head else task.head_config)
-    tokenizer = train_wordpiece(task.splits["train"].texts, _VOCABULARY)
-    config = _small_bert() if options.model is None else _read_config(Path(options.model))
+    train = train_bpe if head.generates else train_wordpiece
+    tokenizer = train(task.splits["train"].texts, _VOCABULARY)
+    config = _SMALL.get(head.name, _small_bert)() if options.model is None else _read_config(options.model)
     refuse_config(vars(config), str(options.model))
     config.vocab_size = len(tokenizer)
     config.pad_token_id = tokenizer.pad_token_id
+    if head.generates:
+        _begin_and_end(config, int(cast(int, tokenizer.eos_token_id)))
     config.update(dict(task.head_config))
     try:
         return cast(PreTrainedModel, head.auto.from_config(config)), tokenizer
@@ -100,7 +106,50 @@ def _small_bert() -> BertConfig:
     )
 
 
-def _read_config(path: Path) -> PreTrainedConfig:
+def _small_llama() -> LlamaConfig:
+    return LlamaConfig(
+        hidden_size=128,
+        num_hidden_layers=8,
+        num_attention_heads=4,
+        intermediate_size=384,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+    )
+
+
+def _small_pegasus() -> PegasusConfig:
+    # Pre-norm, as deep and flexible depths want it.
+    return PegasusConfig(
+        d_model=128,
+        encoder_layers=4,
+        decoder_layers=4,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=512,
+        decoder_ffn_dim=512,
+        max_position_embeddings=512,
+        scale_embedding=True,
+    )
+
+
+# By the head; every other head gets a small BERT.
+_SMALL: Mapping[str, Callable[[], PreTrainedConfig]] = MappingProxyType(
+    {"CausalLM": _small_llama, "Seq2SeqLM": _small_pegasus}
+)
+# Encoder-decoders whose decoder starts from the token that ends a text; the others start from padding.
+_START_AT_END = ("bart", "mbart")
+
+
+def _begin_and_end(config: PreTrainedConfig, end: int) -> None:
+    """The tokens by which a model from scratch begins and ends a text."""
+    config.eos_token_id = config.bos_token_id = end
+    if config.is_encoder_decoder:
+        config.decoder_start_token_id = end if config.model_type in _START_AT_END else config.pad_token_id
+        config.forced_eos_token_id = end
+
+
+def _read_config(name: str) -> PreTrainedConfig:
+    path = Path(name)
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         return AutoConfig.for_model(fields.pop("model_type"), **fields)

@@ -3,8 +3,10 @@
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from ldsearch.supernet.supernet import Memory
 from ldsearch.tasks import EMBEDDED, DataSource
 from ldsearch.tasks.tables import Columns
+from ldsearch.training.depth_tasks import DepthTasks
 
 
 @dataclass(frozen=True)
@@ -19,9 +21,10 @@ class TrainOptions:
         columns: Columns that are not found by name.
         keep_overlap: Use every row, also those that share text across splits.
         metric: Name of the score; None takes the task's first.
+        sentences: No block of running text tears a line (causal language modelling).
         stride: Tokens that two windows of one long context share (question answering).
         model: Hub id, folder, or a config.json to start from scratch; None: a small BERT from scratch.
-        strategy: ``plain``, ``layerdrop`` or ``lengthdrop``.
+        strategy: A key of ``ldsearch.training.strategies.STRATEGIES``.
         reference: Inputs are cut to this many tokens; None: 64 for the embedded default, else 128.
         drop_bound: LengthDrop bound p; None: by depth, so that the smallest keeps about 7%.
         layer_drop: LayerDrop probability: one for the schedule, or one per block; None: 0.2.
@@ -36,6 +39,10 @@ class TrainOptions:
             where the classification head starts untrained, 0 for a fine-tuned classifier.
         teacher: What LengthDrop's sub-networks are distilled from: ``"in-place"`` (the full pass of the
             batch), ``"none"`` (the labels instead), or the folder of a fine-tuned model.
+        depth_tasks: Which depths the strategy ``flexible-depth`` trains at a step.
+        memory: What a decoder attends to where its encoder dropped tokens: all of them, ``"restored"``, or
+            those that were ``"kept"``.
+        average_last: The model is the mean of the last so many checkpoints; 1: the last weights.
         parity: Follow the papers' code where ldsearch departs from it.
         seed: Of everything random.
         trainer: More arguments, as the Hugging Face Trainer's command line takes them.
@@ -49,6 +56,7 @@ class TrainOptions:
     keep_overlap: bool = False
     metric: str | None = None
     stride: int = 128
+    sentences: bool = False
     model: str | None = None
     strategy: str = "lengthdrop"
     reference: int | None = None
@@ -61,6 +69,9 @@ class TrainOptions:
     sandwich: str = "paper"
     plain_share: float | None = None
     teacher: str = "in-place"
+    depth_tasks: DepthTasks = field(default_factory=DepthTasks)
+    memory: Memory = "restored"
+    average_last: int = 1
     parity: bool = False
     seed: int = 0
     trainer: tuple[str, ...] = ()
@@ -78,7 +89,7 @@ class TrainOptions:
 
     def identity(self) -> dict[str, Any]:
         """What makes two trainings the same; the data speak through their fingerprints."""
-        naming_the_data = {field.name for field in fields(DataSource)} - {"metric", "stride"}
+        naming_the_data = {field.name for field in fields(DataSource)} - {"metric", "stride", "sentences"}
         return {name: value for name, value in asdict(self).items() if name not in naming_the_data}
 
     @property

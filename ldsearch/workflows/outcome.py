@@ -18,7 +18,7 @@ from ldsearch.reports.figures import Marks, draw_frontier, save_figure
 from ldsearch.reports.held_out import HeldOut, held_out_table, hold_out
 from ldsearch.reports.tables import frontier_table, trials_table, write_csv
 from ldsearch.runs import BEST_FILE, RUN_FILE, claim
-from ldsearch.search.loop import SearchResult, SearchStrategy, search
+from ldsearch.search.loop import PATIENCE, SearchResult, SearchStrategy, search
 from ldsearch.selector import Selector, WithinBudget
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import Writing
@@ -56,6 +56,8 @@ class Question:
         evaluations: The most sub-networks to measure, the full model included; None: all proposals.
         facts: What else ``run.json`` says.
         controls: Given how many sub-networks the strategy measured, the controls of as many.
+        patience: Generations without a gain after which the search ends; None: it never ends for that.
+        screened: Sub-networks that a cheaper score has measured for the strategy; controls get as many.
     """
 
     strategy: SearchStrategy
@@ -63,6 +65,8 @@ class Question:
     evaluations: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     controls: Callable[[int], Sequence[SearchStrategy]] = lambda count: ()
+    patience: int | None = PATIENCE
+    screened: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,12 +128,13 @@ def run(
                 lambda subnets, generation: bench.evaluator(subnets, generation, on_trial),
                 bench.full,
                 evaluations=most,
+                patience=question.patience,
                 on_generation=after,
             )
 
         result = searched(strategy, evaluations, write_trials)
         best = selector.choose(result.candidates, result.trials[0])
-        measured = len(result.trials)
+        measured = max(len(result.trials), question.screened)
         controls = {control.name: searched(control, measured) for control in question.controls(measured - 1)}
         held = _hold_out(bench, result, best, controls, watcher, on_trial)
         outcome = RunOutcome(folder, result, best, selector, controls, held)
@@ -258,8 +263,8 @@ def _write_run(
                 "in_words": held.describe(),
             },
             "this_call": {evaluator.split: asdict(evaluator.counts) for evaluator in evaluators},
-            "measured_as": "fp32, batches of like length, one sub-network at a time",
-            "workload": bench.macs.workload.to_dict(),
+            "measured_as": "fp32, batches of like length, sub-networks with common prefixes together",
+            "workload": bench.evaluator.encoded.workload.to_dict(),
             "versions": versions(),
         },
     )

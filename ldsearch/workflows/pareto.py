@@ -60,14 +60,18 @@ def pareto(folder: str | Path, selector: Selector) -> Answer:
     trials = cache.trials()
     if not trials:
         raise RunError(f"{runs / CACHE_FILE} has no measurements of {run}")
-    whole = Subnet.full(int(read_json(home / SUPERNET_FILE)["blocks"]))
-    full = cache.get(whole)
+    full = cache.get(_full(home))
     if full is None:
         raise RunError(f"{runs / CACHE_FILE} has no measurement of the full model: run {run}'s command again")
     rows = [[trial.costs["macs"], trial.score.loss] for trial in trials]
     best = selector.choose(trials, full)
     nearest = _nearest(trials, full, selector) if isinstance(selector, WithinBudget) else ""
     return Answer(run, trials, full, tuple(trials[i] for i in frontier(rows)), best, nearest)
+
+
+def _full(home: Path) -> Subnet:
+    fields = read_json(home / SUPERNET_FILE)
+    return Subnet.full(**(fields.get("depths") or {"encoder": int(fields["blocks"])}))
 
 
 def _run_of(folder: Path) -> Path:

@@ -10,15 +10,28 @@ from ldsearch.search.constant_ratio import ConstantRatio
 from ldsearch.search.every_other import EveryOther, every_other
 from ldsearch.search.evolve import Evolve, EvolveSettings
 from ldsearch.search.learned import Learned
+from ldsearch.search.loop import PATIENCE, CostFunction, SearchStrategy
 from ldsearch.search.random_search import RandomSearch
+from ldsearch.search.reference import Reference
+from ldsearch.search.surrogate import Surrogate
+from ldsearch.search.validation import Validation
 from ldsearch.selector import Selector, WithinBudget, parse_selector
 from ldsearch.space import DepthSpace, LengthSpace
 from ldsearch.subnet import Subnet
+from ldsearch.workflows.imitation import shortlist
 from ldsearch.workflows.outcome import Question, RunOutcome, Unwatched, Watcher, run
 from ldsearch.workflows.signals import SIGNALS
 from ldsearch.workflows.workbench import Workbench
 
-EVALUATIONS = 150
+_Build = Callable[[LengthSpace, CostFunction, int, EvolveSettings], SearchStrategy]
+# What ``evolve`` runs, and the most evaluations of each. The reference's search keeps its own numbers: the
+# full model, 22 configurations and 30 rounds of 60.
+_SEARCHES: dict[str, tuple[_Build, int]] = {
+    "nsga": (Evolve, 150),
+    "surrogate": (Surrogate, 150),
+    "lat": (lambda space, cost, seed, settings: Reference(space, cost, seed), 1 + 22 + 30 * 60),
+}
+_OBJECTIVES = ("score", "kl")
 # What controls and held-out scoring add to a search: random search as many measurements again, the
 # constant-ratio line and the frontiers on the held-out rows some more.
 _CONTROL_SHARE = 1.5
@@ -47,17 +60,24 @@ class Plan:
 
 
 def plan_evolve(
-    bench: Workbench, *, selector: Selector, space: str | None, evaluations: int, parity: bool
+    bench: Workbench,
+    *,
+    selector: Selector,
+    strategy: str,
+    space: str | None,
+    evaluations: int | None,
+    parity: bool,
 ) -> Plan:
     """What ``evolve`` would do, without running it.
 
     Raises:
-        LdsearchError: One line for a bad budget or space.
+        LdsearchError: One line for a bad strategy, budget or space.
     """
+    _, usual = _search_named(strategy)
     chosen = bench.length_space(space, parity)
     _check_reachable(bench, selector, chosen.smallest())
     cheap, dear, full = bench.macs([chosen.smallest(), chosen.largest(), bench.full])
-    count = min(evaluations, chosen.size() + 1)
+    count = min(usual if evaluations is None else evaluations, chosen.size() + 1)
     mean_share = (cheap + dear) / 2 / full
     passes = count * (1 + _CONTROL_SHARE)
     minutes = bench.evaluator.seconds_per_full_pass() * mean_share * passes / 60
@@ -69,8 +89,10 @@ def evolve(
     folder: str | Path,
     *,
     selector: Selector | None = None,
+    strategy: str = "nsga",
+    objective: str = "score",
     space: str | None = None,
-    evaluations: int = EVALUATIONS,
+    evaluations: int | None = None,
     seed: int = 0,
     parity: bool = False,
     watcher: Watcher | None = None,
@@ -84,16 +106,26 @@ def evolve(
         bench: The supernet.
         folder: Where reports go.
         selector: Which sub-network to take, as ``parse_selector("0.4")`` reads it; None: the best score.
+        strategy: ``nsga``; ``surrogate``, which measures only the children that a Gaussian process thinks
+            most of; or ``lat``, the reference code's search.
+        objective: ``score``; or ``kl``, which searches by the divergence from the full model's outputs,
+            without labels, and measures only the frontier of that by the score.
         space: A shipped search space or a YAML file; None: the range that was trained.
-        evaluations: The most sub-networks to measure, the full model included, controls not.
+        evaluations: The most sub-networks to measure, the full model included, controls and what ``kl``
+            measures by the score not; None: 150, of ``lat`` all its rounds.
         seed: Of the search.
         parity: The reference code's grid and numbers of children.
         watcher: Is told what happens.
 
     Raises:
-        LdsearchError: One line for a bad budget, space or folder.
+        LdsearchError: One line for a bad strategy, objective, budget, space or folder.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
+    build, usual = _search_named(strategy)
+    if objective not in _OBJECTIVES:
+        raise RunError(f"unknown objective {objective!r}: use one of {', '.join(_OBJECTIVES)}")
+    evaluations = usual if evaluations is None else evaluations
+    watcher = watcher or Unwatched()
     bench.require_supernet()
     chosen = bench.length_space(space, parity)
     selector = selector or parse_selector()
@@ -103,16 +135,27 @@ def evolve(
     short = replace(settings, initial=max(1, min(settings.initial, evaluations - 1)))
     # The full model is measured first in any case; a control that proposes it too may ask for one more.
     spare = int(chosen.contains(bench.full))
+    asked = build(chosen, bench.macs, seed, short)
+    identity = {"seed": seed, "space": _space_identity(chosen), "settings": asdict(settings)}
+    by_kl = objective == "kl"
     question = Question(
-        Evolve(chosen, bench.macs, seed, short),
-        {"seed": seed, "space": _space_identity(chosen), "settings": asdict(settings)},
-        evaluations,
+        shortlist(bench, asked, evaluations, watcher) if by_kl else asked,
+        {**identity, "evaluations": evaluations} if by_kl else identity,
+        None if by_kl else evaluations,
         controls=lambda count: (
             ConstantRatio(chosen, bench.macs, count + spare),
             RandomSearch(chosen, bench.macs, seed, count + spare),
         ),
+        patience=None if strategy == "lat" else PATIENCE,
+        screened=evaluations if by_kl else 0,
     )
-    return run(bench, Path(folder), question, selector, watcher or Unwatched())
+    return run(bench, Path(folder), question, selector, watcher)
+
+
+def _search_named(strategy: str) -> tuple[_Build, int]:
+    if strategy not in _SEARCHES:
+        raise RunError(f"unknown strategy {strategy!r}: use one of {', '.join(_SEARCHES)}")
+    return _SEARCHES[strategy]
 
 
 def select(
@@ -159,6 +202,10 @@ def _question(bench: Workbench, strategy: str, keep: int | None, space: str | No
     bench.require_supernet()
     if strategy not in _RULES:
         raise RunError(f"unknown strategy {strategy!r}: use one of {', '.join(_RULES)}")
+    if len(bench.supernet.stacks) > 1:
+        raise RunError(
+            "select chooses blocks of one stack: 'ldsearch grid' measures an encoder-decoder's depths"
+        )
     return _RULES[strategy](bench, keep, space)
 
 
@@ -169,9 +216,24 @@ def _every_other_rule(bench: Workbench, keep: int | None, space: str | None) -> 
     if space is not None:
         raise RunError("every-other chooses blocks by a rule and takes no --space")
     depths = [keep] if keep is not None else list(range(1, bench.supernet.blocks + 1))
-    pinned = bench.supernet.pinned
-    cheapest = Subnet.of_encoder(every_other(bench.supernet.blocks, min(depths), pinned))
-    return lambda: Question(EveryOther(bench.supernet.blocks, depths, pinned), {"depths": depths}), cheapest
+    blocks, pinned, stack = bench.supernet.blocks, bench.supernet.pinned, bench.supernet.stack
+    cheapest = Subnet.of_blocks({stack: every_other(blocks, min(depths), pinned)})
+    return lambda: Question(EveryOther(blocks, depths, pinned, stack), {"depths": depths}), cheapest
+
+
+def _validation_rule(bench: Workbench, keep: int | None, space: str | None) -> _Rule:
+    if space is not None:
+        raise RunError("validation tries every choice of blocks and takes no --space")
+    chosen = _depths(bench, keep, "validation")
+    search = Validation(chosen)
+    return lambda: Question(search, {"depths": list(chosen.keep)}), chosen.smallest()
+
+
+def _depths(bench: Workbench, keep: int | None, name: str) -> DepthSpace:
+    """All choices of so many blocks, or of any number."""
+    own = bench.supernet
+    depths = tuple(range(max(1, len(own.pinned)), own.blocks + 1)) if keep is None else (keep,)
+    return DepthSpace(name, "every depth", own.blocks, depths, own.pinned, own.stack)
 
 
 def _constant_ratio_rule(bench: Workbench, keep: int | None, space: str | None) -> _Rule:
@@ -188,15 +250,12 @@ def _signal_rule(signal: str) -> Callable[[Workbench, int | None, str | None], _
     def rule(bench: Workbench, keep: int | None, space: str | None) -> _Rule:
         if space is not None:
             raise RunError(f"{signal} chooses blocks by a signal and takes no --space")
-        depths = tuple(range(1, bench.supernet.blocks + 1)) if keep is None else (keep,)
-        chosen = DepthSpace(
-            signal, "every depth", bench.supernet.blocks, depths, pinned=bench.supernet.pinned
-        )
+        chosen = _depths(bench, keep, signal)
 
         def question() -> Question:
             values = SIGNALS[signal](bench, keep)
             facts = {"signal": [float(value) for value in values]}
-            return Question(Learned(chosen, values, signal), {"depths": list(depths)}, facts=facts)
+            return Question(Learned(chosen, values, signal), {"depths": list(chosen.keep)}, facts=facts)
 
         return question, chosen.smallest()
 
@@ -206,6 +265,7 @@ def _signal_rule(signal: str) -> Callable[[Workbench, int | None, str | None], _
 _RULES: dict[str, Callable[[Workbench, int | None, str | None], _Rule]] = {
     "every-other": _every_other_rule,
     "constant-ratio": _constant_ratio_rule,
+    "validation": _validation_rule,
     **{signal: _signal_rule(signal) for signal in SIGNALS},
 }
 

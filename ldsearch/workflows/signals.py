@@ -9,7 +9,7 @@ from rich.progress import track
 
 from ldsearch.supernet.signals import BlockInfluence
 from ldsearch.supernet.supernet import inference
-from ldsearch.tasks.base import Batch, model_inputs
+from ldsearch.tasks.base import Batch
 from ldsearch.training.drop_rates import learn_drop_rates
 from ldsearch.workflows.workbench import Workbench
 
@@ -38,7 +38,7 @@ def influence(bench: Workbench, keep: int | None) -> NDArray[np.float64]:
     """How much each block changes its input on training rows; nothing is trained. Shape (blocks,)."""
     observer = BlockInfluence(bench.supernet.blocks)
     for batch in track(list(_batches(bench, _INFLUENCE_BATCHES)), "block influence", transient=True):
-        inference(bench.supernet, model_inputs(batch), bench.full, observer.observe)
+        inference(bench.supernet, bench.supernet.inputs(batch), bench.full, observer.observe)
     return observer.values()
 
 

@@ -89,7 +89,7 @@ class Target:
 def _named(text: str, home: Path) -> tuple[Subnet, str | None]:
     """The sub-network, and the split it was chosen on where the file says so."""
     if text == "full":
-        return Subnet.full(read_record(home).blocks), None
+        return read_record(home).full, None
     if text.lstrip().startswith("{"):
         return Subnet.from_json(text), None
     if not Path(text).is_file():

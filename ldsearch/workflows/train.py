@@ -1,6 +1,8 @@
 """Trains a supernet and writes its folder; an interrupted training goes on where it stopped."""
 
 import shutil
+from collections.abc import Callable
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from pickle import UnpicklingError
@@ -14,17 +16,18 @@ from transformers import (
     set_seed,
 )
 
+from ldsearch.assignment import warn_if_prime
 from ldsearch.errors import RunError, TrainingError, one_line
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import start_fingerprint, versions, weights_fingerprint
 from ldsearch.interruption import interruptible
 from ldsearch.length_drop import as_rate, default_bound
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
-from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, save_model
 from ldsearch.tasks import Encoded, Task, load_task, task_kind
 from ldsearch.tasks.base import fingerprints_of, score
+from ldsearch.training.averaging import average_last
 from ldsearch.training.checkpoints import (
     StopAfterSaving,
     Writing,
@@ -32,7 +35,7 @@ from ldsearch.training.checkpoints import (
     remove_checkpoints,
 )
 from ldsearch.training.rates import layer_rates, mean
-from ldsearch.training.strategies import Setting, TrainingStrategy, make_strategy
+from ldsearch.training.strategies import Setting, StackSetting, TrainingStrategy, make_strategy
 from ldsearch.training.strategies.groups import applied_rates, drops_whole_blocks, parts_of
 from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.trial import Score
@@ -44,10 +47,17 @@ _PARITY_BOUND = Fraction(1, 5)
 _PLAIN_SHARE = 0.4
 
 
-def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> Path:
+def train_supernet(
+    folder: str | Path, options: TrainOptions | None = None, note: Callable[[str], None] = lambda text: None
+) -> Path:
     """Train once so that every depth and length works; returns the folder.
 
     The folder loads as the plain full model with stock ``transformers`` and carries ``supernet.json``.
+
+    Args:
+        folder: Where it goes.
+        options: How.
+        note: Called with what the user should know before it starts.
 
     Raises:
         LdsearchError: One line for bad data, models, options, a folder that holds another run, a full disk.
@@ -62,12 +72,15 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
     set_seed(options.seed)
     task = load_task(options.task, options.source, labels)
     model, tokenizer = initial_model(options, task, has_head=labels is not None)
-    supernet = Supernet(model, "column-with-pads" if options.parity else "column")
+    supernet = Supernet(model, "column-with-pads" if options.parity else "column", options.memory)
     if supernet.depth_only and options.strategy == "lengthdrop":
         raise TrainingError(f"{supernet.depth_only}; train it with --strategy layerdrop or plain")
     teacher = separate_teacher(options, task, tokenizer)
     setting = _setting(options, supernet, has_head=labels is not None)
     strategy = make_strategy(options.strategy, setting)
+    for depth in supernet.depths.values() if options.strategy == "flexible-depth" else ():
+        if warning := warn_if_prime(depth):
+            note(warning)
     trainer = make_trainer(
         folder,
         {
@@ -90,6 +103,9 @@ def train_supernet(folder: str | Path, options: TrainOptions | None = None) -> P
         fit(trainer, folder)
         if not trainer.is_world_process_zero():
             return folder
+        if options.average_last > 1:
+            # Without what is tied to another weight, which follows it.
+            model.load_state_dict(average_last(folder / "checkpoints", options.average_last), strict=False)
         save_model(model, tokenizer, folder)
         pad_to = setting.reference if options.parity else None
         found = _full_score(model, supernet.score, task, trainer.search, tokenizer, pad_to)
@@ -178,11 +194,11 @@ def _full_score(
         search,
         split="search",
         tokenizer=tokenizer,
-        costs=(),
+        costs=(trained.macs(search.workload),),
         fingerprint="",
         pad_to=pad_to,
     )
-    return score(task.metric, evaluator.statistics(Subnet.full(trained.blocks)))
+    return score(task.metric, evaluator.statistics(trained.full))
 
 
 def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setting:
@@ -197,24 +213,31 @@ def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setti
         plain_share = 0.0 if has_head else _PLAIN_SHARE
     if options.drop_groups != "layer" and options.strategy != "layerdrop":
         raise TrainingError(f"--drop-groups is for --strategy layerdrop, not {options.strategy}")
-    if options.drop_groups != "layer" and supernet.depth_only:
-        raise TrainingError(supernet.depth_only)
+    if options.drop_groups != "layer" and (supernet.depth_only or "decoder" in supernet.stacks):
+        raise TrainingError(supernet.depth_only or "a decoder works depth-only: drop layers")
     return Setting(
-        blocks=supernet.blocks,
+        stacks={name: _stack_setting(options, supernet, name) for name in supernet.stacks},
         reference=options.tokens,
         drop_bound=bound,
-        layer_rates=layer_rates(
-            supernet.blocks, options.layer_drop, options.layer_drop_schedule, options.target_layers
-        ),
         length_mode="absolute" if options.parity else "ratio",
         distil=options.teacher != "none",
         sandwich="paper" if options.parity else options.sandwich,
         plain_share=plain_share,
         parity=options.parity,
-        pinned=supernet.pinned,
-        min_layers=options.min_layers,
-        heads=0 if supernet.depth_only else supernet.shape.heads,
         drop_groups=options.drop_groups,
+        depth_tasks=options.depth_tasks,
+    )
+
+
+def _stack_setting(options: TrainOptions, supernet: Supernet, name: str) -> StackSetting:
+    depth = supernet.depths[name]
+    finer = name == "encoder" and not supernet.depth_only
+    return StackSetting(
+        depth,
+        layer_rates(depth, options.layer_drop, options.layer_drop_schedule, options.target_layers),
+        pinned=supernet.pinned if name == "encoder" else (),
+        min_layers=options.min_layers,
+        heads=supernet.shape.heads if finer else 0,
     )
 
 
@@ -229,11 +252,15 @@ def _record(
     found: Score,
 ) -> SupernetRecord:
     trains_lengths = options.strategy == "lengthdrop"
-    rates = [] if options.strategy == "plain" else list(applied_rates(setting))
+    drops = options.strategy in ("layerdrop", "lengthdrop")
+    applied = [applied_rates(stack, setting.drop_groups) for stack in setting.stacks.values()]
+    rates = [rate for stack in applied for rate in stack] if drops else []
     return SupernetRecord(
         strategy=options.strategy,
         seed=options.seed,
-        blocks=setting.blocks,
+        blocks=supernet.blocks,
+        depths=dict(supernet.depths),
+        memory=supernet.memory,
         reference=setting.reference,
         drop_bound=str(setting.drop_bound) if trains_lengths else None,
         layer_drop=mean(rates) if rates and drops_whole_blocks(parts_of(setting.drop_groups)) else 0.0,
@@ -254,7 +281,8 @@ def _record(
             "model": options.model,
             "plain_share": setting.plain_share if trains_lengths else None,
             "drop_groups": setting.drop_groups if rates else None,
-            "min_layers": setting.min_layers if rates else None,
+            "min_layers": options.min_layers if rates else None,
+            "depth_tasks": asdict(setting.depth_tasks) if options.strategy == "flexible-depth" else None,
             "arguments": changed_arguments(arguments),
         },
         versions=versions(),

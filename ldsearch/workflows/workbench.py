@@ -1,6 +1,6 @@
 """A supernet on the bench: loaded, its data read again and checked, its costs and evaluator ready."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from ldsearch.costs.macs import Macs
-from ldsearch.costs.traced import TracedMacs
+from ldsearch.costs.macs import Cost
 from ldsearch.errors import DataError, SpaceError, SupernetError
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import (
@@ -25,7 +24,7 @@ from ldsearch.runs import CACHE_FILE
 from ldsearch.sidecar import FOLDER, Sidecar
 from ldsearch.space import LengthSpace, load_space
 from ldsearch.storage import MeasurementCache
-from ldsearch.subnet import Subnet
+from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
 from ldsearch.tasks import DataSource, Encoded, Task, load_task
@@ -56,7 +55,7 @@ class Workbench:
     tokenizer: PreTrainedTokenizerBase
     task: Task
     evaluator: Evaluator
-    macs: Macs | TracedMacs
+    macs: Cost
     runs: Path
 
     @classmethod
@@ -87,7 +86,7 @@ class Workbench:
             supernet.to(torch.accelerator.current_accelerator())
         task = task or _load_recorded_task(record, data)
         runs = runs or folder.parent
-        evaluator, macs = _evaluator(folder, supernet, record, tokenizer, task, split, runs)
+        evaluator, macs = split_evaluator(folder, supernet, record, tokenizer, task, split, runs)
         return cls(folder, supernet, record, tokenizer, task, evaluator, macs, runs)
 
     @cached_property
@@ -97,7 +96,7 @@ class Workbench:
         if other is None or other not in self.task.splits:
             return None
         parts = (self.folder, self.supernet, self.record, self.tokenizer, self.task)
-        return _evaluator(*parts, other, self.runs, held_out=True)[0]
+        return split_evaluator(*parts, other, self.runs, held_out=True)[0]
 
     def score(self, statistics: Statistics) -> Score:
         """The task's score of per-example statistics."""
@@ -131,21 +130,8 @@ class Workbench:
     def untrained(self, smallest: Subnet) -> list[str]:
         """What the supernet was not trained for but a search down to ``smallest`` asks for, in words."""
         record, stack = self.record, smallest.encoder
-        assert stack is not None
-        notes = []
-        missing = sorted(set(range(record.blocks)) - set(stack.blocks))
-        never = [block for block in missing if record.layer_rates and record.layer_rates[block] == 0]
-        if missing and record.layer_drop == 0:
-            groups = record.training.get("drop_groups") or "layer"
-            dropped = "no LayerDrop" if groups == "layer" else f"only {groups} groups dropped"
-            notes.append(
-                f"depths were not trained ({record.strategy}, {dropped}): scores of fewer blocks will suffer"
-            )
-        elif never:
-            notes.append(
-                f"training never skipped blocks {', '.join(map(str, never))}: scores without them will suffer"
-            )
-        if stack.lengths is None:
+        notes = [note for name, own in smallest.stacks().items() for note in self._untrained_depth(name, own)]
+        if stack is None or stack.lengths is None:
             return notes
         if record.drop_bound is None:
             notes.append(
@@ -162,10 +148,25 @@ class Workbench:
             )
         return notes
 
+    def _untrained_depth(self, name: str, stack: Stack) -> list[str]:
+        record, rates = self.record, self.record.rates_of(name)
+        missing = sorted(set(range(self.supernet.depths[name])) - set(stack.blocks))
+        never = [block for block in missing if rates and rates[block] == 0]
+        if missing and record.layer_drop == 0 and record.strategy != "flexible-depth":
+            groups = record.training.get("drop_groups") or "layer"
+            dropped = "no LayerDrop" if groups == "layer" else f"only {groups} groups dropped"
+            return [
+                f"depths were not trained ({record.strategy}, {dropped}): scores of fewer blocks will suffer"
+            ]
+        if never:
+            blocks = ", ".join(map(str, never))
+            return [f"training never skipped blocks {blocks}: scores without them will suffer"]
+        return []
+
     @property
     def full(self) -> Subnet:
         """The full model."""
-        return Subnet.full(self.supernet.blocks)
+        return self.supernet.full
 
     def length_space(self, name: str | None, parity: bool) -> LengthSpace:
         """The search space of length configurations: the named one, or the supernet's own.
@@ -188,6 +189,7 @@ class Workbench:
                 levels=None if parity else 16,
                 mode="absolute" if self.record.length_mode == "absolute" else "ratio",
                 pin_last=self.supernet.reads_first and not parity,
+                decoder=self.supernet.depths.get("decoder", 0),
             )
         space = load_space(name)
         if not isinstance(space, LengthSpace):
@@ -207,7 +209,7 @@ class Workbench:
                 f"the search space {space.name} has {space.mode} lengths, the supernet was trained with "
                 f"{self.record.length_mode} ones"
             )
-        return space
+        return replace(space, decoder=self.supernet.depths.get("decoder", 0))
 
 
 def _load_recorded_task(record: SupernetRecord, data: str | None) -> Task:
@@ -220,6 +222,7 @@ def _load_recorded_task(record: SupernetRecord, data: str | None) -> Task:
         keep_overlap=bool(source.get("keep_overlap", False)),
         metric=source.get("metric"),
         stride=source.get("stride", DataSource.stride),
+        sentences=bool(source.get("sentences", False)),
     )
     try:
         task = load_task(source.get("task", "classification"), found, record.labels or None)
@@ -243,7 +246,7 @@ def _moved(validation: str | None, data: str | None) -> str | None:
     return str(beside) if moved else validation
 
 
-def _evaluator(
+def split_evaluator(
     folder: Path,
     supernet: Supernet,
     record: SupernetRecord,
@@ -252,11 +255,15 @@ def _evaluator(
     split: str,
     runs: Path,
     held_out: bool = False,
-) -> tuple[Evaluator, Macs | TracedMacs]:
+) -> tuple[Evaluator, Cost]:
     """Measures on a split, and the MACs at its true lengths."""
     encoded = task.encode(split, tokenizer, record.reference)
     macs = supernet.macs(encoded.workload)
-    padded = supernet.macs(Workload.padded(record.reference), name="padded_macs", torchprofile=True)
+    padded = supernet.macs(
+        Workload.padded(record.reference, writes=bool(encoded.workload.written)),
+        name="padded_macs",
+        torchprofile=True,
+    )
     pad_to = record.reference if record.parity else None
     fingerprint = _fingerprint(folder, supernet, task, encoded, pad_to)
     evaluator = Evaluator(
@@ -279,7 +286,8 @@ def _fingerprint(folder: Path, supernet: Supernet, task: Task, encoded: Encoded,
     """From what is there now, not from what ``supernet.json`` says was there."""
     library = versions()
     return digest(
-        [weights_fingerprint(folder), supernet.score, task.metric.name, "float32", str(pad_to)],
+        [weights_fingerprint(folder), supernet.score, supernet.memory],
+        [task.metric.name, "float32", str(pad_to)],
         [supernet.model.device.type],
         [EXECUTOR_SEMANTICS, library["torch"], library["transformers"]],
         config_json(supernet.model.config.to_dict()),

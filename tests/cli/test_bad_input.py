@@ -75,7 +75,7 @@ def test_lengths_of_an_unregistered_family_are_refused_with_the_registered_ones(
     fields = {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2}
     (place / "gpt2.json").write_text(json.dumps(fields))
     message = expect_refusal(ldsearch, place, *train("--model", "gpt2.json"))
-    assert "gpt2 is no registered family" in message
+    assert "works depth-only, through its own stock forward" in message
     assert "bert, roberta" in message
     assert "--strategy layerdrop" in message
 

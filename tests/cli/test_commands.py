@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -108,24 +109,25 @@ def test_an_interrupted_search_says_how_to_go_on(
 ) -> None:
     from ldsearch.evaluation import Evaluator
 
-    statistics = Evaluator.statistics
+    trial = Evaluator._trial
     left = iter(range(4))
 
-    def dies_at_the_fifth(self: Evaluator, subnet: package.Subnet) -> object:  # type: ignore[name-defined]
+    def dies_at_the_fifth(self: Evaluator, *measured: object) -> object:
         if next(left, None) is None:
             raise KeyboardInterrupt
-        return statistics(self, subnet)
+        return trial(self, *measured)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Evaluator, "statistics", dies_at_the_fifth)
+        patch.setattr(Evaluator, "_trial", dies_at_the_fifth)
         outcome = ldsearch("evolve")
     assert outcome.code == 130
     assert "interrupted: run the same command again" in outcome.err
     assert "unfinished" in ldsearch("info", "runs/tiny-evolve").out
     assert ldsearch("evolve").code == 0
     run = read(place / "runs/tiny-evolve/run.json")
-    assert run["this_call"]["search"]["measured"] == 9
-    assert run["this_call"]["search"]["cached"] == 4 + sum(run["controls"].values())
+    # The fifth had its statistics, but no trial yet.
+    assert run["this_call"]["search"]["measured"] == 8
+    assert run["this_call"]["search"]["cached"] == 5 + sum(run["controls"].values())
 
 
 def test_a_dry_run_counts_and_writes_nothing(ldsearch: Ldsearch, place: Path) -> None:
@@ -262,10 +264,11 @@ def test_blocks_that_were_asked_for_are_chosen_even_if_the_full_model_is_better(
     ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A full model that is always right: nothing else can be better.
-    def statistics(evaluator: Evaluator, subnet: Subnet) -> np.ndarray:
-        return np.full(evaluator.examples, float(subnet == Subnet.full(2)))
+    def measure(evaluator: Evaluator, subnets: list[Subnet]) -> Iterator[tuple[Subnet, np.ndarray, float]]:
+        for subnet in subnets:
+            yield subnet, np.full(evaluator.examples, float(subnet == Subnet.full(2))), 0.0
 
-    monkeypatch.setattr(Evaluator, "statistics", statistics)
+    monkeypatch.setattr(Evaluator, "_measure", measure)
     outcome = ldsearch("select", "--strategy", "every-other", "--keep", "1")
     assert "chosen (most accurate): accuracy 0.0000" in outcome.out
     assert read(place / "runs/tiny-every-other/best.json")["subnet"]["encoder"]["blocks"] == [0]

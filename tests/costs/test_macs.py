@@ -112,12 +112,12 @@ OWN = BlockParameters(total=49, attention=28, feed_forward=21, per_head=11, unit
     ],
 )
 def test_parameters_are_counted_less_what_is_off(groups, missing):
-    parameters = Parameters((BlockParameters(7), OWN), 100)
+    parameters = Parameters({"encoder": (BlockParameters(7), OWN)}, 100)
     assert parameters([Subnet(encoder=Stack((0, 1), **groups))]).tolist() == [156 - missing]
 
 
 def test_parameters_of_blocks_and_of_everything_else():
-    parameters = Parameters((BlockParameters(5), BlockParameters(7)), 100)
+    parameters = Parameters({"encoder": (BlockParameters(5), BlockParameters(7))}, 100)
     found = parameters([Subnet.full(2), Subnet.of_encoder([1]), Subnet.of_encoder([])])
     assert found.tolist() == [112.0, 107.0, 100.0]
     for subnet in (Subnet(), Subnet(encoder=Stack((0,)), decoder=Stack((0,)))):

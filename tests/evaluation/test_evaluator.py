@@ -217,3 +217,57 @@ def test_a_known_trial_without_statistics_needs_no_run_until_they_are_asked_for(
     assert forwards.count == 0
     assert evaluator.statistics(HALF).mean() == trial.score.value
     assert forwards.count == 1
+
+
+DEPTHS = [Subnet.of_encoder([b for b in range(4) if mask >> b & 1]) for mask in range(1, 16)]
+RATIOS = [Subnet.of_encoder(range(4), [24, a, b, b], 24) for a in (24, 18, 12) for b in (12, 6)]
+
+
+@pytest.mark.parametrize("together", [2, 100])
+def test_many_together_score_as_each_alone_and_are_kept(encoded, tmp_path, monkeypatch, together):
+    monkeypatch.setattr("ldsearch.evaluation.evaluator.TOGETHER", together)
+    cache = MeasurementCache(tmp_path / "m.db", "f")
+    evaluator = evaluator_for(encoded, cache=cache, sidecar=Sidecar(tmp_path / "s", (41,), digest))
+    evaluator([RATIOS[2]])
+    seen, subnets = [], [*DEPTHS, *RATIOS, DEPTHS[3]]
+    trials = evaluator(subnets, 2, seen.append)
+    alone = evaluator_for(encoded)
+    assert [trial.subnet for trial in trials] == subnets
+    assert len(seen) == len(set(subnets)) == len(cache.trials()) == 21
+    assert seen[0].subnet == RATIOS[2]
+    for trial in trials:
+        assert evaluator.statistics(trial.subnet).tolist() == alone.statistics(trial.subnet).tolist()
+        assert trial.score.value == alone.statistics(trial.subnet).mean()
+        assert (trial.generation, trial.seconds > 0) == (2, trial.subnet != RATIOS[2])
+    assert (evaluator.counts.measured, evaluator.counts.cached) == (21, 1)
+
+
+def test_what_was_shared_is_counted(encoded):
+    evaluator = evaluator_for(encoded)
+    evaluator(DEPTHS)
+    forms = evaluator.costs_of(DEPTHS)
+    assert evaluator.counts.alone_macs == pytest.approx(41 * sum(form["macs"] for form in forms))
+    assert evaluator.counts.executed_macs < evaluator.counts.alone_macs / 2
+    # 15 depths, once on each batch.
+    assert evaluator.counts.evaluations % 15 == 0
+    assert 0 < evaluator.counts.evaluations <= 15 * 41
+
+
+def test_padded_inputs_run_one_by_one(encoded):
+    evaluator = evaluator_for(encoded, pad_to=24)
+    evaluator(DEPTHS)
+    assert evaluator.counts.evaluations == 0
+    assert evaluator.counts.executed_macs == evaluator.counts.alone_macs
+
+
+def test_many_together_per_token(encoded):
+    supernet = Supernet(tiny_model("bert", head="TokenClassification"))
+    words, task = words_of(encoded), TokenClassification({}, ("a", "b", "c"), {}, metric_name="accuracy")
+    costs = (Macs(supernet.shape, words.workload),)
+    evaluator = Evaluator(
+        supernet, task, words, split="search", tokenizer=TOKENIZER, costs=costs, fingerprint="f"
+    )
+    for trial in evaluator([*DEPTHS, *RATIOS]):
+        by_example = task.statistics(evaluator.outputs(trial.subnet), words)
+        parts = by_example.sum(axis=0)
+        assert trial.score.value == pytest.approx(parts[0] / parts[1])

@@ -11,7 +11,7 @@ from ldsearch.errors import SupernetError
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.heads import HEADS
-from tests.tiny import tiny_model
+from tests.tiny import HEADED, tiny_model
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ class Touches:
 
 
 def test_a_model_comes_with_the_head_it_was_saved_with(folder: Path) -> None:
-    for name in HEADS:
+    for name in HEADED:
         tiny_model("bert", head=name).save_pretrained(folder)
         model, tokenizer = load_model(str(folder))
         assert type(model).__name__ == f"BertFor{name}"

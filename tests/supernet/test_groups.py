@@ -29,7 +29,7 @@ BOTH = Stack((0, 1, 2, 3), heads_off=((0, 0), (2, 1)), ffn_share=((0, 0.25), (3,
 def zeroed(supernet: Supernet, stack: Stack) -> torch.nn.Module:
     """A stock model of the stack's blocks, with the rows zeroed through which what is off would speak."""
     model = copy.deepcopy(supernet.model)
-    layers = model.get_submodule(supernet.stack)
+    layers = model.get_submodule(supernet.stacks["encoder"])
     kept = [layers[block] for block in stack.blocks]
     attention, feed_forward = BACK.get(model.config.model_type, BERT_BACK)
     with torch.no_grad():
@@ -77,7 +77,7 @@ def test_a_sublayer_that_is_off_is_skipped_with_its_norm_by_hand(family):
     batch = padded_batch([7, 7])
     with torch.inference_mode():
         hidden = supernet.family.embed(model, batch).hidden
-        first, second, third, _ = supernet.layers
+        first, second, third, _ = supernet.layers_of("encoder")
         hidden = first.output(first.intermediate(hidden), hidden)
         hidden = second.attention(hidden)[0]
         hidden = third.attention(hidden)[0]
@@ -93,7 +93,7 @@ def test_a_sublayer_of_distilbert_that_is_off_is_skipped_with_its_norm_by_hand()
     batch = padded_batch([7, 7])
     with torch.inference_mode():
         hidden = supernet.family.embed(model, batch).hidden
-        first, second, *_ = supernet.layers
+        first, second, *_ = supernet.layers_of("encoder")
         hidden = first.output_layer_norm(first.ffn(hidden) + hidden)
         hidden = second.sa_layer_norm(second.attention(hidden)[0] + hidden)
         expected = model.classifier(model.pre_classifier(hidden[:, 0]).relu())
@@ -104,7 +104,7 @@ def test_a_sublayer_of_modernbert_that_is_off_adds_nothing():
     supernet = Supernet(tiny_model("modernbert"))
     stack = Stack((0, 1, 3), sublayers_off=((0, "feed_forward"), (1, "attention"), (3, "feed_forward")))
     silent = zeroed(supernet, Stack(stack.blocks))
-    layers = silent.get_submodule(supernet.stack)
+    layers = silent.get_submodule(supernet.stacks["encoder"])
     with torch.inference_mode():
         for linear in (layers[0].mlp.Wo, layers[1].attn.Wo, layers[2].mlp.Wo):
             linear.weight.zero_()
@@ -176,7 +176,7 @@ def test_gradients_reach_what_is_on_and_nothing_else(family):
     stack = Stack((0, 1), heads_off=((0, 1),), ffn_share=((0, 0.5),), sublayers_off=((1, "attention"),))
     supernet(BATCH, Subnet(encoder=stack)).logits.square().sum().backward()
     attention, feed_forward = BACK.get(family, BERT_BACK)
-    first, second = supernet.layers[0], supernet.layers[1]
+    first, second = supernet.layers_of("encoder")[:2]
     heads = first.get_submodule(attention).weight.grad
     assert heads[:, :WIDTH].abs().min() > 0
     assert heads[:, WIDTH:].abs().max() == 0

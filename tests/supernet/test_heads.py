@@ -34,9 +34,9 @@ def test_a_head_that_pools_the_mean_reads_restored_tokens():
     with torch.inference_mode():
         stock = model(**row(batch, 0), output_hidden_states=True).hidden_states
     with torch.inference_mode():
-        last_block = supernet.layers[3]
+        last_block = supernet.layers_of("encoder")[3]
         state = supernet.family.embed(model, row(batch, 0))
-        for layer in supernet.layers[:3]:
+        for layer in supernet.layers_of("encoder")[:3]:
             state = type(state)(
                 supernet.family.run(layer, state, model.config), state.real, None, state.per_token
             )
@@ -64,7 +64,11 @@ def test_macs_of_a_head_are_what_a_counter_counts_of_a_model_without_blocks(fami
     assert head_macs(supernet.model) > 0
 
 
-@pytest.mark.parametrize("name", ["BertForMultipleChoice", "BertModel", "", "GPT2LMHeadModel", "ForNothing"])
+@pytest.mark.parametrize(
+    "name",
+    # The last two are encoders that look both ways.
+    ["BertForMultipleChoice", "BertModel", "", "ForNothing", "BertLMHeadModel", "RobertaForCausalLM"],
+)
 def test_other_heads_are_refused_with_those_there_are(name):
     with pytest.raises(
         SupernetError, match="only heads for SequenceClassification, TokenClassification"

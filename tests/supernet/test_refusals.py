@@ -69,22 +69,36 @@ def headless() -> PreTrainedModel:
     return tiny_model("bert").base_model
 
 
-def generating() -> PreTrainedModel:
-    return transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=8, n_layer=2, n_head=2, **TOKENS))
+def both_ways() -> PreTrainedModel:
+    """Unless it is told that it is a decoder, it sees what it is to guess."""
+    return transformers.RobertaForCausalLM(transformers.RobertaConfig(**TOKENS, **SIZES))
+
+
+def both_ways_of_old() -> PreTrainedModel:
+    return transformers.BertLMHeadModel(transformers.BertConfig(**TOKENS, **SIZES))
+
+
+def scaled() -> PreTrainedModel:
+    config = transformers.GPT2Config(
+        n_embd=8, n_layer=2, n_head=2, scale_attn_by_inverse_layer_idx=True, **TOKENS
+    )
+    return transformers.GPT2LMHeadModel(config)
 
 
 @pytest.mark.parametrize(
     ("make", "why"),
     [
         (albert, "^AlbertForSequenceClassification: .* only models with one list of blocks"),
-        (bart, "^BartForSequenceClassification: .* only models with one list of blocks"),
-        (t5, "^T5ForSequenceClassification: .* only models with one list of blocks"),
+        (bart, "^BartForSequenceClassification: of encoder-decoders, only those that write"),
+        (t5, "^T5ForSequenceClassification: of encoder-decoders, only those that write"),
         (mixture, "is a mixture of experts"),
         (quantised, "is quantised: train and search in full precision"),
         (adapted, "carries PEFT adapters: merge them"),
         (wrapped, "carries PEFT adapters: merge them"),
         (headless, "^BertModel: only heads for SequenceClassification"),
-        (generating, "^GPT2LMHeadModel: only heads for SequenceClassification"),
+        (both_ways, "^RobertaForCausalLM: only heads for SequenceClassification"),
+        (both_ways_of_old, "^BertLMHeadModel: only heads for SequenceClassification"),
+        (scaled, "scales attention by the block's number, so no block can be left out"),
     ],
 )
 def test_models_are_refused(make, why):

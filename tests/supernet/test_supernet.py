@@ -18,7 +18,7 @@ from tests.tiny import FAMILIES, HEADED, padded_batch, tiny_model
 def by_hand(supernet: Supernet, blocks: list[int]) -> torch.nn.Module:
     """A copy of the stock model whose other layers are taken out of its list."""
     model = copy.deepcopy(supernet.model)
-    layers = model.get_submodule(supernet.stack)
+    layers = model.get_submodule(supernet.stacks["encoder"])
     kept = [layers[block] for block in blocks]
     del layers[:]
     layers.extend(kept)
@@ -129,7 +129,7 @@ def test_attention_types_are_renumbered():
 def test_gradients_reach_exactly_the_blocks_that_run(head):
     supernet = Supernet(tiny_model("bert", head=head)).train()
     logits_of(supernet(padded_batch([8, 5]), Subnet.of_encoder([0, 2], [6, 3], 8))).sum().backward()
-    for block, layer in enumerate(supernet.layers):
+    for block, layer in enumerate(supernet.layers_of("encoder")):
         touched = [p.grad is not None for p in layer.parameters()]
         assert all(touched) if block in (0, 2) else not any(touched)
 
@@ -155,7 +155,7 @@ def test_blocks_are_recomputed_in_one_way_only(asked):
     supernet = Supernet(tiny_model("bert"))
     with pytest.raises(SupernetError, match="recomputes every block and offloads none"):
         supernet.activation_checkpointing_enable(**asked)
-    assert not supernet.gradient_checkpointing
+    assert not supernet.pipeline.checkpointing
 
 
 def test_the_mode_of_a_supernet_is_the_models_and_survives_inference():

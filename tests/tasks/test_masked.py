@@ -19,7 +19,8 @@ from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 from ldsearch.errors import DataError
 from ldsearch.fingerprint import digest
 from ldsearch.tasks.base import DataSource, Encoded, fingerprints_of, score
-from ldsearch.tasks.masked import MaskedLanguageModel, TextLines, load_masked
+from ldsearch.tasks.masked import MaskedLanguageModel, load_masked
+from ldsearch.tasks.running_text import TextLines
 from ldsearch.tasks.tables import Columns
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -120,6 +120,7 @@ CASES: dict[tuple[str, str], tuple[int, Draw, Any]] = {
     ("tokens", "f1"): (5, draw_entities, entity_f1),
     ("tokens", "accuracy"): (3, draw_token_ids, token_accuracy),
     ("language-model", "perplexity"): (1, draw_nats, by_tokens),
+    ("language-model", "nats"): (1, draw_nats, lambda nats, tokens: math.log(by_tokens(nats, tokens))),
 }
 
 
@@ -172,7 +173,7 @@ def test_statistics_have_the_promised_shape(kind: str, name: str):
 def test_less_is_better_of_errors_and_perplexity_only():
     named = {(kind, name): metric_named(kind, name, CASES[kind, name][0]) for kind, name in NAMED}
     lower = {key for key, metric in named.items() if not metric.higher_is_better}
-    assert lower == {("regression", "mse"), ("language-model", "perplexity")}
+    assert lower == {("regression", "mse"), ("language-model", "perplexity"), ("language-model", "nats")}
 
 
 @pytest.mark.parametrize("name", CLASSIFICATION)

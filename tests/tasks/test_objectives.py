@@ -15,6 +15,7 @@ from ldsearch.tasks.objectives import (
     independent_labels,
     kl_divergence,
     labelled_tokens,
+    next_tokens,
     one_label,
     span_ends,
 )
@@ -31,6 +32,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 TOKEN_LABELS = torch.tensor(
     [[-100, 2, 0, -100, 1, -100], [-100, 1, 1, -100, -100, -100], [3, -100] + [-100] * 4]
 )
+NEXT_LABELS = torch.tensor([[3, 2, 0, 1, 1, 0], [1, 1, 2, 0, -100, -100], [3, 2] + [-100] * 4])
 CASES: dict[str, tuple[Objective, tuple[int, ...], Batch]] = {  # objective, shape of logits, batch
     "one": (Categorical(one_label), (ROWS, 4), {"labels": torch.tensor([3, 0, 2])}),
     "number": (Regression(), (ROWS, 1), {"labels": torch.tensor([3.25, 0.0, -1.5])}),
@@ -40,6 +42,7 @@ CASES: dict[str, tuple[Objective, tuple[int, ...], Batch]] = {  # objective, sha
         {"labels": torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]])},
     ),
     "tokens": (Categorical(labelled_tokens), (ROWS, 6, 4), {"labels": TOKEN_LABELS}),
+    "next": (Categorical(next_tokens), (ROWS, 6, 4), {"labels": NEXT_LABELS}),
     "span": (Categorical(span_ends), (ROWS, 6, 2), {"labels": torch.tensor([[2, 5], [0, 0], [1, 1]])}),
 }
 every = pytest.mark.parametrize("name", CASES)
@@ -60,6 +63,15 @@ def span_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return torch.stack(ends).mean()
 
 
+def next_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Each row cut to its own tokens; position i predicts label i + 1."""
+    losses = [
+        nn.functional.cross_entropy(logits[row, :n][:-1], labels[row, :n][1:], reduction="none")
+        for row, n in enumerate(LENGTHS)
+    ]
+    return torch.cat(losses).mean()
+
+
 TORCH: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "one": nn.functional.cross_entropy,
     "number": lambda logits, labels: nn.functional.mse_loss(logits[:, 0], labels),
@@ -67,6 +79,7 @@ TORCH: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "tokens": lambda logits, labels: nn.functional.cross_entropy(
         logits.flatten(0, 1), labels.flatten(), ignore_index=-100
     ),
+    "next": next_loss,
     "span": span_loss,
 }
 
@@ -87,6 +100,8 @@ def distributions(name: str, logits: Tensor) -> list[np.ndarray]:
         return [softmax(values[row, :n, end]) for row, n in enumerate(LENGTHS) for end in (0, 1)]
     if name == "tokens":
         return [softmax(values[row, token]) for row, token in (TOKEN_LABELS != -100).nonzero().tolist()]
+    if name == "next":
+        return [softmax(values[row, i]) for row, n in enumerate(LENGTHS) for i in range(n - 1)]
     return [softmax(row) for row in values]
 
 
@@ -99,7 +114,7 @@ def test_a_divergence_is_the_mean_over_what_is_labelled_and_real(name: str, reve
         expected = float((teacher - student).square().mean())
     else:
         pairs = list(zip(distributions(name, teacher), distributions(name, student), strict=True))
-        assert len(pairs) == {"one": 3, "several": 6, "tokens": 6, "span": 6}[name]
+        assert len(pairs) == {"one": 3, "several": 6, "tokens": 6, "next": 9, "span": 6}[name]
         expected = np.mean([rel_entr(*(pair[::-1] if reverse else pair)).sum() for pair in pairs])
     found = objective.divergence(teacher, student, batch, reverse)
     assert float(found) == pytest.approx(expected, rel=1e-5)
@@ -108,6 +123,9 @@ def test_a_divergence_is_the_mean_over_what_is_labelled_and_real(name: str, reve
     other = student.clone()
     if name == "tokens":
         other[TOKEN_LABELS == -100] = 7.0
+    if name == "next":
+        other[~REAL] = 7.0
+        other[torch.arange(ROWS), torch.tensor(LENGTHS) - 1] = 7.0  # a row's last token predicts nothing
     if name == "span":
         other[~REAL] = 7.0
     assert float(objective.divergence(teacher, other, batch, reverse)) == pytest.approx(expected, rel=1e-5)

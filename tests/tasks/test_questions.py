@@ -131,6 +131,7 @@ def test_the_source_says_enough_to_read_it_again(write: Write, monkeypatch: pyte
         "keep_overlap": False,
         "metric": "exact-match",
         "stride": 7,
+        "sentences": False,
     }
     recorded = {name: value for name, value in task.source.items() if name != "task"}
     monkeypatch.chdir("/")

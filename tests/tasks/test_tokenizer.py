@@ -1,29 +1,37 @@
-"""The WordPiece tokenizer trained on the spot: the same texts give the same ids, in every process."""
+"""Tokenizers trained on the spot: the same texts give the same ids, in every process; BPE loses nothing."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-from ldsearch.tasks.tokenizer import train_wordpiece
+import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from ldsearch.errors import DataError
+from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
 
 TEXTS = [
     f"{a}{b} {b}{a}ing Un{a} {b}, {a}!" for a in ("walk", "tree", "größe", "x1") for b in ("er", "ly", "zt")
 ]
 PROGRAM = (
-    "from ldsearch.tasks.tokenizer import train_wordpiece\n"
-    "from tests.tasks.test_tokenizer import TEXTS\n"
-    "print(sorted(train_wordpiece(TEXTS, 90).get_vocab().items()))\n"
+    "from tests.tasks.test_tokenizer import trained\n"
+    "print([sorted(tokenizer.get_vocab().items()) for tokenizer in trained()])\n"
 )
 
 
+def trained() -> list[PreTrainedTokenizerBase]:
+    return [train_wordpiece(TEXTS, 90), train_bpe(TEXTS, 290)]
+
+
 def test_the_same_texts_give_the_same_ids_here_and_in_another_process() -> None:
-    vocabulary = train_wordpiece(TEXTS, 90).get_vocab()
-    assert all(train_wordpiece(TEXTS, 90).get_vocab() == vocabulary for _ in range(5))
+    vocabularies = [sorted(tokenizer.get_vocab().items()) for tokenizer in trained()]
+    for _ in range(5):
+        assert [sorted(tokenizer.get_vocab().items()) for tokenizer in trained()] == vocabularies
     root = Path(__file__).parents[2]
     other = subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=root, capture_output=True, text=True, check=True
     )
-    assert other.stdout.strip() == str(sorted(vocabulary.items()))
+    assert other.stdout.strip() == str(vocabularies)
 
 
 def test_the_special_tokens_are_berts_and_come_first() -> None:
@@ -49,3 +57,56 @@ def test_pieces_of_unseen_words_put_them_together_again() -> None:
     assert len(pieces) > 1
     assert all(piece.startswith("##") for piece in pieces[1:])
     assert "".join(piece.removeprefix("##") for piece in pieces) == "treewalkly"
+
+
+STRANGE = [
+    "",
+    " two  spaces, and a trailing one ",
+    "tabs\tand\nlines\r\n",
+    "Größe 火山 🙂 \u200b\x00 é e\u0301",
+    "it 's not n't , cleaned up !",
+    "[CLS] <unk> ##ing Ġ",
+]
+
+
+@pytest.mark.parametrize("text", STRANGE)
+def test_bpe_gives_every_text_back(text: str) -> None:
+    tokenizer = train_bpe(TEXTS, 300)
+    ids = tokenizer(text)["input_ids"]
+    assert ids[-1] == tokenizer.eos_token_id
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+    assert tokenizer.decode(ids) == f"{text}</s>"
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+def test_bpe_has_the_ids_that_models_need_and_no_more_than_asked_for() -> None:
+    tokenizer = train_bpe(TEXTS, 280)
+    assert sorted(tokenizer.get_vocab().values()) == list(range(280))
+    assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1)
+    assert sorted(tokenizer.all_special_ids) == [0, 1]
+    batch = tokenizer(["walker", "a much longer text"], padding=True)
+    assert set(batch) == {"input_ids", "attention_mask"}
+    assert batch["attention_mask"][0][-1] == batch["input_ids"][0][-1] == 0
+    assert tokenizer(["a", "b"], ["c", "d"])["input_ids"][0].count(1) == 2
+
+
+def test_bpe_merges_what_is_frequent() -> None:
+    tokenizer = train_bpe(["the forest grows", "the forest sleeps"] * 5, 400)
+    assert tokenizer.tokenize("the forest") == ["the", "Ġforest"]
+
+
+def test_bpe_is_the_same_when_it_is_loaded_again(tmp_path: Path) -> None:
+    tokenizer = train_bpe(TEXTS, 300)
+    tokenizer.save_pretrained(tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    assert again.get_vocab() == tokenizer.get_vocab()
+    assert (again.padding_side, again.pad_token_id, again.eos_token_id) == ("right", 0, 1)
+    for text in (*TEXTS, *STRANGE):
+        assert again(text) == tokenizer(text)
+        assert again.decode(again(text)["input_ids"], skip_special_tokens=True) == text
+
+
+def test_a_vocabulary_without_room_for_the_bytes_is_refused() -> None:
+    assert len(train_bpe(TEXTS, 258)) == 258
+    with pytest.raises(DataError, match="a vocabulary of 257 has no room for every byte: 258 are the least"):
+        train_bpe(TEXTS, 257)

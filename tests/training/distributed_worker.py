@@ -12,7 +12,7 @@ from transformers import BertTokenizer, TrainingArguments
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded, TextClassification
-from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
 from tests.tiny import VOCABULARY, tiny_model
 
@@ -36,7 +36,7 @@ def main(folder: Path, strategy: str, batch: int, accumulated: int) -> None:
         for row in range(ROWS)
     )
     encoded = Encoded(features, LENGTH)
-    setting = Setting(blocks=4, reference=LENGTH, drop_bound=Fraction(1, 3), layer_rates=(0.5,) * 4, heads=2)
+    setting = Setting({"encoder": StackSetting(4, (0.5,) * 4, heads=2)}, LENGTH, Fraction(1, 3))
     trainer = SupernetTrainer(
         Supernet(model),
         make_strategy(strategy, setting),

@@ -3,7 +3,6 @@
 import errno
 import os
 import resource
-from fractions import Fraction
 
 import pytest
 import torch
@@ -12,7 +11,8 @@ from transformers import TrainerState
 
 from ldsearch.errors import RunError
 from ldsearch.training.checkpoints import Writing, last_complete_checkpoint
-from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.strategies import make_strategy
+from tests.tiny import small_setting
 from tests.training.test_trainer import TOKENIZER, trainer_for
 
 WHOLE = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
@@ -70,7 +70,7 @@ def test_the_trainer_writes_its_state_last_and_only_then_removes_the_checkpoint_
         )
         save(self, path)
 
-    strategy = make_strategy("plain", Setting(4, 16, Fraction(9, 25), (0.0,) * 4))
+    strategy = make_strategy("plain", small_setting(0.0))
     trainer = trainer_for(tmp_path, strategy, save_strategy="epoch", save_total_limit=1)
     monkeypatch.setattr(TrainerState, "save_to_json", saving)
     trainer.train()

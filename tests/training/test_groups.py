@@ -12,7 +12,7 @@ from ldsearch.errors import LdsearchError, TrainingError
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
-from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.strategies.groups import (
     GROUPS,
     applied_rates,
@@ -38,24 +38,31 @@ class Planted:
         return part
 
 
-def setting(blocks: int = 3, rate: float = 0.5, heads: int = HEADS, **changes: object) -> Setting:
-    return Setting(blocks, 64, Fraction(9, 25), (rate,) * blocks, heads=heads, **changes)
+def stack_of(blocks: int = 3, rate: float = 0.5, heads: int = HEADS, **changes: object) -> StackSetting:
+    return StackSetting(**{"blocks": blocks, "layer_rates": (rate,) * blocks, "heads": heads, **changes})
+
+
+def setting(
+    blocks: int = 3, rate: float = 0.5, heads: int = HEADS, drop_groups: str = "layer", **changes: object
+) -> Setting:
+    stack = stack_of(blocks, rate, heads, **changes)
+    return Setting({"encoder": stack}, 64, Fraction(9, 25), drop_groups=drop_groups)
 
 
 def planted(kind: str, *uniforms: list[list[float]], **changes: object) -> Stack:
     blocks = len(uniforms[0])
-    return draw_stack(setting(blocks, **changes), parts_of(kind), Planted(*uniforms))
+    return draw_stack(stack_of(blocks, **changes), parts_of(kind), Planted(*uniforms))
 
 
 def stacks(kind: str, count: int = 4_000, **changes: object) -> list[Stack]:
     rng = np.random.default_rng(0)
-    return [draw_stack(setting(**changes), parts_of(kind), rng) for _ in range(count)]
+    return [draw_stack(stack_of(**changes), parts_of(kind), rng) for _ in range(count)]
 
 
 def shares(kind: str, rates: tuple[float, ...], heads: int, count: int = 10_000) -> dict[str, np.ndarray]:
     """How often each group of a block is off, however that is written."""
     rng = np.random.default_rng(0)
-    where = Setting(len(rates), 64, Fraction(9, 25), rates, heads=heads)
+    where = StackSetting(len(rates), rates, heads=heads)
     off = {name: np.zeros(len(rates)) for name in ("block", "attention", "feed_forward", "half", "head 0")}
     for _ in range(count):
         stack = draw_stack(where, parts_of(kind), rng)
@@ -166,7 +173,7 @@ def test_enough_blocks_run_and_only_those_put_back_change(kind):
     for _ in range(500):
         seed = int(rng.integers(2**31))
         free, kept = (
-            draw_stack(setting(5, 0.8, min_layers=least), parts_of(kind), np.random.default_rng(seed))
+            draw_stack(stack_of(5, 0.8, min_layers=least), parts_of(kind), np.random.default_rng(seed))
             for least in (0, 3)
         )
         assert len(kept.blocks) == max(3, len(free.blocks))
@@ -238,20 +245,20 @@ def test_the_strategy_draws_the_groups_of_its_setting():
         lambda index: np.random.default_rng([4, index]), 0.5
     )
     rng = np.random.default_rng([4, 0])
-    assert one.subnet.encoder == draw_stack(setting(), parts_of("head+sublayer"), rng)
+    assert one.subnet.encoder == draw_stack(stack_of(), parts_of("head+sublayer"), rng)
 
 
 def test_a_pinned_block_has_no_rate_where_only_layers_are_dropped():
-    assert applied_rates(setting(pinned=(0,))) == (0.0, 0.5, 0.5)
-    assert applied_rates(setting(pinned=(0,), drop_groups="head+layer")) == (0.5, 0.5, 0.5)
-    assert applied_rates(setting()) == (0.5, 0.5, 0.5)
+    assert applied_rates(stack_of(pinned=(0,)), "layer") == (0.0, 0.5, 0.5)
+    assert applied_rates(stack_of(pinned=(0,)), "head+layer") == (0.5, 0.5, 0.5)
+    assert applied_rates(stack_of(), "layer") == (0.5, 0.5, 0.5)
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_runs_what_is_drawn(family, kind):
     supernet = Supernet(tiny_model(family))
-    where = setting(supernet.blocks, 0.6, supernet.shape.heads, pinned=supernet.pinned)
+    where = stack_of(supernet.blocks, 0.6, supernet.shape.heads, pinned=supernet.pinned)
     batch, rng, seen = padded_batch([5, 9]), np.random.default_rng(0), set()
     for _ in range(8):
         stack = draw_stack(where, parts_of(kind), rng)

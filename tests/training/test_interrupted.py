@@ -1,7 +1,6 @@
 """A training that is asked to stop saves, stops, and ends where an uninterrupted one ends, bit for bit."""
 
 import signal
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,9 @@ from transformers import TrainerCallback
 
 from ldsearch.interruption import Interrupted, interruptible
 from ldsearch.training.checkpoints import StopAfterSaving, last_complete_checkpoint
-from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.strategies import make_strategy
 from ldsearch.training.trainer import SupernetTrainer
+from tests.tiny import small_setting
 from tests.training.test_trainer import trainer_for
 
 # 24 examples in batches of 4: six steps an epoch.
@@ -40,7 +40,7 @@ class SignalAt(TrainerCallback):
 
 def make(folder: Path, **arguments) -> SupernetTrainer:
     torch.manual_seed(0)
-    strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), (0.2,) * 4))
+    strategy = make_strategy("lengthdrop", small_setting(0.2))
     return trainer_for(folder, strategy, num_train_epochs=3, **arguments)
 
 

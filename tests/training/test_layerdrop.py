@@ -11,8 +11,8 @@ from ldsearch.errors import SupernetError, TrainingError
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import SupernetRecord, read_record
 from ldsearch.training.rates import constant, linear
-from ldsearch.training.strategies import Setting, make_strategy
-from ldsearch.training.strategies.layerdrop import draw_blocks
+from ldsearch.training.strategies import Setting, StackSetting, make_strategy
+from ldsearch.training.strategies.groups import draw_stack
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, ldsearch, place, read, trained
 
 __all__ = ["ldsearch", "place", "trained"]  # fixtures
@@ -28,8 +28,16 @@ class Planted:
         return self.uniforms.reshape(shape)
 
 
-def setting(rates: tuple[float, ...], **changes: object) -> Setting:
-    return Setting(len(rates), 64, Fraction(9, 25), rates, **changes)
+def stack_of(rates: tuple[float, ...], **changes: object) -> StackSetting:
+    return StackSetting(len(rates), rates, **changes)
+
+
+def setting(rates: tuple[float, ...], parity: bool = False, **changes: object) -> Setting:
+    return Setting({"encoder": stack_of(rates, **changes)}, 64, Fraction(9, 25), parity=parity)
+
+
+def draw_blocks(stack: StackSetting, rng: object) -> tuple[int, ...]:
+    return draw_stack(stack, ("layer",), rng).blocks
 
 
 def drawn(rates: tuple[float, ...], count: int = 10_000, **changes: object) -> np.ndarray:
@@ -37,7 +45,7 @@ def drawn(rates: tuple[float, ...], count: int = 10_000, **changes: object) -> n
     rng = np.random.default_rng(0)
     runs = np.zeros((count, len(rates)), dtype=bool)
     for draw in runs:
-        draw[list(draw_blocks(setting(rates, **changes), rng))] = True
+        draw[list(draw_blocks(stack_of(rates, **changes), rng))] = True
     return runs
 
 
@@ -60,19 +68,19 @@ def test_a_linear_schedule_skips_later_blocks_more_often():
 def test_at_rate_zero_all_run_and_at_rate_one_none_does():
     assert drawn(constant(0.0, 12), 100).all()
     assert not drawn(constant(1.0, 12), 100).any()
-    assert draw_blocks(setting((0.0, 1.0)), Planted(0.0, 1 - 2**-53)) == (0,)
+    assert draw_blocks(stack_of((0.0, 1.0)), Planted(0.0, 1 - 2**-53)) == (0,)
 
 
 @pytest.mark.parametrize("rate", [0.2, 1 / 3, 0.75, 1.0, 1e-300, 5e-324])
 def test_a_block_is_skipped_iff_its_uniform_is_below_its_rate(rate):
     below = np.nextafter(rate, 0)
-    assert draw_blocks(setting((rate,) * 3), Planted(below, rate, np.nextafter(rate, 2))) == (1, 2)
+    assert draw_blocks(stack_of((rate,) * 3), Planted(below, rate, np.nextafter(rate, 2))) == (1, 2)
 
 
 def test_blocks_are_put_back_until_enough_run():
     uniforms = (0.1, 0.9, 0.4, 0.3, 0.2)
     run = {
-        least: draw_blocks(setting((0.5,) * 5, min_layers=least), Planted(*uniforms)) for least in range(6)
+        least: draw_blocks(stack_of((0.5,) * 5, min_layers=least), Planted(*uniforms)) for least in range(6)
     }
     assert run == {
         0: (1,),
@@ -86,7 +94,7 @@ def test_blocks_are_put_back_until_enough_run():
 
 def test_with_unequal_rates_the_block_nearest_to_its_own_rate_is_put_back():
     # Lowering all rates by one factor until a block runs: 0.18 of 0.2 is nearer than 0.5 of 0.8.
-    assert draw_blocks(setting((0.2, 0.8), min_layers=1), Planted(0.18, 0.5)) == (0,)
+    assert draw_blocks(stack_of((0.2, 0.8), min_layers=1), Planted(0.18, 0.5)) == (0,)
 
 
 def test_at_least_so_many_blocks_run_and_the_others_as_without():
@@ -103,8 +111,8 @@ def test_pinned_blocks_are_never_skipped_and_count_as_running():
     runs = drawn((0.5,) * 4, 3_000, pinned=(0, 2))
     assert runs[:, [0, 2]].all()
     assert runs[:, [1, 3]].mean(axis=0) == pytest.approx(0.5, abs=0.03)
-    assert draw_blocks(setting((1.0,) * 4, pinned=(2,), min_layers=1), Planted(*[0.5] * 4)) == (2,)
-    assert draw_blocks(setting((1.0,) * 4, pinned=(2,), min_layers=2), Planted(0.1, 0.2, 0, 0.3)) == (2, 3)
+    assert draw_blocks(stack_of((1.0,) * 4, pinned=(2,), min_layers=1), Planted(*[0.5] * 4)) == (2,)
+    assert draw_blocks(stack_of((1.0,) * 4, pinned=(2,), min_layers=2), Planted(0.1, 0.2, 0, 0.3)) == (2, 3)
 
 
 def test_a_batch_makes_one_labelled_pass_that_is_a_function_of_the_draws():
@@ -149,9 +157,7 @@ def test_lengthdrop_keeps_pinned_and_enough_blocks_in_its_teacher_under_parity_t
 )
 def test_senseless_settings_are_refused(changes):
     with pytest.raises(TrainingError):
-        Setting(
-            **{"blocks": 3, "reference": 8, "drop_bound": Fraction(0), "layer_rates": (0.2,) * 3} | changes
-        )
+        StackSetting(**{"blocks": 3, "layer_rates": (0.2,) * 3} | changes)
 
 
 LAYERDROP = (*TRAIN, *EPOCHS, "--strategy", "layerdrop", "--name", "new")

@@ -1,7 +1,5 @@
 """The trainer: its gradient against gradients taken by hand, its draws, its checkpoints."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 import torch
@@ -20,9 +18,9 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks import Encoded, TextClassification
 from ldsearch.tasks.objectives import kl_divergence
-from ldsearch.training.strategies import Pass, Setting, make_strategy
+from ldsearch.training.strategies import Pass, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
-from tests.tiny import tiny_model
+from tests.tiny import small_setting, tiny_model
 
 TOKENIZER = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})
 
@@ -132,7 +130,7 @@ def test_a_pass_sees_its_rows_and_is_distilled_from_the_same_rows_of_the_first_p
 
 
 def test_a_sandwich_step_runs_four_backward_passes(tmp_path, monkeypatch):
-    strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), (0.0,) * 4))
+    strategy = make_strategy("lengthdrop", small_setting(0.0))
     trainer = trainer_for(tmp_path, strategy, max_steps=3, num_train_epochs=1)
     count = []
     backward = trainer.accelerator.backward
@@ -167,7 +165,7 @@ def test_the_loss_falls_on_a_problem_that_can_be_learned(tmp_path):
     config = tiny_model("bert", width=32, labels=2).config
     torch.manual_seed(0)
     supernet = Supernet(BertForSequenceClassification(config))
-    strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), (0.1,) * 4, plain_share=0.5))
+    strategy = make_strategy("lengthdrop", small_setting(0.1, plain_share=0.5))
     trainer = trainer_for(tmp_path, strategy, supernet, num_train_epochs=40, learning_rate=2e-3)
     trainer.train_dataset = Encoded(
         tuple({**row, "labels": int(row["input_ids"][0] > 32)} for row in trainer.train_dataset), 16
@@ -192,11 +190,11 @@ def test_recomputing_blocks_trains_the_same_weights(tmp_path, name, monkeypatch)
         recomputed.append(1)
         return checkpoint(*arguments, **options)
 
-    monkeypatch.setattr("ldsearch.supernet.supernet.checkpoint", counting)
+    monkeypatch.setattr("ldsearch.supernet.pipeline.checkpoint", counting)
     found = []
     for asked in ({}, {name: True}):
         torch.manual_seed(0)
-        strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), (0.2,) * 4))
+        strategy = make_strategy("lengthdrop", small_setting(0.2))
         trainer = trainer_for(tmp_path, strategy, max_steps=3, **asked)
         assert trainer.supernet.model.config.hidden_dropout_prob > 0
         trainer.train()
@@ -207,7 +205,7 @@ def test_recomputing_blocks_trains_the_same_weights(tmp_path, name, monkeypatch)
 
 
 def test_checkpoints_load_with_stock_transformers_and_hold_no_pickled_arguments(tmp_path):
-    strategy = make_strategy("layerdrop", Setting(4, 16, Fraction(9, 25), (0.5,) * 4))
+    strategy = make_strategy("layerdrop", small_setting(0.5))
     trainer = trainer_for(tmp_path, strategy, save_strategy="epoch")
     trainer.train()
     last = tmp_path / "checkpoint-12"
@@ -228,7 +226,7 @@ class Interrupt(TrainerCallback):
 def test_training_resumed_mid_epoch_ends_with_the_same_weights(tmp_path):
     def make(name):
         torch.manual_seed(0)
-        strategy = make_strategy("lengthdrop", Setting(4, 16, Fraction(9, 25), (0.2,) * 4))
+        strategy = make_strategy("lengthdrop", small_setting(0.2))
         return trainer_for(tmp_path / name, strategy, save_strategy="steps", save_steps=8)
 
     whole = make("whole")

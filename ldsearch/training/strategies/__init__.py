@@ -4,13 +4,15 @@ from collections.abc import Callable
 
 from ldsearch.errors import TrainingError
 from ldsearch.registry import Registry
-from ldsearch.training.strategies.base import Draws, Pass, Setting, TrainingStrategy
+from ldsearch.training.strategies.base import Draws, Pass, Setting, StackSetting, TrainingStrategy
+from ldsearch.training.strategies.flexible_depth import FlexibleDepth
 from ldsearch.training.strategies.layerdrop import LayerDrop
 from ldsearch.training.strategies.lengthdrop import LengthDrop
 from ldsearch.training.strategies.plain import Plain
 
 STRATEGIES: Registry[Callable[[Setting], TrainingStrategy]] = Registry(
-    "training_strategies", {"plain": Plain, "layerdrop": LayerDrop, "lengthdrop": LengthDrop}
+    "training_strategies",
+    {"plain": Plain, "layerdrop": LayerDrop, "lengthdrop": LengthDrop, "flexible-depth": FlexibleDepth},
 )
 
 
@@ -25,4 +27,4 @@ def make_strategy(name: str, setting: Setting) -> TrainingStrategy:
     return STRATEGIES[name](setting)
 
 
-__all__ = ["STRATEGIES", "Draws", "Pass", "Setting", "TrainingStrategy", "make_strategy"]
+__all__ = ["STRATEGIES", "Draws", "Pass", "Setting", "StackSetting", "TrainingStrategy", "make_strategy"]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ldsearch.errors import TrainingError
 from ldsearch.registry import Registry
 from ldsearch.subnet import Stack, Sublayer
-from ldsearch.training.strategies.base import Setting
+from ldsearch.training.strategies.base import StackSetting
 
 Part = Literal["layer", "attention", "feed_forward", "head", "half"]
 Parts = tuple[Part, ...]
@@ -49,13 +49,13 @@ def drops_whole_blocks(parts: Collection[Part]) -> bool:
     return "layer" in parts or ("feed_forward" in parts and bool({"attention", "head"} & set(parts)))
 
 
-def applied_rates(setting: Setting) -> tuple[float, ...]:
+def applied_rates(setting: StackSetting, drop_groups: str) -> tuple[float, ...]:
     """The rate at which each block's groups are off: 0 for a pinned block where only layers are dropped."""
-    spared = setting.pinned if parts_of(setting.drop_groups) == GROUPS["layer"] else ()
+    spared = setting.pinned if parts_of(drop_groups) == GROUPS["layer"] else ()
     return tuple(0.0 if block in spared else rate for block, rate in enumerate(setting.layer_rates))
 
 
-def draw_stack(setting: Setting, parts: Parts, rng: np.random.Generator) -> Stack:
+def draw_stack(setting: StackSetting, parts: Parts, rng: np.random.Generator) -> Stack:
     """One draw: every group is off iff its u < its block's rate, u uniform on [0, 1) and its own.
 
     What is off is the union of the parts' draws, in the one form that a sub-network has: a block of whose
@@ -89,7 +89,7 @@ class _Levels:
         levels: Part to (blocks, groups of the part in a block).
     """
 
-    def __init__(self, setting: Setting, levels: Mapping[Part, NDArray[np.float64]]) -> None:
+    def __init__(self, setting: StackSetting, levels: Mapping[Part, NDArray[np.float64]]) -> None:
         never = np.full((setting.blocks, 1), np.inf)
         self.heads = levels.get("head", never)
         self.half = levels.get("half", never)[:, 0]

@@ -1,14 +1,17 @@
 """LengthDrop: a sandwich of full, smallest and random lengths, distilled in place (Kim & Cho 2020)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Literal
+
+import numpy as np
 
 from ldsearch.errors import TrainingError
 from ldsearch.length_drop import constant_ratio_lengths, draw_lengths
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.training.strategies.base import Draws, Pass, Setting
-from ldsearch.training.strategies.layerdrop import draw_blocks
+from ldsearch.training.strategies.layerdrop import draw_stacks
 
 RANDOM_PASSES = 2  # n_s of Sec. 3.1
 # Rows of the batch that the smallest and the random sub-networks see.
@@ -33,19 +36,21 @@ class LengthDrop:
     def __init__(self, setting: Setting) -> None:
         if setting.sandwich not in SANDWICHES:
             raise TrainingError(f"unknown sandwich {setting.sandwich!r}: use {' or '.join(SANDWICHES)}")
+        if "encoder" not in setting.stacks:
+            raise TrainingError("lengths are dropped in encoders: train a decoder with layerdrop or plain")
         self.setting = setting
         self.weight = 1 / (RANDOM_PASSES + 2)
 
     def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
         """Four passes of weight 1/4; one full pass while the plain share lasts."""
-        full = Subnet.full(self.setting.blocks)
+        full = self.setting.full
         if progress < self.setting.plain_share:
             return [Pass(full, "label", 1.0)]
         if self.setting.parity:
-            full = Subnet.of_encoder(self._draw_blocks(draws, 0))
+            full = Subnet(**self._draw(draws(0)))
         shortened = [
-            self._smallest(draws, 1),
-            *(self._random(draws, index) for index in range(2, 2 + RANDOM_PASSES)),
+            self._smallest(draws(1)),
+            *(self._random(draws(index)) for index in range(2, 2 + RANDOM_PASSES)),
         ]
         loss: Literal["label", "distill"] = "distill" if self.setting.distil else "label"
         rows = SANDWICHES[self.setting.sandwich]
@@ -54,22 +59,19 @@ class LengthDrop:
             *(Pass(subnet, loss, self.weight, part) for subnet, part in zip(shortened, rows, strict=True)),
         ]
 
-    def _draw_blocks(self, draws: Draws, index: int) -> tuple[int, ...]:
-        return draw_blocks(self.setting, draws(index))
+    def _draw(self, rng: np.random.Generator) -> dict[str, Stack]:
+        return draw_stacks(self.setting, ("layer",), rng)
 
-    def _smallest(self, draws: Draws, index: int) -> Subnet:
-        blocks = self._draw_blocks(draws, index)
-        setting = self.setting
-        return self._shortened(
-            blocks, constant_ratio_lengths(setting.reference, len(blocks), setting.drop_bound)
-        )
+    def _smallest(self, rng: np.random.Generator) -> Subnet:
+        stacks, setting = self._draw(rng), self.setting
+        depth = len(stacks["encoder"].blocks)
+        return self._shortened(stacks, constant_ratio_lengths(setting.reference, depth, setting.drop_bound))
 
-    def _random(self, draws: Draws, index: int) -> Subnet:
-        rng = draws(index)
-        setting = self.setting
-        blocks = draw_blocks(setting, rng)
-        return self._shortened(blocks, draw_lengths(setting.reference, len(blocks), setting.drop_bound, rng))
+    def _random(self, rng: np.random.Generator) -> Subnet:
+        stacks, setting = self._draw(rng), self.setting
+        depth = len(stacks["encoder"].blocks)
+        return self._shortened(stacks, draw_lengths(setting.reference, depth, setting.drop_bound, rng))
 
-    def _shortened(self, blocks: tuple[int, ...], tokens: tuple[int, ...]) -> Subnet:
+    def _shortened(self, stacks: dict[str, Stack], tokens: tuple[int, ...]) -> Subnet:
         lengths = Lengths(tokens, self.setting.reference, self.setting.length_mode)
-        return Subnet(encoder=Stack(blocks, lengths))
+        return Subnet(**{**stacks, "encoder": replace(stacks["encoder"], lengths=lengths)})

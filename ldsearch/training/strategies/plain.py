@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from ldsearch.subnet import Subnet
 from ldsearch.training.strategies.base import Draws, Pass, Setting
 
 
@@ -14,4 +13,4 @@ class Plain:
 
     def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
         """Draws nothing."""
-        return [Pass(Subnet.full(self.setting.blocks), "label", 1.0)]
+        return [Pass(self.setting.full, "label", 1.0)]

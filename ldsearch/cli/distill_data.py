@@ -1,0 +1,92 @@
+"""ldsearch distill-data: what a model makes of the training sources, as training data."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ldsearch.cli.console import print_notes, quiet_libraries, resumable, watching
+
+
+def distill_data(
+    model: Annotated[str, typer.Argument(help="Folder of an encoder-decoder or a supernet, or a hub id.")],
+    data: Annotated[
+        str, typer.Option(help="File (csv, tsv, json, jsonl, parquet; gz too), folder or hub id.")
+    ],
+    out: Annotated[Path, typer.Option(help="File to write (.jsonl): a source and its new target a line.")],
+    task: Annotated[str, typer.Option(help="translation or summarisation.")] = "translation",
+    config: Annotated[str | None, typer.Option(help="Configuration of a hub dataset.")] = None,
+    validation: Annotated[
+        str | None, typer.Option(help="File with the held-out rows, as the training will name it.")
+    ] = None,
+    keep_overlap: Annotated[
+        bool, typer.Option("--keep-overlap", help="Use every row, also those that share text across splits.")
+    ] = False,
+    text_column: Annotated[str | None, typer.Option(help="Column of the source.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column of the target.")] = None,
+    beams: Annotated[int, typer.Option(help="Of beam search; 1 is greedy.")] = 4,
+    length_penalty: Annotated[
+        float, typer.Option(help="A target's log-probability is divided by its length to this power.")
+    ] = 1.0,
+    no_repeat_ngram: Annotated[
+        int, typer.Option(help="No run of so many tokens twice in a target; 0: any may.")
+    ] = 0,
+    min_target: Annotated[int, typer.Option(help="The fewest tokens of a target.")] = 1,
+    max_target: Annotated[int, typer.Option(help="The most tokens of a target.")] = 128,
+    max_source: Annotated[int, typer.Option(help="Tokens that sources are cut to.")] = 128,
+    batch_size: Annotated[int, typer.Option(help="Sources decoded at once.")] = 32,
+    limit: Annotated[
+        int | None, typer.Option(help="Only the first so many sources.", show_default="all")
+    ] = None,
+) -> None:
+    """Decode the training sources with MODEL: sequence-level distillation (Kim & Rush 2016).
+
+    Only rows that a training on the data would train on are decoded. Train on what is written with the
+    original --validation, so that scores are against real targets. The same command goes on after an
+    interruption.
+
+    **Examples**
+
+    - `ldsearch distill-data runs/teacher --data multi30k/ --out multi30k-distilled.jsonl`
+
+    - `ldsearch distill-data ./my-bart --task summarisation --data papers.jsonl --validation dev.jsonl
+      --no-repeat-ngram 3 --max-source 512 --out papers-distilled.jsonl`
+    """
+    from ldsearch.decoding import Decoding
+    from ldsearch.tasks import DataSource
+    from ldsearch.tasks.tables import Columns
+    from ldsearch.workflows.distill_data import DistillOptions
+    from ldsearch.workflows.distill_data import distill_data as distill
+
+    quiet_libraries()
+    options = DistillOptions(
+        model=model,
+        source=DataSource(
+            data,
+            config=config,
+            validation=validation,
+            columns=Columns(text=text_column, label=label_column),
+            keep_overlap=keep_overlap,
+        ),
+        task=task,
+        decoding=Decoding(beams, length_penalty, min_target, max_target, no_repeat_ngram),
+        max_source=max_source,
+        batch_size=batch_size,
+        limit=limit,
+    )
+    with resumable("run the same command again; nothing decoded is lost"), watching() as watcher:
+        watcher.phase("decoding", None)
+        found = distill(
+            out,
+            options,
+            lambda done, total: watcher.progress.update(watcher.bar, completed=done, total=total),
+        )
+    print(f"written: {found.out}: {found.rows} pairs ({options.decoding.describe()}); {found.overlap}")
+    notes = []
+    if found.blank:
+        notes.append(f"{found.blank} targets have no text: training refuses them, raise --min-target")
+    if found.cut:
+        notes.append(f"{data} has no validation rows of its own: some were cut from it and are not decoded")
+    print_notes(notes)
+    held_out = validation or "<the original validation file>"
+    print(f"next: ldsearch train-supernet --task {task} --data {out} --validation {held_out} --model {model}")

@@ -1,0 +1,32 @@
+"""Cuts a split into batches of rows of like length."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def length_batches(
+    lengths: Sequence[int] | NDArray[np.int64], most: Callable[[int], int], least: int
+) -> list[NDArray[np.int64]]:
+    """Rows in ascending order of length, cut into batches.
+
+    A batch with enough rows ends where the length changes: rows of one length need no padding, and
+    sub-networks that act alike on it are one.
+
+    Args:
+        lengths: True length of each row in tokens.
+        most: The most rows of a length that a batch may have.
+        least: Rows that are enough; fewer are joined by longer ones.
+
+    Returns:
+        Row indices of each batch.
+    """
+    batches: list[list[int]] = []
+    for row in np.argsort(lengths, kind="stable").tolist():
+        batch = batches[-1] if batches else []
+        longer = bool(batch) and lengths[row] > lengths[batch[-1]]
+        if not batch or len(batch) >= most(int(lengths[row])) or (longer and len(batch) >= least):
+            batches.append(batch := [])
+        batch.append(row)
+    return [np.array(batch, dtype=np.int64) for batch in batches]

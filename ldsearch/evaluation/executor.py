@@ -1,0 +1,276 @@
+"""Runs many encoder sub-networks on one batch, each thing they have in common once.
+
+Exact facts that it uses, none of them an approximation: what a common prefix computes is common; queries,
+keys, values, token scores and feed-forward layers of a shorter sibling are rows of the longest one's; and a
+head that reads the first token only needs one query of the last block, and no last length.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ldsearch.errors import SupernetError
+from ldsearch.evaluation.prefix_tree import Kept, Node, Step, grow
+from ldsearch.evaluation.steps import StepMacs, rows_of
+from ldsearch.subnet import WHOLE, Subnet
+from ldsearch.supernet import Supernet, tokens
+from ldsearch.supernet.heads import run_head
+from ldsearch.supernet.stages import Block, State, put_back
+from ldsearch.supernet.supernet import logits_of
+from ldsearch.supernet.tokens import Attention
+
+Found = Callable[[Sequence[int], Tensor], None]
+
+
+@dataclass
+class Work:
+    """What was executed.
+
+    Args:
+        evaluations: Block evaluations; one serves every sub-network with that prefix on that batch.
+        heads: Head evaluations.
+        macs: Multiply-accumulates of the blocks' and the head's matrix products, pads and masked units
+            included. (The projection of narrower embeddings is charged with the head, as in ``Macs``.)
+    """
+
+    evaluations: int = 0
+    heads: int = 0
+    macs: int = 0
+
+
+def shares_prefixes(supernet: Supernet) -> bool:
+    """Whether an ``Executor`` can run it: encoders of a registered family; others run one by one."""
+    return supernet.pipeline is not None and list(supernet.stacks) == ["encoder"]
+
+
+class Executor:
+    """Runs many sub-networks of an encoder on a batch by walking their prefix tree depth-first.
+
+    Logits equal those of ``supernet(batch, subnet)`` up to rounding. Alive at any time are the states of
+    one path through the tree, whatever the number of sub-networks.
+
+    Args:
+        supernet: What the sub-networks belong to.
+        budget: Bytes that the states of one path and the largest temporaries may take; it sets ``rows``.
+
+    Raises:
+        SupernetError: If the model is no encoder of a registered family.
+    """
+
+    def __init__(self, supernet: Supernet, budget: int = 2**30) -> None:
+        if not shares_prefixes(supernet):
+            raise SupernetError(supernet.depth_only or "an encoder-decoder's sub-networks run one by one")
+        self.supernet = supernet
+        self.budget = budget
+        self.work = Work()
+
+    def rows(self, length: int) -> int:
+        """How many rows of ``length`` tokens fit the budget, at least one: an upper bound on their bytes."""
+        shape = self.supernet.shape
+        d, ff, reads_first = shape.hidden, shape.feed_forward, self.supernet.reads_first
+        # Along the path: a state, its scores and positions, three shared projections, two restored inputs.
+        level = length * ((4 if reads_first else 6) * d + 16)
+        # In one block: projections, their gathered rows, context and merged; probabilities; or units.
+        attention = length * 10 * d + 6 * shape.heads * length**2
+        units = length * (4 * d + 2 * shape.ffn_matrices * ff)
+        head = 0 if reads_first else length * (2 * d + 3 * shape.head_per_token // d)
+        floats = (shape.blocks + 1) * level + max(attention, units, head)
+        return max(1, self.budget // (4 * floats))
+
+    def run(self, batch: Mapping[str, Tensor], subnets: Sequence[Subnet], found: Found) -> None:
+        """Logits of every sub-network, in eval mode and without gradients.
+
+        Args:
+            batch: What the model reads, padded on the right.
+            subnets: What to run, in any order; duplicates are welcome.
+            found: Called with the indices of sub-networks that act alike on this batch, and their logits;
+                every index comes once.
+
+        Raises:
+            SubnetError: If a sub-network does not fit the model.
+            SupernetError: If the input is padded on the left.
+        """
+        stacks = [self.supernet.check(subnet)["encoder"] for subnet in subnets]
+        device = next(self.supernet.parameters()).device
+        batch = {name: tensor.to(device) for name, tensor in batch.items()}
+        with _evaluating(self.supernet), torch.inference_mode():
+            walk = _Walk(self.supernet, batch, found, self.work)
+            walk.down(grow(stacks, walk.lengths, self.supernet.reads_first))
+
+
+@contextmanager
+def _evaluating(supernet: Supernet) -> Iterator[None]:
+    was_training = supernet.training
+    supernet.eval()
+    assert supernet.pipeline is not None
+    for block in supernet.pipeline.blocks:
+        block.training = False  # nobody's child, so the mode does not reach it by itself
+    try:
+        yield
+    finally:
+        supernet.train(was_training)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a block evaluation leaves: the longest of its siblings, and what makes the shorter ones of it.
+
+    Args:
+        state: What leaves the block in the longest.
+        kept: Its tokens.
+        scores: Shape (B, n) of its n positions; None where the block did not score.
+        entering: The tokens that entered the block.
+        restored: The restored sequence (B, n₀, d) of a sibling that drops nothing here; None before a drop.
+        dropped: That of one that drops.
+    """
+
+    state: State
+    kept: Kept
+    scores: Tensor | None = None
+    entering: Kept = None
+    restored: Tensor | None = None
+    dropped: Tensor | None = None
+
+    def restored_for(self, kept: Kept) -> Tensor | None:
+        """The restored sequence of a sibling."""
+        return self.restored if kept == self.entering else self.dropped
+
+
+class _Walk:
+    """One batch on its way through one tree."""
+
+    def __init__(self, supernet: Supernet, batch: Mapping[str, Tensor], found: Found, work: Work) -> None:
+        assert supernet.pipeline is not None
+        self.model, self.batch, self.reads_first = supernet.model, batch, supernet.reads_first
+        self.pipeline, self.family = supernet.pipeline, supernet.pipeline.family
+        self.found, self.work = found, work
+        self.macs = StepMacs(supernet.shape)
+        self.embedded = self.family.embed(supernet.model, batch)
+        true = self.embedded.real.sum(dim=1).tolist()
+        self.lengths = tuple(sorted(set(true)))
+        which = [self.lengths.index(n) for n in true]
+        self.which = torch.tensor(which, device=self.embedded.real.device)
+
+    def down(self, root: Node) -> None:
+        """Everything."""
+        start = _Outcome(self.embedded, self.lengths, entering=self.lengths)
+        self._fan({self.lengths: root}, start)
+
+    def _fan(self, siblings: Mapping[Kept, Node], outcome: _Outcome) -> None:
+        """The siblings of one block evaluation, and everything behind them."""
+        uses: dict[int, list[tuple[Kept, Step]]] = {}
+        for kept, node in siblings.items():
+            if node.ends:
+                self._answer(node.ends, self._sibling(outcome, kept)[0], outcome.restored_for(kept))
+            for step in node.steps:
+                uses.setdefault(step.block, []).append((kept, step))
+        for block, steps in uses.items():
+            # Queries, keys and values belong to a token: those of the longest serve every sibling.
+            shared = len(steps) > 1 and any(step.groups.runs("attention") for _, step in steps)
+            attention = self._project(block, outcome.state) if shared else None
+            for kept, step in steps:
+                children = siblings[kept].steps[step]
+                self._fan(children, self._evaluate(step, children, outcome, kept, attention))
+
+    def _evaluate(
+        self,
+        step: Step,
+        children: Mapping[Kept, Node],
+        before: _Outcome,
+        entering: Kept,
+        attention: Attention | None,
+    ) -> _Outcome:
+        """Run a block on one sibling, at the longest of its own children."""
+        self.work.evaluations += 1
+        state, index = self._sibling(before, entering)
+        if attention is not None and index is not None:
+            attention = rows_of(attention, index, state.real)
+        counts = [kept for kept in children if kept is not None]
+        if not counts:
+            return _Outcome(self._first(step, state, attention), None)
+        restored = dropped = before.restored_for(entering)
+        longest = tuple(map(max, *counts)) if len(counts) > 1 else counts[0]
+        drops = any(kept != entering for kept in counts)
+        if drops and self.pipeline.restores:
+            dropped = state.hidden if restored is None else put_back(restored, state)
+        scores = None
+        if step.groups == WHOLE and attention is None and not drops:
+            state = self._whole(step.block, state)
+        else:
+            state, scores = self._attend(step, state, attention)
+            if longest != entering:
+                assert scores is not None
+                state, index = self._shortened(state, scores, longest)
+                scores = scores.gather(1, index)
+            state = self._feed(step, state)
+        return _Outcome(state, longest, scores, entering, restored, dropped)
+
+    def _first(self, step: Step, state: State, attention: Attention | None) -> State:
+        """What leaves a block at position 0: the other tokens are asked, and ask nothing themselves."""
+        if attention is None and step.groups.runs("attention"):
+            attention = self._project(step.block, state)
+        first = replace(state, hidden=state.hidden[:, :1], real=state.real[:, :1])
+        return self._feed(step, self._attend(step, first, attention, queries=1)[0])
+
+    def _whole(self, block: int, state: State) -> State:
+        """The stock layer's own path, which computes the same products."""
+        rows, n = state.real.shape
+        self.work.macs += self.macs.whole(rows, n)
+        module = self._block(block)
+        return replace(state, hidden=self.family.run(module.layer, state, module.config))
+
+    def _attend(
+        self, step: Step, state: State, attention: Attention | None, queries: int | None = None
+    ) -> tuple[State, Tensor | None]:
+        if not step.groups.runs("attention"):
+            return state, None
+        attention = attention or self._project(step.block, state)
+        rows, n = attention.real.shape
+        self.work.macs += self.macs.mixed(rows, queries or n, n, step.groups)
+        hidden, scores = self._block(step.block).attend(state.hidden, step.groups, attention, queries)
+        return replace(state, hidden=hidden), scores
+
+    def _feed(self, step: Step, state: State) -> State:
+        if not step.groups.runs("feed_forward"):
+            return state
+        self.work.macs += self.macs.fed(*state.real.shape)
+        return replace(state, hidden=self._block(step.block).feed(state.hidden, step.groups))
+
+    def _sibling(self, outcome: _Outcome, kept: Kept) -> tuple[State, Tensor | None]:
+        """A sibling's state, and which positions (B, k) of the longest it has; None: all of them."""
+        if kept is None or kept == outcome.kept:
+            return outcome.state, None
+        assert outcome.scores is not None
+        return self._shortened(outcome.state, outcome.scores, kept)
+
+    def _shortened(self, state: State, scores: Tensor, kept: Kept) -> tuple[State, Tensor]:
+        """The best tokens of each row. Of the best k the best j are the best j of all, ties included."""
+        counts = torch.tensor(kept, device=scores.device)[self.which]
+        index, real = tokens.select(scores, state.real, counts, self.reads_first)
+        return state.take(state.hidden, index, real), index
+
+    def _project(self, block: int, state: State) -> Attention:
+        rows, n = state.real.shape
+        self.work.macs += self.macs.projected(rows, n)
+        return self.family.attention(self._block(block).layer, state)
+
+    def _block(self, block: int) -> Block:
+        return self.pipeline.blocks[block]
+
+    def _answer(self, ends: Sequence[int], state: State, restored: Tensor | None) -> None:
+        """The head, as ``Supernet.forward`` runs it."""
+        self.work.heads += 1
+        self.work.macs += self.macs.head(*self.embedded.real.shape)
+        if self.reads_first:
+            state = replace(state, hidden=state.hidden[:, :1], real=state.real[:, :1])
+            mask: Tensor | None = state.real
+        else:
+            if restored is not None:
+                state = replace(self.embedded, hidden=put_back(restored, state))
+            mask = self.batch.get("attention_mask") if state.positions is None else state.real
+        hidden = self.family.finish(self.model, state.hidden)
+        output = run_head(self.model, hidden, {} if mask is None else {"attention_mask": mask})
+        self.found(ends, logits_of(output))

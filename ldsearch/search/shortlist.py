@@ -1,0 +1,35 @@
+"""Search by one score, choose by another: what the first finds is measured by the second."""
+
+from collections.abc import Sequence
+
+from ldsearch.search.loop import Evaluate, SearchStrategy, search
+from ldsearch.subnet import Subnet
+from ldsearch.trial import Trial
+
+
+class Shortlist:
+    """Proposes, once, the frontier of a search that has its own score.
+
+    Args:
+        strategy: What searches.
+        evaluate: Gives its trials.
+        full: The full model, which it measures first.
+        evaluations: Its most trials.
+        name: For reports.
+    """
+
+    def __init__(
+        self, strategy: SearchStrategy, evaluate: Evaluate, full: Subnet, evaluations: int, name: str
+    ) -> None:
+        self.strategy = strategy
+        self.evaluate = evaluate
+        self.full = full
+        self.evaluations = evaluations
+        self.name = name
+
+    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
+        """The frontier in generation 0, cheapest first, then nothing."""
+        if generation > 0:
+            return []
+        found = search(self.strategy, self.evaluate, self.full, evaluations=self.evaluations)
+        return [trial.subnet for trial in found.frontier if trial.subnet in found.proposed]

@@ -1,0 +1,225 @@
+"""Scores of every depth configuration of an encoder-decoder, teacher-forced or by what it writes."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ldsearch.assignment import configurations
+from ldsearch.decoding import Decoding
+from ldsearch.errors import DataError, RunError
+from ldsearch.files import write_json
+from ldsearch.fingerprint import versions
+from ldsearch.intervals import Interval, Statistics, bootstrap
+from ldsearch.reports.figures import save_figure
+from ldsearch.reports.grid import draw_grid
+from ldsearch.runs import claim
+from ldsearch.subnet import Subnet
+from ldsearch.tasks.metrics import Metric, metric_named
+from ldsearch.tasks.sequences import SequenceToSequence
+from ldsearch.tasks.text_metrics import TEXT_METRICS
+from ldsearch.workflows.generation import generate
+from ldsearch.workflows.workbench import Workbench
+
+MARKER = "grid.json"
+Depths = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class GridOptions:
+    """How a grid is measured.
+
+    Args:
+        metric: ``"nats"`` per target token or ``"perplexity"``, teacher-forced; or one of ``TEXT_METRICS``,
+            of decoded texts.
+        assignment: Which blocks make up a depth; None: those that were trained, else ``"optimal"``.
+        decoding: For the metrics of texts.
+        limit: Only the first so many examples of the split are decoded; None: all.
+    """
+
+    metric: str = "nats"
+    assignment: str | None = None
+    decoding: Decoding = field(default_factory=Decoding)
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class GridResult:
+    """Statistics of every depth configuration on the same examples.
+
+    Args:
+        metric: Turns them into scores.
+        examples: Fingerprint of the examples, so that only grids on the same ones are compared.
+        statistics: (encoder depth, decoder depth) to statistics of shape (examples,) or (examples, parts).
+    """
+
+    metric: Metric
+    examples: str
+    statistics: Mapping[Depths, Statistics]
+
+    @property
+    def scores(self) -> dict[Depths, float]:
+        """Of each configuration."""
+        return {
+            key: float(self.metric.of_means(np.asarray(rows.mean(axis=0))))
+            for key, rows in self.statistics.items()
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write ``statistics.npz``."""
+        arrays: dict[str, NDArray[Any]] = {f"{m}-{n}": rows for (m, n), rows in self.statistics.items()}
+        np.savez_compressed(folder / "statistics.npz", allow_pickle=False, **arrays)
+
+
+def grid_metric(name: str) -> Metric:
+    """A metric of texts or of teacher-forced likelihoods.
+
+    Raises:
+        DataError: If there is none of that name.
+    """
+    return TEXT_METRICS[name]() if name in TEXT_METRICS else metric_named("language-model", name, 1)
+
+
+def load_grid(folder: Path) -> GridResult:
+    """What ``measure_grid`` left in a folder.
+
+    Raises:
+        RunError: If it holds no finished grid.
+    """
+    try:
+        fields = json.loads((folder / MARKER).read_text(encoding="utf-8"))["identity"]
+        with np.load(folder / "statistics.npz", allow_pickle=False) as arrays:
+            found = {(int(m), int(n)): arrays[f"{m}-{n}"] for m, n in (k.split("-") for k in arrays)}
+        return GridResult(grid_metric(fields["metric"]), fields["examples"], found)
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(f"{folder} holds no finished grid: run 'ldsearch grid' for it first") from error
+
+
+def mean_difference(first: GridResult, second: GridResult) -> Interval:
+    """Interval of the difference of the two means over the grid, by a paired bootstrap over examples.
+
+    Raises:
+        DataError: If the grids are of other examples, metrics or depths.
+    """
+    same = (first.examples, first.metric.name) == (second.examples, second.metric.name)
+    if not same or {*first.statistics} != {*second.statistics}:
+        raise DataError("the grids are of other examples, metrics or depths: their difference means nothing")
+    share = 1 / len(first.statistics)
+    terms = [(share, rows) for rows in first.statistics.values()]
+    terms += [(-share, second.statistics[key]) for key in first.statistics]
+    return bootstrap(terms, first.metric.of_means)
+
+
+def measure_grid(
+    bench: Workbench,
+    folder: Path,
+    options: GridOptions,
+    baseline: GridResult | None = None,
+    on_done: Callable[[int, int], None] | None = None,
+) -> GridResult:
+    """Measure every depth configuration; what was measured before, in this folder, is not measured again.
+
+    Args:
+        bench: An encoder-decoder with a task of texts, opened on the split to measure.
+        folder: Gets ``grid.csv``, ``grid.png``, ``statistics.npz`` and the decoded texts.
+        options: How.
+        baseline: To be drawn and tabled beside it.
+        on_done: Called with configurations done and all.
+
+    Raises:
+        DataError: If the model or its task is another.
+        RunError: If the folder holds another grid.
+    """
+    task, depths = bench.task, bench.supernet.depths
+    if not isinstance(task, SequenceToSequence) or len(depths) != 2:
+        raise DataError("a grid is of an encoder-decoder's depths, for translation or summarisation")
+    metric = grid_metric(options.metric)
+    assignment = options.assignment or trained_assignment(bench)
+    examples = f"{task.splits[bench.evaluator.split].fingerprint}/{options.limit}"
+    identity = {
+        "metric": options.metric,
+        "assignment": assignment,
+        "decoding": asdict(options.decoding) if options.metric in TEXT_METRICS else None,
+        "limit": options.limit if options.metric in TEXT_METRICS else None,
+        "fingerprint": bench.evaluator.fingerprint,
+        "examples": examples,
+        "versions": versions(),
+    }
+    claim(folder, MARKER, identity)
+    grid = {(key[0], key[1]): subnet for key, subnet in configurations(depths, assignment).items()}
+    statistics = {}
+    for done, (key, subnet) in enumerate(grid.items()):
+        if on_done is not None:
+            on_done(done, len(grid))
+        if options.metric in TEXT_METRICS:
+            statistics[key] = _decoded(
+                bench, task, subnet, metric, options, folder / f"{key[0]}-{key[1]}.json"
+            )
+        else:
+            statistics[key] = bench.evaluator.statistics(subnet)
+    result = GridResult(metric, examples, statistics)
+    result.save(folder)
+    _report(bench, folder, result, grid, baseline)
+    return result
+
+
+def trained_assignment(bench: Workbench) -> str:
+    """The assignment a supernet was trained with; ``"optimal"`` where it was not."""
+    tasks = bench.record.training.get("depth_tasks") or {}
+    return str(tasks.get("assignment", "optimal"))
+
+
+def _decoded(
+    bench: Workbench,
+    task: SequenceToSequence,
+    subnet: Subnet,
+    metric: Metric,
+    options: GridOptions,
+    texts: Path,
+) -> Statistics:
+    split = bench.evaluator.split
+    references = task.references(split)[: options.limit]
+    if texts.is_file():
+        return metric.statistics(json.loads(texts.read_text(encoding="utf-8")), references)
+    found = generate(
+        bench.supernet.materialise(subnet),
+        bench.tokenizer,
+        task.sources(split)[: options.limit],
+        references,
+        metric,
+        options.decoding,
+        bench.record.reference,
+    )
+    write_json(texts, list(found.texts))
+    return found.statistics
+
+
+def _report(
+    bench: Workbench,
+    folder: Path,
+    result: GridResult,
+    grid: Mapping[Depths, Subnet],
+    baseline: GridResult | None,
+) -> None:
+    costs = bench.evaluator.costs_of(list(grid.values()))
+    compared = baseline.scores if baseline else None
+    rows = [
+        {
+            "encoder": key[0],
+            "decoder": key[1],
+            result.metric.name: score,
+            **({} if compared is None else {"baseline": compared[key]}),
+            **cost,
+            "subnet": grid[key].describe(),
+        }
+        for (key, score), cost in zip(result.scores.items(), costs, strict=True)
+    ]
+    pd.DataFrame(rows).to_csv(folder / "grid.csv", index=False)
+    title = f"{bench.folder.name}, {result.metric.name}"
+    decimals = 3 if result.metric.name == "nats" else 2
+    save_figure(draw_grid(result.scores, title, compared, decimals), folder / "grid.png")

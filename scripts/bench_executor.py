@@ -1,0 +1,156 @@
+"""How much does the prefix-tree executor save over scoring sub-networks one by one?
+
+Random ratio length configurations of a BERT-shaped encoder with random weights, on synthetic inputs of
+synthetic true lengths; both ways in one process, in turn, medians over the rounds. One by one is what
+``Evaluator`` does with one sub-network: length-sorted batches, tokens dropped by each row's own length. The
+last line is one JSON object.
+
+    OMP_NUM_THREADS=1 python scripts/bench_executor.py --subnets 60
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import BertConfig, BertForSequenceClassification
+
+from ldsearch.costs.macs import Macs
+from ldsearch.evaluation.batches import length_batches
+from ldsearch.evaluation.executor import Executor
+from ldsearch.fingerprint import versions
+from ldsearch.length_drop import default_bound
+from ldsearch.length_space import LengthSpace
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.supernet import inference
+from ldsearch.testing.inputs import padded_batch
+from ldsearch.workload import Workload
+
+VOCABULARY = 1_000
+Batches = Sequence[tuple[np.ndarray, dict[str, Tensor]]]
+
+
+def model_of(options: argparse.Namespace) -> Supernet:
+    """A BERT of the asked size, on the accelerator if there is one."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=options.hidden,
+        num_hidden_layers=options.blocks,
+        num_attention_heads=options.heads,
+        intermediate_size=4 * options.hidden,
+    )
+    supernet = Supernet(BertForSequenceClassification(config).eval())
+    if torch.accelerator.is_available():
+        supernet.to(torch.accelerator.current_accelerator())
+    return supernet
+
+
+def inputs(rows: Sequence[np.ndarray], lengths: np.ndarray) -> Batches:
+    """The same random text for a row in whatever batch."""
+    batches = []
+    for index in rows:
+        batch = padded_batch(lengths[index].tolist(), VOCABULARY)
+        for place, row in enumerate(index):
+            own = padded_batch([int(lengths[row])], VOCABULARY, seed=int(row))["input_ids"][0]
+            batch["input_ids"][place, : len(own)] = own
+        batches.append((index, batch))
+    return batches
+
+
+def one_by_one(supernet: Supernet, batches: Batches, subnets: Sequence[Subnet], rows: int) -> Tensor:
+    """Logits of shape (subnets, rows, labels)."""
+    logits = torch.zeros(len(subnets), rows, 2)
+    for place, subnet in enumerate(subnets):
+        for index, batch in batches:
+            logits[place, index] = inference(supernet, batch, subnet).cpu()
+    return logits
+
+
+def together(executor: Executor, batches: Batches, subnets: Sequence[Subnet], rows: int) -> Tensor:
+    """The same from the executor."""
+    logits = torch.zeros(len(subnets), rows, 2)
+    for index, batch in batches:
+
+        def keep(ends: Sequence[int], found: Tensor, index: np.ndarray = index) -> None:
+            logits[np.ix_(ends, index)] = found.cpu()
+
+        executor.run(batch, subnets, keep)
+    return logits
+
+
+def timed(call: Callable[[], Tensor]) -> tuple[Tensor, float]:
+    """A result and the seconds it took."""
+    start = time.perf_counter()
+    return call(), time.perf_counter() - start
+
+
+def main() -> None:
+    """Build, run both ways in turn, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--subnets", type=int, default=60)
+    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--blocks", type=int, default=6)
+    parser.add_argument("--hidden", type=int, default=384)
+    parser.add_argument("--heads", type=int, default=12)
+    parser.add_argument("--reference", type=int, default=128)
+    parser.add_argument("--mean", type=float, default=25, help="mean true length")
+    parser.add_argument("--mode", choices=("ratio", "absolute"), default="ratio")
+    parser.add_argument("--levels", type=int, default=16)
+    parser.add_argument("--batch-size", type=int, default=64, help="of the runs one by one")
+    parser.add_argument("--least", type=int, default=8, help="rows that are enough for a batch of one length")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+
+    supernet, rng = model_of(options), np.random.default_rng(0)
+    # As skewed as sentences are: a gamma of shape 4, cut to the reference.
+    lengths = np.clip(rng.gamma(4, options.mean / 4, options.rows).round(), 3, options.reference).astype(int)
+    space = LengthSpace.build(
+        options.blocks, options.reference, default_bound(options.blocks), levels=options.levels,
+        mode=options.mode, pin_last=supernet.reads_first,
+    )  # fmt: skip
+    subnets = [space.sample(rng) for _ in range(options.subnets)]
+    executor = Executor(supernet)
+    sorted_batches = inputs(length_batches(lengths, lambda n: options.batch_size, options.rows), lengths)
+    like_batches = inputs(length_batches(lengths, executor.rows, options.least), lengths)
+
+    one_by_one(supernet, sorted_batches, subnets[:1], options.rows)
+    times: dict[str, list[float]] = {"one_by_one": [], "executor": []}
+    for _ in range(options.rounds):
+        theirs, seconds = timed(lambda: one_by_one(supernet, sorted_batches, subnets, options.rows))
+        times["one_by_one"].append(seconds)
+        executor = Executor(supernet)
+        ours, seconds = timed(lambda: together(executor, like_batches, subnets, options.rows))  # noqa: B023 (run at once)
+        times["executor"].append(seconds)
+        print(f"one by one {times['one_by_one'][-1]:.2f} s, executor {seconds:.2f} s", flush=True)
+    workload = Workload.from_lengths(lengths.tolist(), options.reference)
+    alone, executed = Macs(supernet.shape, workload)(subnets).sum() * options.rows, executor.work.macs
+    padded = Macs(supernet.shape, Workload.padded(options.reference))([space.full()])[0] * options.rows
+    full = Macs(supernet.shape, workload)([space.full()])[0] * options.rows
+    seconds = {name: median(values) for name, values in times.items()}
+    result = {
+        **vars(options),
+        "device": supernet.model.device.type,
+        "distinct_subnets": len(set(subnets)),
+        "batches": len(like_batches),
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+        "times_faster": round(seconds["one_by_one"] / seconds["executor"], 2),
+        "times_fewer_macs": round(alone / executed, 2),
+        "executed_in_full_passes": round(executed / full, 2),
+        "padded_in_full_passes": round(padded * len(subnets) / full, 1),
+        "block_evaluations": executor.work.evaluations,
+        "block_evaluations_one_by_one": len(subnets) * options.blocks * len(like_batches),
+        "head_evaluations": executor.work.heads,
+        "largest_difference": float((ours - theirs).abs().max()),
+        "versions": versions(),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Trains again every checkpoint that results/ rests on, outside the tree, and measures it again.
+#
+#   scripts/make_supernets.sh path/to/data path/to/runs
+#
+# Hours on two cores. What is finished is used again, so a stopped run goes on.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ $# -ne 2 ]; then
+  echo "usage: scripts/make_supernets.sh DATA RUNS (folders with the data sets and for the models)" >&2
+  exit 2
+fi
+data=$(realpath "$1")
+mkdir -p "$2"
+runs=$(realpath "$2")
+source scripts/setup.sh
+export PATH="$PWD/.venv/bin:$PATH" HF_HUB_OFFLINE=1
+
+python scripts/bench_sandwich.py --data "$data/sst2/train.jsonl.gz" --out results/training --runs "$runs/sandwich"
+python scripts/bench_groups.py --out results/training --runs "$runs/groups" --steps 500
+python scripts/squad_minilm.py --data "$data/squad_v1.1" --out results/squad_minilm --runs "$runs/squad_minilm"
+python scripts/lm_layerdrop.py --data "$data/wikitext2" --out results/language_model --runs "$runs/lm"
+python scripts/flexible_depth.py --data "$data/multi30k_de_en" --out results/flexible_depth \
+  --runs "$runs/flexible_depth"
+python scripts/scitldr.py --data "$data/scitldr_a" --out results/scitldr --runs "$runs/scitldr"

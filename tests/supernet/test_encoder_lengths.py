@@ -1,0 +1,189 @@
+"""Encoder-decoders whose encoder drops tokens, heads or units: what its decoder then attends to."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from ldsearch.errors import SubnetError, SupernetError
+from ldsearch.export import export_subnet, load_exported
+from ldsearch.export.card import Provenance
+from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.supernet import FixedSubnet, Supernet
+from ldsearch.supernet.families.bart import BART_LIKE
+from ldsearch.supernet.supernet import inference
+from tests.tiny import padded_batch, tiny_encoder_decoder
+from tests.translators import word_tokenizer
+
+REFERENCE = 12
+DECODER = Stack((1, 3))
+FALLING = Stack((0, 1, 2), Lengths((10, 6, 3), REFERENCE))
+ENCODERS = {
+    "lengths": FALLING,
+    "no first block": Stack((1, 2), Lengths((7, 2), REFERENCE)),
+    "absolute": Stack((0, 2), Lengths((5, 2), REFERENCE, "absolute")),
+    "heads": Stack((0, 2), heads_off=((0, 1), (2, 0), (2, 3))),
+    "narrow": Stack((0, 1), ffn_share=((0, 0.5), (1, 0.5))),
+    "sub-layers": Stack((0, 1), sublayers_off=((0, "feed_forward"), (1, "attention"))),
+    "all": Stack((0, 2), Lengths((8, 4), REFERENCE), heads_off=((2, 1),), ffn_share=((0, 0.3),)),
+}
+SOURCE = padded_batch([12, 5, 9])
+LABELS = padded_batch([6, 4, 2], seed=1)["input_ids"]
+LABELS[LABELS == 0] = -100
+
+
+@pytest.fixture(params=[family.model_type for family in BART_LIKE])
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def batch_of(supernet: Supernet) -> dict[str, torch.Tensor]:
+    return supernet.inputs({**SOURCE, "labels": LABELS})
+
+
+def assert_same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    assert ours.shape == theirs.shape
+    assert float((ours - theirs).abs().max()) <= 1e-5 * max(1.0, float(theirs.abs().max()))
+
+
+def one_by_one(supernet: Supernet, subnet: Subnet) -> torch.Tensor:
+    """Logits of each row alone, its source without padding."""
+    batch, rows = batch_of(supernet), []
+    for row, length in enumerate(SOURCE["attention_mask"].sum(dim=1).tolist()):
+        alone = {key: batch[key][row : row + 1, :length] for key in SOURCE}
+        alone["decoder_input_ids"] = batch["decoder_input_ids"][row : row + 1]
+        rows.append(inference(supernet, alone, subnet))
+    return torch.cat(rows)
+
+
+def memories(model: PreTrainedModel) -> list[torch.Tensor]:
+    """What the decoder is given to attend to, call by call from now on."""
+    seen: list[torch.Tensor] = []
+
+    def look(module, inputs, named):
+        seen.append(named["encoder_hidden_states"])
+
+    model.get_decoder().register_forward_pre_hook(look, with_kwargs=True)
+    return seen
+
+
+@pytest.mark.parametrize("memory", ["restored", "kept"])
+def test_lengths_that_drop_nothing_are_the_stock_model_bit_for_bit(name, memory):
+    supernet = Supernet(tiny_encoder_decoder(name), memory=memory)
+    with torch.inference_mode():
+        theirs = supernet.model(**SOURCE, labels=LABELS).logits
+        own = supernet.pipeline(SOURCE, Stack((0, 1, 2)), training=False).hidden
+        assert torch.equal(own, supernet.model.get_encoder()(**SOURCE).last_hidden_state)
+    dropless = Stack((0, 1, 2), Lengths((99, 98, 97), 99, "absolute"))
+    subnet = Subnet(dropless, Stack((0, 1, 2, 3)))
+    assert dropless.lengths is not None  # so that it goes block by block
+    assert torch.equal(inference(supernet, batch_of(supernet), subnet), theirs)
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+@pytest.mark.parametrize("memory", ["restored", "kept"])
+def test_batching_and_materialising_change_nothing(name, memory, kind):
+    supernet, subnet = Supernet(tiny_encoder_decoder(name), memory=memory), Subnet(ENCODERS[kind], DECODER)
+    batch = batch_of(supernet)
+    together = inference(supernet, batch, subnet)
+    assert_same(one_by_one(supernet, subnet), together)
+    own = supernet.materialise(subnet)
+    assert isinstance(own, FixedSubnet) == (kind != "narrow")
+    with torch.inference_mode():
+        assert_same(own.eval()(**batch).logits, together)
+    assert supernet.parameters_cost([subnet])[0] == sum(p.numel() for p in own.parameters())
+    # It is another model than with the whole encoder.
+    whole = inference(supernet, batch, Subnet(Stack(subnet.encoder.blocks), DECODER))
+    assert not torch.allclose(together, whole, atol=1e-3)
+
+
+def test_restored_memory_is_as_long_as_the_source_and_kept_memory_is_what_is_left(name):
+    subnet, seen = Subnet(FALLING, DECODER), {}
+    for memory in ("restored", "kept"):
+        supernet = Supernet(tiny_encoder_decoder(name), memory=memory)
+        looked = memories(supernet.model)
+        inference(supernet, batch_of(supernet), subnet)
+        (seen[memory],) = looked
+    assert seen["restored"].shape == (3, 12, 16)
+    # A quarter of the longest row's twelve tokens.
+    assert seen["kept"].shape == (3, 3, 16)
+    # The kept ones are among the restored ones, in their order, row by row: 3 of 12, 2 of 5, 3 of 9.
+    for restored, kept, count in zip(seen["restored"], seen["kept"], (3, 2, 3), strict=True):
+        near = (restored[None] - kept[:count, None]).abs().amax(dim=-1)
+        assert float(near.amin(dim=1).max()) < 1e-6
+        found = near.argmin(dim=1).tolist()
+        assert found == sorted(set(found))
+
+
+def test_a_restored_token_carries_what_last_processed_it():
+    """By hand with the stock layers of BART (post-norm), whose first token is dropped in its second block."""
+    supernet = Supernet(tiny_encoder_decoder("bart"))
+    alone = {key: tensor[:1] for key, tensor in SOURCE.items()}
+    with torch.inference_mode():
+        states = supernet.model.get_encoder()(**alone, output_hidden_states=True).hidden_states
+        # All twelve leave the first block, six the second.
+        half = Stack((0, 1), Lengths((12, 6), REFERENCE))
+        restored = supernet.pipeline(alone, half, training=False).hidden[0]
+    stays = torch.tensor(
+        [torch.allclose(a, b, atol=1e-5) for a, b in zip(restored, states[2][0], strict=True)]
+    )
+    waits = torch.tensor([torch.equal(a, b) for a, b in zip(restored, states[1][0], strict=True)])
+    assert int(stays.sum()) == int(waits.sum()) == 6
+    assert bool((stays ^ waits).all())
+
+
+@pytest.mark.parametrize("memory", ["restored", "kept"])
+def test_a_fixed_subnetwork_writes_what_the_supernets_logits_say(name, memory):
+    model = tiny_encoder_decoder(name, forced_eos_token_id=None)
+    supernet, subnet = Supernet(model, memory=memory), Subnet(FALLING, DECODER)
+    fixed = supernet.materialise(subnet)
+    ids = torch.full((3, 1), model.config.decoder_start_token_id)
+    for _ in range(5):
+        logits = inference(supernet, {**SOURCE, "decoder_input_ids": ids}, subnet)[:, -1].clone()
+        logits[:, model.config.eos_token_id] = -torch.inf
+        ids = torch.cat([ids, logits.argmax(dim=-1, keepdim=True)], dim=1)
+    options = {"do_sample": False, "max_new_tokens": 5, "min_new_tokens": 5}
+    for cached in (True, False):
+        assert torch.equal(fixed.generate(**SOURCE, **options, use_cache=cached), ids)
+    alone = {key: tensor[1:2, :5] for key, tensor in SOURCE.items()}
+    assert torch.equal(fixed.generate(alone["input_ids"], **options), ids[1:2])
+
+
+@pytest.mark.parametrize("memory", ["restored", "kept"])
+@pytest.mark.parametrize("kind", ["no first block", "heads", "all"])
+def test_an_export_reloads_with_its_lengths_and_its_memory(tmp_path, kind, memory):
+    supernet, subnet = Supernet(tiny_encoder_decoder("mbart"), memory=memory), Subnet(ENCODERS[kind], DECODER)
+    provenance = Provenance("s", "t", "d", "c", "m")
+    folder = export_subnet(supernet, word_tokenizer(), subnet, tmp_path / "out", provenance)
+    loaded, batch = load_exported(folder), batch_of(supernet)
+    assert isinstance(loaded, FixedSubnet)
+    assert loaded.supernet.memory == memory
+    with torch.inference_mode():
+        assert_same(loaded(**batch).logits, inference(supernet, batch, subnet))
+    code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    names: dict[str, object] = {}
+    exec(code.replace("this folder", str(folder)), names)
+    assert isinstance(names["text"], str)
+
+
+def test_training_drops_out_what_the_stock_encoder_drops_out(name):
+    model = tiny_encoder_decoder(name, dropout=0.2, activation_dropout=0.2, attention_dropout=0.2)
+    model.set_attn_implementation("eager")
+    supernet, silent = Supernet(model.train()), Stack((0, 1, 2), ffn_share=((0, np.nextafter(1, 0)),))
+    found = []
+    for stack in (Stack((0, 1, 2)), silent):  # the stock layer's own path, and the one that can drop tokens
+        torch.manual_seed(0)
+        found.append(supernet.pipeline(SOURCE, stack, training=True).hidden)
+    torch.manual_seed(0)
+    found.append(model.get_encoder()(**SOURCE).last_hidden_state)
+    real = SOURCE["attention_mask"].bool()
+    assert_same(found[0][real].detach(), found[2][real].detach())
+    assert_same(found[1][real].detach(), found[2][real].detach())
+    assert not torch.allclose(found[2], model.eval().get_encoder()(**SOURCE).last_hidden_state, atol=1e-3)
+
+
+def test_what_cannot_be_is_refused_in_one_line():
+    with pytest.raises(SupernetError, match="unknown memory 'lost': use restored or kept"):
+        Supernet(tiny_encoder_decoder("bart"), memory="lost")
+    with pytest.raises(SubnetError, match="t5 works depth-only"):
+        Supernet(tiny_encoder_decoder("t5")).materialise(Subnet(FALLING, DECODER))

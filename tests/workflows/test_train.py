@@ -1,0 +1,82 @@
+"""What a training says and refuses before it starts: prime depths, options of other tasks, scratch models."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ldsearch import TrainOptions, train_supernet
+from ldsearch.errors import DataError, TrainingError
+from ldsearch.supernet.folder import load_supernet, read_record
+from tests.translators import sentences
+
+SIZES = {
+    "d_model": 16,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "max_position_embeddings": 32,
+}
+FLAGS = ("--max_steps", "2", "--disable_tqdm", "True", "--save_strategy", "steps", "--save_steps", "1")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("train")
+    texts = list(dict.fromkeys(sentences(60)))
+    for name, part in (("train", texts[:30]), ("validation", texts[30:])):
+        rows = [{"source": text, "target": text[::-1]} for text in part]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / f"{name}.txt").write_text("".join(f"{text}\n" for text in part))
+    return folder
+
+
+def options(place: Path, encoder: int, decoder: int, **changes: object) -> TrainOptions:
+    config = {"model_type": "bart", **SIZES, "encoder_layers": encoder, "decoder_layers": decoder}
+    (place / "config.json").write_text(json.dumps({**config, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}))
+    fields = {
+        "data": str(place / "train.jsonl"),
+        "task": "translation",
+        "validation": str(place / "validation.jsonl"),
+        "keep_overlap": True,
+        "model": str(place / "config.json"),
+        "strategy": "flexible-depth",
+        "reference": 24,
+        "trainer": FLAGS,
+    }
+    return TrainOptions(**{**fields, **changes})
+
+
+def test_a_prime_depth_is_noted_and_trained(place):
+    notes: list[str] = []
+    folder = train_supernet(place / "prime", options(place, 3, 4), notes.append)
+    assert len(notes) == 1
+    assert "3" in notes[0]
+    record = read_record(folder)
+    assert record.depths == {"encoder": 3, "decoder": 4}
+    supernet, _, tokenizer = load_supernet(folder)
+    # From scratch, BART begins a text with the token that ends one.
+    config = supernet.model.config
+    assert config.decoder_start_token_id == config.eos_token_id == tokenizer.eos_token_id
+    assert config.vocab_size == len(tokenizer)
+
+
+def test_the_last_checkpoints_are_averaged_or_the_wish_is_refused(place):
+    last = train_supernet(place / "last", options(place, 2, 2))
+    mean = train_supernet(place / "mean", options(place, 2, 2, average_last=2))
+    one, two = (dict(load_supernet(folder)[0].named_parameters()) for folder in (last, mean))
+    assert one.keys() == two.keys()
+    assert any((one[name] != two[name]).any() for name in one)
+    limited = options(place, 2, 2, average_last=2, trainer=(*FLAGS, "--save_total_limit", "1"))
+    with pytest.raises(TrainingError, match=r"--average-last must lie in 1..--save_total_limit"):
+        train_supernet(place / "limited", limited)
+
+
+def test_a_causal_model_from_scratch_tears_no_line_on_request_and_no_other_task_takes_the_wish(place):
+    text = {"data": str(place / "train.txt"), "validation": str(place / "validation.txt"), "model": None}
+    how = options(place, 2, 2, **text, task="causal", strategy="layerdrop", sentences=True)
+    record = read_record(train_supernet(place / "causal", how))
+    assert record.source["sentences"]
+    assert record.depths == {"decoder": 8}
+    with pytest.raises(DataError, match="--sentences is for --task causal"):
+        train_supernet(place / "refused", options(place, 2, 2, sentences=True))
+    assert not (place / "refused").exists()
