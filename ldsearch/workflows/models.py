@@ -1,6 +1,7 @@
 """The model a training starts from: loaded, or from scratch with a tokenizer trained on the spot."""
 
 import json
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -9,6 +10,7 @@ from typing import cast
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
+    AutoTokenizer,
     BertConfig,
     LlamaConfig,
     PegasusConfig,
@@ -64,10 +66,24 @@ def initial_model(
     if head.generates:
         _begin_and_end(config, int(cast(int, tokenizer.eos_token_id)))
     config.update(dict(task.head_config))
+    _check_reloads(config, tokenizer, list(task.splits["train"].texts[:20]))
     try:
         return cast(PreTrainedModel, head.auto.from_config(config)), tokenizer
     except (ValueError, RuntimeError) as error:
         raise SupernetError(f"{options.model} describes no model: {one_line(error)}") from error
+
+
+def _check_reloads(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> None:
+    """Some model types (Qwen2) have transformers rebuild another tokenizer than the one that was saved."""
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if again(texts)["input_ids"] != tokenizer(texts)["input_ids"]:
+        raise SupernetError(
+            f"transformers would not reload a {config.model_type} model with the tokenizer that is trained "
+            "for it: start from a folder that has one, or from another model type"
+        )
 
 
 def separate_teacher(

@@ -1,12 +1,13 @@
 """What a training says and refuses before it starts: prime depths, options of other tasks, scratch models."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ldsearch import TrainOptions, train_supernet
-from ldsearch.errors import DataError, TrainingError
+from ldsearch.errors import DataError, SupernetError, TrainingError
 from ldsearch.supernet.folder import load_supernet, read_record
 from tests.translators import sentences
 
@@ -80,3 +81,16 @@ def test_a_causal_model_from_scratch_tears_no_line_on_request_and_no_other_task_
     with pytest.raises(DataError, match="--sentences is for --task causal"):
         train_supernet(place / "refused", options(place, 2, 2, sentences=True))
     assert not (place / "refused").exists()
+
+
+def test_a_model_type_that_would_not_come_back_with_its_tokenizer_is_refused(place):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
+    (place / "qwen2.json").write_text(json.dumps({"model_type": "qwen2", **sizes, "intermediate_size": 32}))
+    for name in ("train", "validation"):
+        lines = (place / f"{name}.txt").read_text().splitlines()
+        rows = [{"text": text, "label": index % 2} for index, text in enumerate(lines)]
+        (place / f"labels-{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data, held_out = (str(place / f"labels-{name}.jsonl") for name in ("train", "validation"))
+    how = options(place, 2, 2, data=data, validation=held_out, task="classification", strategy="plain")
+    with pytest.raises(SupernetError, match="would not reload a qwen2 model"):
+        train_supernet(place / "qwen2", replace(how, model=str(place / "qwen2.json")))
