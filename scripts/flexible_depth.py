@@ -15,7 +15,7 @@ import gzip
 import itertools
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -26,10 +26,11 @@ from ldsearch.assignment import divisors
 from ldsearch.decoding import Decoding
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
-from ldsearch.tasks import DataSource
+from ldsearch.tasks import DataSource, load_task
 from ldsearch.tasks.text_metrics import bleu_signature
 from ldsearch.workflows.distill_data import DistillOptions, distill_data
 from ldsearch.workflows.grid import GridOptions, GridResult, load_grid, mean_difference, measure_grid
+from ldsearch.workflows.workbench import split_evaluator
 
 DEPTH, RATE = 4, 0.4
 TASKS = len(divisors(DEPTH)) ** 2
@@ -117,13 +118,18 @@ def distilled(options: argparse.Namespace, teacher: Path, data: str) -> str:
 
 
 def grids(options: argparse.Namespace, folder: Path, metric: str) -> GridResult:
-    """Of one model's depths."""
-    place = options.runs / f"{folder.name}-grid-{metric}"
+    """Of one model's depths, on the teacher's report rows: which those are depends on the training rows."""
+    place = options.runs / f"{folder.name}-{metric}"
     if (place / "statistics.npz").is_file():
         return load_grid(place)
     print(f"grid of {folder.name}, {metric}", flush=True)
+    bench = Workbench.open(folder, "report")
+    source = DataSource(rows(options, options.teacher_rows), validation=held_out(options))
+    task = load_task("translation", source)
+    parts = (bench.folder, bench.supernet, bench.record, bench.tokenizer, task)
+    evaluator, macs = split_evaluator(*parts, "report", bench.runs)
     how = GridOptions(metric, decoding=Decoding(max_length=TOKENS), limit=options.decoded)
-    return measure_grid(Workbench.open(folder, "report"), place, how)
+    return measure_grid(replace(bench, task=task, evaluator=evaluator, macs=macs), place, how)
 
 
 def joined(options: argparse.Namespace, folders: dict[tuple[int, int], Path], metric: str) -> GridResult:
@@ -202,7 +208,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     write_json(options.out / "flexible_depth.json", result)
     for name in ("flexible-distilled", "layerdrop-distilled", "teacher"):
-        figure = options.runs / f"{name}-grid-nats" / "grid.png"
+        figure = options.runs / f"{name}-nats" / "grid.png"
         shutil.copy(figure, options.out / f"{name}.png")
     print(json.dumps(result))
 

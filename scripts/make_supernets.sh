@@ -21,5 +21,5 @@ python scripts/bench_groups.py --out results/training --runs "$runs/groups" --st
 python scripts/squad_minilm.py --data "$data/squad_v1.1" --out results/squad_minilm --runs "$runs/squad_minilm"
 python scripts/lm_layerdrop.py --data "$data/wikitext2" --out results/language_model --runs "$runs/lm"
 python scripts/flexible_depth.py --data "$data/multi30k_de_en" --out results/flexible_depth \
-  --runs "$runs/flexible_depth"
+  --runs "$runs/flexible_depth" --decoded 200
 python scripts/scitldr.py --data "$data/scitldr_a" --out results/scitldr --runs "$runs/scitldr"
