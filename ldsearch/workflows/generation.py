@@ -66,16 +66,3 @@ def generate(
     texts = decode(model, tokenizer, sources, decoding, max_source=max_source)
     found = metric.statistics(texts, [list(own) for own in references])
     return Generation(tuple(texts), metric, found, decoding)
-
-
-def generation_statistics(
-    model: nn.Module,
-    tokenizer: PreTrainedTokenizerBase,
-    sources: Sequence[str],
-    references: Sequence[Sequence[str]],
-    metric: Metric,
-    decoding: Decoding,
-    max_source: int,
-) -> Statistics:
-    """The statistics of ``generate`` alone; arguments and errors as there."""
-    return generate(model, tokenizer, sources, references, metric, decoding, max_source).statistics

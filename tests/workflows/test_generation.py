@@ -8,7 +8,7 @@ from ldsearch.decoding import Decoding, decode
 from ldsearch.errors import DataError
 from ldsearch.intervals import paired_bootstrap
 from ldsearch.tasks.text_metrics import bleu, rouge
-from ldsearch.workflows.generation import generate, generation_statistics
+from ldsearch.workflows.generation import generate
 from tests.translators import sentences, tiny_translator, word_tokenizer
 
 TOKENIZER, SOURCES = word_tokenizer(), sentences(10, seed=4)
@@ -43,7 +43,7 @@ def test_the_score_is_sacrebleus_of_the_texts(answers):
 def test_two_models_are_compared_by_the_bootstrap_of_their_statistics(answers):
     model, _, references = answers
     found = [
-        generation_statistics(one, TOKENIZER, SOURCES, references, rouge("rougeL"), DECODING, 20)
+        generate(one, TOKENIZER, SOURCES, references, rouge("rougeL"), DECODING, 20).statistics
         for one in (model, tiny_translator("bart", seed=1))
     ]
     assert [statistics.shape for statistics in found] == [(10,), (10,)]
@@ -52,7 +52,7 @@ def test_two_models_are_compared_by_the_bootstrap_of_their_statistics(answers):
     # Right about every second answer.
     assert (found[0][1::2] == 1).all()
     assert difference.low > 0
-    again = generation_statistics(model, TOKENIZER, SOURCES, references, rouge("rougeL"), DECODING, 20)
+    again = generate(model, TOKENIZER, SOURCES, references, rouge("rougeL"), DECODING, 20).statistics
     assert np.array_equal(again, found[0])
 
 
