@@ -67,4 +67,4 @@ def grid(
     if other is not None:
         gap = mean_difference(found, other)
         print(f"mean minus the baseline's: {gap.mean:+.4f} (95% interval {gap.low:+.4f} to {gap.high:+.4f})")
-    print(f"written: {folder}/grid.csv, grid.png, statistics.npz")
+    print(f"written: {folder}/grid.csv, grid.png, pruning_ratios.png, statistics.npz")

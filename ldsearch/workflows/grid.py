@@ -17,7 +17,7 @@ from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Interval, Statistics, bootstrap
 from ldsearch.reports.figures import save_figure
-from ldsearch.reports.grid import draw_grid
+from ldsearch.reports.grid import draw_grid, draw_pruning_ratios
 from ldsearch.runs import claim
 from ldsearch.subnet import Subnet
 from ldsearch.tasks.metrics import Metric, metric_named
@@ -126,7 +126,8 @@ def measure_grid(
 
     Args:
         bench: An encoder-decoder with a task of texts, opened on the split to measure.
-        folder: Gets ``grid.csv``, ``grid.png``, ``statistics.npz`` and the decoded texts.
+        folder: Gets ``grid.csv``, ``grid.png``, ``pruning_ratios.png`` (the paper's Fig. 1),
+            ``statistics.npz`` and the decoded texts.
         options: How.
         baseline: To be drawn and tabled beside it.
         on_done: Called with configurations done and all.
@@ -223,3 +224,8 @@ def _report(
     title = f"{bench.folder.name}, {result.metric.name}"
     decimals = 3 if result.metric.name == "nats" else 2
     save_figure(draw_grid(result.scores, title, compared, decimals), folder / "grid.png")
+    encoder, decoder = bench.supernet.depths.values()
+    panels = {bench.record.layer_drop: result.scores}
+    save_figure(
+        draw_pruning_ratios(panels, encoder, decoder, result.metric.name), folder / "pruning_ratios.png"
+    )

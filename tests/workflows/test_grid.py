@@ -100,7 +100,7 @@ def test_what_is_written_can_be_read_and_compared(bench, tmp_path):
     table = pd.read_csv(tmp_path / "b" / "grid.csv")
     assert list(table["baseline"]) == pytest.approx(list(first.scores.values()))
     assert (table["macs"].iloc[-1] > table["macs"].iloc[:-1]).all()
-    assert (tmp_path / "b" / "grid.png").stat().st_size > 5_000
+    assert all((tmp_path / "b" / f"{name}.png").stat().st_size > 5_000 for name in ("grid", "pruning_ratios"))
 
 
 def test_decoded_texts_are_kept_and_not_decoded_again(bench, tmp_path, monkeypatch):
