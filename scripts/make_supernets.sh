@@ -17,7 +17,7 @@ source scripts/setup.sh
 export PATH="$PWD/.venv/bin:$PATH" HF_HUB_OFFLINE=1
 
 python scripts/bench_sandwich.py --data "$data/sst2/train.jsonl.gz" --out results/training --runs "$runs/sandwich"
-python scripts/bench_groups.py --out results/training --runs "$runs/groups" --steps 500 --seeds 1
+python scripts/bench_groups.py --out results/training --runs "$runs/groups" --steps 500
 python scripts/squad_minilm.py --data "$data/squad_v1.1" --out results/squad_minilm --runs "$runs/squad_minilm"
 python scripts/lm_layerdrop.py --data "$data/wikitext2" --out results/language_model --runs "$runs/lm"
 python scripts/flexible_depth.py --data "$data/multi30k_de_en" --out results/flexible_depth \
