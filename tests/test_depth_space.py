@@ -89,6 +89,17 @@ def test_genes_decode_to_what_they_encode_and_repair_leaves_them_alone(space: De
         assert space.repair(gene) == gene
 
 
+def test_a_decoders_space_holds_decoders_only() -> None:
+    space = DepthSpace("d", "s", 4, (2, 4), stack="decoder")
+    assert space.full() == Subnet.full(decoder=4)
+    assert space.size() == len(list(space.enumerate())) == 7
+    for subnet in [*space.enumerate(), space.smallest(), space.sample(np.random.default_rng(0))]:
+        assert subnet.encoder is None
+        assert space.decode(space.encode(subnet)) == subnet
+    assert not space.contains(Subnet.of_encoder((0, 1)))
+    assert not space.contains(Subnet.of_blocks({"encoder": (0, 1), "decoder": (0, 1)}))
+
+
 def test_what_misses_a_pinned_block_cannot_be_encoded() -> None:
     space = DepthSpace("d", "s", 3, (2,), (0,))
     with pytest.raises(SpaceError, match="not in the search space"):

@@ -79,6 +79,17 @@ def test_repair_brings_any_gene_into_the_space(space):
         assert space.contains(space.decode(gene))
 
 
+def test_a_length_space_with_a_decoder_keeps_all_of_it():
+    alone = LengthSpace.build(4, 32, 0.36)
+    both = LengthSpace.build(4, 32, 0.36, decoder=3)
+    assert both.size() == alone.size()
+    for subnet in (both.smallest(), both.largest(), both.sample(np.random.default_rng(0))):
+        assert subnet.decoder == Subnet.full(decoder=3).decoder
+        assert both.contains(subnet)
+        assert not alone.contains(subnet)
+    assert not both.contains(alone.smallest())
+
+
 def test_depth_spaces_hold_the_binomials():
     assert load_space("layerdrop-16to8").size() == 12_870
     assert DEPTH.size() == 10 + 10 == len(set(DEPTH.enumerate()))

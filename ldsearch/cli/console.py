@@ -42,6 +42,16 @@ Swap = Annotated[
     bool,
     typer.Option("--swap", help="Choose on the report rows and score on the search rows: the other half."),
 ]
+Beams = Annotated[int, typer.Option("--beams", help="Of beam search; 1 is greedy.")]
+LengthPenalty = Annotated[
+    float,
+    typer.Option("--length-penalty", help="A log-probability is divided by the text's length to this power."),
+]
+NoRepeatNgram = Annotated[
+    int, typer.Option("--no-repeat-ngram", help="No run of so many tokens twice in a text; 0: any may.")
+]
+MinTarget = Annotated[int, typer.Option("--min-target", help="The fewest tokens of a text.")]
+MaxTarget = Annotated[int, typer.Option("--max-target", help="The most tokens of a text.")]
 MovedData = Annotated[
     str | None, typer.Option("--data", help="Where the supernet's data lie now, if they were moved.")
 ]

@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from ldsearch.cli.console import print_notes, quiet_libraries, resumable, watching
+from ldsearch.cli.console import (
+    Beams,
+    LengthPenalty,
+    MaxTarget,
+    MinTarget,
+    NoRepeatNgram,
+    print_notes,
+    quiet_libraries,
+    resumable,
+    watching,
+)
 
 
 def distill_data(
@@ -24,15 +34,11 @@ def distill_data(
     ] = False,
     text_column: Annotated[str | None, typer.Option(help="Column of the source.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Column of the target.")] = None,
-    beams: Annotated[int, typer.Option(help="Of beam search; 1 is greedy.")] = 4,
-    length_penalty: Annotated[
-        float, typer.Option(help="A target's log-probability is divided by its length to this power.")
-    ] = 1.0,
-    no_repeat_ngram: Annotated[
-        int, typer.Option(help="No run of so many tokens twice in a target; 0: any may.")
-    ] = 0,
-    min_target: Annotated[int, typer.Option(help="The fewest tokens of a target.")] = 1,
-    max_target: Annotated[int, typer.Option(help="The most tokens of a target.")] = 128,
+    beams: Beams = 4,
+    length_penalty: LengthPenalty = 1.0,
+    no_repeat_ngram: NoRepeatNgram = 0,
+    min_target: MinTarget = 1,
+    max_target: MaxTarget = 128,
     max_source: Annotated[int, typer.Option(help="Tokens that sources are cut to.")] = 128,
     batch_size: Annotated[int, typer.Option(help="Sources decoded at once.")] = 32,
     limit: Annotated[

@@ -5,7 +5,20 @@ from typing import Annotated
 
 import typer
 
-from ldsearch.cli.console import MovedData, Name, Runs, Supernet, open_bench, resumable, watching
+from ldsearch.cli.console import (
+    Beams,
+    LengthPenalty,
+    MaxTarget,
+    MinTarget,
+    MovedData,
+    Name,
+    NoRepeatNgram,
+    Runs,
+    Supernet,
+    open_bench,
+    resumable,
+    watching,
+)
 
 
 def grid(
@@ -18,13 +31,11 @@ def grid(
         typer.Option(help="Blocks of a depth: head, seq, left, ...", show_default="as trained, or optimal"),
     ] = None,
     baseline: Annotated[Path | None, typer.Option(help="Another grid's folder, to compare with.")] = None,
-    beams: Annotated[int, typer.Option(help="Of beam search; 1 is greedy.")] = 1,
-    length_penalty: Annotated[
-        float, typer.Option(help="An answer's log-probability is divided by its length to this power.")
-    ] = 1.0,
-    no_repeat_ngram: Annotated[int, typer.Option(help="No run of so many tokens twice; 0: any may.")] = 0,
-    min_target: Annotated[int, typer.Option(help="The fewest tokens of an answer.")] = 0,
-    max_target: Annotated[int, typer.Option(help="The most tokens of an answer.")] = 128,
+    beams: Beams = 1,
+    length_penalty: LengthPenalty = 1.0,
+    no_repeat_ngram: NoRepeatNgram = 0,
+    min_target: MinTarget = 0,
+    max_target: MaxTarget = 128,
     limit: Annotated[
         int | None, typer.Option(help="Decode only the first so many examples.", show_default="all")
     ] = None,

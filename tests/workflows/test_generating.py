@@ -1,0 +1,96 @@
+"""Searches of models that write, from training to an export that generates."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from ldsearch import TrainOptions, Workbench, evolve, export_model, load, select, train_supernet
+from ldsearch.errors import RunError
+from ldsearch.selector import parse_selector
+from tests.translators import sentences
+
+FLAGS = ("--max_steps", "2", "--disable_tqdm", "True")
+LLAMA = {"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
+SIDE = {"layers": 2, "attention_heads": 2, "ffn_dim": 32}
+BART = {"model_type": "bart", "d_model": 16} | {
+    f"{side}_{part}": size for side in ("encoder", "decoder") for part, size in SIDE.items()
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("generating")
+    texts = list(dict.fromkeys(sentences(60)))
+    for name, part in (("train", texts[:30]), ("validation", texts[30:])):
+        rows = [{"source": text, "target": text[::-1]} for text in part]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / f"{name}.txt").write_text("".join(f"{text}\n" for text in part))
+    (folder / "llama.json").write_text(json.dumps({**LLAMA, "intermediate_size": 32}))
+    (folder / "bart.json").write_text(json.dumps({**BART, "max_position_embeddings": 64}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def translator(place: Path) -> Workbench:
+    options = TrainOptions(
+        str(place / "train.jsonl"),
+        task="translation",
+        validation=str(place / "validation.jsonl"),
+        keep_overlap=True,
+        model=str(place / "bart.json"),
+        memory="kept",
+        reference=24,
+        trainer=FLAGS,
+    )
+    return Workbench.open(train_supernet(place / "runs" / "translator", options))
+
+
+def test_the_best_blocks_of_a_language_model_are_an_ordinary_folder(place):
+    options = TrainOptions(
+        str(place / "train.txt"),
+        task="causal",
+        validation=str(place / "validation.txt"),
+        model=str(place / "llama.json"),
+        strategy="layerdrop",
+        reference=24,
+        trainer=FLAGS,
+    )
+    bench = Workbench.open(train_supernet(place / "runs" / "writer", options))
+    outcome = select(bench, place / "runs" / "two", strategy="validation", keep=2)
+    tried = [trial for trial in outcome.result.trials if trial.subnet != bench.full]
+    assert {trial.subnet.decoder.blocks for trial in tried} == {(0, 1), (0, 2), (1, 2)}
+    assert outcome.best.score.value == min(trial.score.value for trial in tried)
+    folder = export_model(place / "runs" / "two", place / "writer")
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert model.config.num_hidden_layers == 2
+    written = model.generate(**tokenizer("the dog", return_tensors="pt"), max_new_tokens=4, min_new_tokens=4)
+    assert written.shape[1] >= 6
+
+
+def test_lengths_of_a_translator_are_searched_and_its_export_generates(place, translator):
+    found = evolve(
+        translator, place / "runs" / "short", selector=parse_selector(budget="0.95"), evaluations=4
+    )
+    stack = found.best.subnet.encoder
+    assert stack.lengths is not None
+    assert found.best.subnet.decoder == translator.full.decoder
+    model = load(export_model(place / "runs" / "short", place / "translator"))
+    ids = translator.tokenizer("the dog sees a big red house", return_tensors="pt")["input_ids"]
+    seen = []
+    decoder = model.model.get_decoder()
+    decoder.register_forward_pre_hook(
+        lambda _, __, named: seen.append(named["encoder_hidden_states"].shape[1]), with_kwargs=True
+    )
+    with torch.no_grad():
+        model.generate(input_ids=ids, max_new_tokens=3)
+    # Memory "kept": the decoder reads what the last encoder block let through.
+    assert set(seen) == {stack.lengths.kept(len(stack.blocks) - 1, ids.shape[1])}
+
+
+def test_blocks_of_two_stacks_are_not_selected_as_if_they_were_one(place, translator):
+    with pytest.raises(RunError, match="ldsearch grid"):
+        select(translator, place / "runs" / "no", strategy="every-other", keep=1)
+    assert not (place / "runs" / "no").exists()
