@@ -12,7 +12,9 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,7 +80,7 @@ def together(executor: Executor, batches: Batches, subnets: Sequence[Subnet], ro
     for index, batch in batches:
 
         def keep(ends: Sequence[int], found: Tensor, index: np.ndarray = index) -> None:
-            logits[np.ix_(ends, index)] = found.cpu()
+            logits[np.ix_(np.array(ends), index)] = found.cpu()
 
         executor.run(batch, subnets, keep)
     return logits
@@ -90,10 +92,11 @@ def timed(call: Callable[[], Tensor]) -> tuple[Tensor, float]:
     return call(), time.perf_counter() - start
 
 
-def main() -> None:
-    """Build, run both ways in turn, compare, print."""
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--subnets", type=int, default=60)
+    parser.add_argument("--alone", type=int, help="time only so many one by one, and scale by MACs")
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--blocks", type=int, default=6)
     parser.add_argument("--hidden", type=int, default=384)
@@ -105,8 +108,40 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64, help="of the runs one by one")
     parser.add_argument("--least", type=int, default=8, help="rows that are enough for a batch of one length")
     parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
+    return parser
 
+
+def drawn(space: LengthSpace, count: int, rng: np.random.Generator) -> list[Subnet]:
+    """Random sub-networks, none of them twice: a search measures none twice either."""
+    if count > space.size():
+        raise SystemExit(f"{space.blocks} blocks have {space.size()} configurations, not {count}")
+    found: dict[Subnet, None] = {}
+    while len(found) < count:
+        found.setdefault(space.sample(rng))
+    return list(found)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What both ways run.
+
+    Args:
+        supernet: Of random weights.
+        lengths: True length of each row.
+        subnets: Distinct ones.
+        sorted_batches: For the runs one by one.
+        like_batches: For the executor.
+    """
+
+    supernet: Supernet
+    lengths: np.ndarray
+    subnets: Sequence[Subnet]
+    sorted_batches: Batches
+    like_batches: Batches
+
+
+def prepare(options: argparse.Namespace) -> Case:
+    """The case of these options; the same options give the same case."""
     supernet, rng = model_of(options), np.random.default_rng(0)
     # As skewed as sentences are: a gamma of shape 4, cut to the reference.
     lengths = np.clip(rng.gamma(4, options.mean / 4, options.rows).round(), 3, options.reference).astype(int)
@@ -114,42 +149,60 @@ def main() -> None:
         options.blocks, options.reference, default_bound(options.blocks), levels=options.levels,
         mode=options.mode, pin_last=supernet.reads_first,
     )  # fmt: skip
-    subnets = [space.sample(rng) for _ in range(options.subnets)]
-    executor = Executor(supernet)
-    sorted_batches = inputs(length_batches(lengths, lambda n: options.batch_size, options.rows), lengths)
-    like_batches = inputs(length_batches(lengths, executor.rows, options.least), lengths)
+    return Case(
+        supernet,
+        lengths,
+        drawn(space, options.subnets, rng),
+        inputs(length_batches(lengths, lambda n: options.batch_size, options.rows), lengths),
+        inputs(length_batches(lengths, Executor(supernet).rows, options.least), lengths),
+    )
 
-    one_by_one(supernet, sorted_batches, subnets[:1], options.rows)
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Run both ways in turn and compare."""
+    case = prepare(options)
+    supernet, subnets, rows = case.supernet, case.subnets, options.rows
+    sample = subnets[: options.alone]
+    workload = Workload.from_lengths(case.lengths.tolist(), options.reference)
+    macs = Macs(supernet.shape, workload)(subnets) * rows
+    full = Macs(supernet.shape, workload)([supernet.full])[0] * rows
+    padded = Macs(supernet.shape, Workload.padded(options.reference))([supernet.full])[0] * rows
+
+    one_by_one(supernet, case.sorted_batches, subnets[:1], rows)
     times: dict[str, list[float]] = {"one_by_one": [], "executor": []}
     for _ in range(options.rounds):
-        theirs, seconds = timed(lambda: one_by_one(supernet, sorted_batches, subnets, options.rows))
-        times["one_by_one"].append(seconds)
+        theirs, seconds = timed(lambda: one_by_one(supernet, case.sorted_batches, sample, rows))
+        times["one_by_one"].append(seconds * macs.sum() / macs[: len(sample)].sum())
         executor = Executor(supernet)
-        ours, seconds = timed(lambda: together(executor, like_batches, subnets, options.rows))  # noqa: B023 (run at once)
+        ours, seconds = timed(lambda: together(executor, case.like_batches, subnets, rows))  # noqa: B023 (run at once)
         times["executor"].append(seconds)
         print(f"one by one {times['one_by_one'][-1]:.2f} s, executor {seconds:.2f} s", flush=True)
-    workload = Workload.from_lengths(lengths.tolist(), options.reference)
-    alone, executed = Macs(supernet.shape, workload)(subnets).sum() * options.rows, executor.work.macs
-    padded = Macs(supernet.shape, Workload.padded(options.reference))([space.full()])[0] * options.rows
-    full = Macs(supernet.shape, workload)([space.full()])[0] * options.rows
-    seconds = {name: median(values) for name, values in times.items()}
-    result = {
+    medians = {name: float(median(values)) for name, values in times.items()}
+    return {
         **vars(options),
         "device": supernet.model.device.type,
-        "distinct_subnets": len(set(subnets)),
-        "batches": len(like_batches),
-        "seconds": {name: round(value, 3) for name, value in seconds.items()},
-        "times_faster": round(seconds["one_by_one"] / seconds["executor"], 2),
-        "times_fewer_macs": round(alone / executed, 2),
-        "executed_in_full_passes": round(executed / full, 2),
+        "mean_length": round(workload.mean_length, 2),
+        "batches": len(case.like_batches),
+        "timed_one_by_one": len(sample),
+        "seconds": {name: round(value, 3) for name, value in medians.items()},
+        "times_faster": round(medians["one_by_one"] / medians["executor"], 2),
+        "times_fewer_macs": round(macs.sum() / executor.work.macs, 2),
+        "executed_macs": executor.work.macs,
+        "one_by_one_macs": round(macs.sum()),
+        "executed_in_full_passes": round(executor.work.macs / full, 2),
+        "one_by_one_in_full_passes": round(macs.sum() / full, 2),
         "padded_in_full_passes": round(padded * len(subnets) / full, 1),
         "block_evaluations": executor.work.evaluations,
-        "block_evaluations_one_by_one": len(subnets) * options.blocks * len(like_batches),
+        "block_evaluations_one_by_one": len(subnets) * options.blocks * len(case.like_batches),
         "head_evaluations": executor.work.heads,
-        "largest_difference": float((ours - theirs).abs().max()),
+        "largest_difference": float((ours[: len(sample)] - theirs).abs().max()),
         "versions": versions(),
     }
-    print(json.dumps(result))
+
+
+def main() -> None:
+    """Measure, print."""
+    print(json.dumps(measure(arguments().parse_args())))
 
 
 if __name__ == "__main__":

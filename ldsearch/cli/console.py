@@ -160,6 +160,7 @@ def print_outcome(outcome: "RunOutcome") -> None:
     print(f"stopped: {result.stopped}")
     for name, control in outcome.controls.items():
         print(f"control {name}: {len(control.trials)} trials of the search's {len(result.trials)}")
+    print(f"cost, controls included: {outcome.counts.describe()}")
     for sentence in held.describe() if held else ():
         print(sentence)
     print(f"chosen ({outcome.selector.text}): {describe_choice(best, full)}")

@@ -58,6 +58,9 @@ def evolve(
         bool,
         typer.Option("--parity", help="The papers' numbers of children and, without --space, every length."),
     ] = False,
+    cache: Annotated[
+        float, typer.Option(help="GiB of memory for what later generations have in common.", min=0)
+    ] = 4,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Say how large the search is and how long it takes; run nothing."),
@@ -93,6 +96,7 @@ def evolve(
     from ldsearch.workflows.search import plan_evolve
 
     bench = open_bench(supernet, runs, data, swap)
+    bench.evaluator.cache_budget = int(cache * 2**30)
     print_notes(bench.untrained(bench.length_space(space, parity).smallest()))
     if dry_run:
         plan = plan_evolve(

@@ -24,7 +24,7 @@ from ldsearch.cli.console import (
 
 def select(
     strategy: Annotated[
-        str, typer.Option(help="every-other, validation, learned, influence or constant-ratio.")
+        str, typer.Option(help="every-other, validation, beam, learned, influence or constant-ratio.")
     ],
     budget: BudgetOption = None,
     at_least: AtLeast = None,
@@ -43,7 +43,8 @@ def select(
 ) -> None:
     """Every Other keeps evenly spaced blocks; constant ratio keeps the same share of tokens per block.
 
-    Validation measures every choice of blocks. Learned keeps the blocks with the lowest learned drop rates;
+    Validation measures every choice of blocks; beam, for deep models, leaves blocks out one by one and goes
+    on from the best few of each depth. Learned keeps the blocks with the lowest learned drop rates;
     influence those that change their input most.
 
     **Examples**
@@ -51,6 +52,8 @@ def select(
     - `ldsearch select --strategy every-other --keep 3`
 
     - `ldsearch select --strategy learned --keep 3`
+
+    - `ldsearch select --strategy beam --keep 12`
 
     - `ldsearch select --strategy constant-ratio --budget 0.5`
 

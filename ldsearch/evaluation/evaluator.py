@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -12,7 +12,9 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Cost
 from ldsearch.evaluation.batches import length_batches
+from ldsearch.evaluation.counts import Counts
 from ldsearch.evaluation.executor import Executor, shares_prefixes
+from ldsearch.evaluation.prefix_cache import PrefixCache
 from ldsearch.intervals import Statistics, standard_error
 from ldsearch.sidecar import Sidecar
 from ldsearch.storage import MeasurementCache
@@ -21,6 +23,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
 from ldsearch.trial import Trial
+from ldsearch.workload import Workload
 
 Outputs = list[NDArray[np.float32]]
 
@@ -28,27 +31,8 @@ Outputs = list[NDArray[np.float32]]
 LEAST = 8
 # Sub-networks that are run together: they are stored when all of them are through.
 TOGETHER = 512
-
-
-@dataclass
-class Counts:
-    """What an evaluator did, for reports.
-
-    Args:
-        measured: Sub-networks that were run.
-        cached: Sub-networks whose measurement was known.
-        executed_macs: MACs of the runs, all examples; one by one, at true lengths.
-        alone_macs: What the same sub-networks cost one by one, at true lengths.
-        evaluations: Block evaluations, each on one batch; counted where sub-networks run together.
-        seconds: Wall-clock time of the runs.
-    """
-
-    measured: int = 0
-    cached: int = 0
-    executed_macs: float = 0.0
-    alone_macs: float = 0.0
-    evaluations: int = 0
-    seconds: float = 0.0
+# Bytes of block states that are kept for later generations.
+CACHE_BUDGET = 4 * 2**30
 
 
 class Evaluator:
@@ -69,6 +53,7 @@ class Evaluator:
         sidecar: Where their per-example statistics are kept; None keeps none.
         batch_size: The most examples per batch; it does not change a score.
         budget: Bytes for the states of sub-networks that run together; it may make batches smaller.
+        cache_budget: Bytes for states that later generations may need.
         pad_to: Pad every input to this length; for the reference code's token score, which counts pads.
         held_out: Whether it scores what other rows have chosen; recorded with the measurements.
     """
@@ -87,6 +72,7 @@ class Evaluator:
         sidecar: Sidecar | None = None,
         batch_size: int = 64,
         budget: int = 2**30,
+        cache_budget: int = CACHE_BUDGET,
         pad_to: int | None = None,
         held_out: bool = False,
     ) -> None:
@@ -98,11 +84,12 @@ class Evaluator:
         self.cache = cache
         self.sidecar = sidecar
         self.held_out = held_out
-        self.counts = Counts()
         self.encoded = encoded
+        self.counts = Counts(self._macs([supernet.full])[0])
         self._lengths = encoded.lengths
         self.executor = Executor(supernet, budget) if pad_to is None and shares_prefixes(supernet) else None
         self._batch_size = batch_size
+        self.cache_budget = cache_budget
         self._collated = partial(_collated, task, encoded, tokenizer, pad_to)
         self._batches = self._collated(length_batches(self._lengths, lambda n: batch_size, len(encoded)))
 
@@ -138,6 +125,15 @@ class Evaluator:
         """Every cost of every sub-network, by name; runs nothing."""
         columns = {cost.name: cost(subnets) for cost in self.costs}
         return [{name: float(column[i]) for name, column in columns.items()} for i in range(len(subnets))]
+
+    def _macs(self, subnets: Sequence[Subnet]) -> list[float]:
+        """Of all features."""
+        return [costs["macs"] * len(self.encoded) for costs in self.costs_of(subnets)]
+
+    @cached_property
+    def _padded(self) -> Cost:
+        writes = bool(self.encoded.workload.written)
+        return self.supernet.macs(Workload.padded(self.encoded.reference, writes=writes))
 
     @property
     def examples(self) -> int:
@@ -184,8 +180,9 @@ class Evaluator:
             yield subnet, statistics, seconds
 
     def _run(self, subnets: Sequence[Subnet]) -> Iterator[tuple[Subnet, Outputs, float]]:
-        alone = [costs["macs"] * len(self.encoded) for costs in self.costs_of(subnets)]
+        alone = self._macs(subnets)
         self.counts.alone_macs += sum(alone)
+        self.counts.padded_macs += float(self._padded(subnets).sum()) * len(self.encoded)
         if self.executor is None or len(subnets) == 1:
             for subnet, macs in zip(subnets, alone, strict=True):
                 start = time.perf_counter()
@@ -204,9 +201,9 @@ class Evaluator:
 
     def _together(self, executor: Executor, subnets: Sequence[Subnet]) -> dict[Subnet, Outputs]:
         rows: list[dict[int, NDArray[np.float32]]] = [{} for _ in subnets]
-        macs, evaluations = executor.work.macs, executor.work.evaluations
+        before = replace(executor.work)
         device = self.supernet.model.device
-        for index, cut in self._alike:
+        for (index, cut), prefixes in zip(self._alike, self._prefixes, strict=True):
             batch = {name: tensor.to(device) for name, tensor in cut.items()}
 
             def keep(
@@ -216,9 +213,10 @@ class Evaluator:
                 for end in ends:
                     rows[end].update(read)
 
-            executor.run(self.supernet.inputs(batch), subnets, keep)
-        self.counts.executed_macs += executor.work.macs - macs
-        self.counts.evaluations += executor.work.evaluations - evaluations
+            executor.run(self.supernet.inputs(batch), subnets, keep, prefixes)
+        self.counts.executed_macs += executor.work.macs - before.macs
+        self.counts.evaluations += executor.work.evaluations - before.evaluations
+        self.counts.hits += executor.work.hits - before.hits
         features = range(len(self.encoded))
         return {subnet: [own[i] for i in features] for subnet, own in zip(subnets, rows, strict=True)}
 
@@ -230,6 +228,14 @@ class Evaluator:
         return self._collated(
             length_batches(self._lengths, lambda n: min(self._batch_size, executor.rows(n)), LEAST)
         )
+
+    @cached_property
+    def _prefixes(self) -> list[PrefixCache | None]:
+        """One cache for each batch, of its share of the bytes: a sweep over the batches evicts nothing."""
+        if not self.cache_budget:
+            return [None] * len(self._alike)
+        tokens = [float(self._lengths[index].sum()) for index, _ in self._alike]
+        return [PrefixCache(int(self.cache_budget * share / sum(tokens))) for share in tokens]
 
     def _read(
         self, index: NDArray[np.int64], batch: Batch, logits: Tensor

@@ -5,7 +5,7 @@ keys, values, token scores and feed-forward layers of a shorter sibling are rows
 head that reads the first token only needs one query of the last block, and no last length.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ldsearch.errors import SupernetError
+from ldsearch.evaluation.prefix_cache import Outcome, Path, PrefixCache
 from ldsearch.evaluation.prefix_tree import Kept, Node, Step, grow
 from ldsearch.evaluation.steps import StepMacs, rows_of
 from ldsearch.subnet import WHOLE, Subnet
@@ -31,12 +32,14 @@ class Work:
 
     Args:
         evaluations: Block evaluations; one serves every sub-network with that prefix on that batch.
+        hits: Block evaluations that an earlier run had made.
         heads: Head evaluations.
         macs: Multiply-accumulates of the blocks' and the head's matrix products, pads and masked units
             included. (The projection of narrower embeddings is charged with the head, as in ``Macs``.)
     """
 
     evaluations: int = 0
+    hits: int = 0
     heads: int = 0
     macs: int = 0
 
@@ -50,7 +53,8 @@ class Executor:
     """Runs many sub-networks of an encoder on a batch by walking their prefix tree depth-first.
 
     Logits equal those of ``supernet(batch, subnet)`` up to rounding. Alive at any time are the states of
-    one path through the tree, whatever the number of sub-networks.
+    one path through the tree, whatever the number of sub-networks, and what a cache keeps within its own
+    budget.
 
     Args:
         supernet: What the sub-networks belong to.
@@ -80,7 +84,13 @@ class Executor:
         floats = (shape.blocks + 1) * level + max(attention, units, head)
         return max(1, self.budget // (4 * floats))
 
-    def run(self, batch: Mapping[str, Tensor], subnets: Sequence[Subnet], found: Found) -> None:
+    def run(
+        self,
+        batch: Mapping[str, Tensor],
+        subnets: Sequence[Subnet],
+        found: Found,
+        cache: PrefixCache | None = None,
+    ) -> None:
         """Logits of every sub-network, in eval mode and without gradients.
 
         Args:
@@ -88,6 +98,7 @@ class Executor:
             subnets: What to run, in any order; duplicates are welcome.
             found: Called with the indices of sub-networks that act alike on this batch, and their logits;
                 every index comes once.
+            cache: What earlier runs on this very batch left; None: nothing is kept.
 
         Raises:
             SubnetError: If a sub-network does not fit the model.
@@ -97,7 +108,7 @@ class Executor:
         device = next(self.supernet.parameters()).device
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
         with _evaluating(self.supernet), torch.inference_mode():
-            walk = _Walk(self.supernet, batch, found, self.work)
+            walk = _Walk(self.supernet, batch, found, self.work, cache)
             walk.down(grow(stacks, walk.lengths, self.supernet.reads_first))
 
 
@@ -114,39 +125,21 @@ def _evaluating(supernet: Supernet) -> Iterator[None]:
         supernet.train(was_training)
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    """What a block evaluation leaves: the longest of its siblings, and what makes the shorter ones of it.
-
-    Args:
-        state: What leaves the block in the longest.
-        kept: Its tokens.
-        scores: Shape (B, n) of its n positions; None where the block did not score.
-        entering: The tokens that entered the block.
-        restored: The restored sequence (B, n₀, d) of a sibling that drops nothing here; None before a drop.
-        dropped: That of one that drops.
-    """
-
-    state: State
-    kept: Kept
-    scores: Tensor | None = None
-    entering: Kept = None
-    restored: Tensor | None = None
-    dropped: Tensor | None = None
-
-    def restored_for(self, kept: Kept) -> Tensor | None:
-        """The restored sequence of a sibling."""
-        return self.restored if kept == self.entering else self.dropped
-
-
 class _Walk:
     """One batch on its way through one tree."""
 
-    def __init__(self, supernet: Supernet, batch: Mapping[str, Tensor], found: Found, work: Work) -> None:
+    def __init__(
+        self,
+        supernet: Supernet,
+        batch: Mapping[str, Tensor],
+        found: Found,
+        work: Work,
+        cache: PrefixCache | None,
+    ) -> None:
         assert supernet.pipeline is not None
         self.model, self.batch, self.reads_first = supernet.model, batch, supernet.reads_first
         self.pipeline, self.family = supernet.pipeline, supernet.pipeline.family
-        self.found, self.work = found, work
+        self.found, self.work, self.cache = found, work, cache
         self.macs = StepMacs(supernet.shape)
         self.embedded = self.family.embed(supernet.model, batch)
         true = self.embedded.real.sum(dim=1).tolist()
@@ -156,10 +149,10 @@ class _Walk:
 
     def down(self, root: Node) -> None:
         """Everything."""
-        start = _Outcome(self.embedded, self.lengths, entering=self.lengths)
-        self._fan({self.lengths: root}, start)
+        start = Outcome(self.embedded, self.lengths, entering=self.lengths)
+        self._fan({self.lengths: root}, start, ())
 
-    def _fan(self, siblings: Mapping[Kept, Node], outcome: _Outcome) -> None:
+    def _fan(self, siblings: Mapping[Kept, Node], outcome: Outcome, path: Path) -> None:
         """The siblings of one block evaluation, and everything behind them."""
         uses: dict[int, list[tuple[Kept, Step]]] = {}
         for kept, node in siblings.items():
@@ -168,21 +161,35 @@ class _Walk:
             for step in node.steps:
                 uses.setdefault(step.block, []).append((kept, step))
         for block, steps in uses.items():
+            known = [self._known((*path, kept, step), siblings[kept].steps[step]) for kept, step in steps]
+            asking = [step for (_, step), left in zip(steps, known, strict=True) if left is None]
             # Queries, keys and values belong to a token: those of the longest serve every sibling.
-            shared = len(steps) > 1 and any(step.groups.runs("attention") for _, step in steps)
+            shared = len(asking) > 1 and any(step.groups.runs("attention") for step in asking)
             attention = self._project(block, outcome.state) if shared else None
-            for kept, step in steps:
-                children = siblings[kept].steps[step]
-                self._fan(children, self._evaluate(step, children, outcome, kept, attention))
+            for (kept, step), left in zip(steps, known, strict=True):
+                children, here = siblings[kept].steps[step], (*path, kept, step)
+                if left is None:
+                    left = self._evaluate(step, children, outcome, kept, attention)
+                    if self.cache is not None:
+                        self.cache.put(here, left)
+                self._fan(children, left, here)
+
+    def _known(self, path: Path, children: Iterable[Kept]) -> Outcome | None:
+        """What an earlier run left here, if these children can be made of it."""
+        left = None if self.cache is None else self.cache.get(path)
+        if left is None or not left.serves(children, self.pipeline.restores):
+            return None
+        self.work.hits += 1
+        return left
 
     def _evaluate(
         self,
         step: Step,
         children: Mapping[Kept, Node],
-        before: _Outcome,
+        before: Outcome,
         entering: Kept,
         attention: Attention | None,
-    ) -> _Outcome:
+    ) -> Outcome:
         """Run a block on one sibling, at the longest of its own children."""
         self.work.evaluations += 1
         state, index = self._sibling(before, entering)
@@ -190,23 +197,23 @@ class _Walk:
             attention = rows_of(attention, index, state.real)
         counts = [kept for kept in children if kept is not None]
         if not counts:
-            return _Outcome(self._first(step, state, attention), None)
-        restored = dropped = before.restored_for(entering)
-        longest = tuple(map(max, *counts)) if len(counts) > 1 else counts[0]
+            return Outcome(self._first(step, state, attention), None)
+        restored, dropped, scores = before.restored_for(entering), None, None
         drops = any(kept != entering for kept in counts)
-        if drops and self.pipeline.restores:
-            dropped = state.hidden if restored is None else put_back(restored, state)
-        scores = None
+        # A later run may ask for any length, so what is kept is kept at the full one.
+        longest = entering if self.cache is not None else tuple(map(max, zip(*counts, strict=True)))
         if step.groups == WHOLE and attention is None and not drops:
             state = self._whole(step.block, state)
         else:
+            if self.pipeline.restores and (drops or self.cache is not None):
+                dropped = state.hidden if restored is None else put_back(restored, state)
             state, scores = self._attend(step, state, attention)
             if longest != entering:
                 assert scores is not None
                 state, index = self._shortened(state, scores, longest)
                 scores = scores.gather(1, index)
             state = self._feed(step, state)
-        return _Outcome(state, longest, scores, entering, restored, dropped)
+        return Outcome(state, longest, scores, entering, restored, dropped)
 
     def _first(self, step: Step, state: State, attention: Attention | None) -> State:
         """What leaves a block at position 0: the other tokens are asked, and ask nothing themselves."""
@@ -239,7 +246,7 @@ class _Walk:
         self.work.macs += self.macs.fed(*state.real.shape)
         return replace(state, hidden=self._block(step.block).feed(state.hidden, step.groups))
 
-    def _sibling(self, outcome: _Outcome, kept: Kept) -> tuple[State, Tensor | None]:
+    def _sibling(self, outcome: Outcome, kept: Kept) -> tuple[State, Tensor | None]:
         """A sibling's state, and which positions (B, k) of the longest it has; None: all of them."""
         if kept is None or kept == outcome.kept:
             return outcome.state, None

@@ -48,7 +48,8 @@ class SearchResult:
         stopped: ``"evaluations"``, ``"converged"``, or ``"exhausted"`` where the strategy had nothing
             new to propose.
         areas: Area under the frontier after each generation.
-        proposed: What the strategy asked for; the full model is measured for reference whether or not.
+        proposed: What the strategy asked for and may be chosen; the full model is measured for reference
+            whether or not.
     """
 
     trials: list[Trial]
@@ -58,7 +59,7 @@ class SearchResult:
 
     @property
     def candidates(self) -> list[Trial]:
-        """The trials that a choice is made among: what the strategy asked for."""
+        """The trials that a choice is made among: ``proposed``, in the order they were measured."""
         return [trial for trial in self.trials if trial.subnet in self.proposed]
 
     @property
@@ -79,6 +80,7 @@ def search(
     *,
     evaluations: int | None = None,
     patience: int | None = PATIENCE,
+    wanted: Callable[[Subnet], bool] = lambda subnet: True,
     on_generation: Callable[[SearchResult], None] | None = None,
 ) -> SearchResult:
     """Run a strategy until it has nothing more to ask, stands still, or has used its evaluations.
@@ -89,6 +91,7 @@ def search(
         full: The full model, measured first: the denominator of every share.
         evaluations: The most trials, the full model included; None: until the strategy is done.
         patience: Generations without a gain after which it ends; None: it never ends for that.
+        wanted: Whether a proposal may be chosen; others are stepping stones, measured all the same.
         on_generation: Called after each generation (reports that are written as the search goes).
 
     Raises:
@@ -101,7 +104,7 @@ def search(
     for generation in itertools.count():
         seen = {trial.subnet for trial in trials}
         asked = list(dict.fromkeys(strategy.propose(generation, tuple(trials))))
-        result.proposed.update(asked)
+        result.proposed.update(filter(wanted, asked))
         fresh = [subnet for subnet in asked if subnet not in seen]
         if evaluations is not None:
             fresh = fresh[: evaluations - len(trials)]

@@ -7,7 +7,7 @@ from ldsearch.errors import SpaceError
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
-MOST = 5_000
+MOST = 20_000
 
 
 class Validation:
@@ -26,7 +26,7 @@ class Validation:
         if (choices := space.size()) > MOST:
             raise SpaceError(
                 f"{choices:,} choices of blocks are too many to measure one and all ({MOST:,} are the most): "
-                "keep another number, or use every-other or learned"
+                "keep another number, or use beam, every-other or learned"
             )
         self.space = space
 

@@ -23,7 +23,10 @@ def imitator(bench: Workbench) -> Evaluator:
     blank = Imitation.of(bench.task)  # refuses before anything runs
     task = replace(blank, teacher=tuple(bench.evaluator.outputs(bench.full)))
     parts = (bench.folder, bench.supernet, bench.record, bench.tokenizer, task)
-    return split_evaluator(*parts, bench.evaluator.split, bench.runs)[0]
+    evaluator = split_evaluator(*parts, bench.evaluator.split, bench.runs)[0]
+    # The screen is part of what the search takes.
+    evaluator.counts, evaluator.cache_budget = bench.evaluator.counts, bench.evaluator.cache_budget
+    return evaluator
 
 
 def shortlist(

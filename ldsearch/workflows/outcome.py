@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from ldsearch.errors import RunError
+from ldsearch.evaluation.counts import Counts, peak_memory
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.interruption import interruptible
@@ -57,6 +58,7 @@ class Question:
         facts: What else ``run.json`` says.
         controls: Given how many sub-networks the strategy measured, the controls of as many.
         patience: Generations without a gain after which the search ends; None: it never ends for that.
+        wanted: Whether a proposal may be chosen; others are stepping stones of the strategy.
         screened: Sub-networks that a cheaper score has measured for the strategy; controls get as many.
     """
 
@@ -66,6 +68,7 @@ class Question:
     facts: Mapping[str, Any] = field(default_factory=dict)
     controls: Callable[[int], Sequence[SearchStrategy]] = lambda count: ()
     patience: int | None = PATIENCE
+    wanted: Callable[[Subnet], bool] = lambda subnet: True
     screened: int = 0
 
 
@@ -80,6 +83,7 @@ class RunOutcome:
         selector: What was asked for.
         controls: The controls' results, by name.
         held_out: The frontier on rows that nothing was chosen by; None where there are none.
+        counts: What search and controls took on the split that chose.
     """
 
     folder: Path
@@ -88,6 +92,7 @@ class RunOutcome:
     selector: Selector
     controls: Mapping[str, SearchResult]
     held_out: HeldOut | None
+    counts: Counts
 
 
 def run(
@@ -129,6 +134,7 @@ def run(
                 bench.full,
                 evaluations=most,
                 patience=question.patience,
+                wanted=question.wanted,
                 on_generation=after,
             )
 
@@ -137,7 +143,7 @@ def run(
         measured = max(len(result.trials), question.screened)
         controls = {control.name: searched(control, measured) for control in question.controls(measured - 1)}
         held = _hold_out(bench, result, best, controls, watcher, on_trial)
-        outcome = RunOutcome(folder, result, best, selector, controls, held)
+        outcome = RunOutcome(folder, result, best, selector, controls, held, bench.evaluator.counts)
         _write_tables(bench, strategy.name, outcome)
         _write_run(bench, identity, question.facts, outcome)
         _write_best(bench, outcome)
@@ -263,6 +269,7 @@ def _write_run(
                 "in_words": held.describe(),
             },
             "this_call": {evaluator.split: asdict(evaluator.counts) for evaluator in evaluators},
+            "peak_memory_bytes": peak_memory(),
             "measured_as": "fp32, batches of like length, sub-networks with common prefixes together",
             "workload": bench.evaluator.encoded.workload.to_dict(),
             "versions": versions(),

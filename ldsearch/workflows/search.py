@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ldsearch.errors import RunError
+from ldsearch.search.beam import Beam
 from ldsearch.search.constant_ratio import ConstantRatio
 from ldsearch.search.every_other import EveryOther, every_other
 from ldsearch.search.evolve import Evolve, EvolveSettings
@@ -171,7 +172,9 @@ def select(
     """Choose a sub-network by a rule instead of a search.
 
     ``every-other`` keeps evenly spaced blocks, ``learned`` those with the lowest learned drop rates,
-    ``influence`` those that change their input most; ``constant-ratio`` shortens inputs.
+    ``influence`` those that change their input most; ``validation`` measures every choice of blocks,
+    ``beam`` leaves them out one by one and goes on from the best few of each depth; ``constant-ratio``
+    shortens inputs.
 
     Args:
         bench: The supernet.
@@ -229,6 +232,16 @@ def _validation_rule(bench: Workbench, keep: int | None, space: str | None) -> _
     return lambda: Question(search, {"depths": list(chosen.keep)}), chosen.smallest()
 
 
+def _beam_rule(bench: Workbench, keep: int | None, space: str | None) -> _Rule:
+    if space is not None:
+        raise RunError("beam leaves blocks out one by one and takes no --space")
+    chosen = _depths(bench, keep, "beam")
+    search = Beam(chosen)
+    identity = {"depths": list(chosen.keep), "width": search.width}
+    # Each shallower depth may score worse than the last: only the least depth ends it.
+    return lambda: Question(search, identity, patience=None, wanted=chosen.contains), chosen.smallest()
+
+
 def _depths(bench: Workbench, keep: int | None, name: str) -> DepthSpace:
     """All choices of so many blocks, or of any number."""
     own = bench.supernet
@@ -266,6 +279,7 @@ _RULES: dict[str, Callable[[Workbench, int | None, str | None], _Rule]] = {
     "every-other": _every_other_rule,
     "constant-ratio": _constant_ratio_rule,
     "validation": _validation_rule,
+    "beam": _beam_rule,
     **{signal: _signal_rule(signal) for signal in SIGNALS},
 }
 

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from ldsearch.costs.macs import Cost
 from ldsearch.errors import DataError, SpaceError, SupernetError
 from ldsearch.evaluation import Evaluator
+from ldsearch.evaluation.evaluator import CACHE_BUDGET
 from ldsearch.fingerprint import (
     EXECUTOR_SEMANTICS,
     config_json,
@@ -278,6 +279,8 @@ def split_evaluator(
         sidecar=Sidecar(runs / FOLDER / fingerprint, task.metric.shape(encoded.examples), digest),
         pad_to=pad_to,
         held_out=held_out,
+        # What others have chosen is scored in one go: no generation follows.
+        cache_budget=0 if held_out else CACHE_BUDGET,
     )
     return evaluator, macs
 

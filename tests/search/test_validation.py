@@ -56,7 +56,11 @@ def test_it_finds_the_blocks_that_carry_a_planted_task():
 
 
 def test_more_than_can_be_measured_are_refused_in_one_line():
-    space = DepthSpace("d", "s", 16, (8,))
-    assert space.size() == 12_870 > MOST
-    with pytest.raises(SpaceError, match="12,870 choices of blocks are too many"):
+    space = DepthSpace("d", "s", 17, (8,))
+    assert space.size() == 24_310 > MOST
+    with pytest.raises(SpaceError, match=r"24,310 choices of blocks are too many .* use beam, "):
         Validation(space)
+
+
+def test_eight_of_sixteen_blocks_are_few_enough():
+    assert len(set(Validation(DepthSpace("d", "s", 16, (8,))).propose(0, ()))) == 12_870

@@ -1,0 +1,67 @@
+"""What measuring took, in numbers that do not depend on how busy a machine was, and in those that do."""
+
+import sys
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass
+class Counts:
+    """What an evaluator did, for reports.
+
+    Args:
+        full_pass_macs: MACs of one pass of the full model over the split at true lengths: the unit F that
+            searches are compared in.
+        measured: Sub-networks that were run.
+        cached: Sub-networks whose measurement was known.
+        executed_macs: MACs that were executed, all examples.
+        alone_macs: What the same sub-networks cost one by one, at true lengths.
+        padded_macs: What they cost one by one with every input padded, as the papers' code runs them.
+        evaluations: Block evaluations, each on one batch; counted where sub-networks run together.
+        hits: Block evaluations beside these that an earlier generation had made.
+        seconds: Wall-clock time of the runs.
+    """
+
+    full_pass_macs: float = 0.0
+    measured: int = 0
+    cached: int = 0
+    executed_macs: float = 0.0
+    alone_macs: float = 0.0
+    padded_macs: float = 0.0
+    evaluations: int = 0
+    hits: int = 0
+    seconds: float = 0.0
+
+    def describe(self) -> str:
+        """One sentence, in full passes."""
+        if not self.measured:
+            return f"nothing was run: all {self.cached:,} measurements were known"
+        known = f", {self.cached:,} more were known" if self.cached else ""
+        executed, alone, padded = (
+            macs / self.full_pass_macs for macs in (self.executed_macs, self.alone_macs, self.padded_macs)
+        )
+        return (
+            f"{self.measured:,} sub-networks were measured in {self.seconds:.0f} s{known}; that took "
+            f"{executed:.1f} passes of the full model over the rows (one by one {alone:.1f}; padded too, "
+            f"as the papers' code runs them, {padded:.1f}); {describe_peak_memory()}"
+        )
+
+
+def describe_peak_memory() -> str:
+    """The most memory this process has had."""
+    gib = f"peak memory {peak_memory() / 2**30:.1f} GiB"
+    if torch.cuda.is_available():
+        gib += f", {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB on the device"
+    return gib
+
+
+def peak_memory() -> int:
+    """Bytes of this process's largest resident set so far; 0 where the system does not say."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    # Kibibytes, but on macOS bytes.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,99 @@
+"""What block evaluations of one batch leave, kept for sub-networks that come later, in so many bytes."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ldsearch.evaluation.prefix_tree import Kept, Step
+from ldsearch.supernet.stages import State
+
+# From the embeddings to a block evaluation: which tokens enter each block, and the block.
+Path = tuple[Kept | Step, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a block evaluation leaves: the longest of its siblings, and what makes the shorter ones of it.
+
+    Args:
+        state: What leaves the block in the longest.
+        kept: Its tokens.
+        scores: Shape (B, n) of its n positions; None where the block did not score.
+        entering: The tokens that entered the block.
+        restored: The restored sequence (B, n₀, d) of a sibling that drops nothing here; None before a drop.
+        dropped: That of one that drops.
+    """
+
+    state: State
+    kept: Kept
+    scores: Tensor | None = None
+    entering: Kept = None
+    restored: Tensor | None = None
+    dropped: Tensor | None = None
+
+    def restored_for(self, kept: Kept) -> Tensor | None:
+        """The restored sequence of a sibling."""
+        return self.restored if kept == self.entering else self.dropped
+
+    def serves(self, siblings: Iterable[Kept], restores: bool) -> bool:
+        """Whether these siblings can be made of it.
+
+        Args:
+            siblings: Their tokens; position 0 alone is in every state.
+            restores: Whether dropped tokens come back before the head.
+        """
+        counts = [kept for kept in siblings if kept is not None]
+        if all(kept == self.kept for kept in counts):
+            return True
+        return self.kept is not None and self.scores is not None and not (restores and self.dropped is None)
+
+    @property
+    def bytes(self) -> int:
+        """Of the storages; ``restored`` is kept where it was made, by what came before."""
+        held = (self.state.hidden, self.state.real, self.state.positions, self.scores, self.dropped)
+        return sum({t.data_ptr(): t.untyped_storage().nbytes() for t in held if t is not None}.values())
+
+
+class PrefixCache:
+    """Outcomes by the path that leads to them; what was used last stays longest.
+
+    Who uses an outcome uses all that lead to it, so a prefix outlives what hangs on it: a sweep over more
+    than fits does not throw out the very things that it comes back to.
+
+    Args:
+        budget: Bytes of what is kept.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.bytes = 0
+        self._kept: OrderedDict[Path, Outcome] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, path: Path) -> Outcome | None:
+        """What was left there, if it is still known."""
+        self._use(path)
+        return self._kept.get(path)
+
+    def put(self, path: Path, outcome: Outcome) -> None:
+        """Keep it, unless it alone is too large."""
+        self._drop(path)
+        if outcome.bytes <= self.budget:
+            self._kept[path] = outcome
+            self.bytes += outcome.bytes
+            self._use(path)
+            while self.bytes > self.budget:
+                self._drop(next(iter(self._kept)))
+
+    def _use(self, path: Path) -> None:
+        for end in range(len(path), 0, -2):  # a step and what entered it
+            if path[:end] in self._kept:
+                self._kept.move_to_end(path[:end])
+
+    def _drop(self, path: Path) -> None:
+        if (gone := self._kept.pop(path, None)) is not None:
+            self.bytes -= gone.bytes
