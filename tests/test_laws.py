@@ -24,7 +24,8 @@ from ldsearch.search.surrogate import Surrogate
 from ldsearch.space import LengthSpace, SearchSpace, load_space, space_folder
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.supernet import inference, logits_of
+from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.testing import FamilyContract, StrategyContract, TokenScoreContract
 from ldsearch.training.strategies import STRATEGIES, Setting
@@ -100,7 +101,7 @@ RELOAD = """
 import json, sys, torch
 from safetensors.torch import load_file, save_file
 import ldsearch, transformers
-from ldsearch.supernet.supernet import logits_of
+from ldsearch.supernet.heads import logits_of
 batch = load_file(sys.argv[1])
 for folder, stock, out in json.loads(sys.argv[2]):
     load = getattr(transformers, stock).from_pretrained if stock else ldsearch.load

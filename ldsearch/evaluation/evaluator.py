@@ -15,6 +15,8 @@ from ldsearch.evaluation.batches import length_batches
 from ldsearch.evaluation.counts import Counts
 from ldsearch.evaluation.executor import Executor, shares_prefixes
 from ldsearch.evaluation.prefix_cache import PrefixCache
+from ldsearch.evaluation.prefix_tree import path_of
+from ldsearch.evaluation.stock_executor import StockExecutor
 from ldsearch.intervals import Statistics, standard_error
 from ldsearch.sidecar import Sidecar
 from ldsearch.storage import MeasurementCache
@@ -38,8 +40,7 @@ CACHE_BUDGET = 4 * 2**30
 class Evaluator:
     """Scores sub-networks in fp32, in batches of like length: many together where they share prefixes.
 
-    A single one, one of a model that ``shares_prefixes`` refuses, and one on inputs of a fixed padded length
-    (whose score may read pads) runs by itself.
+    A single one, and one on inputs of a fixed padded length (whose score may read pads), runs by itself.
 
     Args:
         supernet: What the sub-networks belong to.
@@ -87,7 +88,7 @@ class Evaluator:
         self.encoded = encoded
         self.counts = Counts(self._macs([supernet.full])[0])
         self._lengths = encoded.lengths
-        self.executor = Executor(supernet, budget) if pad_to is None and shares_prefixes(supernet) else None
+        self.executor = None if pad_to else _executor(supernet, costs, budget)
         self._batch_size = batch_size
         self.cache_budget = cache_budget
         self._collated = partial(_collated, task, encoded, tokenizer, pad_to)
@@ -191,7 +192,7 @@ class Evaluator:
                 yield subnet, outputs, time.perf_counter() - start
             return
         # In this order sub-networks with long prefixes in common come together.
-        ordered = sorted(subnets, key=_path)
+        ordered = sorted(subnets, key=path_of)
         for first in range(0, len(ordered), TOGETHER):
             chunk, start = ordered[first : first + TOGETHER], time.perf_counter()
             outputs_of = self._together(self.executor, chunk)
@@ -199,7 +200,9 @@ class Evaluator:
             for subnet in chunk:
                 yield subnet, outputs_of.pop(subnet), seconds
 
-    def _together(self, executor: Executor, subnets: Sequence[Subnet]) -> dict[Subnet, Outputs]:
+    def _together(
+        self, executor: Executor | StockExecutor, subnets: Sequence[Subnet]
+    ) -> dict[Subnet, Outputs]:
         rows: list[dict[int, NDArray[np.float32]]] = [{} for _ in subnets]
         before = replace(executor.work)
         device = self.supernet.model.device
@@ -232,7 +235,7 @@ class Evaluator:
     @cached_property
     def _prefixes(self) -> list[PrefixCache | None]:
         """One cache for each batch, of its share of the bytes: a sweep over the batches evicts nothing."""
-        if not self.cache_budget:
+        if not (self.cache_budget and isinstance(self.executor, Executor)):
             return [None] * len(self._alike)
         tokens = [float(self._lengths[index].sum()) for index, _ in self._alike]
         return [PrefixCache(int(self.cache_budget * share / sum(tokens))) for share in tokens]
@@ -271,19 +274,14 @@ class Evaluator:
         return trial
 
 
+def _executor(supernet: Supernet, costs: Sequence[Cost], budget: int) -> Executor | StockExecutor:
+    if shares_prefixes(supernet):
+        return Executor(supernet, budget)
+    return StockExecutor(supernet, next(cost for cost in costs if cost.name == "macs"), budget)
+
+
 def _nothing(trial: Trial) -> None:
     """Nobody asked."""
-
-
-def _path(subnet: Subnet) -> tuple[tuple[object, ...], ...]:
-    """Blocks one after the other, each with what is off in it and what leaves it."""
-    path: list[tuple[object, ...]] = []
-    for stack in subnet.stacks().values():
-        for position, block in enumerate(stack.blocks):
-            groups = stack.groups(block)
-            left = stack.lengths.tokens[position] / stack.lengths.reference if stack.lengths else 1.0
-            path.append((block, groups.heads_off, groups.ffn_share, groups.sublayers_off, left))
-    return tuple(path)
 
 
 def _collated(

@@ -5,8 +5,7 @@ keys, values, token scores and feed-forward layers of a shorter sibling are rows
 head that reads the first token only needs one query of the last block, and no last length.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,9 +17,9 @@ from ldsearch.evaluation.prefix_tree import Kept, Node, Step, grow
 from ldsearch.evaluation.steps import StepMacs, rows_of
 from ldsearch.subnet import WHOLE, Subnet
 from ldsearch.supernet import Supernet, tokens
-from ldsearch.supernet.heads import run_head
+from ldsearch.supernet.heads import logits_of, run_head
 from ldsearch.supernet.stages import Block, State, put_back
-from ldsearch.supernet.supernet import logits_of
+from ldsearch.supernet.supernet import evaluating
 from ldsearch.supernet.tokens import Attention
 
 Found = Callable[[Sequence[int], Tensor], None]
@@ -105,24 +104,12 @@ class Executor:
             SupernetError: If the input is padded on the left.
         """
         stacks = [self.supernet.check(subnet)["encoder"] for subnet in subnets]
-        device = next(self.supernet.parameters()).device
-        batch = {name: tensor.to(device) for name, tensor in batch.items()}
-        with _evaluating(self.supernet), torch.inference_mode():
-            walk = _Walk(self.supernet, batch, found, self.work, cache)
+        assert self.supernet.pipeline is not None
+        with evaluating(self.supernet, batch) as moved:
+            for block in self.supernet.pipeline.blocks:
+                block.training = False  # nobody's child, so the mode does not reach it by itself
+            walk = _Walk(self.supernet, moved, found, self.work, cache)
             walk.down(grow(stacks, walk.lengths, self.supernet.reads_first))
-
-
-@contextmanager
-def _evaluating(supernet: Supernet) -> Iterator[None]:
-    was_training = supernet.training
-    supernet.eval()
-    assert supernet.pipeline is not None
-    for block in supernet.pipeline.blocks:
-        block.training = False  # nobody's child, so the mode does not reach it by itself
-    try:
-        yield
-    finally:
-        supernet.train(was_training)
 
 
 class _Walk:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ldsearch.subnet import Groups, Stack
+from ldsearch.subnet import Groups, Stack, Subnet
 
 # Tokens that leave a block, one count per distinct true length of the batch; None: only the first is read.
 Kept = tuple[int, ...] | None
@@ -59,3 +59,14 @@ def grow(stacks: Sequence[Stack], lengths: Sequence[int], reads_first: bool) -> 
             node = children.setdefault(None if last else entering, Node())
         node.ends.append(index)
     return root
+
+
+def path_of(subnet: Subnet) -> tuple[tuple[object, ...], ...]:
+    """Blocks one after the other, each with what is off in it and what leaves it."""
+    path: list[tuple[object, ...]] = []
+    for stack in subnet.stacks().values():
+        for position, block in enumerate(stack.blocks):
+            groups = stack.groups(block)
+            left = stack.lengths.tokens[position] / stack.lengths.reference if stack.lengths else 1.0
+            path.append((block, groups.heads_off, groups.ffn_share, groups.sublayers_off, left))
+    return tuple(path)

@@ -16,7 +16,8 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.cutting import silence
 from ldsearch.supernet.folder import load_model, save_model
-from ldsearch.supernet.supernet import inference, logits_of
+from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.supernet import inference
 
 SUBNET_FILE = "ldsearch_subnet.json"
 

@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -13,6 +13,8 @@ from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Groups, Stack
 from ldsearch.supernet.heads import head_named
 from ldsearch.supernet.stages import Parts
+
+Instead = Callable[[str, int, nn.Module], nn.Module]
 
 # What stock modules call their block's number, by which they find their part of a cache.
 _OWN_INDEX = ("layer_idx", "layer_id")
@@ -85,7 +87,10 @@ def longest_input(model: PreTrainedModel) -> int:
 
 
 def with_blocks(
-    model: PreTrainedModel, stacks: Mapping[str, str], kept: Mapping[str, Sequence[int]]
+    model: PreTrainedModel,
+    stacks: Mapping[str, str],
+    kept: Mapping[str, Sequence[int]],
+    instead: Instead | None = None,
 ) -> PreTrainedModel:
     """The stock model with some of its blocks, for one call: every module but the path to them is shared.
 
@@ -96,17 +101,21 @@ def with_blocks(
         model: The stock model.
         stacks: Dotted names of its lists of blocks (``find_stacks``).
         kept: The blocks of each stack.
+        instead: Given a stack, a position in it and the block there, what runs in its place.
     """
-    clones: dict[str, Any] = {"": _shallow(model)}
+    clones: dict[str, Any] = {"": shallow(model)}
     for name, path in stacks.items():
         *way, last = path.split(".")
         at = ""
         for part in way:
             parent, at = clones[at], f"{at}.{part}"
             if at not in clones:
-                clones[at] = parent._modules[part] = _shallow(parent._modules[part])
+                clones[at] = parent._modules[part] = shallow(parent._modules[part])
         layers = clones[at]._modules[last]
-        clones[at]._modules[last] = nn.ModuleList(_led(layers, kept[name]))
+        blocks = _led(layers, kept[name])
+        if instead is not None:
+            blocks = [instead(name, place, block) for place, block in enumerate(blocks)]
+        clones[at]._modules[last] = nn.ModuleList(blocks)
     configs: dict[int, PreTrainedConfig] = {}
     for clone in clones.values():
         if hasattr(clone, "config"):
@@ -117,7 +126,7 @@ def with_blocks(
     return cast(PreTrainedModel, clones[""])
 
 
-def _shallow(module: Any) -> Any:
+def shallow(module: Any) -> Any:
     """A copy of a module with a dictionary of children of its own, the children themselves shared."""
     clone = copy.copy(module)
     object.__setattr__(clone, "_modules", dict(module._modules))
@@ -134,9 +143,9 @@ def _led(layers: nn.ModuleList, kept: Sequence[int]) -> list[nn.Module]:
     if not kept or kept[0] == 0:
         return blocks
     for name, bias in handed_on(layers[0]).items():
-        leader = parent = _shallow(blocks[0])
+        leader = parent = shallow(blocks[0])
         for part in name.split("."):
-            parent._modules[part] = _shallow(parent._modules[part])
+            parent._modules[part] = shallow(parent._modules[part])
             parent = parent._modules[part]
         parent._modules["relative_attention_bias"] = bias
         parent.has_relative_attention_bias = True

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
 from ldsearch.errors import SupernetError
-from ldsearch.supernet.cutting import with_blocks
+from ldsearch.supernet.cutting import Instead, with_blocks
 from ldsearch.supernet.stages import State
 from ldsearch.supernet.watching import Between, watched
 
@@ -20,6 +20,7 @@ def run_stock(
     kept: Mapping[str, Sequence[int]],
     batch: Mapping[str, Any],
     between: Between | None = None,
+    instead: Instead | None = None,
 ) -> ModelOutput:
     """The stock model's output with some of its blocks.
 
@@ -29,6 +30,7 @@ def run_stock(
         kept: The blocks of each stack that run, maybe none.
         batch: What its forward takes. A decoder's input may be padded on the left.
         between: Called after each executed block; only for models with one stack.
+        instead: As for ``with_blocks``; asked for blocks that run.
 
     Raises:
         SupernetError: If two stacks are to be watched.
@@ -37,7 +39,7 @@ def run_stock(
         raise SupernetError("only models with one stack of blocks can be watched")
     # Some stock classes fail without any block: one runs, and what entered it goes on.
     runs = {name: blocks or (0,) for name, blocks in kept.items()}
-    stock = with_blocks(model, stacks, runs)
+    stock = with_blocks(model, stacks, runs, instead)
     watch = {name: between if kept[name] else _unchanged for name in stacks}
     layers = {name: model.get_submodule(path) for name, path in stacks.items()}
     with watched(layers, runs, watch, batch):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -131,3 +132,11 @@ def head_macs(model: PreTrainedModel) -> int:
     children = [child for child in model.children() if child is not model.base_model]
     linears = [m for child in (*children, pooler) if child is not None for m in child.modules()]
     return sum(m.in_features * m.out_features for m in linears if isinstance(m, nn.Linear))
+
+
+def logits_of(output: ModelOutput) -> Tensor:
+    """An output's logits; a span head's two as shape (B, n, 2)."""
+    if "start_logits" in output:
+        return torch.stack([output["start_logits"], output["end_logits"]], dim=-1)
+    logits: Tensor = output["logits"]
+    return logits

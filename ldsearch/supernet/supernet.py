@@ -1,6 +1,7 @@
 """The supernet: a stock transformer run as any of its sub-networks, which are arguments, never state."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -19,7 +20,7 @@ from ldsearch.supernet.cutting import check_groups, cut, find_stacks, longest_in
 from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.fixed import FixedSubnet
 from ldsearch.supernet.generic import checkpoint_stock, run_stock, without_own_layer_drop
-from ldsearch.supernet.heads import head_named, run_head
+from ldsearch.supernet.heads import head_named, logits_of, run_head
 from ldsearch.supernet.pipeline import Pipeline
 from ldsearch.supernet.refusals import refuse_model
 from ldsearch.supernet.stages import Family, real_positions
@@ -174,20 +175,26 @@ class Supernet(nn.Module):
             SubnetError: If the sub-network does not fit this model.
             SupernetError: If an encoder's input is padded on the left.
         """
-        stacks = self.check(subnet)
-        kept = {name: stack.blocks for name, stack in stacks.items()}
-        encoder = subnet.encoder
-        if len(stacks) > 1:
-            real_positions(batch)  # refuses padding on the left
-        whole = encoder is None or not (encoder.structured or encoder.lengths)
-        if self.pipeline is None or encoder is None or ("decoder" in stacks and whole):
-            return run_stock(self.model, self.stacks, kept, batch, between)
-        if "decoder" in stacks:
-            read = {**self.encoded(batch, encoder), "decoder_input_ids": batch["decoder_input_ids"]}
-            return run_stock(self.model, self.stacks, kept, read, between)
+        stacks, encoder = self.check(subnet), subnet.encoder
+        if self.pipeline is None or encoder is None or "decoder" in stacks:
+            kept = {name: stack.blocks for name, stack in stacks.items()}
+            return run_stock(self.model, self.stacks, kept, self.stock_inputs(batch, encoder), between)
         state = self.pipeline(batch, encoder, self.training, between)
         mask = batch.get("attention_mask") if state.positions is None else state.real
         return run_head(self.model, state.hidden, {} if mask is None else {"attention_mask": mask})
+
+    def stock_inputs(self, batch: Mapping[str, Tensor], encoder: Stack | None) -> Mapping[str, Any]:
+        """What the stock forward takes: the batch, or what an encoder made of it that drops something.
+
+        Raises:
+            SupernetError: If an encoder-decoder's input is padded on the left.
+        """
+        if encoder is None or len(self.stacks) == 1:
+            return batch
+        real_positions(batch)  # refuses padding on the left
+        if self.pipeline is None or not (encoder.structured or encoder.lengths):
+            return batch
+        return {**self.encoded(batch, encoder), "decoder_input_ids": batch["decoder_input_ids"]}
 
     def encoded(self, batch: Mapping[str, Tensor], encoder: Stack) -> dict[str, Any]:
         """What an encoder-decoder's stock forward, or ``generate``, takes instead of ``input_ids``."""
@@ -273,24 +280,21 @@ class Supernet(nn.Module):
         return fixed.model
 
 
-def logits_of(output: ModelOutput) -> Tensor:
-    """An output's logits; a span head's two as shape (B, n, 2)."""
-    if "start_logits" in output:
-        return torch.stack([output["start_logits"], output["end_logits"]], dim=-1)
-    logits: Tensor = output["logits"]
-    return logits
-
-
 def inference(
     supernet: Supernet, batch: Mapping[str, Tensor], subnet: Subnet, between: Between | None = None
 ) -> Tensor:
     """Logits without gradients, in eval mode whatever mode the supernet is in, on its own device."""
-    device = next(supernet.parameters()).device
-    batch = {name: tensor.to(device) for name, tensor in batch.items()}
-    was_training = supernet.training
+    with evaluating(supernet, batch) as moved:
+        return logits_of(supernet(moved, subnet, between))
+
+
+@contextlib.contextmanager
+def evaluating(supernet: Supernet, batch: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """In eval mode and without gradients while inside; gives the batch on the supernet's device."""
+    device, was_training = supernet.model.device, supernet.training
     supernet.eval()
     try:
         with torch.inference_mode():
-            return logits_of(supernet(batch, subnet, between))
+            yield {name: tensor.to(device) for name, tensor in batch.items()}
     finally:
         supernet.train(was_training)

@@ -16,8 +16,9 @@ from ldsearch.export import export_subnet, load_exported
 from ldsearch.export.card import Provenance
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
+from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.stages import Family
-from ldsearch.supernet.supernet import inference, logits_of
+from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import one_of_each, padded_batch, refuses
 from ldsearch.testing.reference import stock_logits
 from ldsearch.workload import Workload

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ldsearch.subnet import Groups, Lengths, Stack
+from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.stages import Family
-from ldsearch.supernet.supernet import logits_of
 
 
 @torch.no_grad()

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ldsearch.errors import TrainingError
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.stages import State
-from ldsearch.supernet.supernet import logits_of
 from ldsearch.supernet.watching import Between
 from ldsearch.tasks.base import Batch
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import save_model
-from ldsearch.supernet.supernet import logits_of
+from ldsearch.supernet.heads import logits_of
 from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Draws, Pass, TrainingStrategy

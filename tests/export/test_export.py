@@ -12,7 +12,8 @@ from ldsearch.export import export_subnet, load_exported
 from ldsearch.export.card import Alone, Provenance, model_card
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
-from ldsearch.supernet.supernet import inference, logits_of
+from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.supernet import inference
 from tests.tiny import FAMILIES, HEADED, padded_batch, tiny_model
 
 TOKENIZER = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})

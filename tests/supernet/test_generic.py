@@ -14,7 +14,8 @@ from ldsearch.export import export_subnet
 from ldsearch.export.card import Provenance
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.supernet import inference, logits_of
+from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tracing import trace_macs
 from ldsearch.testing import padded_batch, randomised
 from ldsearch.workload import Workload

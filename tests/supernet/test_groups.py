@@ -8,7 +8,8 @@ import torch
 
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
-from ldsearch.supernet.supernet import inference, logits_of
+from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.supernet import inference
 from tests.tiny import FAMILIES, HEADED, padded_batch, tiny_model
 
 BATCH = padded_batch([12, 5, 9])

@@ -7,8 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from ldsearch.errors import SupernetError
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.heads import HEADS, head_macs, head_named
-from ldsearch.supernet.supernet import inference, logits_of
+from ldsearch.supernet.heads import HEADS, head_macs, head_named, logits_of
+from ldsearch.supernet.supernet import inference
 from tests.tiny import FAMILIES, HEADED, padded_batch, row, tiny_model
 
 REFERENCE = 12

@@ -7,9 +7,9 @@ import torch
 
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.heads import run_head
+from ldsearch.supernet.heads import logits_of, run_head
 from ldsearch.supernet.stages import State, put_back
-from ldsearch.supernet.supernet import inference, logits_of
+from ldsearch.supernet.supernet import inference
 from tests.tiny import FAMILIES, padded_batch, row, tiny_model
 
 LENGTHS = [24, 3, 17, 9, 1, 24, 12, 5]

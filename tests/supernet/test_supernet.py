@@ -10,8 +10,8 @@ from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.folder import load_supernet, read_record
-from ldsearch.supernet.heads import HEADS
-from ldsearch.supernet.supernet import inference, logits_of
+from ldsearch.supernet.heads import HEADS, logits_of
+from ldsearch.supernet.supernet import inference
 from tests.tiny import FAMILIES, HEADED, padded_batch, tiny_model
 
 

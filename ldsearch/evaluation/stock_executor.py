@@ -1,0 +1,150 @@
+"""Runs many sub-networks through a stock model's own forward, each block once for a common prefix.
+
+For what has no pipeline of ours: decoders, encoder-decoders and unregistered encoders. A block that would
+see what it saw for the sub-network before gives what it gave then.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby, takewhile
+from typing import Any
+
+from torch import Tensor, nn
+
+from ldsearch.costs.macs import Cost
+from ldsearch.evaluation.executor import Found, Work
+from ldsearch.evaluation.prefix_cache import PrefixCache
+from ldsearch.subnet import Stack, Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.cutting import shallow
+from ldsearch.supernet.generic import run_stock
+from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.supernet import evaluating
+
+Stacks = Mapping[str, Stack]
+_NOTHING = Stack(())
+
+
+class StockExecutor:
+    """Runs many sub-networks on a batch, those with long prefixes in common one after the other.
+
+    Logits are bit-equal to those of ``supernet(batch, subnet)``. The states of an encoder serve every
+    choice of decoder blocks behind it. Alive at any time are the outputs of one path.
+
+    Args:
+        supernet: What the sub-networks belong to.
+        macs: MACs per example at true lengths, by which what is executed is counted.
+        budget: Bytes that the outputs of one path and the logits may take; it sets ``rows``.
+    """
+
+    def __init__(self, supernet: Supernet, macs: Cost, budget: int = 2**30) -> None:
+        self.supernet = supernet
+        self.macs = macs
+        self.budget = budget
+        self.work = Work()
+
+    def rows(self, length: int) -> int:
+        """How many rows of ``length`` tokens fit the budget, at least one."""
+        config = self.supernet.model.config
+        # Beside the path, one block's units and probabilities; of logits also what reads them.
+        path = (sum(self.supernet.depths.values()) + 16) * config.hidden_size
+        probabilities = 3 * config.num_attention_heads * length
+        logits = 3 * config.vocab_size if self.supernet.head.generates else 0
+        return int(max(1, self.budget // (4 * length * (path + probabilities + logits))))
+
+    def run(
+        self,
+        batch: Mapping[str, Tensor],
+        subnets: Sequence[Subnet],
+        found: Found,
+        cache: PrefixCache | None = None,
+    ) -> None:
+        """As ``Executor.run``; nothing is kept for later runs.
+
+        Raises:
+            SubnetError: If a sub-network does not fit the model.
+            SupernetError: If an encoder-decoder's input is padded on the left.
+        """
+        stacks = [self.supernet.check(subnet) for subnet in subnets]
+        known = {name: _Known() for name in self.supernet.stacks}
+        last: Stacks = {}
+        read: Mapping[str, Any] = {}
+        with evaluating(self.supernet, batch) as moved:
+            for own, ends in _in_order(stacks):
+                shared = _in_common(own, last)
+                self._count(own, shared, len(moved["input_ids"]))
+                if not last or own.get("encoder") != last.get("encoder"):
+                    read = self.supernet.stock_inputs(moved, own.get("encoder"))
+                for name, memory in known.items():
+                    memory.expect(len(own[name].blocks), len(shared[name].blocks))
+                kept = {name: stack.blocks for name, stack in own.items()}
+                output = run_stock(
+                    self.supernet.model,
+                    self.supernet.stacks,
+                    kept,
+                    read,
+                    instead=lambda name, place, block: known[name].instead(place, block),
+                )
+                found(ends, logits_of(output))
+                last = own
+
+    def _count(self, own: Stacks, shared: Stacks, rows: int) -> None:
+        self.work.heads += 1
+        self.work.evaluations += sum(len(own[name].blocks) - len(shared[name].blocks) for name in own)
+        nothing = dict.fromkeys(own, _NOTHING)
+        whole, known, outside = self.macs([Subnet(**own), Subnet(**shared), Subnet(**nothing)])
+        self.work.macs += round(rows * (whole - known + outside))
+
+
+class _Known:
+    """What the blocks of a stack gave for the sub-network that ran last."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Any] = []
+        self.blocks = self.shared = 0
+
+    def expect(self, blocks: int, shared: int) -> None:
+        """So many blocks run next, of which the first so many see what they saw before."""
+        self.blocks, self.shared = blocks, shared
+        del self.outputs[shared:]
+
+    def instead(self, place: int, block: nn.Module) -> nn.Module:
+        """The block, or what gives its output again."""
+        if place >= self.blocks:
+            return block  # stands in for a stack without blocks, and changes nothing
+        remembering: nn.Module = shallow(block)
+        run = remembering.forward
+
+        def forward(*inputs: Any, **named: Any) -> Any:
+            if place >= len(self.outputs):
+                self.outputs.append(run(*inputs, **named))
+            return self.outputs[place]
+
+        remembering.forward = forward
+        return remembering
+
+
+def _in_order(stacks: Sequence[Stacks]) -> list[tuple[Stacks, list[int]]]:
+    """Distinct sub-networks, common prefixes together, and the indices where they stand."""
+
+    def path(index: int) -> list[tuple[tuple[int, ...], str]]:
+        return [(stack.blocks, repr(stack)) for stack in stacks[index].values()]
+
+    groups = groupby(sorted(range(len(stacks)), key=path), key=path)
+    alike = [list(ends) for _, ends in groups]
+    return [(stacks[ends[0]], ends) for ends in alike]
+
+
+def _in_common(own: Stacks, last: Stacks) -> dict[str, Stack]:
+    """What of a sub-network ran for the last one: of a decoder something only behind the same encoder."""
+    shared: dict[str, Stack] = {}
+    same = True
+    for name, stack in own.items():
+        before = last.get(name, _NOTHING)
+        whole_blocks = Stack(stack.blocks) == stack and Stack(before.blocks) == before
+        if same and stack == before:
+            shared[name] = stack
+            continue
+        pairs = zip(stack.blocks, before.blocks, strict=False) if same and whole_blocks else ()
+        shared[name] = Stack(tuple(block for block, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        same = False
+    return shared

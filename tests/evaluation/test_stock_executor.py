@@ -1,0 +1,147 @@
+"""Many sub-networks through stock forwards: bit-equal to one by one, every prefix and every encoder once."""
+
+import random
+from collections.abc import Sequence
+from itertools import combinations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import ErnieConfig, ErnieForSequenceClassification
+
+from ldsearch.errors import SubnetError
+from ldsearch.evaluation.stock_executor import StockExecutor
+from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.supernet import inference
+from ldsearch.workload import Workload
+from tests.tiny import padded_batch, tiny_decoder, tiny_encoder_decoder
+
+DECODERS = ["gpt2", "llama", "mistral", "qwen2"]
+ENCODER_DECODERS = ["bart", "t5", "t5-gated", "mbart"]
+
+
+def choices(blocks: int, least: int = 0) -> list[tuple[int, ...]]:
+    return [chosen for m in range(least, blocks + 1) for chosen in combinations(range(blocks), m)]
+
+
+def executor_of(supernet: Supernet, read: int, written: int = 0) -> StockExecutor:
+    macs = supernet.macs(Workload.from_lengths([read], read, [written] if written else None))
+    return StockExecutor(supernet, macs)
+
+
+def together(executor: StockExecutor, batch: dict, subnets: Sequence[Subnet]) -> list[torch.Tensor]:
+    found: dict[int, torch.Tensor] = {}
+
+    def keep(ends: Sequence[int], logits: torch.Tensor) -> None:
+        assert not set(ends) & set(found)
+        found.update(dict.fromkeys(ends, logits))
+
+    executor.run(batch, subnets, keep)
+    return [found[index] for index in range(len(subnets))]
+
+
+def texts(supernet: Supernet, read: Sequence[int], written: Sequence[int]) -> dict[str, torch.Tensor]:
+    """Sources and what follows them."""
+    batch = {name: padded_batch(read)[name] for name in ("input_ids", "attention_mask")}
+    return supernet.inputs({**batch, "labels": padded_batch(written)["input_ids"].clamp(min=3)})
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_depth_of_a_decoder_bit_by_bit_also_behind_padding(name):
+    supernet = Supernet(tiny_decoder(name))
+    batch = {n: t for n, t in padded_batch([9, 4]).items() if n in ("input_ids", "attention_mask")}
+    subnets = [Subnet(decoder=Stack(blocks)) for blocks in choices(4)]
+    subnets += subnets[:5]
+    random.Random(0).shuffle(subnets)
+    for given in (batch, {n: t.flip(1) for n, t in batch.items()}):
+        executor = executor_of(supernet, 9)
+        for subnet, logits in zip(subnets, together(executor, given, subnets), strict=True):
+            assert torch.equal(logits, inference(supernet, given, subnet)), subnet.describe()
+        # Of 4 blocks, every choice but none is the prefix of some choice.
+        assert (executor.work.evaluations, executor.work.heads) == (15, 16)
+
+
+@pytest.mark.parametrize("name", ENCODER_DECODERS)
+def test_every_depth_of_an_encoder_decoder_bit_by_bit(name):
+    supernet = Supernet(tiny_encoder_decoder(name))
+    batch = texts(supernet, [9, 4], [6, 3])
+    subnets = [Subnet(Stack(e), Stack(d)) for e in choices(3) for d in choices(4)]
+    random.Random(1).shuffle(subnets)
+    for subnet, logits in zip(subnets, together(executor_of(supernet, 9, 6), batch, subnets), strict=True):
+        assert torch.equal(logits, inference(supernet, batch, subnet)), subnet.describe()
+
+
+@pytest.mark.parametrize("memory", ["restored", "kept"])
+def test_encoders_that_drop_tokens(memory):
+    supernet = Supernet(tiny_encoder_decoder("bart"), memory=memory)
+    batch = texts(supernet, [9, 4], [6, 3])
+    encoders = [Stack((0, 1, 2), Lengths(tokens, 9)) for tokens in ((9, 6, 3), (7, 7, 2))]
+    encoders += [Stack((0, 1, 2)), Stack((0, 2)), Stack((0, 2), heads_off=((2, 1),))]
+    subnets = [Subnet(e, Stack(d)) for d in choices(4) for e in encoders]
+    executor = executor_of(supernet, 9, 6)
+    for subnet, logits in zip(subnets, together(executor, batch, subnets), strict=True):
+        assert torch.equal(logits, inference(supernet, batch, subnet)), subnet.describe()
+    # The five encoders' own blocks, and behind each every choice of decoder blocks but none.
+    assert executor.work.evaluations == 3 + 3 + 3 + 2 + 2 + 5 * 15
+
+
+def test_the_encoder_runs_once_for_all_decoders():
+    model = tiny_encoder_decoder("mbart")
+    runs = {"encoder": 0, "decoder": 0}
+    for stack, layers in (("encoder", model.model.encoder.layers), ("decoder", model.model.decoder.layers)):
+        for layer in layers:
+
+            def count(*_: object, stack: str = stack) -> None:
+                runs[stack] += 1
+
+            layer.fc1.register_forward_hook(count)
+    supernet = Supernet(model)
+    executor = executor_of(supernet, 9, 6)
+    runs.update(encoder=0, decoder=0)
+    subnets = [Subnet(Stack(e), Stack(d)) for d in choices(4, 1) for e in choices(3, 1)]
+    executor.run(texts(supernet, [9], [6]), subnets, lambda ends, logits: None)
+    assert runs == {"encoder": 7, "decoder": 7 * 15}
+    assert executor.work.evaluations == 7 + 7 * 15
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "bart"])
+def test_macs_are_those_that_torch_counts(name):
+    written = 0 if name in DECODERS else 6
+    if written:
+        supernet = Supernet(tiny_encoder_decoder(name, attn_implementation="eager"))
+        batch = texts(supernet, [9, 9], [6, 6])
+        subnets = [Subnet(Stack(e), Stack(d)) for e in choices(3, 1) for d in choices(4, 1)]
+    else:
+        supernet = Supernet(tiny_decoder(name, attn_implementation="eager"))
+        batch = {"input_ids": padded_batch([9, 9])["input_ids"]}
+        subnets = [Subnet(decoder=Stack(d)) for d in choices(4, 1)]
+    executor = executor_of(supernet, 9, written)
+    with FlopCounterMode(display=False) as counter:
+        executor.run(batch, subnets, lambda ends, logits: None)
+    assert executor.work.macs == pytest.approx(counter.get_total_flops() / 2, rel=0.01)
+    alone = 2 * executor.macs(subnets).sum()
+    assert executor.work.macs < alone
+
+
+def test_an_unregistered_encoder_and_the_model_afterwards():
+    torch.manual_seed(0)
+    config = ErnieConfig(vocab_size=64, hidden_size=16, num_hidden_layers=4, num_attention_heads=2)
+    supernet = Supernet(ErnieForSequenceClassification(config)).train()
+    batch, subnets = padded_batch([9, 4]), [Subnet(Stack(blocks)) for blocks in choices(4)]
+    before = inference(supernet, batch, supernet.full)
+    for subnet, logits in zip(subnets, together(executor_of(supernet, 9), batch, subnets), strict=True):
+        assert torch.equal(logits, inference(supernet, batch, subnet))
+        assert not logits.requires_grad
+    assert supernet.training
+    assert torch.equal(inference(supernet, batch, supernet.full), before)
+    assert all("forward" not in vars(module) for module in supernet.model.modules())
+
+
+def test_rows_and_refusals():
+    supernet = Supernet(tiny_decoder("llama"))
+    executor = executor_of(supernet, 9)
+    assert executor.rows(8) > executor.rows(64) >= 1
+    assert StockExecutor(supernet, executor.macs, budget=1).rows(8) == 1
+    with pytest.raises(SubnetError, match="block 4"):
+        executor.run({}, [Subnet(decoder=Stack((4,)))], lambda ends, logits: None)
