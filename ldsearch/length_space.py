@@ -1,14 +1,14 @@
 """Length configurations of an encoder as a search space: levels, floors, counting and uniform sampling."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ldsearch.errors import SpaceError
-from ldsearch.length_drop import as_rate, constant_ratio_lengths
+from ldsearch.length_drop import MINIMUM_TOKENS, as_rate, constant_ratio_lengths
 from ldsearch.subnet import LengthMode, Lengths, Stack, Subnet
 
 Gene = tuple[int, ...]
@@ -31,6 +31,8 @@ class LengthSpace:
         pin_last: Whether the last length is fixed to its floor: after the last attention, a head that
             reads only [CLS] cannot see which other tokens are left.
         decoder: Number of blocks of the decoder behind the encoder, all of which run; 0: there is none.
+        least: The configuration whose cost a search does not go below (``widened``); (): the floors, which
+            nothing in the space is cheaper than.
     """
 
     name: str
@@ -42,6 +44,7 @@ class LengthSpace:
     floors: tuple[int, ...]
     pin_last: bool
     decoder: int = 0
+    least: tuple[int, ...] = ()
 
     @classmethod
     def build(
@@ -90,8 +93,19 @@ class LengthSpace:
         return Subnet.full(self.blocks, self.decoder)
 
     def smallest(self) -> Subnet:
-        """Every length at its floor."""
-        return self._subnet(self.floors)
+        """Every length at its floor; of a widened space, what bounds the cost instead."""
+        return self._subnet(self.least or self.floors)
+
+    def widened(self) -> "LengthSpace":
+        """The same range of costs, but no floor for a single block: only the least cost bounds a search.
+
+        So the length-adaptive paper's code searches. Every length may fall to the last one's floor where that
+        is pinned, else to ``MINIMUM_TOKENS``; ``size``, ``sample`` and ``enumerate`` know no costs and give
+        cheaper configurations too, which strategies leave out.
+        """
+        lowest = next(level for level in self.levels if level >= min(MINIMUM_TOKENS, self.reference))
+        floor = self.floors[-1] if self.pin_last else lowest
+        return replace(self, floors=(floor,) * self.blocks, least=self.least or self.floors)
 
     def largest(self) -> Subnet:
         """Every free length at the reference."""

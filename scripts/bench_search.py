@@ -13,23 +13,20 @@ import json
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from bench_search_naive import NaivePipeline
-from bench_search_train import TRAININGS, arguments
+from bench_search_subject import PARTS, Subject
+from bench_search_train import arguments
 
-from ldsearch import Workbench
-from ldsearch.costs.macs import Cost
 from ldsearch.evaluation import Evaluator
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Interval, Term, bootstrap, score_of
-from ldsearch.length_space import LengthSpace
-from ldsearch.pareto import staircase_area
+from ldsearch.pareto import frontier, staircase_area
 from ldsearch.reports.held_out import area_terms
 from ldsearch.search.constant_ratio import ConstantRatio
 from ldsearch.search.evolve import Evolve
@@ -37,76 +34,10 @@ from ldsearch.search.loop import SearchResult, SearchStrategy, objectives, searc
 from ldsearch.search.random_search import RandomSearch
 from ldsearch.search.reference import Reference
 from ldsearch.search.surrogate import Surrogate
-from ldsearch.supernet import Supernet
-from ldsearch.trial import Trial
-from ldsearch.workload import Workload
+from ldsearch.subnet import Subnet
+from ldsearch.trial import Score, Trial
 
 ENOUGH = 0.995  # of the reference search's final area
-
-
-@dataclass(frozen=True)
-class Part:
-    """What is searched: drop bounds of the spaces, kind of lengths, and how many of the search rows."""
-
-    bounds: tuple[str, ...]
-    mode: str = "ratio"
-    rows: int | None = None
-    training: str = ""
-
-
-PARTS = {
-    "sst2": Part(("0.36", "0.2", "0.5"), training="sst2"),
-    "sst2-absolute": Part(("0.36",), "absolute", training="sst2"),
-    "squad": Part(("0.36",), training="squad"),
-    "deep": Part(("0.2",), rows=400, training="deep"),
-}
-
-
-class Subject:
-    """A supernet, the rows it is searched on, and what everything there costs."""
-
-    def __init__(self, options: argparse.Namespace, part: Part) -> None:
-        self.bench = Workbench.open(TRAININGS[part.training](options))
-        encoded = self.bench.evaluator.encoded
-        if part.rows is not None:
-            chosen = np.sort(np.random.default_rng(0).permutation(len(encoded))[: part.rows])
-            encoded = replace(encoded, features=tuple(encoded[int(row)] for row in chosen))
-        self.encoded = encoded
-        self.macs: Cost = self.bench.supernet.macs(encoded.workload)
-        reference = self.bench.record.reference
-        self.padded: Cost = self.bench.supernet.macs(Workload.padded(reference), name="padded_macs")
-        self.full = float(self.macs([self.bench.full])[0])
-        self.mode = part.mode
-
-    def space(self, bound: str) -> LengthSpace:
-        """16 levels; the last length pinned where the head reads the first token only."""
-        supernet, record = self.bench.supernet, self.bench.record
-        return LengthSpace.build(
-            supernet.blocks,
-            record.reference,
-            bound,
-            mode="absolute" if self.mode == "absolute" else "ratio",
-            pin_last=supernet.reads_first,
-        )
-
-    def evaluator(self, options: argparse.Namespace, naive: bool = False) -> Evaluator:
-        """One that knows nothing yet, and keeps nothing on disk."""
-        supernet = self.bench.supernet
-        if naive:
-            supernet = Supernet(supernet.model)
-            assert self.bench.supernet.pipeline is not None
-            supernet.pipeline = NaivePipeline.of(self.bench.supernet.pipeline)
-        return Evaluator(
-            supernet,
-            self.bench.task,
-            self.encoded,
-            split=self.bench.evaluator.split,
-            tokenizer=self.bench.tokenizer,
-            costs=(self.macs, self.padded),
-            fingerprint="bench",
-            cache_budget=int(options.cache * 2**30),
-            pad_to=self.bench.record.reference if naive else None,
-        )
 
 
 def run(
@@ -157,12 +88,12 @@ def padded_passes(subject: Subject, trials: Sequence[Trial]) -> float:
 
 
 def against_naive(
-    subject: Subject, options: argparse.Namespace, lat: SearchResult, count: int
+    subject: Subject, options: argparse.Namespace, lat: Sequence[Trial], count: int
 ) -> dict[str, Any]:
     """The naive protocol on a sample of the search's candidates, evenly over their order."""
     evaluator = subject.evaluator(options, naive=True)
-    places = np.unique(np.linspace(0, len(lat.trials) - 1, count).round().astype(int))
-    sample = [lat.trials[place] for place in places]
+    places = np.unique(np.linspace(0, len(lat) - 1, count).round().astype(int))
+    sample = [lat[place] for place in places]
     start = time.perf_counter()
     trials = evaluator([trial.subnet for trial in sample])
     seconds = time.perf_counter() - start
@@ -197,6 +128,30 @@ def held_out(subject: Subject, low: float, kinds: dict[str, list[list[Trial]]]) 
     }
 
 
+def reference(
+    options: argparse.Namespace, subject: Subject, bound: str, seed: int
+) -> tuple[list[Trial], dict[str, Any]]:
+    """The reference's search on the executor, run now or before: its trials, and what it took."""
+    path = options.out / "lat" / f"{options.part}-{bound}-{seed}.json"
+    if not path.is_file():
+        space = subject.space(bound)
+        low = float(subject.macs([space.smallest()])[0])
+        found, took = run(subject, subject.evaluator(options), Reference(space, subject.macs, seed), low)
+        measured = [(trial.subnet.to_json(), trial.score.value) for trial in found.trials]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"took": took, "trials": measured})
+    stored = json.loads(path.read_text())
+    subnets = [Subnet.from_json(text) for text, _ in stored["trials"]]
+    metric, rows = subject.bench.task.metric, len(subject.encoded)
+
+    def trial(subnet: Subnet, value: float, macs: float) -> Trial:
+        score = Score(value, metric.higher_is_better)
+        return Trial(subnet, metric.name, score, {"macs": macs}, rows, "search", 0, "bench")
+
+    values = [value for _, value in stored["trials"]]
+    return list(map(trial, subnets, values, subject.macs(subnets).tolist())), stored["took"]
+
+
 def search_bound(options: argparse.Namespace, subject: Subject, bound: str) -> dict[str, Any]:
     """Every seed's reference search and ours in one space."""
     space = subject.space(bound)
@@ -207,12 +162,12 @@ def search_bound(options: argparse.Namespace, subject: Subject, bound: str) -> d
     for seed in range(options.seeds):
         print(f"bound {bound}, seed {seed}", flush=True)
         if seed < options.lat_seeds:
-            lat, theirs = run(subject, subject.evaluator(options), Reference(space, subject.macs, seed), low)
-            fronts.setdefault("lat", []).append(lat.frontier)
+            lat, theirs = reference(options, subject, bound, seed)
+            fronts.setdefault("lat", []).append([lat[i] for i in frontier(objectives(lat))])
         evaluator = subject.evaluator(options)
         most = options.evaluations
         found, ours = run(subject, evaluator, Surrogate(space, subject.macs, seed), low, most)
-        controls = {
+        controls: dict[str, SearchStrategy] = {
             "nsga": Evolve(space, subject.macs, seed),
             "random": RandomSearch(space, subject.macs, seed, most - 1),
             "constant-ratio": ConstantRatio(space, subject.macs, most - 1),
@@ -266,6 +221,7 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--lat-seeds", type=int, default=3, help="searches of the reference; the last serves")
+    parser.add_argument("--lat-only", action="store_true", help="the reference's search of seed 0, no more")
     parser.add_argument("--bound", action="append", help="only this of the part's")
     parser.add_argument("--evaluations", type=int, default=150, help="of our search and its controls")
     parser.add_argument("--naive", type=int, default=20, help="candidates that the naive protocol runs too")
@@ -276,6 +232,10 @@ def main() -> None:
     subject = Subject(options, part)
     print(f"{options.part}: {len(subject.encoded)} rows, {subject.full:,.0f} MACs a row", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.lat_only:
+        for bound in options.bound or part.bounds:
+            reference(options, subject, bound, 0)
+        return
     spaces = []
     for bound in options.bound or part.bounds:
         path = options.out / f"{options.part}-{bound}.json"

@@ -52,6 +52,20 @@ def test_the_floors_are_the_smallest_trained_configuration_on_the_grid():
     assert SMALL.largest() == SMALL.full() == Subnet.full(3)
 
 
+@pytest.mark.parametrize(("space", "floor"), [(SMALL, 2), (PINNED, 4)])
+def test_a_widened_space_has_one_floor_and_the_same_ends(space, floor):
+    wide = space.widened()
+    expected = {
+        tokens
+        for tokens in itertools.product(space.levels, repeat=3)
+        if tokens[0] >= tokens[1] >= tokens[2] >= floor and (not space.pin_last or tokens[2] == floor)
+    }
+    assert {tokens_of(subnet) for subnet in wide.enumerate()} == expected == brute_force(wide)
+    assert (wide.smallest(), wide.largest()) == (space.smallest(), space.largest())
+    assert wide.size() > space.size()
+    assert wide.widened() == wide
+
+
 @pytest.mark.parametrize("space", [SMALL, PINNED, DEPTH])
 def test_samples_are_uniform(space):
     rng = np.random.default_rng(1)

@@ -34,6 +34,8 @@ def constant_ratio_line(space: LengthSpace, cost: CostFunction, count: int) -> l
     )
     subnets = list(dict.fromkeys([space.smallest(), *reversed(vectors), space.largest()]))
     costs = cost(subnets)
+    usable = np.flatnonzero(costs >= costs[0])
+    subnets, costs = [subnets[i] for i in usable], costs[usable]
     targets = np.linspace(costs.min(), costs.max(), count)
     nearest = dict.fromkeys(int(np.abs(costs - target).argmin()) for target in targets)
     return [subnets[i] for i in nearest]

@@ -4,7 +4,7 @@ Deb et al. 2002 for selection and survival (pymoo); Kim & Cho 2020, Sec. 3.2, fo
 mutation and crossover. Objectives: cost and score.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -75,6 +75,7 @@ class Evolve:
         self.cost = cost
         self.seed = seed
         self.settings = settings or EvolveSettings()
+        self._least = float(cost([space.smallest()])[0])
         self._problem = Problem(
             n_var=space.blocks,
             n_obj=2,
@@ -114,7 +115,7 @@ class Evolve:
     def _mate(
         self, parents: Population, seen: set[Gene], wanted: int, rng: np.random.Generator
     ) -> list[Gene]:
-        mating = _Mating(self.space, self.settings, _NotSeen(seen))
+        mating = _Mating(self.space, self.settings, _NotSeen(seen, self._dear_enough))
         children = mating.do(self._problem, parents, wanted, random_state=rng)
         return [tuple(int(level) for level in child.X) for child in children]
 
@@ -122,26 +123,29 @@ class Evolve:
         if self.space.size() > _LISTABLE:
             return []
         rest = [gene for gene in map(self.space.encode, self.space.enumerate()) if gene not in seen]
+        rest = self._dear_enough(rest)
         return [rest[i] for i in rng.permutation(len(rest))[:wanted]]
+
+    def _dear_enough(self, genes: Sequence[Gene]) -> list[Gene]:
+        """Those that cost no less than the space's smallest."""
+        costs = self.cost([self.space.decode(gene) for gene in genes])
+        return [gene for gene, cost in zip(genes, costs, strict=True) if cost >= self._least]
 
 
 class _NotSeen(DuplicateElimination):  # type: ignore[misc]
-    """Drops children that were measured before or stand twice among the children."""
+    """Drops children that were measured before, stand twice among the children, or are not allowed."""
 
-    def __init__(self, seen: set[Gene]) -> None:
+    def __init__(self, seen: set[Gene], allowed: Callable[[Sequence[Gene]], list[Gene]]) -> None:
         super().__init__()
         self.seen = seen
+        self.allowed = allowed
 
     def do(self, pop: Population, *others: Population, to_itself: bool = True) -> Population:
         """Keep the first of each new gene; ``others`` holds the children accepted already."""
         taken = set(self.seen) | {tuple(map(int, one.X)) for other in others for one in other}
-        kept = []
-        for index, child in enumerate(pop):
-            gene = tuple(map(int, child.X))
-            if gene not in taken:
-                taken.add(gene)
-                kept.append(index)
-        return pop[kept]
+        genes = [tuple(map(int, child.X)) for child in pop]
+        new = {gene: index for index, gene in reversed(list(enumerate(genes))) if gene not in taken}
+        return pop[sorted(new[gene] for gene in self.allowed(list(new)))]
 
 
 class _Mating(InfillCriterion):  # type: ignore[misc]

@@ -40,9 +40,11 @@ class RandomSearch:
         rng = np.random.default_rng([self.seed, generation])
         ends = [self.space.smallest(), self.space.largest()]
         drawn = (self.space.sample(rng) for _ in range(_POOL * self.count))
+        low, high = self.cost(ends)
         pool = [subnet for subnet in dict.fromkeys(drawn) if subnet not in ends]
         costs = self.cost(pool) if pool else np.array([])
-        low, high = self.cost(ends)
+        pool = [subnet for subnet, cost in zip(pool, costs, strict=True) if cost >= low]
+        costs = costs[costs >= low]
         wanted = max(0, min(self.count - len(ends), len(pool)))
         chosen: list[Subnet] = []
         # One draw from each of as many equal parts of the cost range: the nearest that is left.

@@ -5,14 +5,14 @@ are that a proposal is a function of seed, generation and ledger, that nothing i
 ends where a space is too small: the reference draws for ever there.
 """
 
+import operator
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
-from ldsearch.length_drop import MINIMUM_TOKENS, constant_ratio_lengths
+from ldsearch.length_drop import constant_ratio_lengths
 from ldsearch.length_space import Gene, LengthSpace
 from ldsearch.pareto import frontier
 from ldsearch.search.evolve import EvolveSettings, LengthCrossover, LengthMutation
@@ -59,7 +59,7 @@ class Reference:
     name = "lat"
 
     def __init__(self, space: LengthSpace, cost: CostFunction, seed: int, rounds: int = ROUNDS) -> None:
-        self.space = _without_floors(space)
+        self.space = space.widened()
         self.cost = cost
         self.seed = seed
         self.rounds = rounds
@@ -128,13 +128,11 @@ def _first(space: LengthSpace, count: int) -> list[Subnet]:
 
     # A space does not say what bound it was built for: the lowest that gives its smallest configuration.
     smallest = space.smallest()
-    step = bisect_left(range(_STEPS), True, key=lambda step: at(Fraction(step, _STEPS)) == smallest)
+    least = space.encode(smallest)
+
+    def reaches_least(step: int) -> bool:
+        return all(map(operator.le, space.encode(at(Fraction(step, _STEPS))), least))
+
+    step = bisect_left(range(_STEPS), True, key=reaches_least)
     bound = Fraction(step, _STEPS)
     return list(dict.fromkeys([smallest, *map(at, spaced_rates(bound, count - 2)), space.largest()]))
-
-
-def _without_floors(space: LengthSpace) -> LengthSpace:
-    """Every length down to the pinned last one, or to two tokens."""
-    least = next(level for level in space.levels if level >= min(MINIMUM_TOKENS, space.reference))
-    floor = space.floors[-1] if space.pin_last else least
-    return replace(space, floors=(floor,) * space.blocks)

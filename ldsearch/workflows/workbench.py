@@ -170,7 +170,7 @@ class Workbench:
         return self.supernet.full
 
     def length_space(self, name: str | None, parity: bool) -> LengthSpace:
-        """The search space of length configurations: the named one, or the supernet's own.
+        """The search space of length configurations, widened: the named one, or the supernet's own.
 
         Args:
             name: A shipped space or a YAML file; None: the range that was trained.
@@ -191,7 +191,7 @@ class Workbench:
                 mode="absolute" if self.record.length_mode == "absolute" else "ratio",
                 pin_last=self.supernet.reads_first and not parity,
                 decoder=self.supernet.depths.get("decoder", 0),
-            )
+            ).widened()
         space = load_space(name)
         if not isinstance(space, LengthSpace):
             raise SpaceError(f"the search space {space.name} chooses depths; evolve searches lengths")
@@ -210,7 +210,7 @@ class Workbench:
                 f"the search space {space.name} has {space.mode} lengths, the supernet was trained with "
                 f"{self.record.length_mode} ones"
             )
-        return replace(space, decoder=self.supernet.depths.get("decoder", 0))
+        return replace(space, decoder=self.supernet.depths.get("decoder", 0)).widened()
 
 
 def _load_recorded_task(record: SupernetRecord, data: str | None) -> Task:

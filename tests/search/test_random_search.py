@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ldsearch.costs.macs import EncoderShape, Macs
+from ldsearch.search.constant_ratio import constant_ratio_line
 from ldsearch.search.loop import search
 from ldsearch.search.random_search import RandomSearch
 from ldsearch.space import LengthSpace, load_space
@@ -37,6 +38,15 @@ def test_it_proposes_as_many_as_asked_each_once_all_in_the_space_with_both_ends(
     assert len(found) == len(set(found)) == 60
     assert all(DEMO.contains(subnet) for subnet in found)
     assert {DEMO.smallest(), DEMO.largest()} <= set(found)
+
+
+def test_in_a_widened_space_nothing_is_cheaper_than_the_smallest_though_single_lengths_are_shorter():
+    wide = DEMO.widened()
+    for found in (proposals(200, space=wide), constant_ratio_line(wide, COST, 30)):
+        assert COST(found).min() == COST([DEMO.smallest()])[0]
+        assert all(wide.contains(subnet) for subnet in found)
+    assert not all(DEMO.contains(subnet) for subnet in proposals(200, space=wide))
+    assert constant_ratio_line(wide, COST, 30) == constant_ratio_line(DEMO, COST, 30)
 
 
 @pytest.mark.parametrize("pin", [True, False])

@@ -77,6 +77,13 @@ def test_every_round_has_60_new_children_that_cost_no_less_than_the_smallest():
     assert strategy.propose(4, result.trials) == []
 
 
+def test_a_widened_space_is_the_same_question():
+    space, result = Reference(SPACE, COST, 3), []
+    for one in (space, Reference(SPACE.widened(), COST, 3)):
+        result.append(search(one, measure(some_score), SPACE.full(), evaluations=200).trials)
+    assert [t.subnet for t in result[0]] == [t.subnet for t in result[1]]
+
+
 def test_children_are_parents_in_their_own_round():
     # One parent: without its children nothing could be crossed, and there were 30.
     (alone,) = measure(lambda s: math.nan)([SPACE.largest()], 0)
