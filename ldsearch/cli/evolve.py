@@ -107,7 +107,7 @@ def evolve(
             evaluations=evaluations,
             parity=parity,
         )
-        print(f"search space {plan.space}: {plan.size:,} sub-networks")
+        print(f"search space {plan.space}: up to {plan.size:,} sub-networks")
         print(f"cheapest {plan.cheapest:.3f}, dearest {plan.dearest:.3f} of the full model's MACs")
         print(f"at most {plan.evaluations} evaluations and controls, about {plan.minutes:.1f} minutes")
         return

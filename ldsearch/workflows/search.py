@@ -44,7 +44,7 @@ class Plan:
 
     Args:
         space: Name of the search space.
-        size: How many sub-networks it holds.
+        size: How many sub-networks it holds, those too that cost less than the cheapest one searched.
         cheapest: Share of the full model's MACs of its cheapest sub-network.
         dearest: The same of its dearest.
         evaluations: The most evaluations the search makes, its controls not counted.
