@@ -30,8 +30,8 @@ def evolve(
     strategy: Annotated[
         str,
         typer.Option(
-            help="nsga; surrogate: measures what a Gaussian process thinks most of; lat: the search of the "
-            "paper's code."
+            help="nsga; surrogate: measures what a Gaussian process thinks most of; greedy: shortens one "
+            "block after the other, for --objective kl; lat: the search of the paper's code."
         ),
     ] = "nsga",
     objective: Annotated[
@@ -50,7 +50,7 @@ def evolve(
         int | None,
         typer.Option(
             help="The most sub-networks to measure, the full model included.",
-            show_default="150; lat 1823",
+            show_default="150; greedy 1000, lat 1823",
             min=2,
         ),
     ] = None,
@@ -86,6 +86,8 @@ def evolve(
     - `ldsearch evolve --supernet runs/sst2 --budget 0.5 --evaluations 300 --seed 1 --name sst2-seed1`
 
     - `ldsearch evolve --strategy surrogate --budget 0.4`
+
+    - `ldsearch evolve --strategy greedy --objective kl --budget 0.4`
 
     - `ldsearch evolve --dry-run`
     """

@@ -90,7 +90,8 @@ class Evaluator:
         self._lengths = encoded.lengths
         self.executor = None if pad_to else _executor(supernet, costs, budget)
         self._batch_size = batch_size
-        self.cache_budget = cache_budget
+        # What others have chosen is scored in one go: no generation follows.
+        self.cache_budget = 0 if held_out else cache_budget
         self._collated = partial(_collated, task, encoded, tokenizer, pad_to)
         self._batches = self._collated(length_batches(self._lengths, lambda n: batch_size, len(encoded)))
 

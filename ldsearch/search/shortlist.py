@@ -15,21 +15,35 @@ class Shortlist:
         evaluate: Gives its trials.
         full: The full model, which it measures first.
         evaluations: Its most trials.
+        patience: Its generations without a gain after which it ends; None: it never ends for that.
         name: For reports.
     """
 
     def __init__(
-        self, strategy: SearchStrategy, evaluate: Evaluate, full: Subnet, evaluations: int, name: str
+        self,
+        strategy: SearchStrategy,
+        evaluate: Evaluate,
+        full: Subnet,
+        evaluations: int,
+        patience: int | None,
+        name: str,
     ) -> None:
         self.strategy = strategy
         self.evaluate = evaluate
         self.full = full
         self.evaluations = evaluations
+        self.patience = patience
         self.name = name
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """The frontier in generation 0, cheapest first, then nothing."""
         if generation > 0:
             return []
-        found = search(self.strategy, self.evaluate, self.full, evaluations=self.evaluations)
+        found = search(
+            self.strategy,
+            self.evaluate,
+            self.full,
+            evaluations=self.evaluations,
+            patience=self.patience,
+        )
         return [trial.subnet for trial in found.frontier if trial.subnet in found.proposed]

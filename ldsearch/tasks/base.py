@@ -1,7 +1,7 @@
 """What every kind of task offers: splits, tokenised features, losses, per-example statistics, a metric."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -47,6 +47,11 @@ class Encoded:
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return iter(self.features)
+
+    def take(self, rows: Sequence[int]) -> "Encoded":
+        """Some of the examples, where each is one feature."""
+        assert self.origins is None
+        return replace(self, features=tuple(self.features[row] for row in rows))
 
     @property
     def examples(self) -> int:

@@ -9,29 +9,19 @@ from ldsearch.errors import RunError
 from ldsearch.search.beam import Beam
 from ldsearch.search.constant_ratio import ConstantRatio
 from ldsearch.search.every_other import EveryOther, every_other
-from ldsearch.search.evolve import Evolve, EvolveSettings
+from ldsearch.search.evolve import EvolveSettings
 from ldsearch.search.learned import Learned
-from ldsearch.search.loop import PATIENCE, CostFunction, SearchStrategy
 from ldsearch.search.random_search import RandomSearch
-from ldsearch.search.reference import Reference
-from ldsearch.search.surrogate import Surrogate
 from ldsearch.search.validation import Validation
 from ldsearch.selector import Selector, WithinBudget, parse_selector
 from ldsearch.space import DepthSpace, LengthSpace
 from ldsearch.subnet import Subnet
 from ldsearch.workflows.imitation import shortlist
 from ldsearch.workflows.outcome import Question, RunOutcome, Unwatched, Watcher, run
+from ldsearch.workflows.searches import search_named
 from ldsearch.workflows.signals import SIGNALS
 from ldsearch.workflows.workbench import Workbench
 
-_Build = Callable[[LengthSpace, CostFunction, int, EvolveSettings], SearchStrategy]
-# What ``evolve`` runs, and the most evaluations of each. The reference's search keeps its own numbers: the
-# full model, 22 configurations and 30 rounds of 60.
-_SEARCHES: dict[str, tuple[_Build, int]] = {
-    "nsga": (Evolve, 150),
-    "surrogate": (Surrogate, 150),
-    "lat": (lambda space, cost, seed, settings: Reference(space, cost, seed), 1 + 22 + 30 * 60),
-}
 _OBJECTIVES = ("score", "kl")
 # What controls and held-out scoring add to a search: random search as many measurements again, the
 # constant-ratio line and the frontiers on the held-out rows some more.
@@ -74,7 +64,7 @@ def plan_evolve(
     Raises:
         LdsearchError: One line for a bad strategy, budget or space.
     """
-    _, usual = _search_named(strategy)
+    usual = search_named(strategy).evaluations
     chosen = bench.length_space(space, parity)
     _check_reachable(bench, selector, chosen.smallest())
     cheap, dear, full = bench.macs([chosen.smallest(), chosen.largest(), bench.full])
@@ -108,12 +98,12 @@ def evolve(
         folder: Where reports go.
         selector: Which sub-network to take, as ``parse_selector("0.4")`` reads it; None: the best score.
         strategy: ``nsga``; ``surrogate``, which measures only the children that a Gaussian process thinks
-            most of; or ``lat``, the reference code's search.
+            most of; ``greedy``, which shortens one block after the other; or ``lat``, the reference code's.
         objective: ``score``; or ``kl``, which searches by the divergence from the full model's outputs,
             without labels, and measures only the frontier of that by the score.
         space: A shipped search space or a YAML file; None: the range that was trained.
         evaluations: The most sub-networks to measure, the full model included, controls and what ``kl``
-            measures by the score not; None: 150, of ``lat`` all its rounds.
+            measures by the score not; None: 150, of ``greedy`` and ``lat`` all that they ask.
         seed: Of the search.
         parity: The reference code's grid and numbers of children.
         watcher: Is told what happens.
@@ -122,10 +112,10 @@ def evolve(
         LdsearchError: One line for a bad strategy, objective, budget, space or folder.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
-    build, usual = _search_named(strategy)
+    found = search_named(strategy)
     if objective not in _OBJECTIVES:
         raise RunError(f"unknown objective {objective!r}: use one of {', '.join(_OBJECTIVES)}")
-    evaluations = usual if evaluations is None else evaluations
+    evaluations = found.evaluations if evaluations is None else evaluations
     watcher = watcher or Unwatched()
     bench.require_supernet()
     chosen = bench.length_space(space, parity)
@@ -136,27 +126,21 @@ def evolve(
     short = replace(settings, initial=max(1, min(settings.initial, evaluations - 1)))
     # The full model is measured first in any case; a control that proposes it too may ask for one more.
     spare = int(chosen.contains(bench.full))
-    asked = build(chosen, bench.macs, seed, short)
+    asked = found.build(chosen, bench.macs, seed, short)
     identity = {"seed": seed, "space": _space_identity(chosen), "settings": asdict(settings)}
     by_kl = objective == "kl"
     question = Question(
-        shortlist(bench, asked, evaluations, watcher) if by_kl else asked,
+        shortlist(bench, asked, evaluations, found.patience, watcher) if by_kl else asked,
         {**identity, "evaluations": evaluations} if by_kl else identity,
         None if by_kl else evaluations,
         controls=lambda count: (
             ConstantRatio(chosen, bench.macs, count + spare),
             RandomSearch(chosen, bench.macs, seed, count + spare),
         ),
-        patience=None if strategy == "lat" else PATIENCE,
+        patience=found.patience,
         screened=evaluations if by_kl else 0,
     )
     return run(bench, Path(folder), question, selector, watcher)
-
-
-def _search_named(strategy: str) -> tuple[_Build, int]:
-    if strategy not in _SEARCHES:
-        raise RunError(f"unknown strategy {strategy!r}: use one of {', '.join(_SEARCHES)}")
-    return _SEARCHES[strategy]
 
 
 def select(

@@ -1,5 +1,6 @@
 """A supernet on the bench: loaded, its data read again and checked, its costs and evaluator ready."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +12,6 @@ from transformers import PreTrainedTokenizerBase
 from ldsearch.costs.macs import Cost
 from ldsearch.errors import DataError, SpaceError, SupernetError
 from ldsearch.evaluation import Evaluator
-from ldsearch.evaluation.evaluator import CACHE_BUDGET
 from ldsearch.fingerprint import (
     EXECUTOR_SEMANTICS,
     config_json,
@@ -256,9 +256,12 @@ def split_evaluator(
     split: str,
     runs: Path,
     held_out: bool = False,
+    rows: Sequence[int] | None = None,
 ) -> tuple[Evaluator, Cost]:
-    """Measures on a split, and the MACs at its true lengths."""
+    """Measures on a split, or on some of its rows, and the MACs at their true lengths."""
     encoded = task.encode(split, tokenizer, record.reference)
+    if rows is not None:
+        encoded = encoded.take(rows)
     macs = supernet.macs(encoded.workload)
     padded = supernet.macs(
         Workload.padded(record.reference, writes=bool(encoded.workload.written)),
@@ -279,8 +282,6 @@ def split_evaluator(
         sidecar=Sidecar(runs / FOLDER / fingerprint, task.metric.shape(encoded.examples), digest),
         pad_to=pad_to,
         held_out=held_out,
-        # What others have chosen is scored in one go: no generation follows.
-        cache_budget=0 if held_out else CACHE_BUDGET,
     )
     return evaluator, macs
 
