@@ -172,6 +172,8 @@ def search_bound(options: argparse.Namespace, subject: Subject, bound: str) -> d
             "random": RandomSearch(space, subject.macs, seed, most - 1),
             "constant-ratio": ConstantRatio(space, subject.macs, most - 1),
         }
+        if seed >= options.control_seeds:
+            controls = {}
         results = {name: run(subject, evaluator, one, low, most) for name, one in controls.items()}
         for name, result in {"surrogate": found, **{k: v[0] for k, v in results.items()}}.items():
             fronts.setdefault(name, []).append(result.frontier)
@@ -221,6 +223,7 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--lat-seeds", type=int, default=3, help="searches of the reference; the last serves")
+    parser.add_argument("--control-seeds", type=int, default=3, help="of the other strategies")
     parser.add_argument("--lat-only", action="store_true", help="the reference's search of seed 0, no more")
     parser.add_argument("--bound", action="append", help="only this of the part's")
     parser.add_argument("--evaluations", type=int, default=150, help="of our search and its controls")

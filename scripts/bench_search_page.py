@@ -117,7 +117,7 @@ def held_out(found: list[tuple[str, dict[str, Any]]]) -> str:
         searched = {
             "surrogate": [run["surrogate"]["area"] for run in space["runs"]],
             "lat": [run["lat"]["area"] for run in space["runs"]],
-            **{name: [run["areas"][name] for run in space["runs"]] for name in names[2:]},
+            **{name: [run["areas"][name] for run in space["runs"] if run["areas"]] for name in names[2:]},
         }
         areas = " | ".join(
             f"{sum(searched[name]) / len(searched[name]):.4f} / {held['areas'][name]:.4f}" for name in names

@@ -28,12 +28,13 @@ def evolve(
     at_least: AtLeast = None,
     most_accurate: MostAccurate = False,
     strategy: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="nsga; surrogate: measures what a Gaussian process thinks most of; greedy: shortens one "
-            "block after the other, for --objective kl; lat: the search of the paper's code."
+            help="surrogate: measures the children that a Gaussian process thinks most of; nsga: all; "
+            "greedy: shortens one block after the other, for --objective kl; lat: the paper's code.",
+            show_default="surrogate; nsga with --parity",
         ),
-    ] = "nsga",
+    ] = None,
     objective: Annotated[
         str,
         typer.Option(
@@ -85,8 +86,6 @@ def evolve(
 
     - `ldsearch evolve --supernet runs/sst2 --budget 0.5 --evaluations 300 --seed 1 --name sst2-seed1`
 
-    - `ldsearch evolve --strategy surrogate --budget 0.4`
-
     - `ldsearch evolve --strategy greedy --objective kl --budget 0.4`
 
     - `ldsearch evolve --dry-run`
@@ -113,7 +112,7 @@ def evolve(
         print(f"cheapest {plan.cheapest:.3f}, dearest {plan.dearest:.3f} of the full model's MACs")
         print(f"at most {plan.evaluations} evaluations and controls, about {plan.minutes:.1f} minutes")
         return
-    kind = ("evolve" if strategy == "nsga" else strategy) + ("-kl" if objective == "kl" else "")
+    kind = (strategy or "evolve") + ("-kl" if objective == "kl" else "")
     with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
         outcome = run(
             bench,

@@ -54,7 +54,7 @@ def plan_evolve(
     bench: Workbench,
     *,
     selector: Selector,
-    strategy: str,
+    strategy: str | None,
     space: str | None,
     evaluations: int | None,
     parity: bool,
@@ -64,7 +64,7 @@ def plan_evolve(
     Raises:
         LdsearchError: One line for a bad strategy, budget or space.
     """
-    usual = search_named(strategy).evaluations
+    usual = search_named(strategy, parity).evaluations
     chosen = bench.length_space(space, parity)
     _check_reachable(bench, selector, chosen.smallest())
     cheap, dear, full = bench.macs([chosen.smallest(), chosen.largest(), bench.full])
@@ -80,7 +80,7 @@ def evolve(
     folder: str | Path,
     *,
     selector: Selector | None = None,
-    strategy: str = "nsga",
+    strategy: str | None = None,
     objective: str = "score",
     space: str | None = None,
     evaluations: int | None = None,
@@ -97,8 +97,9 @@ def evolve(
         bench: The supernet.
         folder: Where reports go.
         selector: Which sub-network to take, as ``parse_selector("0.4")`` reads it; None: the best score.
-        strategy: ``nsga``; ``surrogate``, which measures only the children that a Gaussian process thinks
-            most of; ``greedy``, which shortens one block after the other; or ``lat``, the reference code's.
+        strategy: ``surrogate``, which measures only the children that a Gaussian process thinks most of;
+            ``nsga``, which measures all; ``greedy``, which shortens one block after the other; or ``lat``,
+            the reference code's. None: ``surrogate``, with ``parity`` ``nsga``.
         objective: ``score``; or ``kl``, which searches by the divergence from the full model's outputs,
             without labels, and measures only the frontier of that by the score.
         space: A shipped search space or a YAML file; None: the range that was trained.
@@ -112,7 +113,7 @@ def evolve(
         LdsearchError: One line for a bad strategy, objective, budget, space or folder.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
-    found = search_named(strategy)
+    found = search_named(strategy, parity)
     if objective not in _OBJECTIVES:
         raise RunError(f"unknown objective {objective!r}: use one of {', '.join(_OBJECTIVES)}")
     evaluations = found.evaluations if evaluations is None else evaluations

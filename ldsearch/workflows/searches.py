@@ -36,12 +36,14 @@ _SEARCHES: Mapping[str, Search] = {
 }
 
 
-def search_named(strategy: str) -> Search:
-    """The search of that name.
+def search_named(strategy: str | None, parity: bool = False) -> Search:
+    """The search of that name; None: ``surrogate``, or ``nsga`` with the reference code's numbers.
 
     Raises:
         RunError: If there is none.
     """
+    if strategy is None:
+        strategy = "nsga" if parity else "surrogate"
     if strategy not in _SEARCHES:
         raise RunError(f"unknown strategy {strategy!r}: use one of {', '.join(_SEARCHES)}")
     return _SEARCHES[strategy]

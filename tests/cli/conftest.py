@@ -20,7 +20,9 @@ from ldsearch.workflows.workbench import Workbench
 
 TRAIN = ("train-supernet", "--data", "reviews.csv", "--model", "config.json", "--max-length", "16")
 EPOCHS = ("--num_train_epochs", "1")
-WILD_SEARCH = ("--supernet", "runs/tiny", "--budget", "0.8", "--evaluations", "30")
+# A seed whose search finds more than two frontier points.
+WILD = ("--supernet", "runs/tiny", "--evaluations", "30", "--seed", "4")
+WILD_SEARCH = (*WILD, "--budget", "0.8")
 CONFIG = {
     "model_type": "bert",
     "hidden_size": 16,

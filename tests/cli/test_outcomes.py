@@ -11,7 +11,7 @@ import pytest
 from ldsearch.intervals import paired_bootstrap
 from ldsearch.subnet import Subnet
 from ldsearch.workflows.workbench import Workbench
-from tests.cli.conftest import EPOCHS, TRAIN, WILD_SEARCH, Ldsearch, read
+from tests.cli.conftest import EPOCHS, TRAIN, WILD, WILD_SEARCH, Ldsearch, read
 
 Row = dict[str, str]
 
@@ -185,7 +185,7 @@ def test_a_swapped_search_chooses_on_report_and_stands_beside_the_other(
 def test_at_least_full_takes_the_cheapest_that_is_no_worse_than_the_full_model(
     ldsearch: Ldsearch, wild_place: Path
 ) -> None:
-    search = ("evolve", "--supernet", "runs/tiny", "--evaluations", "30")
+    search = ("evolve", *WILD)
     outcome = ldsearch(*search, "--at-least", "full")
     trials = rows(wild_place / "runs/tiny-evolve/trials.csv")
     full = number(trials[0], "score")[0]
@@ -210,7 +210,7 @@ def test_the_most_accurate_is_the_default_and_costs_what_it_may(ldsearch: Ldsear
     trials = rows(wild_place / "runs/tiny-evolve/trials.csv")[1:]
     best = max(trials, key=lambda row: (float(row["score"]), -float(row["macs"])))
     for flags in ([], ["--most-accurate"]):
-        outcome = ldsearch("evolve", "--supernet", "runs/tiny", "--evaluations", "30", *flags)
+        outcome = ldsearch("evolve", *WILD, *flags)
         assert "chosen (most accurate)" in outcome.out
         found = read(wild_place / "runs/tiny-evolve/best.json")
         assert Subnet.from_json(json.dumps(found["subnet"])) == Subnet.from_json(best["subnet"])

@@ -42,7 +42,7 @@ def test_a_search_without_labels_measures_its_frontier_by_the_score(ldsearch: Ld
     costs = [float(row["macs"]) for row in rows[1:]]
     assert costs == pytest.approx(bench.macs([subnets[i] for i in on_frontier]))
     run = read(place / "runs/tiny-evolve-kl/run.json")
-    assert run["identity"]["strategy"] == "evolve-kl"
+    assert run["identity"]["strategy"] == "surrogate-kl"
     assert run["held_out"]["split"] == "report"
 
 
