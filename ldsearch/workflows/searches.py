@@ -1,4 +1,4 @@
-"""What ``ldsearch evolve --strategy`` can run."""
+"""The strategies that ``evolve`` can run, by name, and how far each goes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
