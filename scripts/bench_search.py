@@ -167,15 +167,16 @@ def search_bound(options: argparse.Namespace, subject: Subject, bound: str) -> d
         evaluator = subject.evaluator(options)
         most = options.evaluations
         found, ours = run(subject, evaluator, Surrogate(space, subject.macs, seed), low, most)
-        controls: dict[str, SearchStrategy] = {
-            "nsga": Evolve(space, subject.macs, seed),
-            "random": RandomSearch(space, subject.macs, seed, most - 1),
-            "constant-ratio": ConstantRatio(space, subject.macs, most - 1),
-        }
-        if seed >= options.control_seeds:
-            controls = {}
+        controls: dict[str, SearchStrategy] = {}
+        if seed < options.control_seeds:
+            controls = {
+                "nsga": Evolve(space, subject.macs, seed),
+                "random": RandomSearch(space, subject.macs, seed, most - 1),
+                "constant-ratio": ConstantRatio(space, subject.macs, most - 1),
+            }
         results = {name: run(subject, evaluator, one, low, most) for name, one in controls.items()}
-        for name, result in {"surrogate": found, **{k: v[0] for k, v in results.items()}}.items():
+        fronts.setdefault("surrogate", []).append(found.frontier)
+        for name, (result, _) in results.items():
             fronts.setdefault(name, []).append(result.frontier)
         if not naive:
             naive = against_naive(subject, options, lat, options.naive)
@@ -224,7 +225,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--lat-seeds", type=int, default=3, help="searches of the reference; the last serves")
     parser.add_argument("--control-seeds", type=int, default=3, help="of the other strategies")
-    parser.add_argument("--lat-only", action="store_true", help="the reference's search of seed 0, no more")
     parser.add_argument("--bound", action="append", help="only this of the part's")
     parser.add_argument("--evaluations", type=int, default=150, help="of our search and its controls")
     parser.add_argument("--naive", type=int, default=20, help="candidates that the naive protocol runs too")
@@ -235,10 +235,6 @@ def main() -> None:
     subject = Subject(options, part)
     print(f"{options.part}: {len(subject.encoded)} rows, {subject.full:,.0f} MACs a row", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
-    if options.lat_only:
-        for bound in options.bound or part.bounds:
-            reference(options, subject, bound, 0)
-        return
     spaces = []
     for bound in options.bound or part.bounds:
         path = options.out / f"{options.part}-{bound}.json"

@@ -91,7 +91,7 @@ def main() -> None:
             }
         )
         print(cut[-1], flush=True)
-    outcome = evolve(bench, options.runs / "evolve", evaluations=options.evaluations)
+    outcome = evolve(bench, options.runs / "evolve", strategy="nsga", evaluations=options.evaluations)
     assert outcome.held_out is not None
     searched = [
         {

@@ -45,7 +45,7 @@ def one_direction(folders: Mapping[str, list[Path]], seed: int, chosen_on: str, 
     bench = Workbench.open(folders["lengthdrop"][seed], chosen_on)
     swap = "" if chosen_on == "search" else "-swap"
     name = f"{bench.folder.name}-evolve{swap}"
-    outcome = evolve(bench, bench.folder.parent / name, evaluations=evaluations, seed=seed)
+    outcome = evolve(bench, bench.folder.parent / name, strategy="nsga", evaluations=evaluations, seed=seed)
     assert bench.held_out is not None
     held = bench.held_out.statistics
     results = {"evolve": outcome.result, **outcome.controls}

@@ -110,7 +110,7 @@ def evolve(
         )
         print(f"search space {plan.space}: up to {plan.size:,} sub-networks")
         print(f"cheapest {plan.cheapest:.3f}, dearest {plan.dearest:.3f} of the full model's MACs")
-        print(f"at most {plan.evaluations} evaluations and controls, about {plan.minutes:.1f} minutes")
+        print(f"at most {plan.evaluations} evaluations and controls, at most some {plan.minutes:.1f} minutes")
         return
     kind = (strategy or "evolve") + ("-kl" if objective == "kl" else "")
     with resumable("run the same command again; nothing measured is lost"), watching() as watcher:

@@ -86,9 +86,10 @@ class Evaluator:
         self.sidecar = sidecar
         self.held_out = held_out
         self.encoded = encoded
-        self.counts = Counts(self._macs([supernet.full])[0])
+        self._macs = next(cost for cost in costs if cost.name == "macs")
+        self.counts = Counts(self._of_all(self._macs([supernet.full]))[0])
         self._lengths = encoded.lengths
-        self.executor = None if pad_to else _executor(supernet, costs, budget)
+        self.executor = None if pad_to else _executor(supernet, self._macs, budget)
         self._batch_size = batch_size
         # What others have chosen is scored in one go: no generation follows.
         self.cache_budget = 0 if held_out else cache_budget
@@ -128,9 +129,8 @@ class Evaluator:
         columns = {cost.name: cost(subnets) for cost in self.costs}
         return [{name: float(column[i]) for name, column in columns.items()} for i in range(len(subnets))]
 
-    def _macs(self, subnets: Sequence[Subnet]) -> list[float]:
-        """Of all features."""
-        return [costs["macs"] * len(self.encoded) for costs in self.costs_of(subnets)]
+    def _of_all(self, per_feature: NDArray[np.float64]) -> list[float]:
+        return [float(macs) * len(self.encoded) for macs in per_feature]
 
     @cached_property
     def _padded(self) -> Cost:
@@ -182,9 +182,9 @@ class Evaluator:
             yield subnet, statistics, seconds
 
     def _run(self, subnets: Sequence[Subnet]) -> Iterator[tuple[Subnet, Outputs, float]]:
-        alone = self._macs(subnets)
+        alone = self._of_all(self._macs(subnets))
         self.counts.alone_macs += sum(alone)
-        self.counts.padded_macs += float(self._padded(subnets).sum()) * len(self.encoded)
+        self.counts.padded_macs += sum(self._of_all(self._padded(subnets)))
         if self.executor is None or len(subnets) == 1:
             for subnet, macs in zip(subnets, alone, strict=True):
                 start = time.perf_counter()
@@ -275,10 +275,8 @@ class Evaluator:
         return trial
 
 
-def _executor(supernet: Supernet, costs: Sequence[Cost], budget: int) -> Executor | StockExecutor:
-    if shares_prefixes(supernet):
-        return Executor(supernet, budget)
-    return StockExecutor(supernet, next(cost for cost in costs if cost.name == "macs"), budget)
+def _executor(supernet: Supernet, macs: Cost, budget: int) -> Executor | StockExecutor:
+    return Executor(supernet, budget) if shares_prefixes(supernet) else StockExecutor(supernet, macs, budget)
 
 
 def _nothing(trial: Trial) -> None:

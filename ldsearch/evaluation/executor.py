@@ -44,7 +44,7 @@ class Work:
 
 
 def shares_prefixes(supernet: Supernet) -> bool:
-    """Whether an ``Executor`` can run it: encoders of a registered family; others run one by one."""
+    """Whether an ``Executor`` can run it: encoders of a registered family. Others: ``StockExecutor``."""
     return supernet.pipeline is not None and list(supernet.stacks) == ["encoder"]
 
 
@@ -65,7 +65,7 @@ class Executor:
 
     def __init__(self, supernet: Supernet, budget: int = 2**30) -> None:
         if not shares_prefixes(supernet):
-            raise SupernetError(supernet.depth_only or "an encoder-decoder's sub-networks run one by one")
+            raise SupernetError(supernet.depth_only or "an encoder-decoder runs through its stock forward")
         self.supernet = supernet
         self.budget = budget
         self.work = Work()

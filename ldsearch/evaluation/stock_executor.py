@@ -100,11 +100,11 @@ class _Known:
 
     def __init__(self) -> None:
         self.outputs: list[Any] = []
-        self.blocks = self.shared = 0
+        self.blocks = 0
 
     def expect(self, blocks: int, shared: int) -> None:
         """So many blocks run next, of which the first so many see what they saw before."""
-        self.blocks, self.shared = blocks, shared
+        self.blocks = blocks
         del self.outputs[shared:]
 
     def instead(self, place: int, block: nn.Module) -> nn.Module:

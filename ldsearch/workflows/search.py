@@ -38,8 +38,8 @@ class Plan:
         cheapest: Share of the full model's MACs of its cheapest sub-network.
         dearest: The same of its dearest.
         evaluations: The most evaluations the search makes, its controls not counted.
-        minutes: Of search, controls and held-out scoring; estimated from one measured batch and the mean
-            cost of the space's two ends.
+        minutes: Of search, controls and held-out scoring, were they run one by one; estimated from one
+            measured batch and the mean cost of the space's two ends.
     """
 
     space: str
