@@ -55,6 +55,11 @@ class DepthSpace:
         """The pinned and the first blocks, at the greatest allowed depth."""
         return self.decode(self._nearest((), self.keep[-1]))
 
+    def regular(self) -> list[Subnet]:
+        """Evenly spaced blocks of every depth; pinned ones take the place of the last others."""
+        evens = ({*evenly_spaced(self.blocks, keep), *self.pinned} for keep in self.keep)
+        return [self.decode(self._nearest(even, keep)) for even, keep in zip(evens, self.keep, strict=True)]
+
     def contains(self, subnet: Subnet) -> bool:
         """Whether only whole blocks are missing, none of them pinned, and their number is allowed."""
         stacks = subnet.stacks()
@@ -105,13 +110,29 @@ class DepthSpace:
         Pinned blocks come back before anything else.
         """
         runs = {block for block, on in enumerate(gene) if on} | set(self.pinned)
-        count = min(self.keep, key=lambda depth: (abs(depth - len(runs)), depth))
-        return self._nearest(runs, count)
+        return self._nearest(runs, self._allowed(len(runs)))
+
+    def mutate(self, gene: Sequence[int], rng: np.random.Generator) -> Gene:
+        """Each block starts or stops running with probability 1 / blocks.
+
+        Where that is no allowed depth, it goes on to the nearest by random blocks: ``repair`` favours early
+        ones.
+        """
+        hit = rng.random(self.blocks) * self.blocks < 1
+        runs = {block for block in range(self.blocks) if bool(gene[block]) != hit[block]} | set(self.pinned)
+        count = self._allowed(len(runs))
+        luck = rng.random(self.blocks)
+        order = sorted(range(self.blocks), key=lambda b: (b not in self.pinned, b not in runs, luck[b]))
+        return tuple(int(block in order[:count]) for block in range(self.blocks))
 
     def _nearest(self, runs: Collection[int], count: int) -> Gene:
         """So many blocks: first the pinned ones, then those that run, then the others, each in order."""
         order = sorted(range(self.blocks), key=lambda b: (b not in self.pinned, b not in runs))
         return tuple(int(block in order[:count]) for block in range(self.blocks))
+
+    def _allowed(self, depth: int) -> int:
+        """The nearest allowed depth; of two the shallower."""
+        return min(self.keep, key=lambda allowed: (abs(allowed - depth), allowed))
 
     @property
     def _free(self) -> list[int]:
@@ -122,3 +143,8 @@ class DepthSpace:
 
     def _with_pinned(self, blocks: Iterable[int]) -> Subnet:
         return Subnet.of_blocks({self.stack: sorted({*blocks, *self.pinned})})
+
+
+def evenly_spaced(blocks: int, keep: int) -> tuple[int, ...]:
+    """``floor(i * blocks / keep)`` for i = 0..keep-1: every other block, and any other share."""
+    return tuple(i * blocks // keep for i in range(keep))

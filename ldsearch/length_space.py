@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ldsearch.errors import SpaceError
 from ldsearch.length_drop import MINIMUM_TOKENS, as_rate, constant_ratio_lengths
 from ldsearch.subnet import LengthMode, Lengths, Stack, Subnet
 
 Gene = tuple[int, ...]
+_RATES = 400  # rates between 0 and 1 that name the constant-ratio configurations
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,36 @@ class LengthSpace:
             repaired[-1] = self.floor_levels[-1]
         return tuple(repaired)
 
+    def regular(self) -> list[Subnet]:
+        """Constant-ratio configurations, shortest first, raised to the levels and pinned like all."""
+        rates = (Fraction(step, _RATES) for step in reversed(range(_RATES)))
+        vectors = (constant_ratio_lengths(self.reference, self.blocks, rate) for rate in rates)
+        return list(dict.fromkeys(map(self.snap, vectors)))
+
+    def mutate(self, gene: Sequence[int], probability: float, rng: np.random.Generator) -> Gene:
+        """Sweep the blocks; with the probability p_m draw l_i uniformly between l_{i+1} and the new l_{i-1}.
+
+        Levels never rise by construction: each draw lies between its two neighbours (Kim & Cho 2020,
+        Sec. 3.2).
+        """
+        return self.repair(swept(gene, self.floor_levels, len(self.levels) - 1, probability, rng))
+
+    def cross(self, first: Sequence[int], second: Sequence[int], rng: np.random.Generator) -> Gene:
+        """Average two parents block by block, halves rounded up; levels rise in neither, so not here."""
+        return self.repair(averaged(first, second))
+
+    def lowered(self, subnet: Subnet) -> list[Subnet]:
+        """One block shortened by one level, and those behind it as far as they must be."""
+        gene = self.encode(subnet)
+        shorter = (self.repair([n - (i == block) for i, n in enumerate(gene)]) for block in range(len(gene)))
+        return [self.decode(one) for one in dict.fromkeys(shorter) if one != gene]
+
+    def features(self, subnet: Subnet) -> NDArray[np.float64]:
+        """Each length that is not pinned as a share of the reference."""
+        tokens = self._tokens(subnet)
+        assert tokens is not None
+        return np.array(tokens[: self.blocks - self.pin_last]) / self.reference
+
     def snap(self, tokens: Sequence[int]) -> Subnet:
         """The sub-network with each length raised to the next level, repaired into the space."""
         return self.decode(self.repair([int(np.searchsorted(self.levels, t)) for t in tokens]))
@@ -218,3 +251,24 @@ class LengthSpace:
     def _subnet(self, tokens: tuple[int, ...]) -> Subnet:
         stack = Stack(tuple(range(self.blocks)), Lengths(tokens, self.reference, self.mode))
         return Subnet(stack, Subnet.full(decoder=self.decoder).decoder)
+
+
+def swept(
+    gene: Sequence[int], floors: Sequence[int], top: int, probability: float, rng: np.random.Generator
+) -> list[int]:
+    """The paper's mutation of levels that never rise (``LengthSpace.mutate``)."""
+    mutated: list[int] = []
+    previous = top
+    following = [*gene[1:], 0]
+    for level, after, floor in zip(gene, following, floors, strict=True):
+        if rng.random() < probability:
+            previous = int(rng.integers(max(after, floor), previous, endpoint=True))
+        else:
+            previous = int(level)
+        mutated.append(previous)
+    return mutated
+
+
+def averaged(first: Sequence[int], second: Sequence[int]) -> list[int]:
+    """The paper's crossover of levels (``LengthSpace.cross``)."""
+    return [(a + b + 1) // 2 for a, b in zip(first, second, strict=True)]

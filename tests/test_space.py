@@ -89,7 +89,7 @@ def test_repair_brings_any_gene_into_the_space(space):
     rng = np.random.default_rng(3)
     top = len(space.levels) if isinstance(space, LengthSpace) else 2
     for _ in range(200):
-        gene = space.repair(rng.integers(0, top, space.blocks).tolist())
+        gene = space.repair(rng.integers(0, top, len(space.encode(space.largest()))).tolist())
         assert space.contains(space.decode(gene))
 
 
@@ -132,7 +132,7 @@ def test_every_shipped_space_loads_and_names_its_source(path):
     [
         ("name: x\n  blocks: [", "no YAML"),
         ("just text", "does not describe"),
-        ("{name: x, source: s, blocks: 3}", "either depth or lengths"),
+        ("{name: x, source: s, blocks: 3}", "depth, lengths or both"),
         ("{name: x, source: s, blocks: 3, depth: {keep: [4]}}", r"1\.\.3"),
         (
             "{name: x, source: s, blocks: 3, lengths: {reference: 8, drop_bound: 1.5, levels: 4}}",

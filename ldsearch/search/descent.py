@@ -1,15 +1,19 @@
-"""Greedy descent: from the longest configuration down, one level of one block at a time."""
+"""Greedy descent: from the dearest configuration down, one step in one place at a time."""
 
+import math
 from collections.abc import Mapping, Sequence
 
-from ldsearch.length_space import Gene, LengthSpace
 from ldsearch.search.loop import CostFunction
+from ldsearch.space import EvolvingSpace
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
 
 class Descent:
-    """Proposes every way to shorten the current configuration by one level; the cheapest loss goes on.
+    """Proposes every way to lower the current configuration by one step; the cheapest loss goes on.
+
+    A step shortens one block by one level or, where the space chooses those, leaves one block out or one
+    group off.
 
     Of the children it takes the one that loses least score for each cost that it saves (marginal analysis,
     Fox 1966): where blocks add up and each loses more with every level, every configuration on the way is the
@@ -23,18 +27,18 @@ class Descent:
 
     name = "greedy"
 
-    def __init__(self, space: LengthSpace, cost: CostFunction) -> None:
+    def __init__(self, space: EvolvingSpace, cost: CostFunction) -> None:
         self.space = space
         self.cost = cost
         self._least = float(cost([space.smallest()])[0])
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
-        """The longest configuration, then children of what every generation before has chosen."""
-        if generation == 0:
-            return [self.space.largest()]
-        losses = {trial.subnet: trial.score.loss for trial in ledger}
+        """Children of what every generation before has chosen; in the first the dearest too."""
         current = self.space.largest()
-        for _ in range(generation - 1):
+        if generation == 0:
+            return [current, *self._children(current)]
+        losses = {trial.subnet: trial.score.loss for trial in ledger}
+        for _ in range(generation):
             best = self._best(current, losses)
             if best is None:
                 return []
@@ -43,7 +47,7 @@ class Descent:
 
     def _best(self, parent: Subnet, losses: Mapping[Subnet, float]) -> Subnet | None:
         """The measured child that pays least for what it saves; of equals the one shortened first."""
-        children = [child for child in self._children(parent) if losses[child] == losses[child]]
+        children = [child for child in self._children(parent) if not math.isnan(losses[child])]
         if not children:
             return None
         before, *after = self.cost([parent, *children])
@@ -54,12 +58,7 @@ class Descent:
         return children[prices.index(min(prices))]
 
     def _children(self, parent: Subnet) -> list[Subnet]:
-        """One block shortened by one level, and those behind it as far as they must be; none too cheap."""
-        gene = self.space.encode(parent)
-        shorter = (self._lowered(gene, block) for block in range(len(gene)))
-        children = [self.space.decode(one) for one in dict.fromkeys(shorter) if one != gene]
+        """One step further down each; none too cheap."""
+        children = self.space.lowered(parent)
         costs = self.cost(children)
         return [child for child, cost in zip(children, costs, strict=True) if cost >= self._least]
-
-    def _lowered(self, gene: Gene, block: int) -> Gene:
-        return self.space.repair([level - (place == block) for place, level in enumerate(gene)])

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
+from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
@@ -37,7 +38,9 @@ def every_other_literal(blocks: int, rate: Fraction) -> tuple[int, ...]:
         SpaceError: If the rate is not in (0, 1/2].
     """
     if not 0 < rate <= Fraction(1, 2):
-        raise SpaceError(f"the literal Every Other rule needs a rate in (0, 0.5], not {rate}: it drops all")
+        raise SpaceError(
+            f"the literal Every Other rule needs a rate in (0, 0.5], not {rate}: above, it drops every block"
+        )
     step = rate.denominator // rate.numerator
     return tuple(depth - 1 for depth in range(1, blocks + 1) if depth % step)
 
@@ -61,6 +64,45 @@ class EveryOther:
         self, blocks: int, keep: Sequence[int], pinned: Sequence[int] = (), stack: str = "encoder"
     ) -> None:
         self.subnets = [Subnet.of_blocks({stack: every_other(blocks, count, pinned)}) for count in keep]
+
+    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
+        """All depths in generation 0, then nothing."""
+        return self.subnets if generation == 0 else []
+
+
+def literal_depths(blocks: int) -> tuple[int, ...]:
+    """The depths below the full one that the printed rule gives exactly, ascending: 6, 8, 9, 10, 11 of 12."""
+    return tuple(sorted({blocks - blocks // step for step in range(2, blocks + 1)}))
+
+
+class EveryOtherLiteral:
+    """Proposes what the printed rule keeps at the rate 1 - keep / blocks of each depth of the space, once.
+
+    Args:
+        space: Names the depths; ``literal_depths`` has those that will do.
+
+    Raises:
+        SpaceError: If the rate of a depth is not in (0, 1/2], the rule gives another depth at that rate,
+            or it would drop a pinned block.
+    """
+
+    name = "every-other-literal"
+
+    def __init__(self, space: DepthSpace) -> None:
+        self.subnets = []
+        for depth in space.keep:
+            kept = every_other_literal(space.blocks, 1 - Fraction(depth, space.blocks))
+            if len(kept) != depth:
+                raise SpaceError(
+                    f"the literal Every Other rule keeps {len(kept)} blocks instead of {depth} of "
+                    f"{space.blocks}: use every-other, or keep one of {list(literal_depths(space.blocks))}"
+                )
+            if dropped := sorted(set(space.pinned) - set(kept)):
+                raise SpaceError(
+                    f"the literal Every Other rule keeps blocks {list(kept)} of {space.blocks}, but "
+                    f"{dropped} must stay in this model"
+                )
+            self.subnets.append(Subnet.of_blocks({space.stack: kept}))
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """All depths in generation 0, then nothing."""

@@ -1,7 +1,7 @@
-"""Evolutionary search over length configurations: NSGA-II's parts, the paper's operators.
+"""Evolutionary search: NSGA-II's parts, the space's own operators.
 
-Deb et al. 2002 for selection and survival (pymoo); Kim & Cho 2020, Sec. 3.2, for the initial population,
-mutation and crossover. Objectives: cost and score.
+Deb et al. 2002 for selection and survival (pymoo); Kim & Cho 2020, Sec. 3.2, for the initial population.
+Objectives: cost and score.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +21,10 @@ from pymoo.core.problem import Problem
 from pymoo.operators.selection.tournament import TournamentSelection
 from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
 
-from ldsearch.length_space import Gene, LengthSpace
+from ldsearch.length_space import Gene
 from ldsearch.search.constant_ratio import constant_ratio_line
 from ldsearch.search.loop import CostFunction, objectives
+from ldsearch.space import EvolvingSpace
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
@@ -37,11 +38,11 @@ class EvolveSettings:
     """The numbers of the search; ``parity`` gives the reference code's.
 
     Args:
-        initial: Constant-ratio configurations in the initial population.
+        initial: Regular configurations in the initial population: of lengths, constant-ratio ones.
         population: Survivors that may become parents.
         mutants: Children by mutation per generation.
         crossovers: Children by crossover per generation.
-        mutation_probability: Per block (p_m).
+        mutation_probability: Of each length, in mutants (p_m).
     """
 
     initial: int = 22
@@ -57,7 +58,7 @@ class EvolveSettings:
 
 
 class Evolve:
-    """Proposes generations of length configurations, none of them twice.
+    """Proposes generations of sub-networks, none of them twice.
 
     Args:
         space: The allowed configurations.
@@ -69,20 +70,14 @@ class Evolve:
     name = "evolve"
 
     def __init__(
-        self, space: LengthSpace, cost: CostFunction, seed: int, settings: EvolveSettings | None = None
+        self, space: EvolvingSpace, cost: CostFunction, seed: int, settings: EvolveSettings | None = None
     ) -> None:
         self.space = space
         self.cost = cost
         self.seed = seed
         self.settings = settings or EvolveSettings()
         self._least = float(cost([space.smallest()])[0])
-        self._problem = Problem(
-            n_var=space.blocks,
-            n_obj=2,
-            xl=np.array(space.floor_levels),
-            xu=np.full(space.blocks, len(space.levels) - 1),
-            vtype=int,
-        )
+        self._problem = Problem(n_var=len(space.encode(space.largest())), n_obj=2, vtype=int)
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """The constant-ratio line first, then children of the best so far."""
@@ -151,11 +146,11 @@ class _NotSeen(DuplicateElimination):  # type: ignore[misc]
 class _Mating(InfillCriterion):  # type: ignore[misc]
     """Children by mutation of one parent and by crossover of two, in the settings' proportion."""
 
-    def __init__(self, space: LengthSpace, settings: EvolveSettings, duplicates: _NotSeen) -> None:
+    def __init__(self, space: EvolvingSpace, settings: EvolveSettings, duplicates: _NotSeen) -> None:
         super().__init__(eliminate_duplicates=duplicates, n_max_iterations=100)
         self.selection = TournamentSelection(func_comp=binary_tournament)
-        self.mutation = LengthMutation(space, settings.mutation_probability)
-        self.crossover = LengthCrossover(space)
+        self.mutation = _Mutation(space, settings.mutation_probability)
+        self.crossover = _Crossover(space)
         self.share = settings.mutants / (settings.mutants + settings.crossovers)
 
     def _do(
@@ -183,41 +178,24 @@ class _Mating(InfillCriterion):  # type: ignore[misc]
         return Population.merge(mutated, crossed)
 
 
-class LengthMutation(Mutation):  # type: ignore[misc]
-    """Sweep the blocks; with probability p_m draw l_i uniformly between l_{i+1} and the new l_{i-1}."""
+class _Mutation(Mutation):  # type: ignore[misc]
+    """The space's own mutation."""
 
-    def __init__(self, space: LengthSpace, probability: float) -> None:
+    def __init__(self, space: EvolvingSpace, probability: float) -> None:
         super().__init__(prob=1.0)
         self.space = space
         self.probability = probability
 
     def _do(self, problem: Problem, X: Genes, *_: Any, random_state: Any = None, **__: Any) -> Genes:  # noqa: N803
-        return np.array([self.mutate(gene, random_state) for gene in X])
-
-    def mutate(self, gene: Sequence[int], rng: np.random.Generator) -> Gene:
-        """Levels never rise by construction: each draw lies between its two neighbours."""
-        mutated: list[int] = []
-        previous = len(self.space.levels) - 1
-        following = [*gene[1:], 0]
-        for level, after, floor in zip(gene, following, self.space.floor_levels, strict=True):
-            if rng.random() < self.probability:
-                previous = int(rng.integers(max(after, floor), previous, endpoint=True))
-            else:
-                previous = int(level)
-            mutated.append(previous)
-        return self.space.repair(mutated)
+        return np.array([self.space.mutate(gene, self.probability, random_state) for gene in X])
 
 
-class LengthCrossover(Crossover):  # type: ignore[misc]
-    """Average two parents block by block, halves rounded up."""
+class _Crossover(Crossover):  # type: ignore[misc]
+    """The space's own crossover."""
 
-    def __init__(self, space: LengthSpace) -> None:
+    def __init__(self, space: EvolvingSpace) -> None:
         super().__init__(n_parents=2, n_offsprings=1, prob=1.0)
         self.space = space
 
     def _do(self, problem: Problem, X: Genes, *_: Any, random_state: Any = None, **__: Any) -> Genes:  # noqa: N803
-        return np.array([[self.average(*pair) for pair in zip(X[0], X[1], strict=True)]])
-
-    def average(self, first: Sequence[int], second: Sequence[int]) -> Gene:
-        """Levels never rise: they rise in neither parent."""
-        return self.space.repair([(a + b + 1) // 2 for a, b in zip(first, second, strict=True)])
+        return np.array([[self.space.cross(a, b, random_state) for a, b in zip(X[0], X[1], strict=True)]])

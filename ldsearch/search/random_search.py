@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ldsearch.search.loop import CostFunction
-from ldsearch.space import LengthSpace
+from ldsearch.space import SearchSpace
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
@@ -27,7 +27,7 @@ class RandomSearch:
 
     name = "random"
 
-    def __init__(self, space: LengthSpace, cost: CostFunction, seed: int, count: int) -> None:
+    def __init__(self, space: SearchSpace, cost: CostFunction, seed: int, count: int) -> None:
         self.space = space
         self.cost = cost
         self.seed = seed
@@ -38,9 +38,10 @@ class RandomSearch:
         if generation > 0:
             return []
         rng = np.random.default_rng([self.seed, generation])
-        ends = [self.space.smallest(), self.space.largest()]
+        ends = list(dict.fromkeys([self.space.smallest(), self.space.largest()]))
         drawn = (self.space.sample(rng) for _ in range(_POOL * self.count))
-        low, high = self.cost(ends)
+        costs = self.cost(ends)
+        low, high = costs[0], costs[-1]
         pool = [subnet for subnet in dict.fromkeys(drawn) if subnet not in ends]
         costs = self.cost(pool) if pool else np.array([])
         pool = [subnet for subnet, cost in zip(pool, costs, strict=True) if cost >= low]

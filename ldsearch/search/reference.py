@@ -15,7 +15,7 @@ import numpy as np
 from ldsearch.length_drop import constant_ratio_lengths
 from ldsearch.length_space import Gene, LengthSpace
 from ldsearch.pareto import frontier
-from ldsearch.search.evolve import EvolveSettings, LengthCrossover, LengthMutation
+from ldsearch.search.evolve import EvolveSettings
 from ldsearch.search.loop import CostFunction, objectives
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
@@ -66,8 +66,6 @@ class Reference:
         self.settings = EvolveSettings.parity()
         self.first = _first(space, self.settings.initial)
         self._least = float(cost([space.smallest()])[0])
-        self._mutation = LengthMutation(self.space, self.settings.mutation_probability)
-        self._crossover = LengthCrossover(self.space)
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """The constant-ratio configurations, then children round by round, then nothing."""
@@ -84,10 +82,12 @@ class Reference:
         seen = set(genes)
 
         def mutant() -> Gene:
-            return self._mutation.mutate(parents[rng.integers(len(parents))], rng)
+            parent = parents[rng.integers(len(parents))]
+            return self.space.mutate(parent, self.settings.mutation_probability, rng)
 
         def cross() -> Gene:
-            return self._crossover.average(*(parents[i] for i in rng.choice(len(parents), 2, replace=False)))
+            first, second = (parents[i] for i in rng.choice(len(parents), 2, replace=False))
+            return self.space.cross(first, second, rng)
 
         children = self._grow(mutant, self.settings.mutants, parents, seen)
         if len(parents) > 1:

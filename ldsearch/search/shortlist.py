@@ -1,6 +1,6 @@
 """Search by one score, choose by another: what the first finds is measured by the second."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ldsearch.search.loop import Evaluate, SearchStrategy, search
 from ldsearch.subnet import Subnet
@@ -14,9 +14,10 @@ class Shortlist:
         strategy: What searches.
         evaluate: Gives its trials.
         full: The full model, which it measures first.
-        evaluations: Its most trials.
+        evaluations: Its most trials; None: all that it asks for.
         patience: Its generations without a gain after which it ends; None: it never ends for that.
         name: For reports.
+        wanted: Which of what it asks for may be chosen.
     """
 
     def __init__(
@@ -24,9 +25,10 @@ class Shortlist:
         strategy: SearchStrategy,
         evaluate: Evaluate,
         full: Subnet,
-        evaluations: int,
+        evaluations: int | None,
         patience: int | None,
         name: str,
+        wanted: Callable[[Subnet], bool] = lambda subnet: True,
     ) -> None:
         self.strategy = strategy
         self.evaluate = evaluate
@@ -34,6 +36,7 @@ class Shortlist:
         self.evaluations = evaluations
         self.patience = patience
         self.name = name
+        self.wanted = wanted
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """The frontier in generation 0, cheapest first, then nothing."""
@@ -45,5 +48,6 @@ class Shortlist:
             self.full,
             evaluations=self.evaluations,
             patience=self.patience,
+            wanted=self.wanted,
         )
         return [trial.subnet for trial in found.frontier if trial.subnet in found.proposed]

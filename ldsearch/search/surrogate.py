@@ -13,9 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from ldsearch.length_space import LengthSpace
 from ldsearch.search.evolve import Evolve, EvolveSettings
 from ldsearch.search.loop import CostFunction, objectives
+from ldsearch.space import EvolvingSpace
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
@@ -41,7 +41,7 @@ class Surrogate:
     name = "surrogate"
 
     def __init__(
-        self, space: LengthSpace, cost: CostFunction, seed: int, settings: EvolveSettings | None = None
+        self, space: EvolvingSpace, cost: CostFunction, seed: int, settings: EvolveSettings | None = None
     ) -> None:
         self.space = space
         self.cost = cost
@@ -86,11 +86,8 @@ class Surrogate:
         return mean, deviation
 
     def _features(self, subnets: Sequence[Subnet]) -> Array:
-        """Each free length as a share of the reference, shape (sub-networks, free blocks)."""
-        free = self.space.blocks - self.space.pin_last
-        genes = np.array([self.space.encode(subnet)[:free] for subnet in subnets])
-        features: Array = np.array(self.space.levels)[genes] / self.space.reference
-        return features
+        """Shape (sub-networks, features of the space)."""
+        return np.array([self.space.features(subnet) for subnet in subnets])
 
 
 def most_area(

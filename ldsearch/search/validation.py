@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
+from ldsearch.space import SearchSpace
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
@@ -22,11 +22,11 @@ class Validation:
 
     name = "validation"
 
-    def __init__(self, space: DepthSpace) -> None:
+    def __init__(self, space: SearchSpace) -> None:
         if (choices := space.size()) > MOST:
             raise SpaceError(
                 f"{choices:,} choices of blocks are too many to measure one and all ({MOST:,} are the most): "
-                "keep another number, or use beam, every-other or learned"
+                "keep another number, or use beam, swaps, every-other or learned"
             )
         self.space = space
 

@@ -9,6 +9,7 @@ import pytest
 
 from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
+from ldsearch.joint_space import JointSpace
 from ldsearch.search.beam import Beam
 from ldsearch.search.loop import SearchResult, search
 from ldsearch.subnet import Subnet
@@ -17,8 +18,9 @@ from ldsearch.trial import Score, Trial
 Planted = Callable[[tuple[int, ...]], float]
 
 
-def space(blocks: int, keep: Sequence[int], pinned: tuple[int, ...] = ()) -> DepthSpace:
-    return DepthSpace("depths", "a test", blocks, tuple(keep), pinned, "decoder")
+def space(blocks: int, keep: Sequence[int], pinned: tuple[int, ...] = ()) -> JointSpace:
+    depth = DepthSpace("depths", "a test", blocks, tuple(keep), pinned, "decoder")
+    return JointSpace("depths", "a test", (depth,))
 
 
 def trial(subnet: Subnet, value: float, higher: bool = True) -> Trial:

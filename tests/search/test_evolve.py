@@ -9,7 +9,7 @@ import pytest
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.search.constant_ratio import ConstantRatio, constant_ratio_line
 from ldsearch.search.every_other import EveryOther
-from ldsearch.search.evolve import Evolve, EvolveSettings, LengthCrossover, LengthMutation
+from ldsearch.search.evolve import Evolve, EvolveSettings
 from ldsearch.search.loop import search
 from ldsearch.space import LengthSpace, load_space
 from ldsearch.subnet import Subnet
@@ -49,11 +49,10 @@ def test_the_initial_population_spreads_its_costs_evenly_between_the_ends():
 @pytest.mark.parametrize("space", [DEMO, load_space("length-adaptive-6x128")])
 def test_mutation_never_raises_a_length_and_reaches_every_length(space):
     rng = np.random.default_rng(0)
-    mutation = LengthMutation(space, 0.5)
     gene = space.encode(space.sample(rng))
     seen = [set() for _ in gene]
     for _ in range(3_000):
-        gene = mutation.mutate(gene, rng)
+        gene = space.mutate(gene, 0.5, rng)
         assert all(a >= b for a, b in itertools.pairwise(gene))
         assert space.contains(space.decode(gene))
         for levels, level in zip(seen, gene, strict=True):
@@ -66,7 +65,7 @@ def test_mutation_draws_between_the_next_length_and_the_one_before():
     space = LengthSpace.build(3, 20, 0.5, levels=20, pin_last=False)
     gene = space.encode(Subnet.of_encoder(range(3), (16, 14, 9), 20))
     rng = np.random.default_rng(0)
-    mutants = np.array([LengthMutation(space, 0.5).mutate(gene, rng) for _ in range(4_000)]) + 1
+    mutants = np.array([space.mutate(gene, 0.5, rng) for _ in range(4_000)]) + 1
     first = mutants[:, 0]
     assert set(first) == set(range(14, 21))  # from the second length up to the reference
     assert np.mean(first == 16) == pytest.approx(0.5 + 0.5 / 7, abs=0.03)  # kept, or drawn
@@ -74,9 +73,7 @@ def test_mutation_draws_between_the_next_length_and_the_one_before():
 
 def test_crossover_averages_block_by_block_with_halves_rounded_up():
     space = LengthSpace.build(3, 20, 0.5, levels=20, pin_last=False)
-    parents = np.array([[[19, 13, 8]], [[12, 12, 7]]])
-    child = LengthCrossover(space)._do(None, parents)
-    assert child.tolist() == [[[16, 13, 8]]]
+    assert space.cross([19, 13, 8], [12, 12, 7], np.random.default_rng(0)) == (16, 13, 8)
 
 
 def test_evolution_finds_a_planted_optimum_that_is_off_the_constant_ratio_line():
