@@ -2,6 +2,7 @@
 
 import json
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def newest_supernet(runs: Path) -> Path:
 
 
 def claim(folder: Path, marker: str, identity: dict[str, Any]) -> bool:
-    """Make the folder this run's own, or go on with the same run.
+    """Make the folder this run's own, or go on with the same run, which other workers may write too.
 
     Args:
         folder: Where the run writes.
@@ -45,24 +46,28 @@ def claim(folder: Path, marker: str, identity: dict[str, Any]) -> bool:
     """
     path = folder / marker
     identity = json.loads(json.dumps(identity))  # as it reads back
-    if path.is_file():
-        held = read_json(path).get("identity")
-        if not isinstance(held, dict):
-            raise RunError(f"{path} is damaged: it holds no identity")
-        different = sorted(key for key in {*held, *identity} if held.get(key) != identity.get(key))
-        if different:
-            raise RunError(
-                f"{folder} holds another run (its {', '.join(different)} differ): choose another --name"
-            )
-        return False
-    if folder.exists() and (not folder.is_dir() or any(not _torn(file, marker) for file in folder.iterdir())):
-        raise RunError(f"{folder} is not empty and holds another run: choose another --name")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"identity": identity})
-    except OSError as error:
-        raise RunError(f"cannot write to {folder}: {error.strerror or error}") from error
-    return True
+    if not path.is_file():
+        foreign = folder.exists() and (
+            not folder.is_dir() or any(not _torn(file, marker) for file in folder.iterdir())
+        )
+        # Another worker of the same run may have made it meanwhile.
+        if foreign and not path.is_file():
+            raise RunError(f"{folder} is not empty and holds another run: choose another --name")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if _write_new(path, {"identity": identity}):
+                return True
+        except OSError as error:
+            raise RunError(f"cannot write to {folder}: {error.strerror or error}") from error
+    found = read_json(path).get("identity")
+    if not isinstance(found, dict):
+        raise RunError(f"{path} is damaged: it holds no identity")
+    different = sorted(key for key in {*found, *identity} if found.get(key) != identity.get(key))
+    if different:
+        raise RunError(
+            f"{folder} holds another run (its {', '.join(different)} differ): choose another --name"
+        )
+    return False
 
 
 def beside(folder: Path, relative: str) -> Path:
@@ -71,8 +76,23 @@ def beside(folder: Path, relative: str) -> Path:
 
 
 def _torn(file: Path, marker: str) -> bool:
-    """Whether the file is what a killed process left of its claim."""
-    return file.name.startswith(f".{marker}.")
+    """Whether the file is what a killed process left of its claim, or what one is making of it."""
+    return file.name.startswith(".") and file.name.lstrip(".").startswith(f"{marker}.")
+
+
+def _write_new(path: Path, fields: dict[str, Any]) -> bool:
+    """Write a file that is whole from the start; False where there is one: of two workers one is first."""
+    made = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    write_json(made, fields)
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        write_json(path, fields)
+    finally:
+        made.unlink()
+    return True
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,114 +1,111 @@
 """The measurement cache: (fingerprint, sub-network) to a trial, on an Optuna storage.
 
 It answers what was measured; it never influences what is asked. One study per fingerprint, one finished
-Optuna trial per measurement, so that optuna-dashboard opens it.
+Optuna trial per measurement, so that optuna-dashboard opens it; beside it a study of the claims on what is
+being measured, one finished trial per entry.
 """
 
 import contextlib
 import json
 import math
-import sqlite3
+import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import optuna
-from optuna.exceptions import ExperimentalWarning, OptunaError
-from optuna.trial import TrialState
-from sqlalchemy.exc import SQLAlchemyError
+from optuna.exceptions import ExperimentalWarning
+from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
 
-from ldsearch.errors import RunError, SubnetError, one_line
+from ldsearch.backends import STORAGE_ERRORS, Backend, backend_of, refusal
+from ldsearch.claims import Claims, Entry, name_of
+from ldsearch.errors import SubnetError
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 
-# Optuna wraps some of SQLAlchemy's errors and lets others through; of a file that another of its versions
-# made it says so by a RuntimeError.
-_STORAGE_ERRORS = (SQLAlchemyError, OptunaError, sqlite3.Error, OSError, RuntimeError)
-_DAMAGED = "the measurement cache {} is damaged: move it away; measurements will be made again"
-_PATIENCE = 5.0  # seconds for another process to finish what it writes
+Result = TypeVar("Result")
 
 
 class MeasurementCache:
     """Measurements of one supernet on one split, stored one by one as they are made.
 
-    An existing file is read at once; a file is made by the first measurement.
+    What is there is read at once; a file is made by the first claim or measurement. Of two measurements of
+    one sub-network, which a worker can make that was stopped for longer than its lease in the moment of
+    storing, the first one stored counts, for everybody.
 
     Args:
-        path: The SQLite file.
+        storage: A SQLite file's path, or what ``backend_of`` reads.
         fingerprint: What the measurements belong to.
 
     Raises:
-        RunError: If the file is damaged, locked by another process, or cannot be read.
+        RunError: If the storage is damaged, locked by another process, or cannot be read.
     """
 
-    def __init__(self, path: Path, fingerprint: str) -> None:
-        self.path = path
+    def __init__(self, storage: Path | str, fingerprint: str) -> None:
+        self.backend = backend_of(storage)
         self.fingerprint = fingerprint
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._held_out: set[Subnet] = set()
-        self._known = self._read() if path.exists() else {}
+        self._known: dict[Subnet, Trial] = {}
+        self._makers: dict[Subnet, str] = {}
+        self._read = 0
+        if self.backend.exists() and self.fingerprint in self._guarded(self._names):
+            self.refresh()
 
-    def _read(self) -> dict[Subnet, Trial]:
-        known: dict[Subnet, Trial] = {}
-        try:
-            self._check()
-            names = optuna.get_all_study_names(self._url)
-            stored = self._study.get_trials(deepcopy=False) if self.fingerprint in names else []
-        except _STORAGE_ERRORS as error:
-            raise self._refusal(error) from error
-        for item in stored:
+    def _names(self) -> list[str]:
+        return optuna.get_all_study_names(self._storage)
+
+    def _guarded(self, work: Callable[[], Result]) -> Result:
+        return _guarded(self.backend, work)
+
+    @cached_property
+    def _storage(self) -> BaseStorage:
+        return self.backend.open()
+
+    @cached_property
+    def _study(self) -> optuna.Study:
+        return _study(
+            self._storage,
+            self.fingerprint,
+            {"macs": StudyDirection.MINIMIZE, "score": StudyDirection.MAXIMIZE},
+        )
+
+    @cached_property
+    def claims(self) -> Claims:
+        """The claims on what is being measured.
+
+        Raises:
+            RunError: If the storage cannot be written; from its methods too.
+        """
+        return Claims(_ClaimLog(self.backend, self._guarded(lambda: self._storage), self.fingerprint))
+
+    def refresh(self) -> None:
+        """Read what other workers have stored meanwhile.
+
+        Raises:
+            RunError: If it cannot be read.
+        """
+        stored = self._guarded(lambda: self._study.get_trials(deepcopy=False))
+        for item in stored[self._read :]:
             # Optuna's add_trial writes a trial and its attributes in one transaction, so a killed process
             # leaves all or nothing; but other programs may add trials of their own to an Optuna storage.
             with contextlib.suppress(KeyError, TypeError, ValueError, SubnetError):
                 trial = _from_attributes(item.user_attrs)
-                known.setdefault(trial.subnet, trial)
-                if item.user_attrs.get("held_out", False):
-                    self._held_out.add(trial.subnet)
-        return known
+                if trial.subnet not in self._makers:
+                    self._known[trial.subnet] = trial
+                    self._makers[trial.subnet] = str(item.user_attrs.get("worker", ""))
+                    if item.user_attrs.get("held_out", False):
+                        self._held_out.add(trial.subnet)
+        self._read = len(stored)
 
-    def _check(self) -> None:
-        """Let SQLite undo what a killed process left half-written, and look at every page."""
-        # Not mode=ro, which cannot undo; not the default, which would make a file that is not there.
-        uri = f"{self.path.absolute().as_uri()}?mode=rw"
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_PATIENCE)) as connection:
-            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise RunError(_DAMAGED.format(self.path))
-
-    def _refusal(self, error: BaseException) -> RunError:
-        while error.__cause__ is not None:
-            error = error.__cause__  # Optuna and SQLAlchemy guess at what SQLite says.
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest is detail
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return RunError(_DAMAGED.format(self.path))
-        if code == sqlite3.SQLITE_BUSY:
-            return RunError(
-                f"the measurement cache {self.path} is locked by another process: "
-                "run the same command again once that has ended"
-            )
-        return RunError(f"cannot use the measurement cache {self.path}: {one_line(error)}")
-
-    @property
-    def _url(self) -> str:
-        return f"sqlite:///{self.path}?timeout={_PATIENCE}"
-
-    @cached_property
-    def _study(self) -> optuna.Study:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        study = optuna.create_study(
-            study_name=self.fingerprint,
-            storage=self._url,
-            directions=["minimize", "maximize"],
-            load_if_exists=True,
-        )
-        with warnings.catch_warnings():
-            # Names for optuna-dashboard; the call is marked experimental since Optuna 3.2.
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            study.set_metric_names(["macs", "score"])
-        return study
+    def workers(self, subnets: Iterable[Subnet]) -> int:
+        """How many processes measured these; one that was started again counts again."""
+        return len({self._makers[subnet] for subnet in subnets if subnet in self._makers})
 
     def __len__(self) -> int:
         return len(self._known)
@@ -126,39 +123,97 @@ class MeasurementCache:
         """
         return tuple(trial for subnet, trial in self._known.items() if subnet not in self._held_out)
 
-    def put(self, trial: Trial, held_out: bool = False) -> None:
-        """Store a measurement at once.
+    def put(self, trial: Trial, held_out: bool = False) -> bool:
+        """Store a measurement at once, unless another worker has taken over the claim on it.
 
         Args:
             trial: The measurement.
             held_out: Whether it was made to score what other rows had chosen.
 
+        Returns:
+            Whether it was stored; what nobody claimed is.
+
         Raises:
-            RunError: If the file cannot be written; the measurement is not remembered then.
+            RunError: If the storage cannot be written; the measurement is not remembered then.
         """
+        if self.claims.lost(name_of(trial.subnet.to_json())):
+            return False
         value = trial.score.value
         stack = trial.subnet.encoder
         tokens = stack.lengths.tokens if stack and stack.lengths else ()
         reference = stack.lengths.reference if stack and stack.lengths else 1
         measured = not math.isnan(value)
-        try:
-            self._study.add_trial(
-                optuna.trial.create_trial(
-                    state=TrialState.COMPLETE if measured else TrialState.FAIL,
-                    values=[trial.costs["macs"], value] if measured else None,
-                    params={f"length {i}": length for i, length in enumerate(tokens)},
-                    distributions={
-                        f"length {i}": optuna.distributions.IntDistribution(1, reference)
-                        for i in range(len(tokens))
-                    },
-                    user_attrs={**_to_attributes(trial), "held_out": held_out},
-                )
-            )
-        except _STORAGE_ERRORS as error:
-            raise self._refusal(error) from error
+        frozen = optuna.trial.create_trial(
+            state=TrialState.COMPLETE if measured else TrialState.FAIL,
+            values=[trial.costs["macs"], value] if measured else None,
+            params={f"length {i}": length for i, length in enumerate(tokens)},
+            distributions={
+                f"length {i}": optuna.distributions.IntDistribution(1, reference) for i in range(len(tokens))
+            },
+            user_attrs={**_to_attributes(trial), "held_out": held_out, "worker": self.claims.worker},
+        )
+        self._guarded(lambda: self._study.add_trial(frozen))
         self._known[trial.subnet] = trial
         if held_out:
             self._held_out.add(trial.subnet)
+        return True
+
+
+class _ClaimLog:
+    """The study that keeps claims: Optuna numbers trials in the order in which they are stored.
+
+    On every storage: it locks the study on a server, SQLite has one writer, and a journal is a list.
+    """
+
+    def __init__(self, backend: Backend, storage: BaseStorage, fingerprint: str) -> None:
+        self._backend = backend
+        self._storage = storage
+        self._name = f"{fingerprint} claims"
+        self._read = 0
+        self._lock = threading.Lock()
+
+    @cached_property
+    def _study(self) -> optuna.Study:
+        return _study(self._storage, self._name, {"sub-networks": StudyDirection.MAXIMIZE})
+
+    def append(self, entry: Entry) -> None:
+        frozen = optuna.trial.create_trial(values=[float(len(entry.names))], user_attrs=entry.to_fields())
+        _guarded(self._backend, lambda: self._study.add_trial(frozen))
+
+    def news(self) -> list[Entry]:
+        with self._lock:
+            stored = _guarded(self._backend, lambda: self._study.get_trials(deepcopy=False))
+            fresh, self._read = stored[self._read :], len(stored)
+        return [entry for entry in map(_entry, fresh) if entry is not None]
+
+    def close(self) -> None:
+        self._storage.remove_session()
+
+
+def _entry(item: FrozenTrial) -> Entry | None:
+    try:
+        return Entry.from_fields(item.user_attrs)
+    except (KeyError, TypeError, ValueError):
+        return None  # another program's
+
+
+def _study(storage: BaseStorage, name: str, objectives: Mapping[str, StudyDirection]) -> optuna.Study:
+    study = optuna.create_study(
+        study_name=name, storage=storage, directions=list(objectives.values()), load_if_exists=True
+    )
+    if study.metric_names is None:
+        with warnings.catch_warnings():
+            # Names for optuna-dashboard; the call is marked experimental since Optuna 3.2.
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            study.set_metric_names(list(objectives))
+    return study
+
+
+def _guarded(backend: Backend, work: Callable[[], Result]) -> Result:
+    try:
+        return work()
+    except STORAGE_ERRORS as error:
+        raise refusal(backend, error) from error
 
 
 def _to_attributes(trial: Trial) -> dict[str, Any]:

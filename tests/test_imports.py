@@ -12,7 +12,10 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # Rooms that know neither torch nor transformers, and the only rooms of ours that they know.
 RECORDS = {"errors", "subnet", "workload"}
-SPACES = {"length_drop", "length_space", "depth_space", "depth_grid", "assignment", "space"}
+SPACES = {
+    *("length_drop", "length_space", "depth_space", "depth_grid", "assignment", "space"),
+    *("joint_gene", "joint_space"),
+}
 PURE = {
     "errors": set(),
     "subnet": {"errors"},
@@ -27,11 +30,15 @@ PURE = {
     "depth_space": RECORDS | SPACES,
     "assignment": {"errors", "subnet", "registry"},
     "depth_grid": RECORDS | SPACES,
+    "joint_gene": RECORDS | SPACES,
+    "joint_space": RECORDS | SPACES,
     "space": RECORDS | SPACES,
     "costs": RECORDS,
-    "search": RECORDS | SPACES | {"trial", "pareto"},
+    "search": RECORDS | SPACES | {"trial", "pareto", "registry"},
     "reports": RECORDS | {"trial", "pareto", "intervals", "files"},
-    "storage": RECORDS | {"trial"},
+    "backends": {"errors"},
+    "claims": {"errors"},
+    "storage": RECORDS | {"trial", "claims", "backends"},
     "selector": RECORDS | {"trial", "costs"},
     "sidecar": RECORDS | {"files", "intervals"},
     "runs": {"errors", "files"},
@@ -43,6 +50,7 @@ FORBIDDEN = {
     "training": {"search", "evaluation", "export", "reports", "workflows", "cli"},
     "evaluation": {"training", "search", "export", "reports", "workflows", "cli"},
     "export": {"training", "search", "evaluation", "reports", "workflows", "cli", "tasks"},
+    "latency": {"training", "tasks", "search", "evaluation", "reports", "workflows", "cli"},
     "workflows": {"cli"},
 }
 

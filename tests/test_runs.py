@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -121,3 +123,23 @@ def test_without_a_supernet_the_message_says_how_to_get_one(tmp_path: Path, ther
     runs = tmp_path if there else tmp_path / "runs"
     with pytest.raises(SupernetError, match="ldsearch train-supernet"):
         newest_supernet(runs)
+
+
+def test_two_live_processes_claim_one_run_folder_and_another_question_is_refused(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from ldsearch.runs import claim; sys.stdin.readline(); "
+        "print([claim(Path(sys.argv[1]) / str(i), 'run.json', {'seed': 1}) for i in range(50)])"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    children = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    for child in children:
+        assert child.stdin
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    told = [json.loads(child.communicate()[0].lower()) for child in children]
+    assert [sum(first) for first in zip(*told, strict=True)] == [1] * 50
+    assert [sorted(path.name for path in (tmp_path / "7").iterdir())] == [["run.json"]]
+    with pytest.raises(RunError, match="its seed differ"):
+        claim(tmp_path / "7", "run.json", {"seed": 2})

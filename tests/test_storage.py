@@ -213,7 +213,7 @@ def test_a_folder_in_the_place_of_the_file_is_one_line(path: Path) -> None:
 @pytest.fixture
 def locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MeasurementCache]:
     """A cache that was opened before another process took the file for itself."""
-    monkeypatch.setattr("ldsearch.storage._PATIENCE", 0.05)
+    monkeypatch.setattr("ldsearch.backends._PATIENCE", 0.05)
     cache = MeasurementCache(path, "print")
     cache.put(trial(FULL))
     with contextlib.closing(sqlite3.connect(path)) as connection:

@@ -1,9 +1,12 @@
 """Cuts a split into batches of rows of like length."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from ldsearch.tasks.base import Batch, Encoded, Task
 
 
 def length_batches(
@@ -30,3 +33,15 @@ def length_batches(
             batches.append(batch := [])
         batch.append(row)
     return [np.array(batch, dtype=np.int64) for batch in batches]
+
+
+def collated(
+    task: Task,
+    encoded: Encoded,
+    tokenizer: PreTrainedTokenizerBase,
+    pad_to: int | None,
+    batches: Iterable[NDArray[np.int64]],
+) -> list[tuple[NDArray[np.int64], Batch]]:
+    """Batches of features, as their indices and as tensors; padded to ``pad_to`` or to their longest."""
+    collate = task.collate(tokenizer, pad_to)
+    return [(index, collate([encoded[int(i)] for i in index])) for index in batches]

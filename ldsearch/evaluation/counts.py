@@ -14,13 +14,15 @@ class Counts:
         full_pass_macs: MACs of one pass of the full model over the split at true lengths: the unit F that
             searches are compared in.
         measured: Sub-networks that were run.
-        cached: Sub-networks whose measurement was known.
+        cached: Sub-networks whose measurement was known, or that another worker measured meanwhile.
         executed_macs: MACs that were executed, all examples.
         alone_macs: What the same sub-networks cost one by one, at true lengths.
         padded_macs: What they cost one by one with every input padded, as the papers' code runs them.
         evaluations: Block evaluations, each on one batch; counted where sub-networks run together.
         hits: Block evaluations beside these that an earlier generation had made.
         seconds: Wall-clock time of the runs.
+        redone: Sub-networks, among those taken on here, that another worker had claimed and did not store
+            before its lease ended.
     """
 
     full_pass_macs: float = 0.0
@@ -32,12 +34,14 @@ class Counts:
     evaluations: int = 0
     hits: int = 0
     seconds: float = 0.0
+    redone: int = 0
 
     def describe(self) -> str:
         """One sentence, in full passes."""
         if not self.measured:
             return f"nothing was run: all {self.cached:,} measurements were known"
         known = f", {self.cached:,} more were known" if self.cached else ""
+        known += f", {self.redone:,} were taken over from a worker that did not end" if self.redone else ""
         executed, alone, padded = (
             macs / self.full_pass_macs for macs in (self.executed_macs, self.alone_macs, self.padded_macs)
         )

@@ -1,7 +1,8 @@
 """Measures sub-networks on a split: runs what the cache does not know, counts what it ran."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -11,11 +12,12 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Cost
-from ldsearch.evaluation.batches import length_batches
+from ldsearch.evaluation.batches import collated, length_batches
 from ldsearch.evaluation.counts import Counts
 from ldsearch.evaluation.executor import Executor, shares_prefixes
 from ldsearch.evaluation.prefix_cache import PrefixCache
 from ldsearch.evaluation.prefix_tree import path_of
+from ldsearch.evaluation.sharing import nobody, parts_of
 from ldsearch.evaluation.stock_executor import StockExecutor
 from ldsearch.intervals import Statistics, standard_error
 from ldsearch.sidecar import Sidecar
@@ -93,36 +95,80 @@ class Evaluator:
         self._batch_size = batch_size
         # What others have chosen is scored in one go: no generation follows.
         self.cache_budget = 0 if held_out else cache_budget
-        self._collated = partial(_collated, task, encoded, tokenizer, pad_to)
+        self._collated = partial(collated, task, encoded, tokenizer, pad_to)
         self._batches = self._collated(length_batches(self._lengths, lambda n: batch_size, len(encoded)))
 
     def __call__(
-        self, subnets: Sequence[Subnet], generation: int = 0, on_trial: Callable[[Trial], None] | None = None
+        self,
+        subnets: Sequence[Subnet],
+        generation: int = 0,
+        on_trial: Callable[[Trial], None] = nobody,
+        on_wait: Callable[[int], None] = nobody,
     ) -> list[Trial]:
         """One trial per sub-network, in order; each is stored as soon as it is known.
+
+        Workers that share the cache divide what is not known, and each gets all of it.
 
         Args:
             subnets: What to measure.
             generation: Recorded in the trials.
             on_trial: Called after each trial (progress bars), known ones first.
+            on_wait: Called with how many are missing, again and again, while other workers measure them.
         """
         costs = dict(zip(subnets, self.costs_of(subnets), strict=True))
         trials: dict[Subnet, Trial] = {}
-        report = on_trial or _nothing
-        for subnet in costs:
-            known = self.cache.get(subnet) if self.cache is not None else None
-            if known is not None:
-                # Costs are computed, not measured: today's workload speaks, not the stored one.
-                trials[subnet] = replace(known, costs=costs[subnet], generation=generation)
-                self.counts.cached += 1
-                report(trials[subnet])
-        unknown, measured = [subnet for subnet in costs if subnet not in trials], self.counts.measured
-        for subnet, statistics, seconds in self._measure(unknown):
-            trials[subnet] = self._trial(subnet, statistics, seconds, costs[subnet], generation)
-            report(trials[subnet])
+
+        def look(missing: int = 0) -> None:
+            for subnet in [subnet for subnet in costs if subnet not in trials]:
+                known = self.cache.get(subnet) if self.cache is not None else None
+                if known is not None:
+                    # Costs are computed, not measured: today's workload speaks, not the stored one.
+                    trials[subnet] = replace(known, costs=costs[subnet], generation=generation)
+                    self.counts.cached += 1
+                    on_trial(trials[subnet])
+            if missing:
+                on_wait(missing)
+
+        look()
+        # In this order sub-networks with long prefixes in common come together.
+        unknown = sorted((subnet for subnet in costs if subnet not in trials), key=path_of)
+        with closing(parts_of(self.cache, unknown, look)) as parts:
+            for part, redone in parts:
+                self.counts.redone += redone
+                for trial in self._trials(part, costs, generation):
+                    trials[trial.subnet] = trial
+                    on_trial(trial)
+        look()
+        return [self._as_stored(trials[subnet]) for subnet in subnets]
+
+    def _trials(
+        self, part: Sequence[Subnet], costs: Mapping[Subnet, dict[str, float]], generation: int
+    ) -> Iterator[Trial]:
+        """What this worker measures and stores of a part; not what another has taken over meanwhile."""
+        before, stored = self.counts.measured, 0
+        for subnet, statistics, seconds in self._measure(part):
+            trial = Trial(
+                subnet=subnet,
+                metric=self.task.metric.name,
+                score=score(self.task.metric, statistics),
+                costs=costs[subnet],
+                examples=len(statistics),
+                split=self.split,
+                seconds=seconds,
+                fingerprint=self.fingerprint,
+                generation=generation,
+                standard_error=standard_error(statistics, self.task.metric.of_means),
+            )
+            if self.cache is None or self.cache.put(trial, self.held_out):
+                stored += 1
+                yield trial
         # Some were killed between their statistics and their trial.
-        self.counts.cached += len(unknown) - (self.counts.measured - measured)
-        return [trials[subnet] for subnet in subnets]
+        self.counts.cached += max(0, stored - (self.counts.measured - before))
+
+    def _as_stored(self, trial: Trial) -> Trial:
+        """Every worker goes on from the same numbers."""
+        stored = self.cache.get(trial.subnet) if self.cache is not None else None
+        return replace(trial, score=stored.score) if stored else trial
 
     def costs_of(self, subnets: Sequence[Subnet]) -> list[dict[str, float]]:
         """Every cost of every sub-network, by name; runs nothing."""
@@ -192,10 +238,8 @@ class Evaluator:
                 self.counts.executed_macs += macs
                 yield subnet, outputs, time.perf_counter() - start
             return
-        # In this order sub-networks with long prefixes in common come together.
-        ordered = sorted(subnets, key=path_of)
-        for first in range(0, len(ordered), TOGETHER):
-            chunk, start = ordered[first : first + TOGETHER], time.perf_counter()
+        for first in range(0, len(subnets), TOGETHER):
+            chunk, start = subnets[first : first + TOGETHER], time.perf_counter()
             outputs_of = self._together(self.executor, chunk)
             seconds = (time.perf_counter() - start) / len(chunk)
             for subnet in chunk:
@@ -250,45 +294,6 @@ class Evaluator:
         lengths = self._lengths[index].tolist()
         return dict(zip(index.tolist(), trimmed(read, lengths, self.task.per_token), strict=True))
 
-    def _trial(
-        self,
-        subnet: Subnet,
-        statistics: Statistics,
-        seconds: float,
-        costs: dict[str, float],
-        generation: int,
-    ) -> Trial:
-        trial = Trial(
-            subnet=subnet,
-            metric=self.task.metric.name,
-            score=score(self.task.metric, statistics),
-            costs=costs,
-            examples=len(statistics),
-            split=self.split,
-            seconds=seconds,
-            fingerprint=self.fingerprint,
-            generation=generation,
-            standard_error=standard_error(statistics, self.task.metric.of_means),
-        )
-        if self.cache is not None:
-            self.cache.put(trial, self.held_out)
-        return trial
-
 
 def _executor(supernet: Supernet, macs: Cost, budget: int) -> Executor | StockExecutor:
     return Executor(supernet, budget) if shares_prefixes(supernet) else StockExecutor(supernet, macs, budget)
-
-
-def _nothing(trial: Trial) -> None:
-    """Nobody asked."""
-
-
-def _collated(
-    task: Task,
-    encoded: Encoded,
-    tokenizer: PreTrainedTokenizerBase,
-    pad_to: int | None,
-    batches: Iterable[NDArray[np.int64]],
-) -> list[tuple[NDArray[np.int64], Batch]]:
-    collate = task.collate(tokenizer, pad_to)
-    return [(index, collate([encoded[int(i)] for i in index])) for index in batches]

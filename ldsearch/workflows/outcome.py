@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
@@ -14,7 +14,7 @@ from ldsearch.errors import RunError
 from ldsearch.evaluation.counts import Counts, peak_memory
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
-from ldsearch.interruption import interruptible
+from ldsearch.interruption import Stop, interruptible
 from ldsearch.reports.figures import Marks, draw_frontier, save_figure
 from ldsearch.reports.held_out import HeldOut, held_out_table, hold_out
 from ldsearch.reports.tables import frontier_table, trials_table, write_csv
@@ -24,27 +24,9 @@ from ldsearch.selector import Selector, WithinBudget
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import Writing
 from ldsearch.trial import Trial
+from ldsearch.workflows.confirm import Confirmed, confirmed
+from ldsearch.workflows.watching import Watcher, watched
 from ldsearch.workflows.workbench import Workbench
-
-
-class Watcher(Protocol):
-    """Is told what a run does (progress bars)."""
-
-    def phase(self, name: str, total: int | None) -> None:
-        """A new part of the work starts; ``total`` measurements at most, if that is known."""
-
-    def trial(self, trial: Trial) -> None:
-        """A sub-network was measured, or its measurement was known."""
-
-
-class Unwatched:
-    """Nobody looks."""
-
-    def phase(self, name: str, total: int | None) -> None:
-        """Say nothing."""
-
-    def trial(self, trial: Trial) -> None:
-        """Say nothing."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +66,7 @@ class RunOutcome:
         controls: The controls' results, by name.
         held_out: The frontier on rows that nothing was chosen by; None where there are none.
         counts: What search and controls took on the split that chose.
+        latency: Of the choice, measured; None where no latency was asked for.
     """
 
     folder: Path
@@ -93,6 +76,7 @@ class RunOutcome:
     controls: Mapping[str, SearchResult]
     held_out: HeldOut | None
     counts: Counts
+    latency: Confirmed | None = None
 
 
 def run(
@@ -116,10 +100,7 @@ def run(
     # Another question is being asked: the old answer must not pass for its own if this is killed.
     (folder / BEST_FILE).unlink(missing_ok=True)
     with interruptible() as stop, Writing(folder):
-
-        def on_trial(trial: Trial) -> None:
-            watcher.trial(trial)
-            stop.check()
+        evaluate = watched(bench.evaluator, watcher, stop)
 
         def write_trials(so_far: SearchResult) -> None:
             write_csv(trials_table(so_far.trials, strategy.name), folder / "trials.csv")
@@ -130,7 +111,7 @@ def run(
             watcher.phase(asked.name, most)
             return search(
                 asked,
-                lambda subnets, generation: bench.evaluator(subnets, generation, on_trial),
+                evaluate,
                 bench.full,
                 evaluations=most,
                 patience=question.patience,
@@ -139,11 +120,13 @@ def run(
             )
 
         result = searched(strategy, evaluations, write_trials)
-        best = selector.choose(result.candidates, result.trials[0])
+        latency = confirmed(bench, result.candidates, result.trials[0], selector)
+        best = latency.trial if latency else selector.choose(result.candidates, result.trials[0])
         measured = max(len(result.trials), question.screened)
         controls = {control.name: searched(control, measured) for control in question.controls(measured - 1)}
-        held = _hold_out(bench, result, best, controls, watcher, on_trial)
-        outcome = RunOutcome(folder, result, best, selector, controls, held, bench.evaluator.counts)
+        held = _hold_out(bench, result, best, controls, watcher, stop)
+        counts = bench.evaluator.counts
+        outcome = RunOutcome(folder, result, best, selector, controls, held, counts, latency)
         _write_tables(bench, strategy.name, outcome)
         _write_run(bench, identity, question.facts, outcome)
         _write_best(bench, outcome)
@@ -156,7 +139,7 @@ def _hold_out(
     best: Trial,
     controls: Mapping[str, SearchResult],
     watcher: Watcher,
-    on_trial: Callable[[Trial], None],
+    stop: Stop,
 ) -> HeldOut | None:
     evaluator = bench.held_out
     if evaluator is None:
@@ -168,7 +151,7 @@ def _hold_out(
     wanted = [result.trials[0], *points, *(trial for front in fronts.values() for trial in front)]
     subnets = list(dict.fromkeys(trial.subnet for trial in wanted))
     watcher.phase(f"{evaluator.split} split", len(subnets))
-    evaluator(subnets, 0, on_trial)
+    watched(evaluator, watcher, stop)(subnets, 0)
     return hold_out(
         points,
         result.trials[0],
@@ -242,7 +225,8 @@ def _held_out_fields(held: HeldOut | None, subnet: Subnet) -> dict[str, Any] | N
 def _write_run(
     bench: Workbench, identity: Mapping[str, Any], facts: Mapping[str, Any], outcome: RunOutcome
 ) -> None:
-    result, held = outcome.result, outcome.held_out
+    result, held, cache = outcome.result, outcome.held_out, bench.evaluator.cache
+    asked = (trial.subnet for own in (result, *outcome.controls.values()) for trial in own.trials)
     evaluators = [bench.evaluator] if bench.held_out is None else [bench.evaluator, bench.held_out]
     write_json(
         outcome.folder / RUN_FILE,
@@ -255,8 +239,11 @@ def _write_run(
             "selector": outcome.selector.text,
             "stopped": result.stopped,
             "trials": len(result.trials),
+            "workers": cache.workers(asked) if cache is not None else 1,
+            "storage": cache.backend.name if cache is not None and bench.storage else None,
             "frontier": len(result.frontier),
             "areas": result.areas,
+            **({"latency": outcome.latency.to_dict()} if outcome.latency else {}),
             "controls": {name: len(control.trials) for name, control in outcome.controls.items()},
             "held_out": None
             if held is None

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Cost
-from ldsearch.errors import DataError, SpaceError, SupernetError
+from ldsearch.errors import SpaceError, SupernetError
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import (
     EXECUTOR_SEMANTICS,
@@ -28,10 +27,10 @@ from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
-from ldsearch.tasks import DataSource, Encoded, Task, load_task
-from ldsearch.tasks.base import fingerprints_of, score
-from ldsearch.tasks.tables import Columns
+from ldsearch.tasks import Encoded, Task
+from ldsearch.tasks.base import score
 from ldsearch.trial import Score
+from ldsearch.workflows.recorded import load_recorded_task
 from ldsearch.workload import Workload
 
 
@@ -48,6 +47,7 @@ class Workbench:
         evaluator: Measures sub-networks on the split that choices are made by.
         macs: MACs at that split's true lengths.
         runs: Where measurements are kept.
+        storage: Where they are kept instead, to be shared; their per-example statistics stay in ``runs``.
     """
 
     folder: Path
@@ -58,6 +58,7 @@ class Workbench:
     evaluator: Evaluator
     macs: Cost
     runs: Path
+    storage: str | None = None
 
     @classmethod
     def open(
@@ -67,6 +68,7 @@ class Workbench:
         data: str | None = None,
         runs: Path | None = None,
         task: Task | None = None,
+        storage: str | None = None,
     ) -> "Workbench":
         """Load a supernet and read its data again.
 
@@ -76,19 +78,24 @@ class Workbench:
             data: Read the data from here instead of where training read it (a moved file).
             runs: Where measurements are kept; None: beside the supernet's folder.
             task: The data, where they were read before.
+            storage: Where workers share their measurements: a SQLAlchemy URL or ``journal:PATH``; None: the
+                SQLite file in ``runs``, which workers of one machine share. Per-example statistics lie in
+                ``runs``: workers without that folder in common make those of the frontier again.
 
         Raises:
             SupernetError: If the folder is not a supernet.
             DataError: If the data is gone, or not the data the supernet was trained with.
+            RunError: If the storage cannot be used.
         """
         folder = Path(folder).resolve()
         supernet, record, tokenizer = load_supernet(folder)
         if torch.accelerator.is_available():
             supernet.to(torch.accelerator.current_accelerator())
-        task = task or _load_recorded_task(record, data)
+        task = task or load_recorded_task(record, data)
         runs = runs or folder.parent
-        evaluator, macs = split_evaluator(folder, supernet, record, tokenizer, task, split, runs)
-        return cls(folder, supernet, record, tokenizer, task, evaluator, macs, runs)
+        parts = (folder, supernet, record, tokenizer, task)
+        evaluator, macs = split_evaluator(*parts, split, runs, storage=storage)
+        return cls(*parts, evaluator, macs, runs, storage)
 
     @cached_property
     def held_out(self) -> Evaluator | None:
@@ -97,7 +104,7 @@ class Workbench:
         if other is None or other not in self.task.splits:
             return None
         parts = (self.folder, self.supernet, self.record, self.tokenizer, self.task)
-        return split_evaluator(*parts, other, self.runs, held_out=True)[0]
+        return split_evaluator(*parts, other, self.runs, held_out=True, storage=self.storage)[0]
 
     def score(self, statistics: Statistics) -> Score:
         """The task's score of per-example statistics."""
@@ -132,6 +139,9 @@ class Workbench:
         """What the supernet was not trained for but a search down to ``smallest`` asks for, in words."""
         record, stack = self.record, smallest.encoder
         notes = [note for name, own in smallest.stacks().items() for note in self._untrained_depth(name, own)]
+        groups = record.training.get("drop_groups") or ""
+        if stack is not None and stack.ffn_share and "ffn" not in groups:
+            notes.append("feed-forward halves were not trained (--drop-groups ffn): scores will suffer")
         if stack is None or stack.lengths is None:
             return notes
         if record.drop_bound is None:
@@ -141,7 +151,8 @@ class Workbench:
             return notes
         bound = as_rate(record.drop_bound)
         trained = constant_ratio_lengths(record.reference, record.blocks, bound)
-        below = [b for b, (n, t) in enumerate(zip(stack.lengths.tokens, trained, strict=True)) if n < t]
+        own = zip(stack.blocks, stack.lengths.tokens, strict=True)
+        below = [block for block, tokens in own if tokens < trained[block]]
         if below:
             notes.append(
                 f"the search space goes below the trained lengths (bound {record.drop_bound}) at blocks "
@@ -194,57 +205,31 @@ class Workbench:
             ).widened()
         space = load_space(name)
         if not isinstance(space, LengthSpace):
-            raise SpaceError(f"the search space {space.name} chooses depths; evolve searches lengths")
-        if space.blocks != self.record.blocks:
-            raise SpaceError(
-                f"the search space {space.name} is for {space.blocks} blocks, the supernet has "
-                f"{self.record.blocks}"
-            )
-        if space.reference != self.record.reference:
-            raise SpaceError(
-                f"the search space {space.name} refers to {space.reference} tokens, the supernet was "
-                f"trained at {self.record.reference}"
-            )
-        if space.mode != self.record.length_mode:
-            raise SpaceError(
-                f"the search space {space.name} has {space.mode} lengths, the supernet was trained with "
-                f"{self.record.length_mode} ones"
-            )
+            raise SpaceError(f"the search space {space.name} chooses depths, not lengths alone")
+        self.check_lengths(space, space.name)
         return replace(space, decoder=self.supernet.depths.get("decoder", 0)).widened()
 
+    def check_lengths(self, space: LengthSpace, name: str) -> None:
+        """Refuse lengths that the supernet was not trained for.
 
-def _load_recorded_task(record: SupernetRecord, data: str | None) -> Task:
-    source: dict[str, Any] = record.source
-    found = DataSource(
-        data=data or source["data"],
-        config=source.get("config"),
-        validation=_moved(source.get("validation"), data),
-        columns=Columns(**source.get("columns", {})),
-        keep_overlap=bool(source.get("keep_overlap", False)),
-        metric=source.get("metric"),
-        stride=source.get("stride", DataSource.stride),
-        sentences=bool(source.get("sentences", False)),
-    )
-    try:
-        task = load_task(source.get("task", "classification"), found, record.labels or None)
-    except DataError as error:
-        raise DataError(f"{error} (if the data moved, say where with --data)") from error
-    for split, recorded in record.splits.items():
-        if fingerprints_of(task).get(split) != recorded["fingerprint"]:
-            raise DataError(
-                f"the {split} rows of {found.data} are not those the supernet was trained with; "
-                "a comparison would mean nothing"
+        Raises:
+            SpaceError: If they are for other blocks, another reference or another kind of lengths.
+        """
+        record = self.record
+        if space.blocks != record.blocks:
+            raise SpaceError(
+                f"the search space {name} is for {space.blocks} blocks, the supernet has {record.blocks}"
             )
-    return task
-
-
-def _moved(validation: str | None, data: str | None) -> str | None:
-    """The recorded validation file, or where it lies beside the moved data."""
-    if validation is None or data is None:
-        return validation
-    beside = Path(data).parent / Path(validation).name
-    moved = not Path(validation).is_file() and beside.is_file() and beside != Path(data)
-    return str(beside) if moved else validation
+        if space.reference != record.reference:
+            raise SpaceError(
+                f"the search space {name} refers to {space.reference} tokens, the supernet was trained at "
+                f"{record.reference}"
+            )
+        if space.mode != record.length_mode:
+            raise SpaceError(
+                f"the search space {name} has {space.mode} lengths, the supernet was trained with "
+                f"{record.length_mode} ones"
+            )
 
 
 def split_evaluator(
@@ -257,6 +242,7 @@ def split_evaluator(
     runs: Path,
     held_out: bool = False,
     rows: Sequence[int] | None = None,
+    storage: str | None = None,
 ) -> tuple[Evaluator, Cost]:
     """Measures on a split, or on some of its rows, and the MACs at their true lengths."""
     encoded = task.encode(split, tokenizer, record.reference)
@@ -278,7 +264,7 @@ def split_evaluator(
         tokenizer=tokenizer,
         costs=(macs, padded, supernet.parameters_cost),
         fingerprint=fingerprint,
-        cache=MeasurementCache(runs / CACHE_FILE, fingerprint),
+        cache=MeasurementCache(storage or runs / CACHE_FILE, fingerprint),
         sidecar=Sidecar(runs / FOLDER / fingerprint, task.metric.shape(encoded.examples), digest),
         pad_to=pad_to,
         held_out=held_out,
