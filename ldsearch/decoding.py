@@ -1,7 +1,7 @@
 """Answers of encoder-decoders: greedy or beam search as transformers has it, the same in any batch."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -12,6 +12,10 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError, LdsearchError, SupernetError
+
+# From a model and a batch (``input_ids`` and ``attention_mask``) to what the model's stock ``generate`` takes
+# instead of it.
+Encode = Callable[[nn.Module, Mapping[str, torch.Tensor]], Mapping[str, Any]]
 
 # All that is taken from a model's saved generation configuration: without them it would not start or end.
 TOKEN_IDS = (
@@ -83,6 +87,7 @@ def decode(
     max_source: int,
     batch_size: int = 32,
     on_done: Callable[[int], None] | None = None,
+    encode: Encode | None = None,
 ) -> list[str]:
     """The answer to each text, in the order of the texts.
 
@@ -94,6 +99,7 @@ def decode(
         max_source: Sources are cut to so many tokens, special ones counted.
         batch_size: Sources decoded at once; the answers do not depend on it.
         on_done: Called with the number of answers that each batch adds.
+        encode: Makes a batch's encoder outputs; None: ``generate`` does.
 
     Raises:
         DataError: If a text has no tokens.
@@ -101,9 +107,8 @@ def decode(
         SupernetError: If the model is no encoder-decoder, or has no positions for so many tokens.
     """
     answers = [""] * len(texts)
-    for batch in decode_batches(
-        model, tokenizer, texts, decoding, max_source=max_source, batch_size=batch_size
-    ):
+    how: dict[str, Any] = {"max_source": max_source, "batch_size": batch_size, "encode": encode}
+    for batch in decode_batches(model, tokenizer, texts, decoding, **how):
         for row, answer in batch:
             answers[row] = answer
         if on_done is not None:
@@ -119,6 +124,7 @@ def decode_batches(
     *,
     max_source: int,
     batch_size: int,
+    encode: Encode | None = None,
 ) -> Iterator[list[tuple[int, str]]]:
     """Rows and their answers, batch by batch, the longest sources first.
 
@@ -139,10 +145,10 @@ def decode_batches(
         ids = pad_sequence([sources[row] for row in rows], batch_first=True, padding_value=padding)
         lengths = torch.tensor([len(sources[row]) for row in rows])
         mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        batch = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
         with _generating(model, config):
-            found = cast(Any, model).generate(
-                input_ids=ids.to(device), attention_mask=mask.to(device), generation_config=config
-            )
+            read, writer = (batch, model) if encode is None else (encode(model, batch), _generators(model)[0])
+            found = cast(Any, writer).generate(**read, generation_config=config)
         answers = tokenizer.batch_decode(found, skip_special_tokens=True)
         yield list(zip(rows, answers, strict=True))
 

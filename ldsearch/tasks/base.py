@@ -49,9 +49,16 @@ class Encoded:
         return iter(self.features)
 
     def take(self, rows: Sequence[int]) -> "Encoded":
-        """Some of the examples, where each is one feature."""
-        assert self.origins is None
-        return replace(self, features=tuple(self.features[row] for row in rows))
+        """Some of the examples; where they have several features, in the features' order."""
+        if self.origins is None:
+            return replace(self, features=tuple(self.features[row] for row in rows))
+        wanted = set(rows)
+        kept = [index for index, origin in enumerate(self.origins) if origin in wanted]
+        return replace(
+            self,
+            features=tuple(self.features[index] for index in kept),
+            origins=tuple(self.origins[index] for index in kept),
+        )
 
     @property
     def examples(self) -> int:

@@ -1,65 +1,173 @@
 """Imitation: a sub-network's score is how far its answers are from the full model's; no label is read."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.intervals import Statistics
-from ldsearch.tasks.base import Encoded, Task
-from ldsearch.tasks.classification import TextClassification
+from ldsearch.tasks.base import Batch, Collate, Encoded, Examples, Task
 from ldsearch.tasks.metrics import Metric, mean
 from ldsearch.tasks.objectives import Categorical
 
+# Tells a row of a batch from others, whatever the padding.
+Key = tuple[bytes, ...]
+# Positions whose divergences are computed at once: of a large vocabulary each takes a megabyte or more.
+_POSITIONS = 64
+
 
 @dataclass(frozen=True)
-class Imitation(TextClassification):
-    """A text classification scored by KL(full model || sub-network) in nats; lower is better.
+class Imitation:
+    """A task scored by KL(full model || sub-network) in nats; lower is better.
+
+    The score is the mean over examples of the mean over an example's scored positions. These are where the
+    task's loss has a distribution: over classes, over the tokens that may come next, over where an answer
+    starts and where it ends. Where the labels stand is read; what they say is read by decoders only, which
+    are given the true tokens so far.
 
     Args:
-        teacher: The full model's logits, one row per feature of the split that is scored.
+        task: The problem.
+        teacher: The full model's logits, shape (positions, classes), of each feature that is scored.
     """
 
-    teacher: tuple[NDArray[np.float32], ...] = ()
+    task: Task
+    teacher: Mapping[Key, Tensor] = field(default_factory=dict)
+
+    per_token = False
 
     @classmethod
     def of(cls, task: Task) -> "Imitation":
         """The same problem, without a teacher yet.
 
         Raises:
-            DataError: If an answer is no distribution over a few classes.
+            DataError: If its answers are no distributions.
         """
-        if not isinstance(task, TextClassification) or not isinstance(task.objective, Categorical):
+        if not isinstance(task.objective, Categorical):
             raise DataError(
-                "--objective kl compares the class probabilities of whole texts (--task classification or "
-                "multi-label); search this task by its score"
+                "--objective kl compares probabilities, and this task has none: search it by its score"
             )
-        return cls(task.source, task.labels, task.splits, task.overlap, task.kind, task.metric_name)
+        return cls(task)
+
+    @property
+    def source(self) -> Mapping[str, Any]:
+        """The task's."""
+        return self.task.source
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The task's."""
+        return self.task.labels
+
+    @property
+    def splits(self) -> Mapping[str, Examples]:
+        """The task's."""
+        return self.task.splits
+
+    @property
+    def overlap(self) -> str:
+        """The task's."""
+        return self.task.overlap
+
+    @property
+    def head(self) -> str:
+        """The task's."""
+        return self.task.head
+
+    @property
+    def head_config(self) -> Mapping[str, Any]:
+        """The task's."""
+        return self.task.head_config
+
+    @property
+    def objective(self) -> Categorical:
+        """The task's."""
+        assert isinstance(self.task.objective, Categorical)
+        return self.task.objective
 
     @property
     def metric(self) -> Metric:
         """The mean divergence over examples."""
-        return Metric("kl", self._divergences, mean, higher_is_better=False)
+        return Metric("kl", _per_example, mean, higher_is_better=False)
+
+    def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> Encoded:
+        """The task's features, without what it would read its own score from."""
+        found = self.task.encode(split, tokenizer, reference)
+        return Encoded(found.features, found.reference, found.origins, found.writes)
+
+    def collate(self, tokenizer: PreTrainedTokenizerBase, pad_to: int | None) -> Collate:
+        """The task's."""
+        return self.task.collate(tokenizer, pad_to)
+
+    def prepare(self, batch: Batch, tokenizer: PreTrainedTokenizerBase, rng: np.random.Generator) -> Batch:
+        """The task's."""
+        return self.task.prepare(batch, tokenizer, rng)
+
+    def answers(self, logits: Tensor, batch: Batch) -> Iterator[tuple[Key, Tensor]]:
+        """For each row of a batch what it is known by, and its logits of shape (positions, classes)."""
+        lengths = batch["attention_mask"].sum(dim=1).tolist()
+        for row, (key, length) in enumerate(zip(_keys(batch), lengths, strict=True)):
+            own = {name: tensor[row : row + 1] for name, tensor in batch.items()}
+            outputs = logits[row : row + 1]
+            if self.task.per_token:  # positions of a span head are its classes, and pads are none of them
+                outputs = outputs[:, :length]
+                own = {name: tensor[:, :length] for name, tensor in own.items()}
+            yield key, self.objective.rows(outputs, own)[0]
+
+    def read(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Nats summed over a row's scored positions, and their number: shape (B, 2)."""
+        found = [
+            torch.stack([_summed_nats(self.teacher[key].to(own.device), own), own.new_tensor(len(own))])
+            for key, own in self.answers(logits, batch)
+        ]
+        return torch.stack(found)
 
     def statistics(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> Statistics:
-        """Each example's divergence; of several labels the mean over them."""
-        return self.metric.statistics(np.stack(outputs), np.stack(self.teacher))
+        """Each example's mean divergence over its positions, shape (examples,); without any it is 0."""
+        return self.metric.statistics(np.stack(outputs).astype(np.float64), encoded.origins)
 
-    def _divergences(self, student: NDArray[Any], teacher: NDArray[Any]) -> Statistics:
-        """From logits, shape (examples, outputs) each, to shape (examples,)."""
-        ours, theirs = self._log_probabilities(student), self._log_probabilities(teacher)
-        nats = (theirs.exp() * (theirs - ours)).sum(dim=-1)
-        divergences: Statistics = nats.reshape(len(student), -1).mean(dim=1).numpy()
-        return divergences
 
-    def _log_probabilities(self, logits: NDArray[Any]) -> torch.Tensor:
-        """One row for each distribution that the objective sees, an example's rows together."""
-        assert isinstance(self.objective, Categorical)
-        outputs = torch.from_numpy(logits.astype(np.float64))
-        # The objective wants labels, and where they are not compared any will do.
-        labels = torch.zeros(outputs.shape, dtype=torch.long)
-        return self.objective.rows(outputs, {"labels": labels})[0].log_softmax(dim=-1)
+def _per_example(sums: NDArray[np.float64], origins: Sequence[int] | None) -> Statistics:
+    """From (nats, positions) of each feature, shape (features, 2), to nats a position, shape (examples,)."""
+    example = np.arange(len(sums)) if origins is None else np.unique(origins, return_inverse=True)[1]
+    totals = np.zeros((example.max() + 1, 2))
+    np.add.at(totals, example, sums)
+    nats, positions = totals.T
+    found: Statistics = np.divide(nats, positions, out=np.zeros_like(nats), where=positions > 0)
+    return found
+
+
+def _summed_nats(teacher: Tensor, student: Tensor) -> Tensor:
+    """KL(teacher || student) summed over rows of logits, shape (positions, classes)."""
+    starts = range(0, len(student), _POSITIONS)
+    parts = (_nats(teacher[at : at + _POSITIONS], student[at : at + _POSITIONS]).sum() for at in starts)
+    return sum(parts, student.new_zeros(()))
+
+
+def _nats(teacher: Tensor, student: Tensor) -> Tensor:
+    """Sum over classes of q - p - p ln(q/p), which is p ln(p/q) since both sum to 1.
+
+    No term is negative, so that in fp32 what is almost alike has a small divergence and not mere rounding.
+    """
+    theirs, ours = (logits.float().log_softmax(dim=-1) for logits in (teacher, student))
+    p, q, difference = theirs.exp(), ours.exp(), ours - theirs
+    gained = torch.where(difference > 1, q - p, p * difference.clamp(max=1).expm1())
+    return (gained - p * difference).sum(dim=-1)
+
+
+def _keys(batch: Batch) -> list[Key]:
+    """What the model reads of each row, and its labels."""
+    arrays = {name: batch[name].cpu().numpy() for name in sorted(batch)}
+    labels, real = arrays.pop("labels"), arrays["attention_mask"].astype(bool)
+    found = []
+    for row, mask in enumerate(real):
+        own = np.atleast_1d(labels[row])
+        standing = np.flatnonzero(own != -100)
+        inputs = (array[row][mask].tobytes() for array in arrays.values())
+        found.append((*inputs, standing.tobytes(), own[standing].tobytes()))
+    return found

@@ -1,17 +1,31 @@
-"""Generated answers of a model, and what a metric makes of them."""
+"""Generated answers of models, and what a metric makes of them; what one encoder gives serves many."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
+from transformers.modeling_outputs import BaseModelOutput
 
-from ldsearch.decoding import Decoding, decode
+from ldsearch.decoding import Decoding, Encode, decode
 from ldsearch.errors import DataError
+from ldsearch.files import write_json
 from ldsearch.intervals import Statistics
+from ldsearch.subnet import Subnet
+from ldsearch.supernet.fixed import FixedSubnet
 from ldsearch.tasks.base import score
 from ldsearch.tasks.metrics import Metric
+from ldsearch.tasks.sequences import SequenceToSequence
+from ldsearch.tasks.text_metrics import TEXT_METRICS
 from ldsearch.trial import Score
+from ldsearch.workflows.workbench import Workbench
+
+# Bytes for what an encoder gave, until models with another encoder are decoded.
+SHARED = 2 * 2**30
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,7 @@ def generate(
     metric: Metric,
     decoding: Decoding,
     max_source: int,
+    encode: Encode | None = None,
 ) -> Generation:
     """Decode sources and compare the answers with references.
 
@@ -56,6 +71,7 @@ def generate(
         metric: One of ``ldsearch.tasks.text_metrics``.
         decoding: How an answer is found.
         max_source: Sources are cut to so many tokens.
+        encode: Makes encoder outputs; None: the model does.
 
     Raises:
         DataError: If there are no sources, or as many references, or a source has no tokens.
@@ -63,6 +79,125 @@ def generate(
     """
     if not sources or len(sources) != len(references):
         raise DataError(f"{len(sources)} sources and {len(references)} lists of references make no test set")
-    texts = decode(model, tokenizer, sources, decoding, max_source=max_source)
+    texts = decode(model, tokenizer, sources, decoding, max_source=max_source, encode=encode)
     found = metric.statistics(texts, [list(own) for own in references])
     return Generation(tuple(texts), metric, found, decoding)
+
+
+def text_metric(name: str) -> Metric:
+    """A metric of decoded texts.
+
+    Raises:
+        DataError: If there is none of that name.
+    """
+    if name not in TEXT_METRICS:
+        raise DataError(f"no metric {name!r} of texts: there are {', '.join(TEXT_METRICS)}")
+    return TEXT_METRICS[name]()
+
+
+def writing_task(bench: Workbench) -> SequenceToSequence:
+    """The bench's task.
+
+    Raises:
+        DataError: If it is no translation or summarisation.
+    """
+    if not isinstance(bench.task, SequenceToSequence):
+        raise DataError("only translation and summarisation write texts that can be scored")
+    return bench.task
+
+
+@dataclass(frozen=True)
+class TextTest:
+    """How sub-networks of an encoder-decoder are scored by what they write.
+
+    Args:
+        metric: One of ``ldsearch.tasks.text_metrics``.
+        decoding: How an answer is found.
+        limit: Only the first so many examples of the split are decoded; None: all.
+    """
+
+    metric: Metric
+    decoding: Decoding = field(default_factory=Decoding)
+    limit: int | None = None
+
+    def run(
+        self, bench: Workbench, subnets: Mapping[str, Subnet], folder: Path
+    ) -> Iterator[tuple[str, Statistics]]:
+        """Names and statistics, sub-networks with one encoder together, each as soon as it is known.
+
+        Args:
+            bench: An encoder-decoder, opened on the split to decode.
+            subnets: What to decode, by name.
+            folder: Keeps a sub-network's texts as ``<name>.json``; what is there is not decoded again.
+
+        Raises:
+            DataError: If the task is no translation or summarisation.
+            LdsearchError: If the model cannot decode so.
+        """
+        task, split = writing_task(bench), bench.evaluator.split
+        sources, references = task.sources(split)[: self.limit], task.references(split)[: self.limit]
+
+        def encoder(name: str) -> str:
+            return repr(subnets[name].encoder)
+
+        for alike in (list(names) for _, names in groupby(sorted(subnets, key=encoder), encoder)):
+            encode = SharedEncoder(SHARED if len(alike) > 1 else 0)
+            for name in alike:
+                texts = folder / f"{name}.json"
+                if texts.is_file():
+                    known = json.loads(texts.read_text(encoding="utf-8"))
+                    yield name, self.metric.statistics(known, references)
+                    continue
+                model = bench.supernet.materialise(subnets[name])
+                how = (self.metric, self.decoding, bench.record.reference, encode)
+                found = generate(model, bench.tokenizer, sources, references, *how)
+                write_json(texts, list(found.texts))
+                yield name, found.statistics
+
+
+class SharedEncoder:
+    """Encoder outputs, computed once for a batch, whichever model with that encoder asks.
+
+    What no longer fits the bytes is computed again each time: answers are the same.
+
+    Args:
+        budget: Bytes of what is kept.
+    """
+
+    def __init__(self, budget: int = SHARED) -> None:
+        self.left = budget
+        self._kept: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Any]:
+        """What the model's stock ``generate`` takes instead of the batch.
+
+        Args:
+            model: What ``Supernet.materialise`` gives, in eval mode.
+            batch: ``input_ids`` and ``attention_mask``, shape (B, n) each.
+        """
+        key = tuple((tuple(tensor.shape), tensor.cpu().numpy().tobytes()) for tensor in batch.values())
+        found = self._kept.get(key)
+        if found is None:
+            found = _encoded(model, batch)
+            size = sum(tensor.numel() * tensor.element_size() for tensor in found)
+            if size <= self.left:
+                self.left -= size
+                self._kept[key] = found
+        hidden, mask = found
+        # A new one each time: beam search repeats the rows of the one it gets in place.
+        return {
+            "encoder_outputs": BaseModelOutput(last_hidden_state=cast(Any, hidden)),
+            "attention_mask": mask,
+        }
+
+
+def _encoded(model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Last hidden states (B, n, d), as ``generate`` would have them, and the mask of those that are real."""
+    if isinstance(model, FixedSubnet):
+        assert model.subnet.encoder is not None
+        # Of heads and units that are off the weights are gone already.
+        stack = replace(model.subnet.encoder, heads_off=(), ffn_share=())
+        found = model.supernet.encoded(batch, stack)
+        return found["encoder_outputs"].last_hidden_state, found["attention_mask"]
+    output = cast(Any, model).get_encoder()(**batch, return_dict=True)
+    return output.last_hidden_state, batch["attention_mask"]

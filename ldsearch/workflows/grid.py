@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ldsearch.assignment import configurations
 from ldsearch.decoding import Decoding
 from ldsearch.errors import DataError, RunError
-from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Interval, Statistics, bootstrap
 from ldsearch.reports.figures import save_figure
@@ -23,7 +22,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.sequences import SequenceToSequence
 from ldsearch.tasks.text_metrics import TEXT_METRICS
-from ldsearch.workflows.generation import generate
+from ldsearch.workflows.generation import TextTest
 from ldsearch.workflows.workbench import Workbench
 
 MARKER = "grid.json"
@@ -153,17 +152,19 @@ def measure_grid(
     }
     claim(folder, MARKER, identity)
     grid = {(key[0], key[1]): subnet for key, subnet in configurations(depths, assignment).items()}
-    statistics = {}
-    for done, (key, subnet) in enumerate(grid.items()):
-        if on_done is not None:
-            on_done(done, len(grid))
-        if options.metric in TEXT_METRICS:
-            statistics[key] = _decoded(
-                bench, task, subnet, metric, options, folder / f"{key[0]}-{key[1]}.json"
-            )
-        else:
-            statistics[key] = bench.evaluator.statistics(subnet)
-    result = GridResult(metric, examples, statistics)
+    named = {f"{m}-{n}": subnet for (m, n), subnet in grid.items()}
+    measured = (
+        TextTest(metric, options.decoding, options.limit).run(bench, named, folder)
+        if options.metric in TEXT_METRICS
+        else ((name, bench.evaluator.statistics(subnet)) for name, subnet in named.items())
+    )
+    statistics: dict[str, Statistics] = {}
+    report = on_done or (lambda done, total: None)
+    report(0, len(grid))
+    for name, own in measured:
+        statistics[name] = own
+        report(len(statistics), len(grid))
+    result = GridResult(metric, examples, {key: statistics[f"{key[0]}-{key[1]}"] for key in grid})
     result.save(folder)
     _report(bench, folder, result, grid, baseline)
     return result
@@ -173,31 +174,6 @@ def trained_assignment(bench: Workbench) -> str:
     """The assignment a supernet was trained with; ``"optimal"`` where it was not."""
     tasks = bench.record.training.get("depth_tasks") or {}
     return str(tasks.get("assignment", "optimal"))
-
-
-def _decoded(
-    bench: Workbench,
-    task: SequenceToSequence,
-    subnet: Subnet,
-    metric: Metric,
-    options: GridOptions,
-    texts: Path,
-) -> Statistics:
-    split = bench.evaluator.split
-    references = task.references(split)[: options.limit]
-    if texts.is_file():
-        return metric.statistics(json.loads(texts.read_text(encoding="utf-8")), references)
-    found = generate(
-        bench.supernet.materialise(subnet),
-        bench.tokenizer,
-        task.sources(split)[: options.limit],
-        references,
-        metric,
-        options.decoding,
-        bench.record.reference,
-    )
-    write_json(texts, list(found.texts))
-    return found.statistics
 
 
 def _report(

@@ -1,61 +1,93 @@
 """Searches a supernet without labels: for outputs like the full model's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from torch import Tensor
 
+from ldsearch.errors import DataError
 from ldsearch.evaluation import Evaluator
 from ldsearch.interruption import interruptible
 from ldsearch.search.loop import SearchStrategy
 from ldsearch.search.shortlist import Shortlist
 from ldsearch.subnet import Subnet
-from ldsearch.tasks.imitation import Imitation
+from ldsearch.supernet.supernet import inference
+from ldsearch.tasks.imitation import Imitation, Key
 from ldsearch.trial import Trial
-from ldsearch.workflows.outcome import Watcher
+from ldsearch.workflows.watching import Watcher, watched
 from ldsearch.workflows.workbench import Workbench, split_evaluator
 
+# The most rows that are compared: the divergence moves with every example, so that a few hundred tell what
+# thousands of right and wrong do.
 ROWS = 256
+# Bytes for the full model's logits: a language model's have a vocabulary at every position.
+BUDGET = 2 * 2**30
 
 
-def imitator(bench: Workbench) -> Evaluator:
+def imitator(bench: Workbench, budget: int = BUDGET) -> Evaluator:
     """Measures, on some rows of those that choices are made by, how far outputs are from the full model's.
 
-    The divergence moves with every example, so a few hundred tell what thousands of right and wrong do.
+    Args:
+        bench: The supernet.
+        budget: Bytes for the full model's logits. As many rows are taken, in a fixed random order and at
+            most ``ROWS``, as fit: the score is the same, of fewer rows.
 
     Raises:
-        DataError: If the task has no class probabilities to compare.
+        DataError: If the task's answers are no distributions, or not even one row fits.
     """
     blank = Imitation.of(bench.task)  # refuses before anything runs
-    count = bench.evaluator.examples
-    rows = sorted(np.random.default_rng(0).permutation(count)[:ROWS].tolist())
-    outputs = bench.evaluator.outputs(bench.full)
-    task = replace(blank, teacher=tuple(outputs[row] for row in rows))
-    parts = (bench.folder, bench.supernet, bench.record, bench.tokenizer, task)
-    evaluator = split_evaluator(*parts, bench.evaluator.split, bench.runs, rows=rows)[0]
+    teacher = _teacher(bench, blank, budget)
+    answers = {key: logits for own in teacher.values() for key, logits in own.items()}
+    parts = (bench.folder, bench.supernet, bench.record, bench.tokenizer, replace(blank, teacher=answers))
+    evaluator = split_evaluator(
+        *parts, bench.evaluator.split, bench.runs, rows=sorted(teacher), storage=bench.storage
+    )[0]
     evaluator.costs = bench.evaluator.costs  # a sub-network costs the same, whatever rows are looked at
     # The screen is part of what the search takes.
     evaluator.counts, evaluator.cache_budget = bench.evaluator.counts, bench.evaluator.cache_budget
     return evaluator
 
 
+def _teacher(bench: Workbench, task: Imitation, budget: int) -> dict[int, dict[Key, Tensor]]:
+    """By row the full model's answer to each of its features."""
+    encoded, collate = bench.evaluator.encoded, task.collate(bench.tokenizer, None)
+    found: dict[int, dict[Key, Tensor]] = {}
+    for row in np.random.default_rng(0).permutation(encoded.examples)[:ROWS].tolist():
+        own: dict[Key, Tensor] = {}
+        for feature in encoded.take([row]):
+            batch = collate([feature])
+            logits = inference(bench.supernet, bench.supernet.inputs(batch), bench.full)
+            on_device = {name: tensor.to(logits.device) for name, tensor in batch.items()}
+            # Rows may be views of logits that are much larger.
+            own |= {key: kept.clone() for key, kept in task.answers(logits.float(), on_device)}
+        budget -= sum(4 * logits.numel() for logits in own.values())
+        if budget < 0:
+            break
+        found[row] = own
+    if not found:
+        raise DataError("the full model's logits of a single row are larger than the budget for all of them")
+    return found
+
+
 def shortlist(
-    bench: Workbench, strategy: SearchStrategy, evaluations: int, patience: int | None, watcher: Watcher
+    bench: Workbench,
+    strategy: SearchStrategy,
+    evaluations: int | None,
+    patience: int | None,
+    watcher: Watcher,
+    wanted: Callable[[Subnet], bool] = lambda subnet: True,
 ) -> SearchStrategy:
     """A search without labels; what it proposes for measuring by the score is its frontier.
 
     Raises:
-        DataError: If the task has no class probabilities to compare.
+        DataError: If the task's answers are no distributions.
     """
     evaluator = imitator(bench)
 
     def evaluate(subnets: Sequence[Subnet], generation: int) -> list[Trial]:
         with interruptible() as stop:
+            return watched(evaluator, watcher, stop)(subnets, generation)
 
-            def on_trial(trial: Trial) -> None:
-                watcher.trial(trial)
-                stop.check()
-
-            return evaluator(subnets, generation, on_trial)
-
-    return Shortlist(strategy, evaluate, bench.full, evaluations, patience, f"{strategy.name}-kl")
+    name = f"{strategy.name}-kl"
+    return Shortlist(strategy, evaluate, bench.full, evaluations, patience, name, wanted)

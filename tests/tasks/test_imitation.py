@@ -1,25 +1,58 @@
-"""Imitation: divergences per example, their mean the objective's own, and what it refuses."""
+"""Imitation: SciPy's relative entropies of stock models' outputs, position by position, for every task."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from scipy.special import log_softmax, rel_entr
 from scipy.stats import entropy
+from transformers import PreTrainedModel
 
 from ldsearch.errors import DataError
-from ldsearch.tasks import Encoded, TextClassification
+from ldsearch.supernet.heads import logits_of
+from ldsearch.tasks import Encoded, Task, TextClassification
 from ldsearch.tasks.base import score
+from ldsearch.tasks.causal import CausalLanguageModel
 from ldsearch.tasks.imitation import Imitation
-from ldsearch.tasks.tokens import TokenClassification
+from ldsearch.tasks.masked import MaskedLanguageModel
+from ldsearch.tasks.running_text import TextLines
+from ldsearch.tasks.sequences import SequencePairs, SequenceToSequence
+from ldsearch.tasks.tokenizer import train_wordpiece
+from ldsearch.tasks.tokens import TaggedExamples, TokenClassification
+from tests.tasks.asked import rows_about, task_of
+from tests.tiny import VOCABULARY, tiny_decoder, tiny_model
+from tests.translators import sentences, tiny_translator, word_tokenizer
 
 RNG = np.random.default_rng(0)
 TEACHER, STUDENT = RNG.normal(0, 2, (2, 9, 3)).astype(np.float32)
 NAMES = ("a", "b", "c")
+TEXTS = tuple(sentences(7, seed=3))
+PIECES = train_wordpiece(TEXTS, VOCABULARY)
 
 
-def imitating(kind: str, teacher=TEACHER) -> Imitation:
-    return replace(Imitation.of(TextClassification({}, NAMES, {}, kind=kind)), teacher=tuple(teacher))
+def taught(task: Task, logits: np.ndarray, batch: dict[str, torch.Tensor]) -> Imitation:
+    blank = Imitation.of(task)
+    return replace(blank, teacher=dict(blank.answers(torch.from_numpy(logits.copy()), batch)))
+
+
+def rows(labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    """A batch of nine texts of one token."""
+    ids = torch.arange(9)[:, None]
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+
+
+def divergences(kind: str, teacher=TEACHER, student=STUDENT):
+    """Of whole texts, and the loss of training."""
+    task = TextClassification({}, NAMES, {}, kind=kind)
+    several = kind == "multi-label"
+    batch = rows(torch.zeros(len(teacher), 3) if several else torch.zeros(len(teacher), dtype=torch.long))
+    batch = {name: tensor[: len(teacher)] for name, tensor in batch.items()}
+    imitation = taught(task, teacher, batch)
+    found = imitation.read(torch.from_numpy(student.copy()), batch).numpy()
+    loss = imitation.objective.divergence(torch.tensor(teacher), torch.tensor(student.copy()), batch)
+    return imitation, imitation.statistics(list(found), Encoded((), 8)), float(loss)
 
 
 def probabilities(logits):
@@ -27,40 +60,154 @@ def probabilities(logits):
 
 
 def test_each_example_has_scipys_relative_entropy():
-    found = imitating("classification").statistics(list(STUDENT), Encoded((), 8))
     expected = entropy(probabilities(TEACHER), probabilities(STUDENT), axis=-1)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(divergences("classification")[1], expected, rtol=1e-5)
 
 
 def test_several_labels_are_as_many_coins():
-    found = imitating("multi-label").statistics(list(STUDENT), Encoded((), 8))
     coins = [np.stack([1 / (1 + np.exp(x)), 1 / (1 + np.exp(-x))]) for x in (TEACHER, STUDENT)]
-    np.testing.assert_allclose(found, entropy(*coins, axis=0).mean(axis=1), rtol=1e-5)
+    expected = entropy(*coins, axis=0).mean(axis=1)
+    np.testing.assert_allclose(divergences("multi-label")[1], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["classification", "multi-label"])
 def test_their_mean_is_the_divergence_of_training(kind):
-    task = imitating(kind)
-    labels = torch.zeros(9, dtype=torch.long) if kind == "classification" else torch.zeros(9, 3)
-    divergence = task.objective.divergence(*map(torch.tensor, (TEACHER, STUDENT)), {"labels": labels})
-    found = score(task.metric, task.statistics(list(STUDENT), Encoded((), 8)))
-    assert found.value == pytest.approx(float(divergence), rel=1e-5)
+    imitation, statistics, loss = divergences(kind)
+    found = score(imitation.metric, statistics)
+    assert found.value == pytest.approx(loss, rel=1e-5)
     assert found.loss == found.value  # lower is better
 
 
 def test_the_full_model_is_like_itself_and_certain_answers_are_finite():
     logits = np.array([[0, 200, -200], [1, 2, 3]], dtype=np.float32)
-    same = imitating("classification", logits).statistics(list(logits), Encoded((), 8))
-    assert same.tolist() == [0.0, 0.0]
-    turned = imitating("classification", logits).statistics(list(logits[:, ::-1]), Encoded((), 8))
-    assert np.isfinite(turned).all()
+    assert divergences("classification", logits, logits)[1].tolist() == [0.0, 0.0]
+    turned = divergences("classification", logits, np.roll(logits, 1, axis=1))[1]
+    assert turned == pytest.approx([200.0, entropy(*probabilities(np.array([[1, 2, 3], [3, 1, 2.0]])))])
 
 
-@pytest.mark.parametrize(
-    "task",
-    [TextClassification({}, ("score",), {}, kind="regression"), TokenClassification({}, NAMES, {}, "f1")],
-    ids=["regression", "tokens"],
-)
-def test_other_answers_are_refused(task):
-    with pytest.raises(DataError, match="class probabilities of whole texts"):
-        Imitation.of(task)
+def test_what_is_almost_alike_is_not_lost_in_rounding():
+    change = np.array([1e-3, -1e-3, 0], dtype=np.float32)
+    exact = rel_entr(*(probabilities(x.astype(np.float64)) for x in (TEACHER, TEACHER + change))).sum(axis=-1)
+    assert exact.max() < 1e-6
+    found = divergences("classification", student=TEACHER + change)[1]
+    np.testing.assert_allclose(found, exact, rtol=2e-3, atol=1e-12)
+
+
+def causal():
+    models = [tiny_decoder("llama"), tiny_decoder("llama", num_hidden_layers=3)]
+    task = CausalLanguageModel({}, {"train": TextLines(TEXTS)})
+    # Each token from those before it: all of a block's but the first.
+    return task, PIECES, 10, models, lambda logits, feature: logits[:-1]
+
+
+def masked():
+    models = [tiny_model("bert", head="MaskedLM", blocks=blocks) for blocks in (3, 2)]
+    chosen = lambda logits, feature: logits[np.array(feature["labels"]) != -100]  # noqa: E731
+    return MaskedLanguageModel({}, {"train": TextLines(TEXTS)}), PIECES, 10, models, chosen
+
+
+def tagger():
+    models = [tiny_model("bert", head="TokenClassification", blocks=blocks) for blocks in (3, 2)]
+    words = tuple(tuple(text.split()) for text in TEXTS)
+    tags = tuple(tuple(len(word) % 3 for word in own) for own in words)
+    task = TokenClassification({}, NAMES, {"train": TaggedExamples(words, tags)}, metric_name="accuracy")
+    firsts = lambda logits, feature: logits[np.array(feature["labels"]) != -100]  # noqa: E731
+    return task, PIECES, 12, models, firsts
+
+
+def questions():
+    models = [tiny_model("bert", head="QuestionAnswering", blocks=blocks) for blocks in (3, 2)]
+    # A start and an end among all tokens of a window, several windows an example.
+    task = task_of(rows_about(3, length=30, each=2), stride=8)
+    pieces = train_wordpiece(task.splits["train"].texts, VOCABULARY)
+    return task, pieces, 60, models, lambda logits, feature: logits.T
+
+
+def translation():
+    models = [tiny_translator("bart"), tiny_translator("bart", seed=5)]
+    pairs = SequencePairs(TEXTS, tuple((text,) for text in TEXTS[::-1]))
+    return (
+        SequenceToSequence({}, {"train": pairs}),
+        word_tokenizer(),
+        12,
+        models,
+        lambda logits, feature: logits,
+    )
+
+
+KINDS = (causal, masked, tagger, questions, translation)
+
+
+def run(model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Stock logits; of a translator with the true tokens given."""
+    named = dict(batch)
+    labels = named.pop("labels")
+    if model.config.is_encoder_decoder:
+        named["labels"] = labels
+    with torch.no_grad():
+        return logits_of(model.eval()(**named))
+
+
+def by_hand(models: Sequence[PreTrainedModel], feature, positions) -> tuple[float, int]:
+    """Nats and positions of one feature, without any padding."""
+    batch = {name: torch.tensor([values]) for name, values in feature.items()}
+    both = [positions(run(model, batch)[0].numpy().astype(np.float64), feature) for model in models]
+    p, q = (np.exp(log_softmax(logits, axis=-1)) for logits in both)
+    return float(rel_entr(p, q).sum()), len(p)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_examples_in_batches_have_the_relative_entropies_of_their_positions_one_by_one(kind):
+    task, tokenizer, reference, models, positions = kind()
+    blank = Imitation.of(task)
+    encoded, collate = blank.encode("train", tokenizer, reference), blank.collate(tokenizer, None)
+    teacher = {}
+    for feature in encoded:
+        batch = collate([feature])
+        teacher |= dict(blank.answers(run(models[0], batch), batch))
+    imitation = replace(blank, teacher=teacher)
+    order = np.random.default_rng(1).permutation(len(encoded)).tolist()
+    batches = [order[start : start + 4] for start in range(0, len(order), 4)]
+
+    def measured(model: PreTrainedModel) -> np.ndarray:
+        outputs = {}
+        for own in batches:
+            batch = collate([encoded[row] for row in own])
+            outputs |= dict(zip(own, imitation.read(run(model, batch), batch).numpy(), strict=True))
+        return imitation.statistics([outputs[row] for row in range(len(encoded))], encoded)
+
+    origins = encoded.origins or range(len(encoded))
+    sums = {origin: np.zeros(2) for origin in origins}
+    for origin, feature in zip(origins, encoded, strict=True):
+        sums[origin] += by_hand(models, feature, positions)
+    expected = [nats / count for nats, count in sums.values()]
+    assert min(expected) > 1e-3
+    np.testing.assert_allclose(measured(models[1]), expected, rtol=1e-3)
+    assert measured(models[0]).max() < 1e-9
+    lengths = {len(feature["input_ids"]) for feature in encoded}
+    assert len(lengths) > 1  # else nothing was padded
+
+
+def test_what_the_labels_say_is_not_read():
+    task, tokenizer, reference, models, _ = tagger()
+    turned = replace(
+        task,
+        splits={
+            "train": replace(
+                task.splits["train"],
+                tags=tuple(tuple(2 - tag for tag in own) for own in task.splits["train"].tags),
+            )
+        },
+    )
+    found = []
+    for same in (task, turned):
+        blank = Imitation.of(same)
+        batch = blank.collate(tokenizer, None)(blank.encode("train", tokenizer, reference).features)
+        imitation = replace(blank, teacher=dict(blank.answers(run(models[0], batch), batch)))
+        found.append(imitation.read(run(models[1], batch), batch))
+    assert torch.equal(*found)
+
+
+def test_numbers_are_refused():
+    with pytest.raises(DataError, match="kl compares probabilities, and this task has none"):
+        Imitation.of(TextClassification({}, ("score",), {}, kind="regression"))

@@ -108,7 +108,7 @@ def test_decoded_texts_are_kept_and_not_decoded_again(bench, tmp_path, monkeypat
     first = measure_grid(bench, tmp_path / "g", how)
     texts = json.loads((tmp_path / "g" / "1-2.json").read_text())
     assert len(texts) == 5
-    monkeypatch.setattr("ldsearch.workflows.grid.generate", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr("ldsearch.workflows.generation.generate", lambda *_: pytest.fail("decoded again"))
     assert measure_grid(bench, tmp_path / "g", how).scores == first.scores
     with pytest.raises(RunError, match="holds another run"):
         measure_grid(bench, tmp_path / "g", GridOptions("bleu", decoding=Decoding(max_length=9), limit=5))

@@ -1,0 +1,241 @@
+"""Scores sub-networks beside the full model on rows that chose nothing, by the task or by what they write."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ldsearch.errors import RunError
+from ldsearch.fingerprint import digest, versions
+from ldsearch.intervals import Interval, Statistics, paired_bootstrap
+from ldsearch.reports.tables import write_csv
+from ldsearch.runs import claim
+from ldsearch.subnet import Subnet
+from ldsearch.supernet.folder import read_record
+from ldsearch.tasks.base import score
+from ldsearch.tasks.metrics import Metric
+from ldsearch.tasks.text_metrics import bleu_signature
+from ldsearch.trial import Score
+from ldsearch.workflows.generation import TextTest, writing_task
+from ldsearch.workflows.target import Target
+from ldsearch.workflows.workbench import Workbench
+
+# In a run's folder: texts, a folder for each way of decoding them, and the table of a frontier.
+TEXTS = "generated"
+TABLE = "generated.csv"
+_MARKER = "decoding.json"
+
+# Told how many sub-networks are decoded, and of how many.
+OnDone = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A sub-network beside the full model on the same examples.
+
+    Args:
+        subnet: The sub-network.
+        metric: Name of the score.
+        score: The sub-network's.
+        full_score: The full model's.
+        difference: The sub-network's score minus the full model's, paired bootstrap.
+        costs: The sub-network's, by name.
+        full_costs: The full model's.
+        split: Where the examples come from.
+        chosen_on: Whether a search chose the sub-network by these very examples.
+        how: Of a score of texts the decoding and the metric's signature, in words.
+    """
+
+    subnet: Subnet
+    metric: str
+    score: Score
+    full_score: Score
+    difference: Interval
+    costs: Mapping[str, float]
+    full_costs: Mapping[str, float]
+    split: str
+    chosen_on: bool
+    how: str = ""
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """A frontier, scored by what its sub-networks write.
+
+    Args:
+        table: One row per sub-network, cheapest first: ``subnet`` (JSON), ``macs_share`` (of the full
+            model's), ``search_score`` (by which it came onto the frontier), ``metric``, ``generated_score``,
+            and ``difference``, ``difference_low`` and ``difference_high`` of that to the full model's.
+        full_score: The full model's.
+        examples: How many were decoded.
+        split: Where they come from.
+        how: The decoding and the metric's signature, in words.
+        path: The table as a file.
+    """
+
+    table: pd.DataFrame
+    full_score: float
+    examples: int
+    split: str
+    how: str
+    path: Path
+
+
+def evaluate(
+    folder: str | Path,
+    *,
+    subnet: str | None = None,
+    split: str | None = None,
+    data: str | None = None,
+    texts: TextTest | None = None,
+    on_done: OnDone | None = None,
+) -> Evaluation:
+    """Score a sub-network and the full model on one split, with the interval of their difference.
+
+    Args:
+        folder: A search run, or a supernet together with ``subnet``.
+        subnet: JSON or ``"full"``; None takes the run's best.
+        split: ``search`` or ``report``; None takes the one that did not choose the sub-network.
+        data: Where the supernet's data lie now, if they were moved.
+        texts: Score what they write, and keep it in the folder; None: the task's own score.
+        on_done: Called with models decoded and all.
+
+    Raises:
+        LdsearchError: One line for a bad folder, sub-network, split or way of decoding.
+    """
+    target = Target.resolve(folder, subnet)
+    bench, whole = _benches(target, split, data)
+    bench.supernet.check(target.subnet)
+    metric = bench.task.metric if texts is None else texts.metric
+    if texts is None:
+        own, full = bench.evaluator.statistics(target.subnet), whole.evaluator.statistics(bench.full)
+    else:
+        own, full = _decoded(
+            Path(folder), texts, [(bench, target.subnet), (whole, bench.full)], on_done or _nothing
+        )
+    costs, full_costs = bench.evaluator.costs_of([target.subnet, bench.full])
+    return Evaluation(
+        subnet=target.subnet,
+        metric=metric.name,
+        score=score(metric, own),
+        full_score=score(metric, full),
+        difference=paired_bootstrap(own, full, of_means=metric.of_means),
+        costs=costs,
+        full_costs=full_costs,
+        split=bench.evaluator.split,
+        chosen_on=target.chosen_on == bench.evaluator.split,
+        how="" if texts is None else _in_words(bench, texts),
+    )
+
+
+def evaluate_frontier(
+    folder: str | Path,
+    texts: TextTest,
+    *,
+    split: str | None = None,
+    data: str | None = None,
+    on_done: OnDone | None = None,
+) -> Rescored:
+    """Score every sub-network of a run's frontier by what it writes; write ``generated.csv`` to the run.
+
+    Args:
+        folder: A search run.
+        texts: How.
+        split: ``search`` or ``report``; None takes the one that did not choose.
+        data: Where the supernet's data lie now, if they were moved.
+        on_done: Called with models decoded and all.
+
+    Raises:
+        LdsearchError: One line for a bad folder, split or way of decoding.
+    """
+    folder = Path(folder)
+    found = _frontier(folder)
+    bench, _ = _benches(Target.resolve(folder), split, data)
+    subnets = [Subnet.from_json(text) for text in found["subnet"]]
+    wanted = [(bench, subnet) for subnet in (*subnets, bench.full)]
+    *own, full = _decoded(folder, texts, wanted, on_done or _nothing)
+    gaps = [paired_bootstrap(one, full, of_means=texts.metric.of_means) for one in own]
+    table = pd.DataFrame(
+        {
+            "subnet": found["subnet"],
+            "macs_share": found["macs_share"],
+            "search_score": found["score"],
+            "metric": texts.metric.name,
+            "generated_score": [score(texts.metric, one).value for one in own],
+            "difference": [gap.mean for gap in gaps],
+            "difference_low": [gap.low for gap in gaps],
+            "difference_high": [gap.high for gap in gaps],
+        }
+    )
+    write_csv(table, folder / TABLE)
+    full_score = score(texts.metric, full).value
+    split = bench.evaluator.split
+    return Rescored(table, full_score, len(full), split, _in_words(bench, texts), folder / TABLE)
+
+
+def _benches(target: Target, split: str | None, data: str | None) -> tuple[Workbench, Workbench]:
+    """What the sub-network belongs to, and what its full model does, on the split to report on."""
+    chosen = split or target.unbiased_split(read_record(target.supernet).splits)
+    bench = Workbench.open(target.supernet, chosen, data, target.runs)
+    if target.parent is None:
+        return bench, bench
+    # Of a model with one sub-network trained on its own, the full model is nothing to compare with.
+    return bench, Workbench.open(target.parent, chosen, data, target.runs, bench.task)
+
+
+def _frontier(folder: Path) -> pd.DataFrame:
+    path = folder / "frontier.csv"
+    try:
+        return pd.read_csv(path)[["subnet", "macs_share", "score"]]
+    except FileNotFoundError:
+        raise RunError(f"{folder} has no frontier.csv: --frontier is for a finished search run") from None
+    except (ValueError, KeyError) as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+
+
+def _decoded(
+    folder: Path, texts: TextTest, wanted: Sequence[tuple[Workbench, Subnet]], on_done: OnDone
+) -> list[Statistics]:
+    """Of each sub-network, in order; texts that the folder holds are not decoded again."""
+    found: dict[tuple[Path, Subnet], Statistics] = {}
+    total = len({(bench.folder, subnet) for bench, subnet in wanted})
+    on_done(0, total)
+    for bench in {bench.folder: bench for bench, _ in wanted}.values():
+        own = {digest(subnet.to_json()): subnet for other, subnet in wanted if other is bench}
+        for name, statistics in texts.run(bench, own, _texts_folder(folder, texts, bench)):
+            found[bench.folder, own[name]] = statistics
+            on_done(len(found), total)
+    return [found[bench.folder, subnet] for bench, subnet in wanted]
+
+
+def _texts_folder(folder: Path, texts: TextTest, bench: Workbench) -> Path:
+    """Where what is decoded so lies: texts of other weights, rows or options lie elsewhere."""
+    writing_task(bench)  # refuses before anything is written
+    identity = {
+        "decoding": asdict(texts.decoding),
+        "limit": texts.limit,
+        "split": bench.evaluator.split,
+        "fingerprint": bench.evaluator.fingerprint,
+        "versions": versions(),
+    }
+    place = folder / TEXTS / digest(json.dumps(identity, sort_keys=True))
+    claim(place, _MARKER, identity)
+    return place
+
+
+def _in_words(bench: Workbench, texts: TextTest) -> str:
+    references = writing_task(bench).references(bench.evaluator.split)[: texts.limit]
+    return f"{texts.decoding.describe()}; {_signature(texts.metric, references)}"
+
+
+def _signature(metric: Metric, references: Sequence[Sequence[str]]) -> str:
+    """What else the score depends on."""
+    if metric.name == "bleu":
+        return f"sacreBLEU {bleu_signature(references)}"
+    return "F1 of stemmed words, the best of several references"
+
+
+def _nothing(done: int, total: int) -> None:
+    """Nobody asked."""
