@@ -42,7 +42,12 @@ class WithinBudget:
 
     def choose(self, candidates: Sequence[Trial], full: Trial) -> Trial:
         """See ``Selector``. With a parameter budget all lengths cost the same: MACs decide then."""
-        cost, limit = self.budget.cost, self.budget.absolute(full.costs)
+        cost = self.budget.cost
+        if cost not in full.costs:
+            raise BudgetError(
+                f"no {cost} of these sub-networks is known: {self.text} cannot choose among them"
+            )
+        limit = self.budget.absolute(full.costs)
         scored = [trial for trial in candidates if not math.isnan(trial.score.value)]
         within = [trial for trial in scored if trial.costs[cost] <= limit]
         if within:

@@ -191,3 +191,8 @@ def test_the_choices_agree_with_brute_force_on_random_trials():
                 max(s for s, c in enough if c == least),
                 least,
             )
+
+
+def test_a_latency_that_nobody_knows_chooses_nothing():
+    with pytest.raises(BudgetError, match="no latency of these sub-networks is known"):
+        WithinBudget(Budget.parse("12ms@batch=8,length=128")).choose([FULL], FULL)

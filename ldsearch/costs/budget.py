@@ -1,4 +1,4 @@
-"""Budgets as users write them: 0.4, 2.1GMACs, 60Mparams."""
+"""Budgets as users write them: 0.4, 2.1GMACs, 60Mparams, 12ms@batch=8,length=128."""
 
 import math
 import re
@@ -9,7 +9,11 @@ from ldsearch.errors import BudgetError
 
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _UNITS = {"macs": "macs", "params": "parameters"}
-_HELP = "use a share of the full model's MACs (0.4), MACs (2.1GMACs) or parameters (60Mparams)"
+_MILLISECONDS = {"ms": 1.0, "s": 1e3, "us": 1e-3}
+_HELP = (
+    "use a share of the full model's MACs (0.4), MACs (2.1GMACs), parameters (60Mparams) or a latency "
+    "(12ms@batch=8,length=128)"
+)
 
 
 @dataclass(frozen=True)
@@ -17,16 +21,20 @@ class Budget:
     """The most a sub-network may cost.
 
     Args:
-        cost: Which cost is limited (``macs``, ``parameters``).
-        limit: The limit, in the cost's unit or as a share of the full model.
+        cost: Which cost is limited (``macs``, ``parameters``, ``latency``).
+        limit: The limit, in the cost's unit (of a latency milliseconds) or as a share of the full model.
         is_share: Whether ``limit`` is a share.
         text: What the user wrote.
+        batch: Of a latency: examples at once.
+        length: Of a latency: their tokens.
     """
 
     cost: str
     limit: float
     is_share: bool
     text: str
+    batch: int = 0
+    length: int = 0
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
@@ -45,8 +53,8 @@ class Budget:
             raise BudgetError(f"cannot read the budget {text!r}: {_HELP}") from error
         if not (math.isfinite(limit) and limit > 0):
             raise BudgetError(f"the budget {text!r} must be a positive number: {_HELP}")
-        if unit.lower() in ("ms", "s", "us"):
-            raise BudgetError(f"latency budgets ({text!r}) are not supported yet: {_HELP}")
+        if unit.lower() in _MILLISECONDS:
+            return cls._of_latency(text, limit * _MILLISECONDS[unit.lower()], condition or "")
         if condition:
             raise BudgetError(f"cannot read the budget {text!r}: {_HELP}")
         if not unit:
@@ -58,6 +66,14 @@ class Budget:
             if unit.lower().endswith(name) and prefix in _PREFIXES:
                 return cls(cost, limit * _PREFIXES[prefix], False, text)
         raise BudgetError(f"unknown unit in the budget {text!r}: {_HELP}")
+
+    @classmethod
+    def _of_latency(cls, text: str, milliseconds: float, condition: str) -> "Budget":
+        workload = re.fullmatch(r"@batch=([1-9]\d*),length=([1-9]\d*)", condition)
+        if workload is None:
+            raise BudgetError(f"the latency {text!r} needs its batch and length: 12ms@batch=8,length=128")
+        batch, length = map(int, workload.groups())
+        return cls("latency", milliseconds, False, text, batch, length)
 
     def absolute(self, full_costs: Mapping[str, float]) -> float:
         """The limit in the cost's own unit, given what the full model costs."""
@@ -74,9 +90,10 @@ class Budget:
         least = cheapest_costs[self.cost]
         if least > self.absolute(full_costs):
             share = least / full_costs[self.cost]
+            amount = f"{least:.2f} ms" if self.cost == "latency" else f"{least:,.0f} {self.cost}"
             hint = "; only fewer blocks have fewer parameters: select --strategy every-other"
             raise BudgetError(
                 f"no sub-network meets the budget {self.text}: the cheapest ({cheapest}) costs "
-                f"{share:.4f} of the full model ({least:,.0f} {self.cost})"
+                f"{share:.4f} of the full model ({amount})"
                 f"{hint if share == 1 and self.cost == 'parameters' else ''}"
             )

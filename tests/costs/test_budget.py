@@ -37,9 +37,26 @@ def test_senseless_budgets_are_refused_in_one_line_that_says_what_to_write(text)
     assert "\n" not in str(refused.value)
 
 
-def test_latency_budgets_say_that_they_are_not_there_yet():
-    with pytest.raises(BudgetError, match="latency budgets"):
-        Budget.parse("12ms@batch=8,length=128")
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("12ms@batch=8,length=128", 12.0),
+        ("0.5s@batch=8,length=128", 500.0),
+        ("900us@batch=8,length=128", 0.9),
+    ],
+)
+def test_latencies_are_milliseconds_of_a_batch(text, limit):
+    budget = Budget.parse(text)
+    assert (budget.cost, budget.is_share, budget.batch, budget.length) == ("latency", False, 8, 128)
+    assert budget.absolute({"latency": 99.0}) == pytest.approx(limit)
+
+
+@pytest.mark.parametrize(
+    "text", ["12ms", "12ms@batch=8", "12ms@length=8,batch=8", "12ms@batch=0,length=8", "1s@batch=8,length=x"]
+)
+def test_a_latency_without_its_batch_and_length_is_refused(text):
+    with pytest.raises(BudgetError, match="needs its batch and length"):
+        Budget.parse(text)
 
 
 def test_an_unreachable_budget_names_the_cheapest():

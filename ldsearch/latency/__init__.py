@@ -1,0 +1,1 @@
+"""Measured time: a protocol of timing, runtimes to time, memory, and a table that predicts."""

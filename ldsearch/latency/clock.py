@@ -1,0 +1,150 @@
+"""The timing protocol: callables in turn, round after round, and a word on how steady the machine was."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ldsearch.errors import LdsearchError
+
+Run = Callable[[], object]
+
+# A steady machine times a thing against itself within 5% (of medians), its middle half within 20%.
+MOST_DRIFT = 0.05
+MOST_SPREAD = 0.20
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long something took.
+
+    Args:
+        median: Of the repeats.
+        low: First quartile.
+        high: Third quartile.
+        p95: 95th percentile, interpolated: of few repeats not far from the slowest.
+        repeats: How many.
+        unit: Of the four.
+    """
+
+    median: float
+    low: float
+    high: float
+    p95: float
+    repeats: int
+    unit: str = field(default="s", init=False)
+
+    @classmethod
+    def of(cls, samples: NDArray[np.float64]) -> "Timing":
+        """From seconds of shape (repeats,)."""
+        low, median, high, p95 = np.percentile(samples, [25, 50, 75, 95]).tolist()
+        return cls(median, low, high, p95, len(samples))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How far one round's clock can be trusted.
+
+    Args:
+        drift: The first callable timed against itself in the same rounds: its medians' ratio less 1.
+        spread: The widest inter-quartile range of a callable, relative to its median.
+    """
+
+    drift: float
+    spread: float
+
+    @property
+    def noisy(self) -> bool:
+        """Whether either passes its bound."""
+        return abs(self.drift) > MOST_DRIFT or self.spread > MOST_SPREAD
+
+    def describe(self) -> str:
+        """In words."""
+        return (
+            f"{'noisy' if self.noisy else 'steady'} machine: the same model timed twice differs by "
+            f"{abs(self.drift):.1%} (bound {MOST_DRIFT:.0%}), the widest inter-quartile range is "
+            f"{self.spread:.0%} of its median (bound {MOST_SPREAD:.0%})"
+        )
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What the clock read.
+
+    Args:
+        seconds: Shape (callables, repeats).
+        again: The first callable's second time in each round, shape (repeats,).
+    """
+
+    seconds: NDArray[np.float64]
+    again: NDArray[np.float64]
+
+    @property
+    def timings(self) -> tuple[Timing, ...]:
+        """One per callable, in their order."""
+        return tuple(map(Timing.of, self.seconds))
+
+    @property
+    def noise(self) -> Noise:
+        """Of these rounds."""
+        drift = float(np.median(self.again) / np.median(self.seconds[0])) - 1
+        return Noise(drift, max((each.high - each.low) / each.median for each in self.timings))
+
+
+def _nothing() -> None:
+    """Nothing runs on after a call has returned."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Times callables in turn, so that what disturbs the machine disturbs all of them.
+
+    Args:
+        repeats: Rounds that count.
+        warmup: Rounds before them, which do not.
+        now: Gives seconds.
+        synchronise: Waits for what a call left running on an accelerator.
+
+    Raises:
+        LdsearchError: If there is nothing to repeat.
+    """
+
+    repeats: int = 5
+    warmup: int = 2
+    now: Callable[[], float] = time.perf_counter
+    synchronise: Callable[[], None] = _nothing
+
+    def __post_init__(self) -> None:
+        if self.repeats < 1 or self.warmup < 0:
+            raise LdsearchError(f"a timing needs 1 repeat or more, not {self.repeats}")
+
+    def __call__(self, runs: Sequence[Run], on_call: Callable[[], None] = _nothing) -> Rounds:
+        """Time each of them ``repeats`` times, in an order that rotates by one each round.
+
+        Args:
+            runs: At least one; the first is called twice a round.
+            on_call: After every call (a progress bar), outside of what is timed.
+        """
+        entries = [*runs, runs[0]]
+        seconds = np.zeros((len(entries), self.repeats))
+        for turn in range(-self.warmup, self.repeats):
+            for place in range(len(entries)):
+                entry = (turn + place) % len(entries)
+                took = self._once(entries[entry])
+                if turn >= 0:
+                    seconds[entry, turn] = took
+                on_call()
+        return Rounds(seconds[:-1], seconds[-1])
+
+    def calls(self, runs: int) -> int:
+        """How many calls the timing of so many callables makes."""
+        return (runs + 1) * (self.repeats + self.warmup)
+
+    def _once(self, run: Run) -> float:
+        self.synchronise()
+        start = self.now()
+        run()
+        self.synchronise()
+        return self.now() - start

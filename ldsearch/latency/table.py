@@ -1,0 +1,231 @@
+"""Latency as a cost: a table of stages timed once per device, added up, linear between measured lengths.
+
+Cells are (stage, batch, entering length, leaving length). Where as many tokens leave as enter, a block runs
+the stock layer; where fewer do, it computes the scores too: two functions, interpolated apart. The second
+is measured where a length of the grid enters and one less than a length of the grid leaves.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ldsearch.errors import LdsearchError, RunError, SubnetError
+from ldsearch.files import write_atomic
+from ldsearch.subnet import Subnet
+
+Key = tuple[str, int, int, int]
+COLUMNS = ("stage", "batch", "enter", "leave", "milliseconds", "low", "high", "repeats")
+SHORTEST = 2
+_STEPS = 8
+
+
+def length_grid(lengths: Sequence[int]) -> tuple[int, ...]:
+    """The lengths to measure at: those named, the eighths of the longest, and the shortest, 2.
+
+    Raises:
+        LdsearchError: If the longest is no longer than the shortest.
+    """
+    longest = max(lengths)
+    if min(lengths) < SHORTEST or longest == SHORTEST:
+        raise LdsearchError(f"a latency table needs lengths above {SHORTEST} tokens, not {min(lengths)}")
+    eighths = (round(longest * step / _STEPS) for step in range(1, _STEPS))
+    return tuple(sorted({SHORTEST, *lengths, *(length for length in eighths if length > SHORTEST)}))
+
+
+def block_stage(block: int) -> str:
+    """What the table calls a block."""
+    return f"block {block}"
+
+
+@dataclass(frozen=True)
+class LatencyTable:
+    """Milliseconds of the stages of one model on one device.
+
+    Args:
+        facts: The file's header: ``device``, ``threads``, ``dtype``, ``versions``, ``model`` (its
+            dimensions), ``lengths`` (the grid), ``blocks`` and whether the model ``restores`` dropped tokens.
+        cells: (stage, batch, enter, leave) to median, quartiles and repeats, as in ``COLUMNS``.
+    """
+
+    facts: Mapping[str, Any]
+    cells: Mapping[Key, tuple[float, float, float, int]] = field(default_factory=dict)
+
+    @cached_property
+    def grid(self) -> NDArray[np.float64]:
+        """The measured lengths, ascending."""
+        return np.array(self.facts["lengths"], dtype=np.float64)
+
+    def wanted(self, batch: int) -> Iterator[list[Key]]:
+        """Every cell of a batch size, in groups that are timed in turn: one stage at one entering length."""
+        grid, restores = [int(n) for n in self.grid], bool(self.facts["restores"])
+        for stage in ("embed", *map(block_stage, range(self.facts["blocks"])), "head", "restore"):
+            whole, drops = stage != "restore", stage not in ("embed", "head")
+            for n in grid if restores or stage != "restore" else ():
+                leaves = [k - 1 for k in grid if k <= n] if drops else []
+                yield [(stage, batch, n, leave) for leave in (*leaves, *([n] if whole else ()))]
+
+    def finished(self, batch: int) -> bool:
+        """Whether every cell of a batch size is measured."""
+        return all(key in self.cells for group in self.wanted(batch) for key in group)
+
+    def save(self, path: Path) -> None:
+        """Atomic CSV below one line of JSON, the facts."""
+        rows = [(*key, *values) for key, values in self.cells.items()]
+        csv = pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(index=False, float_format="%.6g")
+        write_atomic(path, f"# {json.dumps(self.facts)}\n{csv}")
+
+    @classmethod
+    def load(cls, path: Path) -> "LatencyTable":
+        """Read what ``save`` wrote, here or on another device.
+
+        Raises:
+            RunError: If it is missing or no such table.
+        """
+        try:
+            header, _, csv = path.read_text(encoding="utf-8").partition("\n")
+            facts, table = json.loads(header.removeprefix("# ")), pd.read_csv(StringIO(csv))
+            rows = table[list(COLUMNS)].itertuples(index=False, name=None)
+            cells = {
+                (str(stage), int(batch), int(enter), int(leave)): (float(a), float(b), float(c), int(repeats))
+                for stage, batch, enter, leave, a, b, c, repeats in rows
+            }
+            _ = facts["lengths"], facts["blocks"], facts["restores"], facts["model"]
+        except OSError as error:
+            raise RunError(f"cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{path} is no latency table of 'ldsearch profile --table'") from error
+        return cls(facts, cells)
+
+    def require(self, facts: Mapping[str, Any]) -> None:
+        """Refuse the table where these facts are not its own.
+
+        Args:
+            facts: All of a table's to go on measuring; ``model`` alone to predict, also for another device.
+
+        Raises:
+            RunError: Naming what differs.
+        """
+        expected = json.loads(json.dumps(dict(facts)))  # as it reads back
+        if different := [name for name, value in expected.items() if self.facts.get(name) != value]:
+            raise RunError(f"the latency table is of another {', '.join(different)}: choose another file")
+
+    def predict(self, subnets: Sequence[Subnet], batch: int, length: int) -> NDArray[np.float64]:
+        """Milliseconds of a batch of unpadded inputs, shape (subnets,).
+
+        Args:
+            subnets: Of an encoder: whole blocks, with or without lengths.
+            batch: One that was measured.
+            length: Tokens of each input, no more than the longest measured.
+
+        Raises:
+            LdsearchError: If the table does not know batch or length.
+            SubnetError: If a sub-network is no encoder's, or parts of its blocks are off.
+        """
+        if not self.finished(batch):
+            raise LdsearchError(f"the latency table has no batch {batch}, or not all of it: measure it first")
+        if not 1 <= length <= self.grid[-1]:
+            raise LdsearchError(f"the latency table ends at {self.grid[-1]:.0f} tokens, before {length}")
+        milliseconds = np.zeros(len(subnets))
+        visits: dict[str, list[tuple[int, int, int]]] = {}
+        for index, subnet in enumerate(subnets):
+            for stage, enter, leave in self._stages(subnet, length):
+                visits.setdefault(stage, []).append((index, enter, leave))
+        for stage, rows in visits.items():
+            owners, enters, leaves = np.array(rows).T
+            np.add.at(milliseconds, owners, self._times(stage, batch, enters, leaves))
+        return milliseconds
+
+    def _stages(self, subnet: Subnet, length: int) -> Iterator[tuple[str, int, int]]:
+        stack = subnet.encoder
+        if stack is None or subnet.decoder is not None or stack.structured:
+            raise SubnetError("a latency table predicts encoders of whole blocks, with or without lengths")
+        if stack.blocks and stack.blocks[-1] >= self.facts["blocks"]:
+            raise SubnetError(
+                f"block {stack.blocks[-1]} of a model of {self.facts['blocks']} blocks (0-based)"
+            )
+        yield "embed", length, length
+        enter = length
+        for position, block in enumerate(stack.blocks):
+            leave = enter if stack.lengths is None else min(enter, stack.lengths.kept(position, length))
+            yield block_stage(block), enter, leave
+            if leave < enter and self.facts["restores"]:
+                yield "restore", length, leave
+            enter = leave
+        last = length if self.facts["restores"] else enter
+        yield "head", last, last
+
+    def _times(
+        self, stage: str, batch: int, enters: NDArray[np.int64], leaves: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Shape of ``enters``. An input of one token takes as long as one of two."""
+        times = np.zeros(len(enters))
+        drops = leaves < enters
+        if not drops.all():
+            points = [self.cells[stage, batch, int(n), int(n)][0] for n in self.grid]
+            times[~drops] = np.interp(enters[~drops], self.grid, points)
+        if drops.any():
+            surface = np.full((len(self.grid), len(self.grid)), np.nan)
+            for i, n in enumerate(self.grid):
+                for j, k in enumerate(self.grid[: i + 1]):
+                    surface[i, j] = self.cells[stage, batch, int(n), int(k) - 1][0]
+            times[drops] = on_triangles(self.grid, surface, enters[drops], leaves[drops] + 1)
+        return times
+
+
+def on_triangles(
+    grid: NDArray[np.float64],
+    values: NDArray[np.float64],
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Linear interpolation in two lengths; each square of the grid is cut along its rising diagonal.
+
+    Args:
+        grid: Shape (g,), ascending.
+        values: Shape (g, g), of (first, second); those with second above first are never read.
+        first: Within the grid, shape (points,).
+        second: At most ``first``, shape (points,).
+    """
+    i, u = _place(grid, first)
+    j, v = _place(grid, second)
+    # The corner beside the diagonal on the point's side of it.
+    below = v <= u
+    corner = np.where(below, values[i + 1, j], values[i, np.minimum(j + 1, len(grid) - 1)])
+    steps = np.where(below, u, v), np.where(below, v, u)
+    start = values[i, j]
+    return np.asarray(start + steps[0] * (corner - start) + steps[1] * (values[i + 1, j + 1] - corner))
+
+
+def _place(grid: NDArray[np.float64], at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The interval of the grid, and how far into it, from 0 to 1."""
+    index = np.clip(np.searchsorted(grid, at, side="right") - 1, 0, len(grid) - 2)
+    return index, (at - grid[index]) / (grid[index + 1] - grid[index])
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Predicted latency as a cost (``ldsearch.costs.macs.Cost``).
+
+    Args:
+        table: The device's.
+        batch: Inputs at once.
+        length: Tokens of each.
+    """
+
+    table: LatencyTable
+    batch: int
+    length: int
+    name: str = field(default="latency", init=False)
+    unit: str = field(default="ms", init=False)
+
+    def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
+        """Milliseconds of a batch, shape (subnets,)."""
+        return self.table.predict(subnets, self.batch, self.length)

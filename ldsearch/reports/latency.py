@@ -1,0 +1,75 @@
+"""Latency as a table, and drawn against MACs per batch size, with their correlation."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+LATENCY_COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
+        "subnet": "the sub-network as JSON, as `--subnet` takes it",
+        "runtime": "what ran it: `eager` (the exported model, sdpa), `own`, `compile`, or a registered one",
+        "phase": "`forward`; of models that write `prefill` (to the first token) and `per token`",
+        "batch": "inputs at once",
+        "length": "tokens of each input, or `data`: the split's own rows",
+        "median_ms": "median latency of a batch in milliseconds",
+        "low_ms": "first quartile",
+        "high_ms": "third quartile",
+        "p95_ms": "95th percentile",
+        "repeats": "how often it was timed",
+        "ratio": "`median_ms` over the full model's, the faster of its own path and stock sdpa",
+        "runtime_ratio": "`median_ms` over the full model's in the same runtime",
+        "macs": "multiply-accumulates per example",
+        "macs_ratio": "`macs` over the full model's",
+        "not_faster": "the MACs fell by more than 10%, the latency by less than 3%",
+        "noisy": "the machine was not quiet while this batch and length were timed",
+        "weight_bytes": "parameters and buffers of the exported model",
+        "cache_bytes_per_token": "keys and values that each token of a text adds; empty where none are kept",
+        "cache_bytes_per_source_token": "keys and values that each token of an encoder-decoder's input adds",
+        "peak_activation_bytes": "the most that was allocated beside the weights; empty: not measured",
+    }
+)
+FEWEST_POINTS = 3
+
+
+def correlation(rows: pd.DataFrame) -> float | None:
+    """Pearson's r of MACs and median latency; None of fewer than three points, or where one is constant."""
+    if len(rows) < FEWEST_POINTS or rows["macs"].nunique() < 2 or rows["median_ms"].nunique() < 2:
+        return None
+    return float(np.corrcoef(rows["macs"], rows["median_ms"])[0, 1])
+
+
+def draw_latency(table: pd.DataFrame, title: str) -> Figure:
+    """Latency against MACs, a row of panels per phase and a panel per batch size; r per length.
+
+    Args:
+        table: Columns of ``LATENCY_COLUMNS``, of one runtime.
+        title: Above the panels.
+    """
+    phases, batches = table["phase"].unique(), table["batch"].unique()
+    size = (4.4 * len(batches), 3.8 * len(phases))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(len(phases), len(batches), squeeze=False)
+    for row, phase in zip(panels, phases, strict=True):
+        for axes, batch in zip(row, batches, strict=True):
+            _draw_panel(axes, table[(table["phase"] == phase) & (table["batch"] == batch)])
+            axes.set_title(f"batch {batch}, {phase}", fontsize=10)
+        row[0].set_ylabel("median latency, ms (bars: quartiles)")
+    figure.suptitle(title)
+    return figure
+
+
+def _draw_panel(axes: Axes, table: pd.DataFrame) -> None:
+    for length, rows in table.groupby("length", sort=False):
+        found = correlation(rows)
+        label = f"length {length}" + ("" if found is None else f": r = {found:.3f}")
+        spread = [rows["median_ms"] - rows["low_ms"], rows["high_ms"] - rows["median_ms"]]
+        axes.errorbar(rows["macs"] / 1e9, rows["median_ms"], yerr=spread, fmt="o", ms=5, lw=1, label=label)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("GMACs per example")
+    axes.grid(alpha=0.25)
+    axes.legend(loc="upper left", fontsize=8)

@@ -1,0 +1,126 @@
+"""ldsearch profile: what it prints and writes, and what it refuses in one line."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from ldsearch.latency.table import LatencyTable
+from ldsearch.reports.latency import LATENCY_COLUMNS
+from ldsearch.subnet import Subnet
+from tests.cli.conftest import Ldsearch, read
+
+PRUNED = '{"version":1,"encoder":{"blocks":[1]}}'
+QUICK = ("--batch", "2", "--length", "8", "--repeats", "2")
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_subnetwork_of_a_supernet_beside_the_full_model(ldsearch: Ldsearch, place: Path) -> None:
+    asked = ("profile", "runs/tiny", "--subnet", PRUNED, "--batch", "1,2", "--length", "8,data")
+    outcome = ldsearch(*asked, "--repeats", "2", "--threads", "1")
+    assert outcome.code == 0, outcome.err
+    found = rows(place / "runs/tiny-profile/latency.csv")
+    assert list(found[0]) == list(LATENCY_COLUMNS)
+    assert [(row["batch"], row["length"]) for row in found[::3]] == [
+        ("1", "8"),
+        ("2", "8"),
+        ("1", "data"),
+        ("2", "data"),
+    ]
+    for eager, own, pruned in zip(found[::3], found[1::3], found[2::3], strict=True):
+        assert [eager["runtime"], own["runtime"], pruned["runtime"]] == ["eager", "own", "eager"]
+        best = min(float(eager["median_ms"]), float(own["median_ms"]))
+        assert float(pruned["ratio"]) == pytest.approx(float(pruned["median_ms"]) / best, rel=1e-6)
+        # One block of two; pooler and classifier are 16 x 16 + 16 x 2, once.
+        assert 0.5 < float(pruned["macs_ratio"]) < 0.53
+        assert float(eager["low_ms"]) <= float(eager["median_ms"]) <= float(eager["p95_ms"])
+        assert int(pruned["weight_bytes"]) < int(eager["weight_bytes"])
+        assert eager["peak_activation_bytes"] == eager["cache_bytes_per_token"] == ""
+    facts = read(place / "runs/tiny-profile/latency.json")
+    assert facts["threads"] == 1
+    assert facts["device"].startswith("cpu: ")
+    assert facts["dtype"] == "float32"
+    assert set(facts["noise"]) == {f"batch {b}, length {n}" for b in (1, 2) for n in (8, "data")}
+    assert "torch" in facts["versions"]
+    assert "#1: encoder blocks 1; weights" in outcome.out
+    assert "activations not measured" in outcome.out
+    # Noise is said in words on stderr, once for each noisy cell.
+    assert outcome.err.count("noisy machine") == sum(own["noisy"] for own in facts["noise"].values())
+
+
+def test_a_runs_frontier_is_drawn_and_its_folder_holds_the_reports(
+    ldsearch: Ldsearch, wild_place: Path
+) -> None:
+    folder = wild_place / "runs/tiny-evolve"
+    frontier = [row["subnet"] for row in rows(folder / "frontier.csv")]
+    assert len(frontier) >= 3
+    before = {path.name for path in folder.iterdir()}
+    outcome = ldsearch("profile", folder, "--frontier", *QUICK)
+    assert outcome.code == 0, outcome.err
+    assert {path.name for path in folder.iterdir()} - before == {"latency.csv", "latency.json", "latency.png"}
+    assert (folder / "latency.png").read_bytes().startswith(b"\x89PNG")
+    measured = [row["subnet"] for row in rows(folder / "latency.csv")]
+    assert set(measured) == {Subnet.full(3).to_json(), *frontier}
+    # The run's best, elsewhere, and no figure of a single point.
+    assert ldsearch("profile", folder, *QUICK, "--name", "alone").code == 0
+    assert {path.name for path in (wild_place / "runs/alone").iterdir()} == {"latency.csv", "latency.json"}
+    best = json.dumps(read(folder / "best.json")["subnet"], sort_keys=True, separators=(",", ":"))
+    assert best in {row["subnet"] for row in rows(wild_place / "runs/alone/latency.csv")}
+    # Another question does not overwrite that answer.
+    outcome = ldsearch("profile", folder, "--batch", "1", *QUICK[2:], "--name", "alone")
+    assert outcome.code == 2
+    assert "holds another run (its batches" in outcome.err
+
+
+def test_a_table_is_filled_and_kept(ldsearch: Ldsearch, place: Path) -> None:
+    asked = ("profile", "runs/tiny", "--table", "latency_table.csv", "--length", "8", "--repeats", "1")
+    outcome = ldsearch(*asked, "--batch", "2")
+    assert outcome.code == 0, outcome.err
+    path = place / "latency_table.csv"
+    found = LatencyTable.load(path)
+    assert found.facts["lengths"] == [2, 3, 4, 5, 6, 7, 8]
+    assert found.facts["device"].startswith("cpu: ")
+    assert (found.predict([Subnet.full(2), Subnet.of_encoder([1])], 2, 8) > 0).all()
+    before = path.read_bytes()
+    assert "measured now: 0" in ldsearch(*asked, "--batch", "2").out
+    assert path.read_bytes() == before
+    assert ldsearch(*asked, "--batch", "1,2").code == 0
+    assert {batch for _, batch, _, _ in LatencyTable.load(path).cells} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("runs/none", "--subnet", "full"), "neither a supernet nor a search run"),
+        (("runs/tiny",), "name a sub-network with --subnet"),
+        (("runs/tiny", "--frontier"), "--frontier needs a finished search run"),
+        (("runs/tiny", "--frontier", "--subnet", "full"), "exclude each other"),
+        (("runs/tiny", "--subnet", PRUNED.replace("[1]", "[7]")), "block 7 of a model of 2 blocks"),
+        (("runs/tiny", "--subnet", "full", "--runtime", "tpu"), "use one of eager, own, compile"),
+        (("runs/tiny", "--subnet", "full", "--batch", "0"), "cannot read --batch '0'"),
+        (("runs/tiny", "--subnet", "full", "--batch", "data"), "cannot read --batch 'data'"),
+        (("runs/tiny", "--subnet", "full", "--length", "8,x"), "cannot read --length '8,x'"),
+        (("runs/tiny", "--subnet", "full", "--length", "9999"), "positions, too few for 9999 tokens"),
+        (("runs/tiny", "--subnet", "full", "--batch", "999", "--length", "data"), "a batch of 999 needs"),
+        (("runs/tiny", "--table", "t.csv", "--subnet", "full"), "--table goes with none of"),
+        (("runs/tiny", "--table", "t.csv", "--runtime", "own"), "it takes no --runtime"),
+        (("runs/tiny", "--table", "t.csv", "--length", "data"), "--length data is none"),
+        (("runs/tiny", "--table", "reviews.csv", "--length", "8"), "reviews.csv is no latency table"),
+    ],
+)
+def test_bad_input_is_one_line(
+    ldsearch: Ldsearch, place: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    before = {path.name for path in (place / "runs").iterdir()}
+    outcome = ldsearch("profile", *arguments)
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    assert words in outcome.err
+    assert {path.name for path in (place / "runs").iterdir()} == before
+    assert not (place / "t.csv").exists()

@@ -1,0 +1,69 @@
+"""The timing protocol, on a clock that is told what passes."""
+
+from itertools import count, repeat
+
+import numpy as np
+import pytest
+
+from ldsearch.errors import LdsearchError
+from ldsearch.latency.clock import Clock, Timing
+from tests.latency.planted_clock import PlantedClock
+
+
+def test_each_callable_gets_its_own_time_and_warm_up_none():
+    clock = PlantedClock()
+    # Slow at first: two rounds of warm-up, in which the first is called twice a round.
+    first = clock.work("a", [9, 9, 9, 9, *[1.0] * 10])
+    second = clock.work("b", [50, 50, *[3.0] * 5])
+    rounds = Clock(repeats=5, warmup=2, now=clock)([first, second])
+    assert np.allclose(rounds.seconds, [[1.0] * 5, [3.0] * 5])
+    assert [timing.median for timing in rounds.timings] == pytest.approx([1, 3])
+    assert not rounds.noise.noisy
+
+
+def test_the_order_rotates_and_every_round_has_everybody():
+    clock, seen = PlantedClock(), []
+    runs = [clock.work(name, repeat(1.0)) for name in "abc"]
+    Clock(repeats=4, warmup=0, now=clock)(runs, lambda: seen.append(1))
+    rounds = ["".join(clock.calls[start : start + 4]) for start in range(0, 16, 4)]
+    assert rounds == ["abca", "bcaa", "caab", "aabc"]
+    assert len(seen) == 16 == Clock(repeats=4, warmup=0).calls(3)
+
+
+def test_quartiles_and_p95_are_those_of_the_repeats():
+    # 1..5: quartiles at ranks 2 and 4; rank 0.95 x 4 lies 0.8 of the way from the fourth to the fifth.
+    assert Timing.of(np.array([5.0, 1, 4, 2, 3])) == Timing(3.0, 2.0, 4.0, pytest.approx(4.8), 5)
+
+
+def test_work_that_runs_on_after_the_call_is_waited_for():
+    clock, queue = PlantedClock(), []
+
+    def synchronise():
+        while queue:
+            clock.time += queue.pop()
+
+    rounds = Clock(3, 0, clock, synchronise)([lambda: queue.append(7.0), lambda: queue.append(2.0)])
+    assert np.allclose(rounds.seconds, [[7.0] * 3, [2.0] * 3])
+
+
+def test_a_machine_that_times_one_thing_differently_twice_is_noisy():
+    clock = PlantedClock()
+    # Alone, it is called twice in a row; in every second of the rounds the order is the other way round.
+    drifting = (1.0 if call in (0, 3, 4, 7, 8) else 1.1 for call in count())
+    noise = Clock(5, 0, clock)([clock.work("a", drifting)]).noise
+    assert noise.drift == pytest.approx(0.1)
+    assert noise.noisy
+    assert noise.describe().startswith("noisy machine: the same model timed twice differs by 10.0%")
+
+
+def test_repeats_that_scatter_are_noise_too():
+    clock = PlantedClock()
+    steady, wild = clock.work("a", repeat(1.0)), clock.work("b", [1, 2, 3, 4, 5])
+    noise = Clock(5, 0, clock)([steady, wild]).noise
+    assert (noise.drift, noise.spread) == (pytest.approx(0), pytest.approx(2 / 3))
+    assert noise.noisy
+
+
+def test_nothing_to_repeat_is_refused():
+    with pytest.raises(LdsearchError, match="1 repeat or more, not 0"):
+        Clock(repeats=0)

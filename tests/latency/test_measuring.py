@@ -1,0 +1,71 @@
+"""Sub-networks beside the full model: denominators, MACs, and who is not faster, on a planted clock."""
+
+import pytest
+
+from ldsearch.errors import LdsearchError
+from ldsearch.latency import measuring
+from ldsearch.latency.clock import Clock
+from ldsearch.latency.inputs import random_cell
+from ldsearch.latency.measuring import Entry, entries_of, measure
+from ldsearch.latency.probes import FORWARD
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from tests.latency.planted_clock import PlantedClock
+from tests.tiny import tiny_model
+
+HALF, MOST = Subnet.of_encoder([0, 2]), Subnet.of_encoder([0, 1, 2, 3], [16, 16, 15, 15], 16)
+
+
+def measured(monkeypatch, seconds, subnets, runtime):
+    clock, supernet = PlantedClock(), Supernet(tiny_model("bert"))
+
+    def planted(probe, chosen, supernet, subnet, cell):
+        name = next(name for name, own in measuring.RUNTIMES.items() if own is chosen)
+        took = seconds["full" if subnet == supernet.full else subnet, name]
+        return [clock.work(name, iter(lambda: took, 0))]
+
+    monkeypatch.setattr(measuring, "runs_of", planted)
+    entries = entries_of(supernet, subnets, runtime)
+    lines, _ = measure(supernet, entries, random_cell(supernet, 1, 16), FORWARD, Clock(3, 0, clock))
+    assert [line.entry for line in lines] == entries
+    return {(line.entry.subnet, line.entry.runtime): line for line in lines}
+
+
+def test_the_denominator_is_the_full_models_faster_path(monkeypatch):
+    seconds = {("full", "eager"): 4.0, ("full", "own"): 5.0, (HALF, "eager"): 3.0}
+    line = measured(monkeypatch, seconds, [HALF], "eager")[HALF, "eager"]
+    assert (line.ratio, line.runtime_ratio) == (pytest.approx(0.75), pytest.approx(0.75))
+    seconds["full", "own"] = 3.5
+    line = measured(monkeypatch, seconds, [HALF], "eager")[HALF, "eager"]
+    assert (line.ratio, line.runtime_ratio) == (pytest.approx(3 / 3.5), pytest.approx(0.75))
+    # Two blocks of four, and a classifier of a few MACs.
+    assert line.macs_ratio == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("full", "half", "runtime", "slow"),
+    [
+        (2.0, 1.98, "compile", True),  # less than 3% in its own runtime, however fast that is
+        (2.0, 1.9, "compile", False),
+        (9.0, 4.5, "compile", True),  # half its own full model's, which is slower than stock
+        (4.0, 3.85, "eager", False),
+        (4.0, 3.9, "eager", True),
+    ],
+)
+def test_fewer_macs_that_no_clock_sees_are_flagged(monkeypatch, full, half, runtime, slow):
+    seconds = {("full", "eager"): 4.0, ("full", "own"): 5.0, ("full", runtime): full, (HALF, runtime): half}
+    seconds[MOST, runtime] = full
+    found = measured(monkeypatch, seconds, [HALF, MOST], runtime)
+    assert found[HALF, runtime].not_faster == slow
+    assert found[MOST, runtime].macs_ratio > 0.9
+    assert not any(line.not_faster for (subnet, _), line in found.items() if subnet != HALF)
+
+
+def test_the_full_model_is_timed_once_in_each_runtime():
+    supernet = Supernet(tiny_model("bert"))
+    full = supernet.full
+    assert entries_of(supernet, [full], "own") == [Entry(full, "eager"), Entry(full, "own")]
+    found = entries_of(supernet, [HALF, HALF], "compile")
+    assert [entry.runtime for entry in found] == ["eager", "own", "compile", "compile"]
+    with pytest.raises(LdsearchError, match="unknown runtime 'tpu'"):
+        entries_of(supernet, [HALF], "tpu")

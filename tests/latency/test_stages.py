@@ -1,0 +1,67 @@
+"""The real stages: together they are the supernet's forward; what has no such stages is refused."""
+
+import pytest
+import torch
+
+from ldsearch.errors import SupernetError
+from ldsearch.latency.clock import Clock
+from ldsearch.latency.inputs import random_tokens
+from ldsearch.latency.stages import SupernetStages, build_table
+from ldsearch.latency.table import length_grid
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.supernet import inference
+from tests.tiny import tiny_decoder, tiny_encoder_decoder, tiny_model
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+def test_stages_run_at_the_lengths_they_are_asked_for(family):
+    stages = SupernetStages(Supernet(tiny_model(family)))
+    assert stages.run("embed", 3, 8, 8)().hidden.shape == (3, 8, 16)
+    for leave in (8, 7, 1):
+        after = stages.run("block 1", 3, 8, leave)()
+        assert after.hidden.shape == (3, leave, 16)
+        assert after.real.shape == (3, leave)
+    assert stages.run("head", 3, 5, 5)()["logits"].shape == (3, 3)
+    assert stages.run("restore", 3, 8, 5)().shape == (3, 8, 16)
+
+
+def test_the_stage_of_a_block_is_the_block():
+    """A model of one block: embedding, block and head are its forward, also where it drops tokens."""
+    supernet = Supernet(tiny_model("bert", blocks=1)).eval()
+    stages = SupernetStages(supernet)
+    batch = {"input_ids": random_tokens(supernet, 2, 9)}
+    for leave in (9, 4):
+        after = stages.run("block 0", 2, 9, leave)()
+        with torch.inference_mode():
+            head = supernet.model.classifier(supernet.model.bert.pooler(after.hidden))
+        subnet = Subnet.of_encoder([0], [leave], 9)
+        assert torch.allclose(head, inference(supernet, batch, subnet), atol=1e-6)
+
+
+def test_a_token_head_sees_every_token():
+    supernet = Supernet(tiny_model("bert", head="TokenClassification"))
+    stages = SupernetStages(supernet)
+    assert stages.facts["restores"]
+    assert logits_of(stages.run("head", 2, 6, 6)()).shape == (2, 6, 3)
+
+
+def test_what_is_no_registered_encoder_is_refused():
+    for model, words in (
+        (tiny_decoder("gpt2"), "gpt2 works depth-only"),
+        (tiny_encoder_decoder("bart"), "two"),
+    ):
+        with pytest.raises(SupernetError, match=f"only registered encoders are tabled.*{words}"):
+            SupernetStages(Supernet(model))
+
+
+def test_a_real_table_predicts_every_subnetwork(tmp_path):
+    supernet = Supernet(tiny_model("bert", head="TokenClassification", blocks=2)).eval()
+    table, _ = build_table(
+        SupernetStages(supernet), {}, length_grid([8]), (1,), tmp_path / "t.csv", Clock(1, 0)
+    )
+    found = table.predict([Subnet.of_encoder([0, 1], [5, 2], 8), supernet.full], 1, 7)
+    assert (found > 0).all()
+    # Dropping at both blocks, it visits: embed, 2 blocks, 2 restores, head.
+    assert {stage for stage, *_ in table.cells} == {"embed", "block 0", "block 1", "head", "restore"}

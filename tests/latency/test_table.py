@@ -1,0 +1,133 @@
+"""The predictor: exact on planted stages, resumed where it stopped, and refused where it knows nothing."""
+
+import numpy as np
+import pytest
+
+from ldsearch.errors import LdsearchError, RunError, SubnetError
+from ldsearch.latency.clock import Clock
+from ldsearch.latency.stages import build_table
+from ldsearch.latency.table import Latency, LatencyTable, length_grid
+from ldsearch.subnet import Stack, Subnet
+from tests.latency.planted_clock import PlantedClock
+
+DEVICE = {"device": "planted", "threads": 1, "dtype": "float32", "versions": {}}
+GRID = length_grid([16])
+
+
+class PlantedStages:
+    """Stages whose seconds are a known function, linear between the lengths 2, 4, ... 16."""
+
+    def __init__(self, clock, restores, weight=1.0):
+        self.clock, self.restores, self.weight, self.timed = clock, restores, weight, []
+
+    @property
+    def facts(self):
+        return {"model": {"weight": self.weight}, "blocks": 3, "restores": self.restores}
+
+    def run(self, stage, batch, enter, leave):
+        self.timed.append((stage, batch, enter, leave))
+        seconds = self.seconds(stage, batch, enter, leave)
+        return self.clock.work(stage, iter(lambda: seconds, 0))
+
+    def seconds(self, stage, batch, enter, leave):
+        def bend(n):
+            # With a corner at a length of the grid; one token is taken for two.
+            return max(n, 2) + 3 * max(n - 8, 0)
+
+        own = {"embed": 1.0, "head": 2.0, "restore": 0.25}.get(stage)
+        if own is None:
+            own = 5.0 + int(stage.split()[1])
+        if leave == enter:
+            return 1e-3 * batch * own * bend(enter)
+        # The other function: of what enters, and of one more than what leaves.
+        return 1e-3 * batch * (own * (2 * bend(enter) + 0.5 * bend(leave + 1)) + 7)
+
+
+def built(path, restores=False, batches=(2,), lengths=GRID, clock=None, **changes):
+    clock = clock or PlantedClock()
+    stages = PlantedStages(clock, restores, **changes)
+    table, noises = build_table(stages, DEVICE, lengths, batches, path, Clock(2, 0, clock))
+    return table, stages, noises
+
+
+def closed_form(stages, subnet, batch, length):
+    """Milliseconds, stage by stage."""
+    enter, total = length, stages.seconds("embed", batch, length, length)
+    for position, block in enumerate(subnet.encoder.blocks):
+        lengths = subnet.encoder.lengths
+        leave = enter if lengths is None else min(enter, lengths.kept(position, length))
+        total += stages.seconds(f"block {block}", batch, enter, leave)
+        if stages.restores and leave < enter:
+            total += stages.seconds("restore", batch, length, leave)
+        enter = leave
+    last = length if stages.restores else enter
+    return 1e3 * (total + stages.seconds("head", batch, last, last))
+
+
+@pytest.mark.parametrize("restores", [False, True])
+def test_predictions_are_the_closed_form_at_every_length(tmp_path, restores):
+    table, stages, _ = built(tmp_path / "t.csv", restores, batches=(2, 3))
+    rng = np.random.default_rng(0)
+    subnets = [Subnet.full(3), Subnet.of_encoder([1]), Subnet.of_encoder([])]
+    for _ in range(60):
+        tokens = sorted(rng.integers(1, 17, 3).tolist(), reverse=True)
+        subnets.append(Subnet.of_encoder([0, 1, 2], tokens, 16))
+    for batch, length in ((2, 16), (3, 13), (2, 5), (2, 2)):
+        expected = [closed_form(stages, subnet, batch, length) for subnet in subnets]
+        assert np.allclose(table.predict(subnets, batch, length), expected, rtol=1e-4), length
+    # As a cost, read back from its file.
+    cost = Latency(LatencyTable.load(tmp_path / "t.csv"), 2, 16)
+    assert (cost.name, cost.unit) == ("latency", "ms")
+    assert np.allclose(cost(subnets), [closed_form(stages, s, 2, 16) for s in subnets], rtol=1e-4)
+    assert cost([]).shape == (0,)
+
+
+def test_a_table_goes_on_where_it_stopped(tmp_path):
+    clock, path = PlantedClock(), tmp_path / "t.csv"
+
+    class KilledError(Exception):
+        pass
+
+    def kill(done, total):
+        if done == 10:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        build_table(PlantedStages(clock, False), DEVICE, GRID, (2,), path, Clock(2, 0, clock), kill)
+    half = LatencyTable.load(path)
+    with pytest.raises(LdsearchError, match="no batch 2, or not all of it"):
+        half.predict([Subnet.full(3)], 2, 16)
+    whole, stages, noises = built(path, clock=clock)
+    assert not {*half.cells} & {*stages.timed}
+    assert {*half.cells} | {*stages.timed} == {*whole.cells}
+    assert 0 < len(noises) < len(list(whole.wanted(2)))
+    _, again, _ = built(path, batches=(2, 1))
+    assert {batch for _, batch, _, _ in again.timed} == {1}
+
+
+def test_a_table_of_another_model_device_or_grid_is_left_alone(tmp_path):
+    path = tmp_path / "t.csv"
+    table, _, _ = built(path)
+    before = path.read_bytes()
+    for changes, named in (({"weight": 2.0}, "model"), ({"lengths": (2, 16)}, "lengths")):
+        with pytest.raises(RunError, match=f"of another {named}: choose another file"):
+            built(path, **changes)
+    assert path.read_bytes() == before
+    table.require({"model": {"weight": 1.0}})
+    path.write_text("stage,batch\n")
+    with pytest.raises(RunError, match="is no latency table"):
+        LatencyTable.load(path)
+
+
+def test_what_it_cannot_know_is_refused(tmp_path):
+    table, _, _ = built(tmp_path / "t.csv")
+    for batch, length, words in ((8, 16, "no batch 8"), (2, 17, "ends at 16 tokens, before 17")):
+        with pytest.raises(LdsearchError, match=words):
+            table.predict([Subnet.full(3)], batch, length)
+    for subnet in (Subnet.full(3, 3), Subnet(encoder=Stack((0,), heads_off=((0, 1),)))):
+        with pytest.raises(SubnetError, match="encoders of whole blocks"):
+            table.predict([subnet], 2, 16)
+    with pytest.raises(SubnetError, match="block 3 of a model of 3 blocks"):
+        table.predict([Subnet.of_encoder([3])], 2, 16)
+    with pytest.raises(LdsearchError, match="lengths above 2 tokens, not 1"):
+        length_grid([1, 8])
