@@ -29,6 +29,10 @@ class RunError(LdsearchError):
     """A run folder that is not one, or that belongs to another run."""
 
 
+class ExportError(LdsearchError):
+    """An export that cannot be made, or that is not the sub-network it should be."""
+
+
 class TrainingError(LdsearchError):
     """Training options that contradict each other or that the Trainer does not know."""
 

@@ -1,5 +1,7 @@
-"""ldsearch export: write a sub-network as a Hugging Face folder."""
+"""ldsearch export: write a sub-network as a Hugging Face folder or one ONNX file."""
 
+import json
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -8,30 +10,72 @@ import typer
 from ldsearch.cli.console import SubnetOption, quiet_libraries
 
 
+class Format(StrEnum):
+    """What is written."""
+
+    hf = "hf"
+    onnx = "onnx"
+
+
 def export(
     folder: Annotated[Path, typer.Argument(help="A search run, or a supernet with --subnet.")],
     output: Annotated[Path, typer.Argument(help="Folder to write; must not exist or be empty.")],
     subnet: SubnetOption = None,
+    format: Annotated[
+        Format,
+        typer.Option("--format", help="A Hugging Face folder, or one file for ONNX Runtime."),
+    ] = Format.hf,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every sub-network of the run's frontier, and index.json.")
+    ] = False,
+    push_to_hub: Annotated[
+        str | None, typer.Option("--push-to-hub", help="Upload what was written as this model repository.")
+    ] = None,
 ) -> None:
-    """Export the run's best sub-network; the reloaded outputs are compared with the supernet's first.
+    """Export the run's best sub-network, once a fresh process has loaded it and given the supernet's outputs.
 
     Fewer blocks: an ordinary folder that stock `AutoModelForSequenceClassification` loads. Shorter
-    lengths: `ldsearch.load(folder)`.
+    lengths: `ldsearch.load(folder)`. ONNX: tokens are dropped inside the graph; onnxruntime alone runs it.
 
     **Examples**
 
     - `ldsearch export runs/docstrings-lengthdrop-evolve exported/docstrings-0.4`
 
     - `ldsearch export runs/docstrings-lengthdrop exported/full --subnet full`
+
+    - `ldsearch export runs/docstrings-lengthdrop-evolve exported/frontier --all --format onnx`
     """
-    from ldsearch.export.huggingface import SUBNET_FILE
-    from ldsearch.workflows.deliver import export_model
+    from ldsearch.errors import ExportError
+    from ldsearch.export.hub import check_name, push
+    from ldsearch.workflows.export import export_frontier, export_one
 
     quiet_libraries()
-    written = export_model(folder, output, subnet=subnet)
-    loader = (
-        f'ldsearch.load("{written}")'
-        if (written / SUBNET_FILE).is_file()
-        else f'AutoModelForSequenceClassification.from_pretrained("{written}")'
-    )
-    print(f"written: {written}; outputs equal the supernet's; load it with {loader}")
+    if everything and subnet is not None:
+        raise ExportError("--all exports the run's frontier: leave --subnet out")
+    if push_to_hub is not None:
+        check_name(push_to_hub)
+    if everything:
+        done = export_frontier(folder, output, format=format)
+    else:
+        done = export_one(folder, output, subnet=subnet, format=format)
+    for index, sentence in enumerate(done.verified):
+        print(f"verified {output / str(index) if everything else output}: {sentence}")
+    print(f"written: {done.folder}; {_how(done.folder, everything)}")
+    if push_to_hub is not None:
+        print(f"pushed: {push(done.folder, push_to_hub)}")
+
+
+def _how(written: Path, everything: bool) -> str:
+    """How to go on."""
+    from ldsearch.export.check import ONNX_FILE
+    from ldsearch.export.huggingface import SUBNET_FILE
+    from ldsearch.supernet.heads import head_named
+
+    if everything:
+        return f"{written / 'index.json'} names every folder with its score and costs"
+    if (written / ONNX_FILE).is_file():
+        return f'run it with onnxruntime.InferenceSession("{written / ONNX_FILE}")'
+    if (written / SUBNET_FILE).is_file():
+        return f'load it with ldsearch.load("{written}")'
+    architecture = json.loads((written / "config.json").read_text(encoding="utf-8"))["architectures"][0]
+    return f'load it with AutoModelFor{head_named(architecture).name}.from_pretrained("{written}")'

@@ -1,6 +1,6 @@
 """Model cards: how the sub-network was trained, searched and measured, and how to load it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -54,14 +54,30 @@ _PIPELINES = {
 }
 
 
-def model_card(subnet: Subnet, provenance: Provenance, head: str, alone: Alone) -> str:
+@dataclass(frozen=True)
+class Usage:
+    """How a folder is run, as the card shows it.
+
+    Args:
+        library: The Hub's name of what loads it.
+        code: Python lines.
+        notes: What else a user must know, one sentence or more.
+    """
+
+    library: str
+    code: str
+    notes: str = ""
+
+
+def model_card(subnet: Subnet, provenance: Provenance, head: str, usage: Usage, verified: str) -> str:
     """Markdown with the Hub's front matter.
 
     Args:
         subnet: What was exported, in the supernet's ids.
         provenance: Where it comes from.
         head: Name of the model's head.
-        alone: What stock classes make of the folder.
+        usage: How the folder is run.
+        verified: What was checked, in words.
     """
     rows = [
         f"| {name} | {own:,.0f} | {full:,.0f} | {own / full:.3f} |"
@@ -71,10 +87,8 @@ def model_card(subnet: Subnet, provenance: Provenance, head: str, alone: Alone) 
         "\n".join(["| cost | this model | full model | ratio |", "|---|---|---|---|", *rows]) if rows else ""
     )
     versions = ", ".join(f"{name} {version}" for name, version in provenance.versions.items())
-    call = _CALLS.get(head, "logits = model(**inputs).logits")
-    load = _STOCK_LOAD.format(head=head) if alone is Alone.SAME else _OWN_LOAD.format(alone=alone.value)
     return f"""---
-library_name: transformers
+library_name: {usage.library}
 tags: [ldsearch, {_PIPELINES[head]}]
 ---
 
@@ -86,6 +100,7 @@ tags: [ldsearch, {_PIPELINES[head]}]
 - Data: {provenance.data}
 - Chosen: {provenance.search}
 - Score: {provenance.score}
+- Verified: {verified}
 - Measurement fingerprint: `{provenance.fingerprint}`
 - Versions: {versions}
 
@@ -94,13 +109,34 @@ tags: [ldsearch, {_PIPELINES[head]}]
 ## Use
 
 ```python
-{load}
-tokenizer = AutoTokenizer.from_pretrained("this folder")
-inputs = tokenizer("some text", return_tensors="pt")
-{call}
+{usage.code}
 ```
-"""
+{usage.notes}"""
 
+
+def torch_usage(head: str, alone: Alone) -> Usage:
+    """How a Hugging Face folder is run."""
+    load = _STOCK_LOAD.format(head=head) if alone is Alone.SAME else _OWN_LOAD.format(alone=alone.value)
+    call = _CALLS.get(head, "logits = model(**inputs).logits")
+    return Usage("transformers", f"{load}\n{_TOKENS}\n{call}")
+
+
+def onnx_usage(inputs: Sequence[str], outputs: Sequence[str], opset: int) -> Usage:
+    """How an ONNX folder is run, without torch."""
+    code = _ONNX.format(
+        asked=", return_token_type_ids=True" if "token_type_ids" in inputs else "",
+        first=f"{outputs[0]}," if len(outputs) == 1 else ", ".join(outputs),
+    )
+    notes = (
+        f"\nONNX opset {opset}, float32. Inputs {', '.join(inputs)}: int64, (batch, length), both dynamic, "
+        f"padded on the right. Outputs {', '.join(outputs)}. Tokens are dropped inside the graph, each row's "
+        "by its own length: a row of a batch gives what it gives alone.\n"
+    )
+    return Usage("onnx", code, notes)
+
+
+_TOKENS = """tokenizer = AutoTokenizer.from_pretrained("this folder")
+inputs = tokenizer("some text", return_tensors="pt")"""
 
 _WRITE = """ids = model.generate(**inputs, max_new_tokens=50)
 text = tokenizer.decode(ids[0], skip_special_tokens=True)"""
@@ -117,3 +153,11 @@ from transformers import AutoTokenizer
 
 # {alone}
 model = ldsearch.load("this folder")"""
+
+_ONNX = """from onnxruntime import InferenceSession
+from transformers import AutoTokenizer
+
+session = InferenceSession("this folder/model.onnx")
+tokenizer = AutoTokenizer.from_pretrained("this folder")
+inputs = tokenizer(["some text", "some more of it"], padding=True, return_tensors="np"{asked})
+{first} = session.run(None, {{entry.name: inputs[entry.name] for entry in session.get_inputs()}})"""

@@ -7,9 +7,9 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, BertTokenizer, pipeline
 
-from ldsearch.errors import RunError, SupernetError
+from ldsearch.errors import ExportError, RunError, SupernetError
 from ldsearch.export import export_subnet, load_exported
-from ldsearch.export.card import Alone, Provenance, model_card
+from ldsearch.export.card import Alone, Provenance, model_card, torch_usage
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.heads import logits_of
@@ -174,7 +174,7 @@ def test_a_failed_check_removes_what_was_written(tmp_path, monkeypatch):
     supernet = Supernet(tiny_model("bert"))
     stranger = Supernet(tiny_model("bert", seed=1)).materialise(DEPTH)
     monkeypatch.setattr(supernet, "materialise", lambda subnet: stranger)
-    with pytest.raises(RunError, match="differs from the supernet"):
+    with pytest.raises(ExportError, match="logits failed: stock AutoModel in this process differs"):
         export_subnet(supernet, TOKENIZER, DEPTH, tmp_path / "out", PROVENANCE)
     assert list(tmp_path.iterdir()) == []
 
@@ -196,11 +196,17 @@ def test_a_damaged_subnet_file_is_refused(tmp_path):
     ],
 )
 def test_the_card_says_how_it_was_made_measured_and_loaded(head, tag):
-    card = model_card(LENGTHS, PROVENANCE, head, Alone.LONGER)
-    for text in ("budget 0.4", "accuracy 0.7 on 100", "| macs | 400 | 1,000 | 0.400 |", "ldsearch.load"):
+    card = model_card(LENGTHS, PROVENANCE, head, torch_usage(head, Alone.LONGER), "4 rows agree")
+    for text in (
+        "budget 0.4",
+        "accuracy 0.7 on 100",
+        "| macs | 400 | 1,000 | 0.400 |",
+        "Verified: 4 rows agree",
+        "ldsearch.load",
+    ):
         assert text in card
     assert card.startswith(f"---\nlibrary_name: transformers\ntags: [ldsearch, {tag}]\n---\n")
     assert "encoder blocks 0-2, lengths 20 9 4 of 24" in card
-    stock = model_card(DEPTH, PROVENANCE, head, Alone.SAME)
+    stock = model_card(DEPTH, PROVENANCE, head, torch_usage(head, Alone.SAME), "")
     assert f"AutoModelFor{head}.from_pretrained" in stock
     assert "import ldsearch" not in stock

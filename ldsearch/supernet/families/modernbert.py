@@ -137,5 +137,5 @@ class ModernBertFamily:
         distance = (positions[:, :, None] - positions[:, None, :]).abs()
         # The stock layer holds its window plus one, as FlashAttention counts.
         near: Tensor = (distance < layer.attn.sliding_window) & state.real[:, None, :]
-        own = torch.eye(n, dtype=torch.bool, device=state.real.device) & ~state.real[:, :, None]
+        own = (distance == 0) & ~state.real[:, :, None]
         return (near | own)[:, None]

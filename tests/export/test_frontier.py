@@ -1,0 +1,120 @@
+"""From the command line: ONNX, the whole frontier with its index, the Hub."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from ldsearch.export import hub
+from ldsearch.subnet import Subnet
+from ldsearch.workflows.workbench import Workbench
+from tests.cli.conftest import Ldsearch
+
+RUN = "runs/tiny-evolve"
+
+
+def smallest_error(index: Path, budget: float) -> Path:
+    """As the README picks a model: the best held-out score whose cost is within the budget."""
+    entries = [entry for entry in json.loads(index.read_text()) if entry["costs"]["macs"] <= budget]
+    best = max(entries, key=lambda entry: (entry["held_out"] or entry)["score"])
+    return index.parent / best["folder"]
+
+
+def test_the_frontier_is_exported_with_an_index_that_picks_by_budget(ldsearch: Ldsearch, wild_place: Path):
+    outcome = ldsearch("export", RUN, "all", "--all", "--format", "onnx")
+    assert outcome.code == 0, outcome.err
+    with (wild_place / RUN / "frontier.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    index = json.loads((wild_place / "all" / "index.json").read_text())
+    assert len(index) == len(rows) > 2
+    folders = sorted(path.name for path in (wild_place / "all").iterdir())
+    assert folders == sorted([*(entry["folder"] for entry in index), "index.json"])
+    for entry, row in zip(index, rows, strict=True):
+        assert Subnet.from_json(json.dumps(entry["subnet"])) == Subnet.from_json(row["subnet"])
+        assert entry["score"] == float(row["score"])
+        assert entry["held_out"]["score"] == float(row["held_out_score"])
+        assert entry["held_out"]["difference"]["low"] == float(row["difference_low"])
+        assert entry["costs"]["macs"] == float(row["macs"])
+        card = (wild_place / "all" / entry["folder"] / "README.md").read_text()
+        assert f"{entry['held_out']['score']:.4f} on" in card
+        assert "on its frontier" in card
+    assert outcome.out.count("rows of the search split") == len(rows)
+    dearest = max(entry["costs"]["macs"] for entry in index)
+    affordable = {entry["folder"]: entry["costs"]["macs"] for entry in index}
+    chosen = smallest_error(wild_place / "all" / "index.json", dearest * 0.9)
+    assert affordable[chosen.name] <= dearest * 0.9
+
+
+def test_an_exported_graph_scores_as_the_run_says(ldsearch: Ldsearch, wild_place: Path):
+    """Its accuracy on the search rows, by onnxruntime alone, is best.json's."""
+    assert ldsearch("export", RUN, "out", "--format", "onnx").code == 0
+    best = json.loads((wild_place / RUN / "best.json").read_text())
+    bench = Workbench.open(wild_place / "runs/tiny")
+    session = onnxruntime.InferenceSession(wild_place / "out" / "model.onnx")
+    names = [entry.name for entry in session.get_inputs()]
+    encoded = bench.evaluator.encoded
+    batch = bench.task.collate(bench.tokenizer, None)([encoded[i] for i in range(len(encoded))])
+    (logits,) = session.run(None, {name: batch[name].numpy() for name in names})
+    assert np.mean(logits.argmax(-1) == batch["labels"].numpy()) == pytest.approx(best["score"])
+
+
+def test_without_the_data_random_rows_are_checked_and_that_is_said(ldsearch: Ldsearch, wild_place: Path):
+    place = wild_place.parent / "elsewhere"
+    shutil.copytree(wild_place / "runs", place / "runs")
+    record = json.loads((place / "runs/tiny/supernet.json").read_text())
+    record["source"]["data"] = str(place / "gone.csv")
+    (place / "runs/tiny/supernet.json").write_text(json.dumps(record))
+    outcome = ldsearch("export", place / RUN, "out", "--format", "onnx")
+    assert outcome.code == 0, outcome.err
+    assert "4 rows of random tokens (the supernet's data are not where they were)" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["runs/tiny", "out", "--all", "--subnet", "full"], "leave --subnet out"),
+        (["runs/tiny", "out", "--all"], "--subnet"),
+        ([RUN, "runs", "--all"], "not empty"),
+        ([RUN, "out", "--push-to-hub", "a b"], "--push-to-hub a b"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(
+    ldsearch: Ldsearch, wild_place: Path, arguments: list[str], said: str
+):
+    outcome = ldsearch("export", *arguments)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert "Traceback" not in outcome.err
+    assert not (wild_place / "out").exists()
+
+
+def test_a_folder_is_pushed_as_it_is(monkeypatch, tmp_path):
+    calls = []
+
+    class Api:
+        def create_repo(self, name, exist_ok):
+            calls.append(("create", name, exist_ok))
+            return SimpleNamespace(repo_id=f"me/{name}", __str__=lambda self: "address")
+
+        def upload_folder(self, *, repo_id, folder_path, commit_message):
+            calls.append(("upload", repo_id, folder_path))
+
+    monkeypatch.setattr(hub, "HfApi", Api)
+    hub.push(tmp_path, "mine")
+    assert calls == [("create", "mine", True), ("upload", "me/mine", tmp_path)]
+
+
+def test_without_a_network_a_push_fails_in_one_line_and_the_folder_stays(
+    monkeypatch, ldsearch: Ldsearch, wild_place: Path
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    outcome = ldsearch("export", RUN, "out", "--format", "onnx", "--push-to-hub", "me/mine")
+    assert outcome.code == 2
+    assert outcome.err.count("\n") == 1
+    assert "out is written, but could not be pushed to me/mine" in outcome.err
+    assert (wild_place / "out" / "model.onnx").is_file()

@@ -1,0 +1,192 @@
+"""ONNX: equal to torch whatever the batch, a batch equal to its rows, and no torch to run it."""
+
+import json
+import math
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from ldsearch.errors import ExportError, SupernetError
+from ldsearch.export import check, load_exported, onnx
+from ldsearch.export.staging import staged
+from ldsearch.export.verification import random_rows, verify
+from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.supernet import Supernet, tokens
+from ldsearch.supernet.supernet import inference
+from ldsearch.testing.inputs import one_of_each
+from tests.export.test_export import PROVENANCE, TOKENIZER
+from tests.tiny import padded_batch, row, tiny_decoder, tiny_encoder_decoder, tiny_model
+
+HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
+SUBNETS = {
+    "depth": Subnet.of_encoder([0, 2]),
+    "lengths": Subnet.of_encoder([0, 1, 2], [20, 9, 4], 24),
+    "both": Subnet.of_encoder([0, 2], [14, 3], 24, "absolute"),
+}
+# Padded and of mixed lengths, longer than the reference, unpadded, and one token beside many.
+BATCHES = [padded_batch(lengths, seed=7) for lengths in ([24, 9, 3, 30], [13, 13], [1, 21])]
+
+
+def written(supernet: Supernet, subnet: Subnet, folder: Path) -> Path:
+    onnx.write_onnx(supernet, TOKENIZER, subnet, folder, PROVENANCE)
+    return folder
+
+
+def of_torch(supernet: Supernet, batch: dict[str, torch.Tensor], subnet: Subnet) -> np.ndarray:
+    return inference(supernet, batch, subnet).numpy()
+
+
+def real(logits: np.ndarray, batch: dict[str, torch.Tensor]) -> np.ndarray:
+    return logits[batch["attention_mask"].bool().numpy()] if logits.ndim == 3 else logits
+
+
+def assert_equal_to_torch_and_to_its_rows(supernet: Supernet, subnet: Subnet, folder: Path) -> None:
+    alone = [row(batch, index) for batch in BATCHES for index in range(len(batch["input_ids"]))]
+    asked = [{name: t.numpy() for name, t in batch.items()} for batch in (*BATCHES, *alone)]
+    (outputs,) = check.run([(written(supernet, subnet, folder), "onnxruntime")], asked)
+    together = []
+    for batch, found in zip(BATCHES, outputs, strict=False):
+        np.testing.assert_allclose(
+            real(found, batch), real(of_torch(supernet, batch, subnet), batch), atol=1e-5, rtol=1e-5
+        )
+        lengths = batch["attention_mask"].sum(1).tolist()
+        together += [own[:n] if found.ndim == 3 else own for own, n in zip(found, lengths, strict=True)]
+    for of_batch, by_itself in zip(together, outputs[len(BATCHES) :], strict=True):
+        np.testing.assert_allclose(of_batch, by_itself[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+def test_a_graph_is_its_subnetwork_and_a_batch_its_rows(tmp_path, family, head):
+    supernet = Supernet(tiny_model(family, blocks=3, head=head))
+    for name, subnet in SUBNETS.items():
+        assert_equal_to_torch_and_to_its_rows(supernet, subnet, tmp_path / name)
+
+
+@pytest.mark.parametrize("family", ["roberta", "electra"])
+def test_the_other_registered_families_too(tmp_path, family):
+    supernet = Supernet(tiny_model(family, blocks=3, head="TokenClassification"))
+    assert_equal_to_torch_and_to_its_rows(supernet, SUBNETS["lengths"], tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["nothing", "all at once", "sub-layers", "lengths that level off"])
+def test_structured_groups_too(tmp_path, kind):
+    supernet = Supernet(tiny_model("bert", blocks=3))
+    assert_equal_to_torch_and_to_its_rows(supernet, one_of_each(3, 24)[kind], tmp_path)
+
+
+def test_a_graph_holds_nothing_of_the_example_it_was_traced_with(tmp_path):
+    """Whose rows are alike in length after the first block of this one."""
+    supernet = Supernet(tiny_model("bert", blocks=3))
+    assert_equal_to_torch_and_to_its_rows(supernet, Subnet.of_encoder([0, 1, 2], [4, 4, 3], 24), tmp_path)
+
+
+def test_modernbert_without_its_pinned_block(tmp_path):
+    supernet = Supernet(tiny_model("modernbert", blocks=3))
+    assert_equal_to_torch_and_to_its_rows(supernet, Subnet.of_encoder([1, 2], [9, 4], 24), tmp_path)
+
+
+def test_segments_are_read(tmp_path):
+    supernet, subnet = Supernet(tiny_model("bert", blocks=3)), SUBNETS["lengths"]
+    segments = (torch.arange(30) > 4).long().expand(4, -1).contiguous()
+    batch = {**BATCHES[0], "token_type_ids": segments}
+    asked = {name: tensor.numpy() for name, tensor in batch.items()}
+    folder = written(supernet, subnet, tmp_path)
+    ((found,),) = check.run([(folder, "onnxruntime")], [asked])
+    np.testing.assert_allclose(found, of_torch(supernet, batch, subnet), atol=1e-5)
+    assert not np.allclose(found, of_torch(supernet, BATCHES[0], subnet), atol=1e-2)
+
+
+def test_kept_counts_are_the_exact_ceiling():
+    lengths, n = torch.arange(1, 400), range(1, 400)
+    for kept, reference in ((3, 7), (269, 384), (1, 384), (90, 128), (7, 7)):
+        counts = onnx.kept_counts(Lengths((kept,), reference), 0, lengths)
+        assert counts.tolist() == [math.ceil(Fraction(own * kept, reference)) for own in n]
+        counts = onnx.kept_counts(Lengths((kept,), reference, "absolute"), 0, lengths)
+        assert counts.tolist() == [min(kept, own) for own in n]
+
+
+@pytest.mark.parametrize("keep_first", [True, False])
+def test_the_tokens_that_stay_are_the_supernets(keep_first):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.rand(3, 9, generator=generator)
+    mask = torch.arange(9) < torch.tensor([[9], [6], [1]])
+    counts = torch.tensor([4, 5, 1])
+    theirs = tokens.select(scores, mask, counts, keep_first)
+    ours = onnx.select(scores, mask, counts, keep_first)
+    for mine, other in zip(zip(*ours, strict=True), zip(*theirs, strict=True), strict=True):
+        assert sorted(mine[0][mine[1]].tolist()) == other[0][other[1]].tolist()
+
+
+def test_fewer_tokens_are_fewer_products_in_the_graph(tmp_path):
+    """The rows of the last norm before the head, asked of the graph itself."""
+    supernet = Supernet(tiny_model("bert", blocks=3))
+    path = written(supernet, Subnet.of_encoder([0, 1, 2], [24, 12, 6], 24), tmp_path) / "model.onnx"
+    graph = pytest.importorskip("onnx").load(path)
+    last = [node.output[0] for node in graph.graph.node if node.op_type == "LayerNormalization"]
+    graph.graph.output.extend([type(graph.graph.output[0])(name=last[-1])])
+    session = onnxruntime.InferenceSession(graph.SerializeToString())
+    batch = {name: t.numpy() for name, t in padded_batch([24, 8]).items()}
+    batch["token_type_ids"] = np.zeros_like(batch["input_ids"])
+    assert session.run([last[-1]], batch)[0].shape == (2, 6, 16)
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+names = {{}}
+exec({code!r}, names)
+from ldsearch.export import check
+import json
+same = check.run([({folder!r}, "onnxruntime")], [dict(names["inputs"])])[0][0].tolist()
+print(json.dumps([names["logits"].tolist(), same, names["inputs"]["input_ids"].tolist()]))
+"""
+
+
+def test_the_five_lines_of_the_card_run_where_there_is_no_torch(tmp_path):
+    supernet, subnet = Supernet(tiny_model("bert", blocks=3)), SUBNETS["lengths"]
+    with staged(tmp_path / "out") as staging:
+        export = onnx.write_onnx(supernet, TOKENIZER, subnet, staging, PROVENANCE)
+        verify(supernet, [export], random_rows(supernet))
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "4 rows of random tokens" in card
+    assert "opset 17" in card
+    code = card.split("```python\n")[1].split("```")[0].replace("this folder", str(tmp_path / "out"))
+    script = WITHOUT_TORCH.format(code=code, folder=str(tmp_path / "out"))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    logits, same, ids = json.loads(done.stdout)
+    assert logits == same
+    assert ids == TOKENIZER(["some text", "some more of it"], padding=True)["input_ids"]
+    batch = TOKENIZER(["some text", "some more of it"], padding=True, return_tensors="pt")
+    np.testing.assert_allclose(logits, of_torch(supernet, batch, subnet), atol=1e-5)
+
+
+def test_the_folder_says_what_it_is(tmp_path):
+    subnet = Subnet(encoder=Stack((0, 2), Lengths((9, 4), 24)))
+    folder = written(Supernet(tiny_model("bert", blocks=3, head="QuestionAnswering")), subnet, tmp_path)
+    fields = json.loads((folder / "ldsearch_subnet.json").read_text())
+    assert Subnet.from_json(json.dumps(fields["subnet"])) == subnet
+    assert fields["outputs"] == ["start_logits", "end_logits"]
+    assert json.loads((folder / "config.json").read_text())["num_hidden_layers"] == 2
+    with pytest.raises(SupernetError, match="ONNX"):
+        load_exported(folder)
+
+
+def test_what_is_no_encoder_is_refused_in_one_line(tmp_path):
+    for model in (tiny_decoder("gpt2"), tiny_encoder_decoder("bart")):
+        supernet = Supernet(model)
+        with pytest.raises(ExportError, match="is for encoders") as refusal:
+            onnx.write_onnx(supernet, TOKENIZER, supernet.full, tmp_path / "out", PROVENANCE)
+        assert "\n" not in str(refusal.value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnx, "find_spec", lambda name: None)
+        with pytest.raises(ExportError, match="pip install"):
+            onnx.write_onnx(Supernet(tiny_model("bert")), TOKENIZER, SUBNETS["depth"], tmp_path, PROVENANCE)
+    assert list(tmp_path.iterdir()) == []
