@@ -28,7 +28,9 @@ Supernet = Annotated[
 BudgetOption = Annotated[
     str | None,
     typer.Option(
-        "--budget", help="The most it may cost: 0.4 (share of the full model's MACs), 2.1GMACs, 60Mparams."
+        "--budget",
+        help="The most it may cost: 0.4 (share of the full model's MACs), 2.1GMACs, 60Mparams, "
+        "12ms@batch=8,length=128.",
     ),
 ]
 AtLeast = Annotated[
@@ -37,6 +39,20 @@ AtLeast = Annotated[
 ]
 MostAccurate = Annotated[
     bool, typer.Option("--most-accurate", help="The best score at any cost; the default.")
+]
+Objective = Annotated[
+    str,
+    typer.Option(
+        help="score; kl: search, without labels, for outputs like the full model's, and measure the frontier "
+        "of that by the score."
+    ),
+]
+LatencyTable = Annotated[
+    Path | None,
+    typer.Option(
+        help="Of `ldsearch profile --table`, for a budget in milliseconds.",
+        show_default="<supernet>-latency.csv",
+    ),
 ]
 Swap = Annotated[
     bool,
@@ -55,19 +71,33 @@ MaxTarget = Annotated[int, typer.Option("--max-target", help="The most tokens of
 MovedData = Annotated[
     str | None, typer.Option("--data", help="Where the supernet's data lie now, if they were moved.")
 ]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        help="Where workers share measurements: journal:PATH, or the SQLAlchemy URL of a database.",
+        show_default="measurements.db in --runs",
+    ),
+]
 SubnetOption = Annotated[
     str | None, typer.Option("--subnet", help="Sub-network as JSON, a file that holds it, or 'full'.")
 ]
 
 
-def open_bench(supernet: Path | None, runs: Path, data: str | None = None, swap: bool = False) -> "Workbench":
+def open_bench(
+    supernet: Path | None,
+    runs: Path,
+    data: str | None = None,
+    swap: bool = False,
+    storage: str | None = None,
+) -> "Workbench":
     """Load the named supernet, or the newest of the folder, and say which."""
     from ldsearch.runs import newest_supernet
     from ldsearch.workflows.workbench import Workbench
 
     quiet_libraries()
     folder = supernet or newest_supernet(runs)
-    bench = Workbench.open(folder, "report" if swap else "search", data, runs)
+    bench = Workbench.open(folder, "report" if swap else "search", data, runs, storage=storage)
     print(f"supernet {folder}: {bench.evaluator.examples} {bench.evaluator.split} examples")
     print_notes(bench.notes)
     return bench
@@ -118,6 +148,10 @@ class ProgressWatcher:
         """One step further."""
         self.progress.update(self.bar, advance=1, score=f"{trial.metric} {trial.score.value:.4f}")
 
+    def waiting(self, missing: int) -> None:
+        """Say why nothing moves."""
+        self.progress.update(self.bar, score="waiting for another worker")
+
 
 @contextlib.contextmanager
 def watching() -> Iterator[ProgressWatcher]:
@@ -163,9 +197,18 @@ def print_outcome(outcome: "RunOutcome") -> None:
     print(f"cost, controls included: {outcome.counts.describe()}")
     for sentence in held.describe() if held else ():
         print(sentence)
-    print(f"chosen ({outcome.selector.text}): {describe_choice(best, full)}")
+    _print_choice(outcome)
+    controls = " controls.csv," if outcome.controls else ""
+    print(f"written: {outcome.folder}/ (trials.csv,{controls} frontier.csv, frontier.png, best.json)")
+
+
+def _print_choice(outcome: "RunOutcome") -> None:
+    best, held = outcome.best, outcome.held_out
+    print(f"chosen ({outcome.selector.text}): {describe_choice(best, outcome.result.trials[0])}")
+    if outcome.latency:
+        print(outcome.latency.describe())
     if held:
-        chosen = held_rows[best.subnet]
+        chosen = next(row for row in held.rows if row.trial.subnet == best.subnet)
         print(
             f"on {chosen.difference.examples} {held.split} examples, which chose nothing: "
             f"{chosen.score:.4f}, {chosen.difference.mean:+.4f} to the full model (95% interval "
@@ -173,8 +216,6 @@ def print_outcome(outcome: "RunOutcome") -> None:
         )
     else:
         print("the search chose by these scores, and there are no other rows: they are optimistic")
-    controls = " controls.csv," if outcome.controls else ""
-    print(f"written: {outcome.folder}/ (trials.csv,{controls} frontier.csv, frontier.png, best.json)")
 
 
 def describe_choice(best: "Trial", full: "Trial") -> str:
@@ -183,6 +224,22 @@ def describe_choice(best: "Trial", full: "Trial") -> str:
         f"{best.metric} {best.score.value:.4f} at {best.costs['macs'] / full.costs['macs']:.3f} of the MACs "
         f"(full model {full.score.value:.4f}); {best.subnet.describe()}"
     )
+
+
+def numbers(text: str | None) -> tuple[int, ...] | None:
+    """``"4,2"`` as (4, 2).
+
+    Raises:
+        RunError: If it is anything else.
+    """
+    from ldsearch.errors import RunError
+
+    if text is None:
+        return None
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise RunError(f"{text!r} names no numbers of blocks: 4, or 4,2 for an encoder and a decoder")
+    return tuple(int(part) for part in parts)
 
 
 def print_fields(fields: Mapping[str, str]) -> None:

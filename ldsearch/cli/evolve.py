@@ -8,11 +8,14 @@ import typer
 from ldsearch.cli.console import (
     AtLeast,
     BudgetOption,
+    LatencyTable,
     MostAccurate,
     MovedData,
     Name,
+    Objective,
     Runs,
     Seed,
+    Storage,
     Supernet,
     Swap,
     open_bench,
@@ -31,21 +34,22 @@ def evolve(
         str | None,
         typer.Option(
             help="surrogate: measures the children that a Gaussian process thinks most of; nsga: all; "
-            "greedy: shortens one block after the other, for --objective kl; lat: the paper's code.",
+            "greedy: goes down step by step, for --objective kl; random; lat: the paper's code.",
             show_default="surrogate; nsga with --parity",
         ),
     ] = None,
-    objective: Annotated[
-        str,
-        typer.Option(
-            help="score; kl: search, without labels, for outputs like the full model's, and measure the "
-            "frontier of that by the score."
-        ),
-    ] = "score",
+    objective: Objective = "score",
     supernet: Supernet = None,
     space: Annotated[
         str | None,
         typer.Option(help="Shipped search space or YAML file.", show_default="what was trained, 16 levels"),
+    ] = None,
+    genes: Annotated[
+        str | None,
+        typer.Option(
+            help="What is searched: lengths, depth, ffn, head, sublayer, or several joined by +.",
+            show_default="lengths; depth where no tokens can be dropped",
+        ),
     ] = None,
     evaluations: Annotated[
         int | None,
@@ -67,16 +71,19 @@ def evolve(
         typer.Option("--dry-run", help="Say how large the search is and how long it takes; run nothing."),
     ] = False,
     swap: Swap = False,
+    latency_table: LatencyTable = None,
     data: MovedData = None,
     name: Name = None,
     runs: Runs = Path("runs"),
+    storage: Storage = None,
     seed: Seed = 0,
 ) -> None:
-    """Evolve length configurations: score against MACs, the frontier, the sub-network asked for.
+    """Evolve lengths, depths, groups: score against MACs, the frontier, the sub-network asked for.
 
-    Beside it, with at most as many evaluations: random search and constant ratio. Every frontier is scored
-    once more on the report rows, which chose nothing. Every measurement is stored at once: the same command
-    goes on after an interruption, and another `--budget` is answered from what is known.
+    Beside it, with at most as many evaluations: random search and regular configurations. Every frontier is
+    scored once more on the report rows, which chose nothing. Every measurement is stored at once: the same
+    command goes on after an interruption, and another `--budget` is answered from what is known. Started
+    several times, on one machine or with one `--storage` on many, it divides the work and ends the same.
 
     **Examples**
 
@@ -88,6 +95,8 @@ def evolve(
 
     - `ldsearch evolve --strategy greedy --objective kl --budget 0.4`
 
+    - `ldsearch evolve --genes depth+lengths --budget 0.4`
+
     - `ldsearch evolve --dry-run`
     """
     from ldsearch.selector import parse_selector
@@ -95,10 +104,11 @@ def evolve(
     selector = parse_selector(budget, at_least, most_accurate)  # before anything is loaded
     from ldsearch.workflows.search import evolve as run
     from ldsearch.workflows.search import plan_evolve
+    from ldsearch.workflows.spaces import search_space
 
-    bench = open_bench(supernet, runs, data, swap)
+    bench = open_bench(supernet, runs, data, swap, storage)
     bench.evaluator.cache_budget = int(cache * 2**30)
-    print_notes(bench.untrained(bench.length_space(space, parity).smallest()))
+    print_notes(bench.untrained(search_space(bench, space, genes, parity).smallest()))
     if dry_run:
         plan = plan_evolve(
             bench,
@@ -107,12 +117,14 @@ def evolve(
             space=space,
             evaluations=evaluations,
             parity=parity,
+            genes=genes,
+            latency_table=latency_table,
         )
         print(f"search space {plan.space}: up to {plan.size:,} sub-networks")
         print(f"cheapest {plan.cheapest:.3f}, dearest {plan.dearest:.3f} of the full model's MACs")
         print(f"at most {plan.evaluations} evaluations and controls, at most some {plan.minutes:.1f} minutes")
         return
-    kind = (strategy or "evolve") + ("-kl" if objective == "kl" else "")
+    kind = "-".join([strategy or "evolve", *([genes] if genes else []), *(["kl"] * (objective == "kl"))])
     with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
         outcome = run(
             bench,
@@ -124,6 +136,8 @@ def evolve(
             evaluations=evaluations,
             seed=seed,
             parity=parity,
+            genes=genes,
+            latency_table=latency_table,
             watcher=watcher,
         )
     print_outcome(outcome)

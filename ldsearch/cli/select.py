@@ -8,12 +8,17 @@ import typer
 from ldsearch.cli.console import (
     AtLeast,
     BudgetOption,
+    LatencyTable,
     MostAccurate,
     MovedData,
     Name,
+    Objective,
     Runs,
+    Seed,
+    Storage,
     Supernet,
     Swap,
+    numbers,
     open_bench,
     print_notes,
     print_outcome,
@@ -24,28 +29,40 @@ from ldsearch.cli.console import (
 
 def select(
     strategy: Annotated[
-        str, typer.Option(help="every-other, validation, beam, learned, influence or constant-ratio.")
+        str,
+        typer.Option(
+            help="every-other, every-other-literal, chunk-first, chunk-middle, chunk-last, assignment, "
+            "validation, beam, swaps, learned, influence or constant-ratio; or a search of evolve's."
+        ),
     ],
     budget: BudgetOption = None,
     at_least: AtLeast = None,
     most_accurate: MostAccurate = False,
     keep: Annotated[
-        int | None, typer.Option(help="Blocks to keep.", show_default="every depth", min=1)
+        str | None,
+        typer.Option(
+            help="Blocks to keep; of an encoder-decoder two numbers: 4,2.", show_default="every depth"
+        ),
     ] = None,
     supernet: Supernet = None,
     space: Annotated[
         str | None, typer.Option(help="constant-ratio: shipped search space or YAML file.")
     ] = None,
+    objective: Objective = "score",
     swap: Swap = False,
+    latency_table: LatencyTable = None,
     data: MovedData = None,
     name: Name = None,
     runs: Runs = Path("runs"),
+    storage: Storage = None,
+    seed: Seed = 0,
 ) -> None:
     """Every Other keeps evenly spaced blocks; constant ratio keeps the same share of tokens per block.
 
     Validation measures every choice of blocks; beam, for deep models, leaves blocks out one by one and goes
-    on from the best few of each depth. Learned keeps the blocks with the lowest learned drop rates;
-    influence those that change their input most.
+    on from the best few of each depth; swaps exchanges blocks of the best of a sample. Learned keeps the
+    blocks with the lowest learned drop rates; influence those that change their input most. Assignment has
+    the depths that `--strategy flexible-depth` trained. Chunks leave consecutive blocks out, which hurts.
 
     **Examples**
 
@@ -53,7 +70,9 @@ def select(
 
     - `ldsearch select --strategy learned --keep 3`
 
-    - `ldsearch select --strategy beam --keep 12`
+    - `ldsearch select --strategy beam --keep 12 --objective kl`
+
+    - `ldsearch select --strategy validation --keep 4,2`
 
     - `ldsearch select --strategy constant-ratio --budget 0.5`
 
@@ -62,19 +81,24 @@ def select(
     from ldsearch.selector import parse_selector
 
     selector = parse_selector(budget, at_least, most_accurate)  # before anything is loaded
-    from ldsearch.workflows.search import select as run
-    from ldsearch.workflows.search import untrained
+    from ldsearch.workflows.select import rule_named
+    from ldsearch.workflows.select import select as run
 
-    bench = open_bench(supernet, runs, data, swap)
-    print_notes(untrained(bench, strategy, keep, space))
+    kept = numbers(keep)
+    bench = open_bench(supernet, runs, data, swap, storage)
+    print_notes(bench.untrained(rule_named(bench, strategy, kept, space, seed).cheapest))
+    kind = strategy + ("-kl" if objective == "kl" else "")
     with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
         outcome = run(
             bench,
-            runs / (name or f"{bench.folder.name}-{strategy}{'-swap' if swap else ''}"),
+            runs / (name or f"{bench.folder.name}-{kind}{'-swap' if swap else ''}"),
             strategy=strategy,
             selector=selector,
-            keep=keep,
+            keep=kept,
             space=space,
+            objective=objective,
+            seed=seed,
+            latency_table=latency_table,
             watcher=watcher,
         )
     print_outcome(outcome)

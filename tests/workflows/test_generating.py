@@ -90,7 +90,27 @@ def test_lengths_of_a_translator_are_searched_and_its_export_generates(place, tr
     assert set(seen) == {stack.lengths.kept(len(stack.blocks) - 1, ids.shape[1])}
 
 
-def test_blocks_of_two_stacks_are_not_selected_as_if_they_were_one(place, translator):
-    with pytest.raises(RunError, match="ldsearch grid"):
+def test_blocks_of_two_stacks_are_selected_together(place, translator):
+    every = select(translator, place / "runs" / "every", strategy="validation")
+    shapes = [tuple(len(s.blocks) for s in t.subnet.stacks().values()) for t in every.result.trials]
+    assert sorted(shapes[1:]) == sorted([(1, 1)] * 4 + [(1, 2)] * 2 + [(2, 1)] * 2 + [(2, 2)])[:8]
+    even = select(translator, place / "runs" / "even", strategy="every-other", keep=(1, 2))
+    assert [t.subnet.stacks()["encoder"].blocks for t in even.result.candidates] == [(0,)]
+    assert even.best.subnet.decoder.blocks == (0, 1)
+    beam = select(translator, place / "runs" / "beam", strategy="beam", keep=(1, 1))
+    best = min(t.score.loss for t, shape in zip(every.result.trials, shapes, strict=True) if shape == (1, 1))
+    assert beam.best.score.loss == best  # so few that the beam holds every parent
+    named = select(translator, place / "runs" / "named", strategy="assignment", keep=(1, 1))
+    assert [len(s.blocks) for s in named.best.subnet.stacks().values()] == [1, 1]
+    with pytest.raises(RunError, match=r"names 1 numbers of blocks; this model has 2 .*: --keep 2,2 is all"):
         select(translator, place / "runs" / "no", strategy="every-other", keep=1)
+    with pytest.raises(RunError, match="one stack"):
+        select(translator, place / "runs" / "no", strategy="swaps", keep=(1, 1))
     assert not (place / "runs" / "no").exists()
+
+
+def test_depths_of_two_stacks_and_lengths_evolve_together(place, translator):
+    found = evolve(translator, place / "runs" / "joint", genes="depth+lengths", evaluations=8)
+    shapes = {tuple(len(s.blocks) for s in t.subnet.stacks().values()) for t in found.result.trials}
+    assert len(shapes) > 1
+    assert any(t.subnet.encoder.lengths for t in found.result.trials)

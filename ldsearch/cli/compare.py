@@ -1,0 +1,116 @@
+"""ldsearch compare: strategies and supernets side by side, on rows that chose nothing."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ldsearch.cli.console import MovedData, Name, Runs, open_bench, resumable, watching
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ldsearch.workflows.comparison import Cell
+
+
+def compare(
+    supernet: Annotated[
+        list[Path] | None, typer.Option(help="May be given several times.", show_default="the newest")
+    ] = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A search of evolve's, with its genes if wanted (surrogate:depth+lengths), or a rule of "
+            "select's; may be given several times.",
+            show_default="surrogate, every-other",
+        ),
+    ] = None,
+    budget: Annotated[str, typer.Option(help="Shares of the full model's MACs.")] = "0.4,0.55,0.7",
+    evaluations: Annotated[int, typer.Option(help="The most of each search.", min=2)] = 150,
+    seeds: Annotated[int, typer.Option(help="Searches of each strategy that draws.", min=1)] = 3,
+    data: MovedData = None,
+    name: Name = None,
+    runs: Runs = Path("runs"),
+) -> None:
+    """What does each strategy find for a budget, and is it better than random search?
+
+    Random search of the same genes runs beside each. All searches have equally many evaluations; a second
+    table has equally much spent, counted in passes of the full model. Scores are of rows that chose nothing,
+    means over the seeds. The same command goes on after an interruption.
+
+    **Examples**
+
+    - `ldsearch compare`
+
+    - `ldsearch compare --strategy every-other --strategy chunk-middle --strategy learned --budget 0.5,0.75`
+
+    - `ldsearch compare --supernet runs/a --supernet runs/b --strategy surrogate:depth+lengths --seeds 1`
+    """
+    from rich.console import Console
+
+    from ldsearch.workflows.compare import compare as run
+    from ldsearch.workflows.comparison import Comparison, Entry
+
+    asked = Comparison(
+        tuple(Entry.parse(text) for text in strategy or ("surrogate", "every-other")),
+        _shares(budget),
+        evaluations,
+        seeds,
+    )
+    chosen: list[Path | None] = list(supernet) if supernet else [None]
+    benches = [open_bench(one, runs, data) for one in chosen]
+    folder = runs / (name or f"{'-'.join(bench.folder.name for bench in benches)}-compare")
+    with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
+        cells = run(benches, folder, asked, watcher)
+    for bench in benches:
+        own = [cell for cell in cells if cell.supernet == bench.folder.name]
+        for limit, words in (
+            ("evaluations", f"at most {evaluations} evaluations"),
+            ("passes", "as much spent"),
+        ):
+            title = f"{bench.folder.name}: {own[0].metric} on {own[0].examples} examples, {words}"
+            Console().print(_table(title, [cell for cell in own if cell.limit == limit]))
+    if any(bench.held_out is None for bench in benches):
+        print("there are no rows that chose nothing: these scores are optimistic")
+    print("a dash: nothing that cheap was found. gain: to random search of the same genes, 95% interval")
+    print(f"written: {folder}/ (compare.csv, compare.png, compare.json)")
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    """``"0.4,0.55"`` as (0.4, 0.55).
+
+    Raises:
+        BudgetError: If one is no number.
+    """
+    from ldsearch.errors import BudgetError
+
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise BudgetError(f"cannot read the budgets {text!r}: give shares such as 0.4,0.55") from error
+
+
+def _table(title: str, cells: "Sequence[Cell]") -> "Table":
+    """One row per strategy: what it spent, then at each budget its score and its gain over random search."""
+    from rich.table import Table
+
+    budgets = sorted({cell.budget for cell in cells})
+    table = Table(title=title)
+    for heading in ("strategy", "evaluations", "F", *(f"{budget:g}" for budget in budgets)):
+        table.add_column(heading)
+    for strategy in dict.fromkeys(cell.strategy for cell in cells):
+        row = {cell.budget: cell for cell in cells if cell.strategy == strategy}
+        first = row[budgets[0]]
+        found = [_words(row[budget]) for budget in budgets]
+        table.add_row(strategy, f"{first.evaluations:.0f}", f"{first.passes:.1f}", *found)
+    return table
+
+
+def _words(cell: "Cell") -> str:
+    if not cell.seeds:
+        return "-"
+    gain = (
+        "" if cell.gain != cell.gain else f" {cell.gain:+.4f} ({cell.gain_low:+.4f} to {cell.gain_high:+.4f})"
+    )
+    return f"{cell.score:.4f}{gain}"

@@ -1,0 +1,201 @@
+"""What leaving each block of a supernet out costs over random sub-networks (Fan et al. 2019, Fig. 5)."""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pandas as pd
+
+from ldsearch.errors import RunError
+from ldsearch.evaluation import Evaluator
+from ldsearch.evaluation.counts import Counts
+from ldsearch.files import write_json
+from ldsearch.fingerprint import versions
+from ldsearch.interruption import interruptible
+from ldsearch.reports.figures import save_figure
+from ldsearch.reports.importance import draw_importance
+from ldsearch.reports.tables import write_csv
+from ldsearch.runs import claim
+from ldsearch.search.importance import Ablation, Importance, importance
+from ldsearch.subnet import Subnet
+from ldsearch.training.checkpoints import Writing
+from ldsearch.trial import Trial
+from ldsearch.workflows.imitation import imitator
+from ldsearch.workflows.watching import Unwatched, Watcher, watched
+from ldsearch.workflows.workbench import Workbench
+
+MARKER = "importance.json"
+OBJECTIVES: Mapping[str, Callable[[Workbench], Evaluator]] = MappingProxyType(
+    {"score": lambda bench: bench.evaluator, "kl": imitator}
+)
+
+
+@dataclass(frozen=True)
+class BlockImportances:
+    """The importance of the blocks of one stack.
+
+    Args:
+        folder: Where importance.csv, importance.png and importance.json lie.
+        stack: Which stack.
+        keep: Blocks of a sub-network that lacks one.
+        pinned: Blocks that no sub-network lacks.
+        metric: What the scores are.
+        examples: How many examples they rest on.
+        split: Where the examples come from.
+        blocks: One for each block that can be left out, ascending.
+        counts: What measuring took in this call.
+    """
+
+    folder: Path
+    stack: str
+    keep: int
+    pinned: tuple[int, ...]
+    metric: str
+    examples: int
+    split: str
+    blocks: tuple[Importance, ...]
+    counts: Counts
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each block; the columns are the fields of ``Importance``."""
+        return pd.DataFrame([asdict(found) for found in self.blocks])
+
+
+def stack_of(bench: Workbench, stack: str | None) -> str:
+    """The named stack, or the only one.
+
+    Raises:
+        RunError: If the model has no such stack, or more than one and none is named.
+    """
+    depths = bench.supernet.depths
+    if stack is None and len(depths) > 1:
+        raise RunError(f"the model has more than one stack: choose --stack {' or --stack '.join(depths)}")
+    if stack is not None and stack not in depths:
+        raise RunError(f"the model has no {stack}: its blocks are the {' and the '.join(depths)}'s")
+    return stack or bench.supernet.stack
+
+
+def block_importance(
+    bench: Workbench,
+    folder: str | Path,
+    *,
+    keep: int | None = None,
+    subsets: int = 20,
+    stack: str | None = None,
+    objective: str = "score",
+    seed: int = 0,
+    watcher: Watcher | None = None,
+) -> BlockImportances:
+    """Compare random sub-networks without a block to the same with it; the same call goes on.
+
+    Args:
+        bench: The supernet; an encoder-decoder's other stack stays whole.
+        folder: Where reports go.
+        keep: Blocks of a sub-network that lacks one; None: half of them, rounded up.
+        subsets: Sub-networks for each block, as ``Ablation`` draws them.
+        stack: ``"encoder"`` or ``"decoder"``; None where there is only one.
+        objective: ``"score"``, or ``"kl"``, the divergence from the full model's outputs.
+        seed: Of the sub-networks.
+        watcher: Is told what happens.
+
+    Raises:
+        LdsearchError: One line for a bad option or folder.
+        Interrupted: After SIGINT or SIGTERM; what was measured is stored.
+    """
+    if objective not in OBJECTIVES:
+        raise RunError(f"unknown objective {objective!r}: use one of {', '.join(OBJECTIVES)}")
+    bench.require_supernet()
+    name, folder, watcher = stack_of(bench, stack), Path(folder), watcher or Unwatched()
+    depth = bench.supernet.depths[name]
+    pinned = bench.supernet.pinned if name == bench.supernet.stack else ()
+    ablation = Ablation(depth, depth - depth // 2 if keep is None else keep, subsets, seed, pinned)
+    evaluator = OBJECTIVES[objective](bench)
+    identity = {
+        "strategy": "importance",
+        "fingerprint": evaluator.fingerprint,
+        "stack": name,
+        "objective": objective,
+        **asdict(ablation),
+    }
+    claim(folder, MARKER, identity)
+    watcher.phase("sub-networks", 2 * ablation.count * len(ablation.asked))
+    measured: dict[int, list[Trial]] = {}
+    with interruptible() as stop, Writing(folder):
+        evaluate = watched(evaluator, watcher, stop)
+        # Block by block: what runs together is stored together, so a kill costs one block's share.
+        for block in ablation.asked:
+            lacking = ablation.lacking(block)
+            pairs = [*lacking, *(tuple(sorted({*blocks, block})) for blocks in lacking)]
+            subnets = [Subnet.of_blocks(_whole_but(bench, name, blocks)) for blocks in pairs]
+            measured[block] = evaluate(subnets, 0)
+        found = _importances(folder, name, ablation, measured, evaluator.counts)
+        _report(bench, found, identity)
+    return found
+
+
+def _whole_but(bench: Workbench, stack: str, blocks: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    whole = {name: tuple(range(depth)) for name, depth in bench.supernet.depths.items()}
+    return {**whole, stack: blocks}
+
+
+def _importances(
+    folder: Path, stack: str, ablation: Ablation, measured: Mapping[int, list[Trial]], counts: Counts
+) -> BlockImportances:
+    first = next(iter(measured.values()))[0]
+    found = []
+    for block, trials in measured.items():
+        scores = [trial.score.value for trial in trials]
+        half = len(scores) // 2
+        found.append(
+            importance(
+                block,
+                scores[:half],
+                scores[half:],
+                higher_is_better=first.score.higher_is_better,
+                possible=ablation.possible,
+            )
+        )
+    return BlockImportances(
+        folder,
+        stack,
+        ablation.keep,
+        ablation.pinned,
+        first.metric,
+        first.examples,
+        first.split,
+        tuple(found),
+        counts,
+    )
+
+
+def _report(bench: Workbench, found: BlockImportances, identity: Mapping[str, Any]) -> None:
+    folder, table = found.folder, found.table
+    write_csv(table, folder / "importance.csv")
+    title = (
+        f"{bench.folder.name}: {found.blocks[0].subsets} sub-networks of {found.keep} of "
+        f"{bench.supernet.depths[found.stack]} {found.stack} blocks each"
+    )
+    save_figure(draw_importance(table, title, found.metric), folder / "importance.png")
+    blocks = [
+        {key: None if math.isnan(value) else value for key, value in asdict(one).items()}
+        for one in found.blocks
+    ]
+    write_json(
+        folder / MARKER,
+        {
+            "identity": dict(identity),
+            "supernet": os.path.relpath(bench.folder, folder),
+            "split": found.split,
+            "examples": found.examples,
+            "metric": found.metric,
+            "blocks": blocks,
+            "this_call": asdict(found.counts),
+            "measured_as": "fp32; each random sub-network that lacks a block beside the same with it",
+            "versions": versions(),
+        },
+    )

@@ -1,0 +1,292 @@
+"""Chooses a sub-network by a rule: which each is, and what it asks."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from ldsearch.assignment import configurations
+from ldsearch.depth_space import DepthSpace
+from ldsearch.errors import RunError
+from ldsearch.joint_space import JointSpace
+from ldsearch.registry import Registry
+from ldsearch.search.beam import Beam
+from ldsearch.search.chunks import PLACES, Chunks
+from ldsearch.search.constant_ratio import ConstantRatio
+from ldsearch.search.every_other import EveryOther, EveryOtherLiteral, literal_depths
+from ldsearch.search.evolve import EvolveSettings
+from ldsearch.search.learned import Learned
+from ldsearch.search.listed import Listed
+from ldsearch.search.searches import SEARCHES, Asked
+from ldsearch.search.swaps import Swaps
+from ldsearch.search.validation import Validation
+from ldsearch.selector import Selector, parse_selector
+from ldsearch.subnet import Subnet
+from ldsearch.workflows.confirm import know_latency
+from ldsearch.workflows.grid import trained_assignment
+from ldsearch.workflows.imitation import shortlist
+from ldsearch.workflows.outcome import Question, RunOutcome, run
+from ldsearch.workflows.search import check_objective, check_reachable
+from ldsearch.workflows.signals import SIGNALS
+from ldsearch.workflows.spaces import identity_of
+from ldsearch.workflows.watching import Unwatched, Watcher
+from ldsearch.workflows.workbench import Workbench
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is to be chosen from.
+
+    Args:
+        bench: The supernet.
+        keep: How many blocks of each stack; None: any number.
+        space: A search space of lengths, for rules that shorten inputs.
+        seed: Of rules that draw.
+    """
+
+    bench: Workbench
+    keep: tuple[int, ...] | None = None
+    space: str | None = None
+    seed: int = 0
+
+    def depths(self, name: str) -> tuple[DepthSpace, ...]:
+        """The choices of blocks of each stack.
+
+        Raises:
+            RunError: If a space was named, or there is not one number of blocks for each stack.
+            SpaceError: If there are not so many blocks.
+        """
+        own = self.bench.supernet
+        if self.space is not None:
+            raise RunError(f"{name} chooses blocks and takes no --space")
+        if self.keep is not None and len(self.keep) != len(own.depths):
+            raise RunError(
+                f"--keep names {len(self.keep)} numbers of blocks; this model has {len(own.depths)} "
+                f"({' and '.join(own.depths)}): --keep {','.join(map(str, own.depths.values()))} is all"
+            )
+        spaces = []
+        for index, (stack, blocks) in enumerate(own.depths.items()):
+            pinned = own.pinned if stack == own.stack else ()
+            any_depth = tuple(range(max(1, len(pinned)), blocks + 1))
+            keep = any_depth if self.keep is None else (self.keep[index],)
+            spaces.append(DepthSpace(name, "every depth", blocks, keep, pinned, stack))
+        return tuple(spaces)
+
+    def one_stack(self, name: str) -> DepthSpace:
+        """The choices of blocks of the only stack.
+
+        Raises:
+            RunError: If there are two, or a space was named.
+        """
+        depths = self.depths(name)
+        if len(depths) > 1:
+            raise RunError(f"{name} chooses blocks of one stack, this model has two")
+        return depths[0]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule for one supernet.
+
+    Args:
+        question: Makes what it asks, which may take a while.
+        cheapest: Its cheapest sub-network.
+    """
+
+    question: Callable[[], Question]
+    cheapest: Subnet
+
+
+def select(
+    bench: Workbench,
+    folder: str | Path,
+    *,
+    strategy: str,
+    selector: Selector | None = None,
+    keep: int | Sequence[int] | None = None,
+    space: str | None = None,
+    objective: str = "score",
+    seed: int = 0,
+    latency_table: Path | None = None,
+    watcher: Watcher | None = None,
+) -> RunOutcome:
+    """Choose a sub-network by a rule, most of them without any search.
+
+    Args:
+        bench: The supernet.
+        folder: Where reports go.
+        strategy: A key of ``RULES``, or of ``ldsearch.search.searches.SEARCHES``, which then searches depths.
+        selector: Which sub-network to take; None: the best score at any cost.
+        keep: How many blocks to keep, of an encoder-decoder one number for each stack; None tries every
+            depth. Not for ``constant-ratio``.
+        space: For ``constant-ratio``: a search space as for ``evolve``.
+        objective: ``score``; or ``kl``: what is measured first, without labels, is the divergence from the
+            full model's outputs, and by the score only the frontier of that.
+        seed: Of rules that draw.
+        latency_table: As for ``evolve``.
+        watcher: Is told what happens.
+
+    Raises:
+        LdsearchError: One line for a bad strategy, budget, depth or folder.
+        Interrupted: After SIGINT or SIGTERM; what was measured is stored.
+    """
+    check_objective(objective)
+    rule = rule_named(bench, strategy, keep, space, seed)
+    selector, watcher = selector or parse_selector(), watcher or Unwatched()
+    know_latency(bench, selector, latency_table)
+    check_reachable(bench, selector, rule.cheapest)
+    question = rule.question()
+    if objective == "kl":
+        screened = shortlist(
+            bench, question.strategy, question.evaluations, question.patience, watcher, question.wanted
+        )
+        question = replace(question, strategy=screened, evaluations=None)
+    return run(bench, Path(folder), question, selector, watcher)
+
+
+def rule_named(
+    bench: Workbench,
+    strategy: str,
+    keep: int | Sequence[int] | None = None,
+    space: str | None = None,
+    seed: int = 0,
+) -> Rule:
+    """The rule of that name for a supernet.
+
+    Raises:
+        LdsearchError: One line for a bad strategy or depth.
+    """
+    bench.require_supernet()
+    kept = (keep,) if isinstance(keep, int) else None if keep is None else tuple(keep)
+    choice = Choice(bench, kept, space, seed)
+    if strategy in RULES:
+        return RULES[strategy](choice)
+    if strategy in SEARCHES:
+        return _search_rule(strategy, choice)
+    raise RunError(f"unknown strategy {strategy!r}: use one of {', '.join([*RULES, *SEARCHES])}")
+
+
+class _Lists(Protocol):
+    """A strategy that proposes a list, once."""
+
+    @property
+    def subnets(self) -> list[Subnet]:
+        """The list."""
+
+
+def _across(name: str, lists: Sequence[_Lists]) -> Listed:
+    """Of two stacks every pair."""
+    pairs = itertools.product(*(own.subnets for own in lists))
+    merged = ({k: v for one in pair for k, v in one.stacks().items()} for pair in pairs)
+    return Listed(name, [Subnet(**stacks) for stacks in merged])
+
+
+def _depths_in_words(depths: Sequence[DepthSpace]) -> dict[str, Any]:
+    kept = [list(depth.keep) for depth in depths]
+    return {"depths": kept[0] if len(kept) == 1 else kept}
+
+
+def _per_stack(name: str, make: Callable[[DepthSpace], _Lists], choice: Choice) -> Rule:
+    """A rule that lists sub-networks of each stack on its own."""
+    depths = choice.depths(name)
+    listed = _across(name, [make(depth) for depth in depths])
+    cheapest = JointSpace(name, "every depth", depths).smallest()
+    return Rule(lambda: Question(listed, _depths_in_words(depths)), cheapest)
+
+
+def _every_other(depth: DepthSpace) -> EveryOther:
+    return EveryOther(depth.blocks, depth.keep, depth.pinned, depth.stack)
+
+
+def _literal_rule(choice: Choice) -> Rule:
+    depths = choice.depths("every-other-literal")
+    if choice.keep is None:
+        depths = tuple(replace(depth, keep=literal_depths(depth.blocks)) for depth in depths)
+    listed = _across("every-other-literal", [EveryOtherLiteral(depth) for depth in depths])
+    return Rule(lambda: Question(listed, _depths_in_words(depths)), JointSpace("", "", depths).smallest())
+
+
+def _assignment_rule(choice: Choice) -> Rule:
+    depths = choice.depths("assignment")
+    own = {depth.stack: depth.blocks for depth in depths}
+    assignment = trained_assignment(choice.bench)
+    grid = configurations(own, assignment)
+    subnets = [
+        subnet
+        for subnet in grid.values()
+        if choice.keep in (None, tuple(len(stack.blocks) for stack in subnet.stacks().values()))
+    ]
+    if not subnets:
+        raise RunError(f"the assignment {assignment} has depths {list(grid)}, not {choice.keep}")
+    identity = {**_depths_in_words(depths), "assignment": assignment}
+    return Rule(lambda: Question(Listed("assignment", subnets), identity), subnets[0])
+
+
+def _validation_rule(choice: Choice) -> Rule:
+    chosen = JointSpace("validation", "every depth", choice.depths("validation"))
+    search = Validation(chosen)
+    return Rule(lambda: Question(search, _depths_in_words(chosen.depths)), chosen.smallest())
+
+
+def _beam_rule(choice: Choice) -> Rule:
+    chosen = JointSpace("beam", "every depth", choice.depths("beam"))
+    search = Beam(chosen)
+    identity = {**_depths_in_words(chosen.depths), "width": search.width}
+    # Each shallower depth may score worse than the last: only the least depth ends it.
+    return Rule(lambda: Question(search, identity, patience=None, wanted=chosen.contains), chosen.smallest())
+
+
+def _swaps_rule(choice: Choice) -> Rule:
+    chosen = choice.one_stack("swaps")
+    search = Swaps(chosen, choice.seed)
+    identity = {**_depths_in_words([chosen]), "seed": choice.seed, "sampled": search.sampled}
+    return Rule(lambda: Question(search, identity, patience=None), chosen.smallest())
+
+
+def _constant_ratio_rule(choice: Choice) -> Rule:
+    if choice.keep is not None:
+        raise RunError("constant-ratio shortens inputs and keeps every block: it takes no --keep")
+    chosen = choice.bench.length_space(choice.space, parity=False)
+    rule = ConstantRatio(chosen, choice.bench.macs, EvolveSettings().initial)
+    return Rule(lambda: Question(rule, {"space": identity_of(chosen)}), chosen.smallest())
+
+
+def _signal_rule(signal: str, choice: Choice) -> Rule:
+    """The rule that keeps the blocks with the strongest signal."""
+    chosen = choice.one_stack(signal)
+
+    def question() -> Question:
+        values = SIGNALS[signal](choice.bench, None if choice.keep is None else choice.keep[0])
+        facts = {"signal": [float(value) for value in values]}
+        return Question(Learned(chosen, values, signal), _depths_in_words([chosen]), facts=facts)
+
+    return Rule(question, chosen.smallest())
+
+
+def _search_rule(strategy: str, choice: Choice) -> Rule:
+    """A search of depths."""
+    found = SEARCHES[strategy]
+    chosen = JointSpace("depth", "every depth", choice.depths(strategy))
+    count = min(found.evaluations, chosen.size() + 1)
+    asked = found.build(Asked(chosen, choice.bench.macs, choice.seed, count))
+    identity = {**_depths_in_words(chosen.depths), "seed": choice.seed}
+    return Rule(lambda: Question(asked, identity, max(2, count), patience=found.patience), chosen.smallest())
+
+
+_OWN: Mapping[str, Callable[[Choice], Rule]] = {
+    "every-other": partial(_per_stack, "every-other", _every_other),
+    "every-other-literal": _literal_rule,
+    **{
+        f"chunk-{place}": partial(_per_stack, f"chunk-{place}", partial(Chunks, place=place))
+        for place in PLACES
+    },
+    "assignment": _assignment_rule,
+    "validation": _validation_rule,
+    "beam": _beam_rule,
+    "swaps": _swaps_rule,
+    **{signal: partial(_signal_rule, signal) for signal in SIGNALS},
+    "constant-ratio": _constant_ratio_rule,
+}
+RULES: Registry[Callable[[Choice], Rule]] = Registry("rules", _OWN)

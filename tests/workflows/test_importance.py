@@ -1,0 +1,160 @@
+"""Importance over a model: planted additive scores, an encoder-decoder's stacks, going on after a kill."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch.errors import RunError, SpaceError
+from ldsearch.evaluation.counts import Counts
+from ldsearch.subnet import Subnet
+from ldsearch.trial import Score, Trial
+from ldsearch.workflows.importance import block_importance
+from tests.translators import sentences
+
+WEIGHTS = (4.0, -1.0, 0.5, 0.0, 2.0, 8.0)
+
+
+class PlantedEvaluator:
+    """Scores a sub-network by the sum of its blocks' weights, of every stack."""
+
+    def __init__(self, higher: bool) -> None:
+        self.higher = higher
+        self.fingerprint = "planted"
+        self.counts = Counts()
+        self.asked: list[Subnet] = []
+
+    def __call__(
+        self, subnets: Sequence[Subnet], generation: int, on_trial: Callable[[Trial], None]
+    ) -> list[Trial]:
+        trials = []
+        for subnet in subnets:
+            kept = [block for stack in subnet.stacks().values() for block in stack.blocks]
+            value = sum(WEIGHTS[block] for block in kept) * (1 if self.higher else -1)
+            trials.append(Trial(subnet, "planted", Score(value, self.higher), {}, 7, "search", 0.0, "f"))
+            on_trial(trials[-1])
+        self.asked += subnets
+        return trials
+
+
+def planted_bench(place: Path, higher: bool, pinned: tuple[int, ...] = (), **depths: int) -> SimpleNamespace:
+    """As much of a workbench as importance looks at."""
+    supernet = SimpleNamespace(depths=depths, pinned=pinned, stack=next(iter(depths)))
+    return SimpleNamespace(
+        folder=place / "runs" / "planted",
+        supernet=supernet,
+        evaluator=PlantedEvaluator(higher),
+        require_supernet=lambda: None,
+    )
+
+
+@pytest.mark.parametrize("higher", [True, False])
+@pytest.mark.parametrize("keep", [None, 2, 5])
+def test_planted_contributions_come_back_exactly(tmp_path, higher, keep):
+    bench = planted_bench(tmp_path, higher, decoder=6)
+    found = block_importance(bench, tmp_path / "i", keep=keep, subsets=4)
+    assert [one.block for one in found.blocks] == list(range(6))
+    assert [one.loss for one in found.blocks] == list(WEIGHTS)
+    assert [one.standard_error for one in found.blocks] == [0.0] * 6
+    assert {len(subnet.decoder.blocks) for subnet in bench.evaluator.asked} == {found.keep, found.keep + 1}
+    assert found.keep == (keep or 3)
+    assert (found.metric, found.examples, found.split) == ("planted", 7, "search")
+    assert (tmp_path / "i" / "importance.png").stat().st_size > 5_000
+
+
+def test_a_stack_of_two_is_named_and_the_other_one_stays_whole(tmp_path):
+    bench = planted_bench(tmp_path, True, encoder=3, decoder=6)
+    found = block_importance(bench, tmp_path / "d", stack="decoder", subsets=3)
+    assert [one.loss for one in found.blocks] == list(WEIGHTS)
+    assert {subnet.encoder.blocks for subnet in bench.evaluator.asked} == {(0, 1, 2)}
+    with pytest.raises(RunError, match=r"more than one stack: choose --stack encoder or --stack decoder"):
+        block_importance(bench, tmp_path / "e")
+
+
+def test_pinned_blocks_run_in_all_and_have_no_importance(tmp_path):
+    bench = planted_bench(tmp_path, True, pinned=(0,), encoder=6)
+    found = block_importance(bench, tmp_path / "i", keep=2)
+    assert [one.block for one in found.blocks] == [1, 2, 3, 4, 5]
+    assert all(0 in subnet.encoder.blocks for subnet in bench.evaluator.asked)
+    assert found.pinned == (0,)
+    with pytest.raises(SpaceError, match="cannot keep 6 of 6"):
+        block_importance(bench, tmp_path / "no", keep=6)
+
+
+BART = {
+    "model_type": "bart",
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "max_position_embeddings": 32,
+    "init_std": 0.5,
+}
+GPT = {"model_type": "gpt2", "n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 32}
+
+
+def trained(place: Path, task: str, model: dict[str, object]) -> Workbench:
+    """A supernet after one step, whose blocks do something all the same."""
+    texts = list(dict.fromkeys(sentences(60)))[:32]
+    rows = [{"source": text, "target": text[::-1], "text": text} for text in texts]
+    for name, part in (("train", rows[:16]), ("validation", rows[16:])):
+        (place / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    (place / "config.json").write_text(json.dumps({**model, "initializer_range": 0.5}))
+    options = TrainOptions(
+        str(place / "train.jsonl"),
+        task=task,
+        validation=str(place / "validation.jsonl"),
+        keep_overlap=True,
+        model=str(place / "config.json"),
+        strategy="layerdrop",
+        reference=16,
+        trainer=("--max_steps", "1", "--disable_tqdm", "True"),
+    )
+    return Workbench.open(train_supernet(place / "runs" / "model", options))
+
+
+def test_a_translators_decoder_and_a_killed_measurement_goes_on(tmp_path, monkeypatch):
+    bench = trained(tmp_path, "translation", BART)
+    seen: list[Trial] = []
+
+    class Killer:
+        def phase(self, name: str, total: int | None) -> None:
+            assert (name, total) == ("sub-networks", 3 * 2 * 2)
+
+        def trial(self, trial: Trial) -> None:
+            seen.append(trial)
+            if len(seen) == 6:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        block_importance(bench, tmp_path / "i", stack="decoder", keep=1, watcher=Killer())
+    assert [path.name for path in (tmp_path / "i").iterdir()] == ["importance.json"]
+    found = block_importance(bench, tmp_path / "i", stack="decoder", keep=1)
+    assert bench.evaluator.counts.measured == 6  # three single blocks and three pairs, none twice
+    direction = 1 if bench.task.metric.higher_is_better else -1
+
+    def loss(*blocks: int) -> float:
+        whole = Subnet.of_blocks({"encoder": (0, 1), "decoder": blocks})
+        return -direction * bench.score(bench.evaluator.statistics(whole)).value
+
+    by_hand = np.mean([loss(0) - loss(0, 2), loss(1) - loss(1, 2)])
+    assert found.blocks[2].loss == pytest.approx(by_hand)
+    assert by_hand != 0
+    with pytest.raises(RunError, match=r"holds another run \(its keep differ\)"):
+        block_importance(bench, tmp_path / "i", stack="decoder", keep=2)
+
+
+def test_a_language_model_has_a_decoder_only(tmp_path):
+    bench = trained(tmp_path, "causal", GPT)
+    found = block_importance(bench, tmp_path / "i")
+    assert (found.stack, found.keep) == ("decoder", 2)
+    full = bench.score(bench.evaluator.statistics(bench.full)).value
+    assert [one.restored for one in found.blocks] == pytest.approx([full] * 3)
+    assert [one.loss for one in found.blocks] == pytest.approx([one.without - full for one in found.blocks])
