@@ -1,0 +1,190 @@
+"""ldsearch report: one page on finished searches, the commands on it, and what it refuses."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ldsearch.runs import read_json
+from ldsearch.supernet.folder import read_record
+from ldsearch.workflows.chapters import verdict
+from ldsearch.workflows.rebuild import genes_of, train_command
+from tests.cli.conftest import Ldsearch
+from tests.cli.test_bad_input import expect_refusal
+from tests.reports.test_html import Reader
+
+RUN = "runs/tiny-evolve"
+
+
+def commands(read: Reader) -> list[list[str]]:
+    lines = [line for line in read.text.splitlines() if line.startswith("ldsearch ")]
+    return [shlex.split(line) for line in lines]
+
+
+def renamed(words: list[str], name: str) -> list[str]:
+    at = words.index("--name") + 1
+    return [*words[1:at], name, *words[at + 1 :]]
+
+
+def test_a_page_on_one_run(ldsearch: Ldsearch, wild_place: Path) -> None:
+    outcome = ldsearch("report", RUN)
+    assert (outcome.code, outcome.err) == (0, "")
+    text = Path("report.html").read_text()
+    read = Reader(text)
+    front = pd.read_csv(f"{RUN}/frontier.csv")
+    best, run = read_json(Path(RUN, "best.json")), read_json(Path(RUN, "run.json"))
+    for row in front.to_dict("records"):
+        assert f"{row['difference_low']:+.4f} to {row['difference_high']:+.4f}" in read.text
+    assert f"{best['score']:.4f} on {best['examples']} search examples, by which it" in read.text
+    assert f"{run['areas'][-1]:.4f}" in read.text  # the search's cheapest is its controls' too
+    counts = run["this_call"]["search"]
+    assert f"{counts['executed_macs'] / counts['full_pass_macs']:.1f}" in read.text
+    assert "No health run of this supernet" in read.text
+    assert not read.named("script")
+    assert all(str(own["href"]).startswith(("#", "report-1-")) for own in read.named("a"))
+    # Nothing is loaded from anywhere: what is left are names of namespaces and formats.
+    assert not [own for _, own in read.tags if str(own.get("src", own.get("href", ""))).startswith("http")]
+    linked = {str(own["href"]) for own in read.named("a") if not str(own["href"]).startswith("#")}
+    assert linked == {path.name for path in Path().glob("report-*")}
+    assert {Path(name).suffix for name in linked} == {".svg", ".png"}
+    assert len(read.named("svg")) == len(linked) // 2 == 4
+    assert all(own["aria-label"] for own in read.named("svg"))
+    assert sum(own.get("class") == "chosen" for own in read.named("tr")) == 1
+
+
+def test_the_commands_on_the_page_rebuild_the_run(ldsearch: Ldsearch, wild_place: Path) -> None:
+    ldsearch("report", RUN)
+    train, search = commands(Reader(Path("report.html").read_text()))
+    assert ldsearch(*renamed(train, "again")).code == 0
+    assert ldsearch(*renamed(search, "again-evolve")).code == 0
+    known, again = (read_json(Path(f"runs/{name}/training.json")) for name in ("tiny", "again"))
+    assert again == known
+    for name in ("trials.csv", "controls.csv", "frontier.csv"):
+        tables = [pd.read_csv(f"runs/{run}/{name}")["subnet"] for run in ("tiny-evolve", "again-evolve")]
+        pd.testing.assert_series_equal(*tables)
+
+
+def test_what_training_left_unrecorded_is_said(wild_place: Path) -> None:
+    folder = Path("runs/tiny")
+    whole = train_command(folder, read_record(folder))
+    (folder / "training.json").unlink()
+    found = train_command(folder, read_record(folder))
+    assert not any("not there" in note for note in whole.notes)
+    assert "training.json is not there" in found.notes[0]
+    for option, value in (("--max-length", "16"), ("--model", "config.json"), ("--layer-drop", "0.2")):
+        assert found.words[found.words.index(option) + 1].split(",")[0] == value
+
+
+def test_several_runs_side_by_side(ldsearch: Ldsearch, wild_place: Path) -> None:
+    other = ("select", "--supernet", "runs/tiny", "--strategy", "every-other", "--keep", "2", "--swap")
+    assert ldsearch(*other).code == 0
+    shutil.copytree(RUN, "runs/<script>$a_b$")
+    outcome = ldsearch("report", "runs/<script>$a_b$", "runs/tiny-every-other-swap", "--output", "a/all.html")
+    assert (outcome.code, outcome.err) == (0, "")
+    read = Reader(Path("a/all.html").read_text())
+    assert not read.named("script")
+    assert "1 <script>$a_b$" in read.text
+    assert [tag for tag, _ in read.tags].count("h2") == 3
+    area = f"{read_json(Path(RUN, 'run.json'))['held_out']['area']:.4f}"
+    assert read.text.count(area) >= 2  # alone on its rows, a run's range is the common one
+    words = commands(read)[-1]
+    assert words[:4] == ["ldsearch", "select", "--strategy", "every-other"]
+    assert words[words.index("--keep") + 1] == "2"
+    assert "--swap" in words
+    assert Path("a/all-overlay.svg").is_file()
+
+
+def test_health_and_latency_are_shown_where_they_lie(ldsearch: Ldsearch, wild_place: Path) -> None:
+    identity = read_json(Path(RUN, "run.json"))["identity"]
+    for name, tau, fingerprint in (("of-it", 0.75, identity["fingerprint"]), ("other", -0.5, "strange")):
+        folder = Path("runs", name)
+        folder.mkdir()
+        (folder / "run.json").write_text(json.dumps({"identity": {"fingerprint": fingerprint}}))
+        fields = {"tau": tau, "p_value": 0.01, "examples": 77, "steps": 5, "loss": "label"}
+        (folder / "health.json").write_text(json.dumps(fields))
+        full = '"{""encoder"":{""blocks"":[0,1,2]},""version"":1}"'
+        rows = f"macs_share,inherited,fine_tuned,subnet\n0.5,0.6,0.7,{full}\n1,0.7,0.8,{full}\n"
+        (folder / "health.csv").write_text(rows)
+    heads = "subnet,runtime,phase,batch,length,median_ms,low_ms,high_ms,ratio,macs_ratio,not_faster,noisy"
+    Path(RUN, "latency.csv").write_text(
+        f"{heads}\n{full},eager,forward,8,data,12.345,12,13,0.512,0.6,True,False\n"
+    )
+    assert ldsearch("report", RUN).code == 0
+    read = Reader(Path("report.html").read_text())
+    assert "0.7500" in read.text
+    assert "-0.5000" not in read.text
+    assert verdict(0.75, 0.01) in read.text
+    for cell in ("8 x data", "12.35", "0.512", "not faster"):
+        assert cell in read.text
+    assert "How it was measured is not recorded" in read.text
+
+
+def test_verdicts() -> None:
+    said = [verdict(0.9, 0.01), verdict(0.9, 0.2), verdict(-0.9, 0.01), verdict(None, None)]
+    assert [text.split()[2] for text in said] == ["rank", "may", "rank", "sub-networks"]
+    assert len(set(said)) == 4
+
+
+def test_genes_are_what_a_space_leaves_free() -> None:
+    assert genes_of({"levels": [1, 2]}) == ("lengths",)
+    whole = {"heads_off": [], "ffn_share": 1.0, "sublayers_off": []}
+    joint = {"depths": [["encoder", [2, 3]], ["decoder", [2]]], "lengths": {}, "options": [whole]}
+    assert genes_of(joint) == ("lengths", "depth")
+    finer = {**joint, "lengths": None, "depths": [["encoder", [3]]]}
+    assert genes_of({**finer, "options": [whole, {**whole, "ffn_share": 0.5}]}) == ("ffn",)
+    assert genes_of({**finer, "options": [whole, {**whole, "heads_off": [0]}]}) == ("head",)
+
+
+def test_its_own_files_are_replaced_and_no_others(ldsearch: Ldsearch, wild_place: Path) -> None:
+    assert ldsearch("report", RUN).code == 0
+    first = Path("report.html").read_text()
+    assert ldsearch("report", RUN).code == 0
+    assert Path("report.html").read_text() == first
+    Path("report-1-kept.png").write_bytes(b"mine")
+    assert "report-1-kept.png was not written" in expect_refusal(ldsearch, wild_place, "report", RUN)
+    Path("mine.html").write_text("<html>")
+    assert "mine.html was not written" in expect_refusal(
+        ldsearch, wild_place, "report", RUN, "--output", "mine.html"
+    )
+    assert "name it .html" in expect_refusal(
+        ldsearch, wild_place, "report", RUN, "--output", f"{RUN}/run.json"
+    )
+
+
+def test_what_is_no_finished_search_is_refused(ldsearch: Ldsearch, wild_place: Path) -> None:
+    for name in ("unfinished", "health", "damaged", "holed"):
+        shutil.copytree(RUN, f"runs/{name}")
+    Path("runs/unfinished/best.json").unlink()
+    Path("runs/health/health.json").write_text("{}")
+    Path("runs/health/run.json").write_text('{"identity": {"strategy": "health"}}')
+    Path("runs/damaged/trials.csv").write_text("score\n1\n")
+    fields = read_json(Path("runs/holed/run.json"))
+    del fields["this_call"]
+    Path("runs/holed/run.json").write_text(json.dumps(fields))
+    for name, says in {
+        "unfinished": "unfinished run: run the same command again",
+        "health": "a health run",
+        "damaged": "it has no column strategy",
+        "holed": "damaged: it has no 'this_call'",
+        "tiny": "a model, not a search run",
+        "nowhere": "not a search run: it has no run.json",
+    }.items():
+        assert says in expect_refusal(ldsearch, wild_place, "report", f"runs/{name}")
+    assert "named twice" in expect_refusal(ldsearch, wild_place, "report", RUN, f"{RUN}/../tiny-evolve")
+
+
+@pytest.mark.parametrize("gone", ["runs/tiny", "runs/tiny-evolve/controls.csv"])
+def test_what_is_gone_is_said(ldsearch: Ldsearch, wild_place: Path, gone: str) -> None:
+    path = Path(gone)
+    if path.is_dir():
+        shutil.rmtree(path)
+        assert ldsearch("report", RUN).code == 0
+        read = Reader(Path("report.html").read_text())
+        assert "The supernet is not at runs/tiny any more" in read.text
+        assert [words[1] for words in commands(read)] == ["evolve"]
+    else:
+        path.unlink()
+        assert "controls.csv" in expect_refusal(ldsearch, wild_place, "report", RUN)
