@@ -27,6 +27,7 @@ class DepthTasks:
         always_full: Whether the full depth of each stack is among those drawn; the paper does not say.
         reduction: ``"sum"`` adds the tasks' gradients, as Algorithm 1 does; ``"mean"`` divides by their
             number, which matters for gradient clipping and plain SGD.
+        lengths: Whether the tasks are trained at dropped lengths too (``FlexibleDepth``).
 
     Raises:
         TrainingError: If an option makes no sense.
@@ -38,6 +39,7 @@ class DepthTasks:
     batch_fraction: float = 1.0
     always_full: bool = False
     reduction: Literal["sum", "mean"] = "sum"
+    lengths: bool = False
 
     def __post_init__(self) -> None:
         if self.assignment not in ASSIGNMENTS:

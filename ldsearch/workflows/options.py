@@ -26,7 +26,8 @@ class TrainOptions:
         model: Hub id, folder, or a config.json to start from scratch; None: a small BERT from scratch.
         strategy: A key of ``ldsearch.training.strategies.STRATEGIES``.
         reference: Inputs are cut to this many tokens; None: 64 for the embedded default, else 128.
-        drop_bound: LengthDrop bound p; None: by depth, so that the smallest keeps about 7%.
+        drop_bound: LengthDrop bound p; None: by depth, so that the smallest keeps about 7%. Given with
+            ``flexible-depth``, lengths are trained beside the depths.
         layer_drop: LayerDrop probability: one for the schedule, or one per block; None: 0.2.
         layer_drop_schedule: ``"constant"``, or ``"linear"``: rising to the probability at the last block.
         target_layers: Instead of a probability: how many blocks shall run on average.

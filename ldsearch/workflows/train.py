@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from pickle import UnpicklingError
@@ -45,6 +45,7 @@ from ldsearch.workflows.options import TrainOptions
 
 _PARITY_BOUND = Fraction(1, 5)
 _PLAIN_SHARE = 0.4
+_DEPTHS_ALONE = "layerdrop, plain, or flexible-depth without --drop-bound"
 
 
 def train_supernet(
@@ -73,8 +74,8 @@ def train_supernet(
     task = load_task(options.task, options.source, labels)
     model, tokenizer = initial_model(options, task, has_head=labels is not None)
     supernet = Supernet(model, "column-with-pads" if options.parity else "column", options.memory)
-    if supernet.depth_only and options.strategy == "lengthdrop":
-        raise TrainingError(f"{supernet.depth_only}; train it with --strategy layerdrop or plain")
+    if supernet.depth_only and _trains_lengths(options):
+        raise TrainingError(f"{supernet.depth_only}; train it with --strategy {_DEPTHS_ALONE}")
     teacher = separate_teacher(options, task, tokenizer)
     setting = _setting(options, supernet, has_head=labels is not None)
     strategy = make_strategy(options.strategy, setting)
@@ -225,8 +226,14 @@ def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setti
         plain_share=plain_share,
         parity=options.parity,
         drop_groups=options.drop_groups,
-        depth_tasks=options.depth_tasks,
+        depth_tasks=replace(options.depth_tasks, lengths=_trains_lengths(options)),
     )
+
+
+def _trains_lengths(options: TrainOptions) -> bool:
+    if options.strategy == "flexible-depth":
+        return options.drop_bound is not None or options.depth_tasks.lengths
+    return options.strategy == "lengthdrop"
 
 
 def _stack_setting(options: TrainOptions, supernet: Supernet, name: str) -> StackSetting:
@@ -251,7 +258,7 @@ def _record(
     folder: Path,
     found: Score,
 ) -> SupernetRecord:
-    trains_lengths = options.strategy == "lengthdrop"
+    trains_lengths = _trains_lengths(options)
     drops = options.strategy in ("layerdrop", "lengthdrop")
     applied = [applied_rates(stack, setting.drop_groups) for stack in setting.stacks.values()]
     rates = [rate for stack in applied for rate in stack] if drops else []
