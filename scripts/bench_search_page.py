@@ -32,6 +32,7 @@ $search --part sst2 --bound 0.2 --naive 7 --control-seeds 1
 $search --part sst2 --bound 0.5 --naive 7 --control-seeds 0
 $search --part sst2-absolute --naive 5 --control-seeds 1
 $search --part squad --seeds 1 --naive 6 --control-seeds 0 --evaluations 400
+$search --part deep --lat-seeds 3
 python scripts/bench_search_page.py --out results/search
 ```
 
@@ -137,9 +138,10 @@ def held_out(found: list[tuple[str, dict[str, Any]]]) -> str:
 
 def draw(found: list[tuple[str, dict[str, Any]]], path: Path) -> None:
     """Area against executed full passes, one panel a space."""
-    figure = Figure(figsize=(4 * len(found), 3.4), layout="constrained")
+    rows = -(-len(found) // 3)
+    figure = Figure(figsize=(12, 3.4 * rows), layout="constrained")
     for place, (part, space) in enumerate(found):
-        axes = figure.add_subplot(1, len(found), place + 1)
+        axes = figure.add_subplot(rows, 3, place + 1)
         for name, colour in (("lat", "tab:gray"), ("surrogate", "tab:blue")):
             seen = set()
             for run in space["runs"]:
