@@ -19,6 +19,7 @@ _LAZY = {
     "health": "ldsearch.workflows.health",
     "block_importance": "ldsearch.workflows.importance",
     "compare": "ldsearch.workflows.compare",
+    "tune": "ldsearch.workflows.tune",
     "FixedOptions": "ldsearch.workflows.fixed",
     "evaluate": "ldsearch.workflows.evaluate",
     "export_model": "ldsearch.workflows.export",

@@ -4,17 +4,22 @@ import sys
 
 import typer
 
+from ldsearch.cli.compare import compare
 from ldsearch.cli.distill_data import distill_data
 from ldsearch.cli.evaluate import evaluate
 from ldsearch.cli.evolve import evolve
 from ldsearch.cli.export import export
 from ldsearch.cli.grid import grid
 from ldsearch.cli.health import health
+from ldsearch.cli.importance import importance
 from ldsearch.cli.info import info
 from ldsearch.cli.pareto import pareto
+from ldsearch.cli.profile import profile
 from ldsearch.cli.recover import recover
+from ldsearch.cli.report import report
 from ldsearch.cli.select import select
 from ldsearch.cli.train_supernet import train_supernet
+from ldsearch.cli.tune import tune
 from ldsearch.errors import LdsearchError
 
 app = typer.Typer(
@@ -28,14 +33,19 @@ app = typer.Typer(
 # What these do not know goes to the Trainer.
 trains = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command("train-supernet", context_settings=trains)(train_supernet)
+app.command("tune", context_settings=trains)(tune)
 app.command("distill-data")(distill_data)
 app.command("evolve")(evolve)
 app.command("select")(select)
+app.command("compare")(compare)
 app.command("pareto")(pareto)
 app.command("evaluate")(evaluate)
 app.command("grid")(grid)
 app.command("recover", context_settings=trains)(recover)
 app.command("health", context_settings=trains)(health)
+app.command("importance")(importance)
+app.command("profile")(profile)
+app.command("report")(report)
 app.command("export")(export)
 app.command("info")(info)
 

@@ -86,7 +86,7 @@ def train_supernet(
     drop_bound: Annotated[
         float | None,
         typer.Option(
-            help="LengthDrop bound p.",
+            help="LengthDrop bound p; given with flexible-depth, lengths are trained beside the depths.",
             show_default="by depth: 0.36 for 6 blocks",
             rich_help_panel=_LENGTHDROP,
         ),
@@ -252,6 +252,9 @@ def train_supernet(
         seed=seed,
         trainer=tuple(context.args),
     )
+    if context.obj is not None:  # ``ldsearch tune`` asks what would be trained
+        context.obj.append(options)
+        return
     stem = Path(data).name.split(".")[0] or "supernet"
     with resumable("run the same command again to go on from the last checkpoint"):
         folder = train(runs / (name or f"{stem}-{strategy}"), options, lambda text: print_notes([text]))
