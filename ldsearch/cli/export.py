@@ -67,8 +67,8 @@ def export(
 
 def _how(written: Path, everything: bool) -> str:
     """How to go on."""
-    from ldsearch.export.check import ONNX_FILE
-    from ldsearch.export.huggingface import SUBNET_FILE
+    from ldsearch.export.loading import SUBNET_FILE
+    from ldsearch.export.staging import ONNX_FILE
     from ldsearch.supernet.heads import head_named
 
     if everything:

@@ -4,13 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ldsearch.export.huggingface import export_subnet, load_exported
+    from ldsearch.export.huggingface import export_subnet
+    from ldsearch.export.loading import load_exported
 
+_LAZY = {"export_subnet": "ldsearch.export.huggingface", "load_exported": "ldsearch.export.loading"}
 __all__ = ["export_subnet", "load_exported"]
 
 
 # Resolved on first use: an ONNX file is checked in a process that never imports torch.
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _LAZY:
         raise AttributeError(f"module 'ldsearch.export' has no attribute {name!r}")
-    return getattr(import_module("ldsearch.export.huggingface"), name)
+    return getattr(import_module(_LAZY[name]), name)

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ldsearch.export.staging import ONNX_FILE
+
 Batch = Mapping[str, NDArray[np.int64]]
 Logits = NDArray[np.float32]
 Job = tuple[Path, str]
 
 JOBS, INPUTS, OUTPUTS = "jobs.json", "inputs.npz", "outputs.npz"
-ONNX_FILE = "model.onnx"
 
 
 def run(jobs: Sequence[Job], batches: Sequence[Batch], device: str = "cpu") -> list[list[Logits]]:
@@ -70,7 +71,7 @@ def _of_onnxruntime(folder: Path, device: str) -> Callable[[Batch], Logits]:
 
 
 def _of_ldsearch(folder: Path, device: str) -> Callable[[Batch], Logits]:
-    from ldsearch.export.huggingface import load_exported
+    from ldsearch.export.loading import load_exported
 
     return _of_torch(load_exported(folder), device)
 

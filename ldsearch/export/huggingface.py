@@ -7,18 +7,16 @@ from pathlib import Path
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ldsearch.errors import SupernetError
 from ldsearch.export.card import Alone, Provenance, model_card, torch_usage
-from ldsearch.export.check import ONNX_FILE
+from ldsearch.export.loading import SUBNET_FILE
 from ldsearch.export.staging import Written, staged
 from ldsearch.export.verification import random_rows, verify
 from ldsearch.files import write_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.cutting import silence
-from ldsearch.supernet.folder import load_model, save_model
+from ldsearch.supernet.folder import save_model
 
-SUBNET_FILE = "ldsearch_subnet.json"
 TOLERANCE = 1e-5
 
 
@@ -105,25 +103,3 @@ def _stand_in(supernet: Supernet, subnet: Subnet) -> tuple[PreTrainedModel, Subn
     if len(stack.blocks) < len(layers) or not silent:
         return model, own, Alone.OTHER
     return model, own, Alone.SLOWER if stack.lengths is None else Alone.LONGER
-
-
-def load_exported(folder: str | Path) -> PreTrainedModel | FixedSubnet:
-    """Load what ``export_subnet`` wrote, in eval mode; called like the stock model either way.
-
-    Raises:
-        SupernetError: If the folder holds no model of a supported family.
-    """
-    if (Path(folder) / ONNX_FILE).is_file():
-        raise SupernetError(f"{folder} holds an ONNX model: its README says how ONNX Runtime runs it")
-    model, _ = load_model(str(folder))
-    model.train(False)
-    path = Path(folder) / SUBNET_FILE
-    if not path.is_file():
-        return model
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        subnet = Subnet.from_json(json.dumps(fields["subnet"]))
-        memory = fields.get("memory", "restored")
-        return FixedSubnet(Supernet(model, fields["score"], memory), subnet).eval()
-    except (json.JSONDecodeError, KeyError) as error:
-        raise SupernetError(f"{path} is damaged: {error}") from error

@@ -19,9 +19,8 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import ExportError
 from ldsearch.export.card import Provenance, model_card, onnx_usage
-from ldsearch.export.check import ONNX_FILE
-from ldsearch.export.huggingface import SUBNET_FILE
-from ldsearch.export.staging import Written
+from ldsearch.export.loading import SUBNET_FILE
+from ldsearch.export.staging import ONNX_FILE, Written
 from ldsearch.files import make_readable, write_json
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet, tokens

@@ -10,6 +10,8 @@ from pathlib import Path
 from ldsearch.errors import RunError
 from ldsearch.subnet import Subnet
 
+ONNX_FILE = "model.onnx"
+
 
 @dataclass(frozen=True)
 class Written:

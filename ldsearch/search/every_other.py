@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ldsearch.depth_space import DepthSpace
+from ldsearch.depth_space import DepthSpace, evenly_spaced
 from ldsearch.errors import SpaceError
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
@@ -20,7 +20,7 @@ def every_other(blocks: int, keep: int, pinned: Sequence[int] = ()) -> tuple[int
     """
     if not 1 <= keep <= blocks:
         raise SpaceError(f"cannot keep {keep} of {blocks} blocks")
-    kept = tuple(i * blocks // keep for i in range(keep))
+    kept = evenly_spaced(blocks, keep)
     if dropped := sorted(set(pinned) - set(kept)):
         raise SpaceError(
             f"every-other keeps blocks {list(kept)} of {blocks}, but {dropped} must stay in this model"
