@@ -39,7 +39,8 @@ class NaivePipeline(Pipeline):
         for position, place in enumerate(stack.blocks):
             block = self.blocks[place]
             block.training = training  # nobody's child, so the mode does not reach it by itself
-            attended, scores = block.attend(state.hidden, WHOLE, self.family.attention(block.layer, state))
+            context, scores = block.mix(self.family.attention(block.layer, state), WHOLE, scored=True)
+            attended = self.family.merge(block.layer, context, state.hidden)
             width = state.real.shape[1] if stack.lengths is None else stack.lengths.tokens[position]
             if stack.lengths is not None and width < state.real.shape[1]:
                 assert scores is not None

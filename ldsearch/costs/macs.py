@@ -3,7 +3,8 @@
 Convention: one MAC is one multiply-add of a matrix product; biases, norms, softmax and activations are
 free; the value is per example, averaged over the workload's true lengths. This is half of what
 ``torch.utils.flop_counter.FlopCounterMode`` counts on the eager model. The ``torchprofile`` convention
-adds what that tool counts (norms, the mask product), for parity with the length-adaptive paper.
+is for parity with the length-adaptive paper: it adds what that tool counts (norms, the mask product), and
+the output projection of dropped tokens, which the paper's code runs and ours does not.
 Knows dimensions and sub-networks; knows no weights.
 """
 
@@ -65,7 +66,8 @@ class Macs:
         shape: The model's dimensions.
         workload: The lengths to average over; ``Workload.padded(l0)`` for the paper's protocol.
         name: The cost's name in tables.
-        torchprofile: Count as torchprofile does: embedding norm and mask product, both norms of a block.
+        torchprofile: Count as torchprofile does on the paper's code: embedding norm and mask product, both
+            norms of a block, the output projection of every token that entered.
 
     Raises:
         SubnetError: If a sub-network does not fit the shape.
@@ -109,9 +111,11 @@ class Macs:
             groups = stack.groups(block)
             per_length = np.zeros(len(n))
             if groups.runs("attention"):
-                # Projections of queries, keys, values and output; scores and their product with the values.
+                # Projections of queries, keys and values; scores and their product with the values; the
+                # output projection of what is kept, which the paper's code runs before it drops tokens.
                 on = 1 - len(groups.heads_off) / self.shape.heads
-                per_length = per_length + on * (4 * enter * d**2 + 2 * enter**2 * d)
+                projected = 3 * enter + (enter if self.torchprofile else leave)
+                per_length = per_length + on * (projected * d**2 + 2 * enter**2 * d)
             if groups.runs("feed_forward"):
                 # Which only the kept tokens reach.
                 per_length = per_length + self.shape.ffn_matrices * leave * d * groups.width(ff)

@@ -194,20 +194,21 @@ class _Walk:
         else:
             if self.pipeline.restores and (drops or self.cache is not None):
                 dropped = state.hidden if restored is None else put_back(restored, state)
-            state, scores = self._attend(step, state, attention)
+            context, scores = self._mix(step, state, attention)
             if longest != entering:
                 assert scores is not None
+                assert context is not None
                 state, index = self._shortened(state, scores, longest)
-                scores = scores.gather(1, index)
-            state = self._feed(step, state)
+                # Before the output projection, as a block on its own does it.
+                scores, context = scores.gather(1, index), tokens.gather(context, index)
+            state = self._feed(step, self._merge(step, state, context))
         return Outcome(state, longest, scores, entering, restored, dropped)
 
     def _first(self, step: Step, state: State, attention: Attention | None) -> State:
         """What leaves a block at position 0: the other tokens are asked, and ask nothing themselves."""
-        if attention is None and step.groups.runs("attention"):
-            attention = self._project(step.block, state)
         first = replace(state, hidden=state.hidden[:, :1], real=state.real[:, :1])
-        return self._feed(step, self._attend(step, first, attention, queries=1)[0])
+        context, _ = self._mix(step, state, attention, queries=1)
+        return self._feed(step, self._merge(step, first, context))
 
     def _whole(self, block: int, state: State) -> State:
         """The stock layer's own path, which computes the same products."""
@@ -216,16 +217,24 @@ class _Walk:
         module = self._block(block)
         return replace(state, hidden=self.family.run(module.layer, state, module.config))
 
-    def _attend(
+    def _mix(
         self, step: Step, state: State, attention: Attention | None, queries: int | None = None
-    ) -> tuple[State, Tensor | None]:
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Attention up to its output projection, of the first ``queries`` tokens; nothing if it is off."""
         if not step.groups.runs("attention"):
-            return state, None
+            return None, None
         attention = attention or self._project(step.block, state)
         rows, n = attention.real.shape
         self.work.macs += self.macs.mixed(rows, queries or n, n, step.groups)
-        hidden, scores = self._block(step.block).attend(state.hidden, step.groups, attention, queries)
-        return replace(state, hidden=hidden), scores
+        return self._block(step.block).mix(attention, step.groups, queries=queries, scored=queries is None)
+
+    def _merge(self, step: Step, state: State, context: Tensor | None) -> State:
+        """What leaves the attention sub-layer."""
+        if context is None:
+            return state
+        self.work.macs += self.macs.merged(*state.real.shape)
+        layer = self._block(step.block).layer
+        return replace(state, hidden=self.family.merge(layer, context, state.hidden))
 
     def _feed(self, step: Step, state: State) -> State:
         if not step.groups.runs("feed_forward"):

@@ -53,10 +53,14 @@ class StepMacs:
         return 3 * rows * n * self.shape.hidden**2
 
     def mixed(self, rows: int, queries: int, n: int, groups: Groups = WHOLE) -> int:
-        """Products of queries with n keys and of those with the values, and the output projection."""
+        """Products of queries with n keys and of those with the values."""
         d, off = self.shape.hidden, len(groups.heads_off)
         on = d - d // self.shape.heads * off
-        return rows * queries * (2 * n * on + d**2)
+        return 2 * rows * queries * n * on
+
+    def merged(self, rows: int, n: int) -> int:
+        """The output projection of n tokens."""
+        return rows * n * self.shape.hidden**2
 
     def fed(self, rows: int, n: int) -> int:
         """The feed-forward layer of n tokens."""
@@ -64,7 +68,7 @@ class StepMacs:
 
     def whole(self, rows: int, n: int) -> int:
         """A block with nothing off and no token dropped."""
-        return self.projected(rows, n) + self.mixed(rows, n, n) + self.fed(rows, n)
+        return self.projected(rows, n) + self.mixed(rows, n, n) + self.merged(rows, n) + self.fed(rows, n)
 
     def head(self, rows: int, n: int) -> int:
         """The head on inputs of n tokens."""

@@ -162,57 +162,50 @@ class Block(nn.Module):
         drops = keep is not None and not bool((keep >= state.real.sum(dim=1)).all())
         if not drops and groups == WHOLE:
             return replace(state, hidden=self.family.run(self.layer, state, self.config))
-        attended, scores = state.hidden, None
+        context, scores = None, None
         if groups.runs("attention"):
             attention = self.family.attention(self.layer, state)
-            attended, scores = self.attend(state.hidden, groups, attention)
+            context, scores = self.mix(attention, groups, scored=drops)
         if drops:
             assert keep is not None
+            assert context is not None
             assert scores is not None
             index, real = tokens.select(scores, state.real, keep, self.keep_first)
-            state = state.take(attended, index, real)
-        else:
-            state = replace(state, hidden=attended)
+            # Before the output projection, so that it and what follows run on rows that stay.
+            state, context = state.take(state.hidden, index, real), tokens.gather(context, index)
+        if context is not None:
+            state = replace(state, hidden=self.family.merge(self.layer, context, state.hidden))
         if not groups.runs("feed_forward"):
             return state
         return replace(state, hidden=self.feed(state.hidden, groups))
 
-    def attend(
-        self, hidden: Tensor, groups: Groups, attention: Attention, queries: int | None = None
+    def mix(
+        self, attention: Attention, groups: Groups, *, scored: bool, queries: int | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """An attention sub-layer that runs.
+        """An attention sub-layer that runs, up to its output projection.
 
         Args:
-            hidden: Shape (B, n, d), the tokens that ask.
-            groups: What is off.
             attention: Among all tokens.
-            queries: Only the first so many tokens ask, and nothing is scored; None: all of them.
+            groups: What is off.
+            scored: Whether token scores are wanted; they need the queries of all tokens.
+            queries: Only the first so many tokens ask; None: all of them.
 
         Returns:
-            What leaves the sub-layer (B, queries, d), and the token scores (B, n) where all tokens ask.
+            Context (B, queries, heads' width), and token scores (B, n) or nothing.
         """
-        allowed = attention.allowed
-        # A copy, also of the whole: it computes its probabilities once and keeps them.
-        attention = replace(
-            attention,
-            queries=attention.queries[:, :, :queries],
-            allowed=None if allowed is None else allowed[:, :, :queries],
-        )
+        if queries is not None:
+            attention = attention.of_queries(queries)
         heads = attention.queries.shape[1]
         on = [head for head in range(heads) if head not in groups.heads_off]
         if len(on) < heads:
             attention = attention.of_heads(on)
-        # The probabilities are needed for the scores anyway, so the products are computed once.
-        probabilities = attention.probabilities
-        if self.training:
-            probabilities = nn.functional.dropout(probabilities, self.family.attention_dropout(self.layer))
-        context = probabilities @ attention.values
+        dropout = self.family.attention_dropout(self.layer) if self.training else 0.0
+        context, scores = tokens.attend(attention, self.score if scored else None, dropout)
         if len(on) < heads:
             kept = context
             context = kept.new_zeros(kept.shape[0], heads, *kept.shape[2:])
             context[:, on] = kept
-        merged = self.family.merge(self.layer, context.transpose(1, 2).flatten(2), hidden[:, :queries])
-        return merged, self.score(attention).detach() if queries is None else None
+        return context.transpose(1, 2).flatten(2), None if scores is None else scores.detach()
 
     def feed(self, hidden: Tensor, groups: Groups) -> Tensor:
         """A feed-forward sub-layer that runs: shape (B, n, d) in and out."""

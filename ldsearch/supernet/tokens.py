@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ldsearch.registry import Registry
 from ldsearch.subnet import Lengths
@@ -39,31 +39,62 @@ class Attention:
         on = list(heads)
         return replace(self, queries=self.queries[:, on], keys=self.keys[:, on], values=self.values[:, on])
 
+    def of_queries(self, first: int) -> "Attention":
+        """The same with the queries of the first tokens only."""
+        allowed = None if self.allowed is None else self.allowed[:, :, :first]
+        return replace(self, queries=self.queries[:, :, :first], allowed=allowed)
+
+    def part(self, rows: slice, heads: slice) -> "Attention":
+        """The same of some rows and heads only."""
+        return Attention(
+            self.queries[rows, heads],
+            self.keys[rows, heads],
+            self.values[rows, heads],
+            self.real[rows],
+            self.scaling,
+            None if self.allowed is None else self.allowed[rows],
+        )
+
+    @cached_property
+    def masked(self) -> bool:
+        """Whether padding must be looked out for; ``allowed`` always says so, and the data are not read."""
+        return self.allowed is not None or not bool(self.real.all())
+
     @cached_property
     def probabilities(self) -> Tensor:
         """Shape (B, H, n, n): row q is the distribution of query q over the real keys."""
-        products = self.queries @ self.keys.transpose(-1, -2) * self.scaling
-        lowest = torch.finfo(products.dtype).min
-        if self.allowed is not None:
-            products = products.masked_fill(~self.allowed, lowest)
-        elif not bool(self.real.all()):
-            products = products.masked_fill(~self.real[:, None, None, :], lowest)
+        # Queries are fewer numbers than products.
+        products = (self.queries * self.scaling) @ self.keys.transpose(-1, -2)
+        if self.masked:
+            allowed = self.real[:, None, None, :] if self.allowed is None else self.allowed
+            products = products.masked_fill(~allowed, torch.finfo(products.dtype).min)
         return products.softmax(dim=-1)
 
 
 TokenScore = Callable[[Attention], Tensor]
+_SUMS_OVER_HEADS: list[TokenScore] = []
 
 
+def sums_over_heads(score: TokenScore) -> TokenScore:
+    """Mark a score that is a sum over heads, each row on its own: ``attend`` makes it in parts."""
+    _SUMS_OVER_HEADS.append(score)
+    return score
+
+
+@sums_over_heads
 def column(attention: Attention) -> Tensor:
     """Attention received: column sums over heads and real query rows (Kim & Cho 2020, Sec. 3.1).
 
     Returns:
         Shape (B, n).
     """
-    rows = attention.real[:, None, :, None]
-    return (attention.probabilities * rows).sum(dim=(1, 2))
+    received = attention.probabilities
+    if attention.masked:
+        received = received * attention.real[:, None, :, None]
+    return received.sum(dim=(1, 2))
 
 
+@sums_over_heads
 def power(attention: Attention) -> Tensor:
     """``column`` without what a token gives itself, as PoWER-BERT's code has it (Goyal et al. 2020).
 
@@ -74,6 +105,7 @@ def power(attention: Attention) -> Tensor:
     return column(attention) - own.sum(dim=1)
 
 
+@sums_over_heads
 def column_with_pads(attention: Attention) -> Tensor:
     """``column`` with the rows of pad queries counted, as the length-adaptive reference code has it.
 
@@ -86,6 +118,55 @@ def column_with_pads(attention: Attention) -> Tensor:
 TOKEN_SCORES: Registry[TokenScore] = Registry(
     "token_scores", {"column": column, "power": power, "column-with-pads": column_with_pads}
 )
+
+
+# Of attention probabilities at a time on a CPU, which should stay in a core's cache.
+CHUNK_BYTES = 2**20
+
+
+def attend(
+    attention: Attention, score: TokenScore | None, dropout: float = 0.0
+) -> tuple[Tensor, Tensor | None]:
+    """Attention and its token scores, the probabilities of a few heads or rows at a time.
+
+    Args:
+        attention: Whose queries may be the first q of the n tokens.
+        score: What a token is worth; None: nothing is scored. One that is no sum over heads
+            (``sums_over_heads``) sees the whole attention.
+        dropout: Probability that the context misses a probability.
+
+    Returns:
+        Context of shape (B, H, q, head width) and scores of shape (B, n).
+    """
+    apart = score is None or any(score is known for known in _SUMS_OVER_HEADS)
+    rows, heads = _chunk(attention) if apart and not dropout else attention.queries.shape[:2]
+    if (rows, heads) == attention.queries.shape[:2]:
+        # A copy keeps the probabilities that it computes, which the scores need too.
+        attention = replace(attention)
+        context = nn.functional.dropout(attention.probabilities, dropout) @ attention.values
+        return context, None if score is None else score(attention)
+    # Laid out as the output projection reads it.
+    context = torch.empty_like(attention.queries.transpose(1, 2), memory_format=torch.contiguous_format)
+    context = context.transpose(1, 2)
+    scores = None if score is None else context.new_zeros(attention.real.shape, dtype=torch.float32)
+    for row in range(0, context.shape[0], rows):
+        for head in range(0, context.shape[1], heads):
+            own = slice(row, row + rows), slice(head, head + heads)
+            part = attention.part(*own)
+            context[own] = part.probabilities @ part.values
+            if scores is not None and score is not None:
+                scores[own[0]] += score(part)
+    return context, scores
+
+
+def _chunk(attention: Attention) -> tuple[int, int]:
+    """How many rows and heads at a time; all of them where gradients keep every probability anyway."""
+    rows, heads, queries, _ = attention.queries.shape
+    if attention.queries.requires_grad or attention.queries.device.type != "cpu":
+        return rows, heads
+    one = queries * attention.keys.shape[2] * attention.queries.element_size()
+    fit = max(1, CHUNK_BYTES // one)
+    return min(rows, max(1, fit // heads)), min(fit, heads)
 
 
 def kept_counts(real: Tensor, lengths: Lengths, position: int, true_lengths: Tensor) -> Tensor:
@@ -128,7 +209,10 @@ def select(scores: Tensor, real: Tensor, counts: Tensor, keep_first: bool) -> tu
     ranked = scores.float().masked_fill(~real, -torch.inf)
     if keep_first:
         ranked[:, 0] = torch.inf
-    order = ranked.sort(dim=1, descending=True, stable=True).indices[:, : int(counts.max())]
+    fewest, most = (int(count) for count in counts.aminmax())
+    order = ranked.sort(dim=1, descending=True, stable=True).indices[:, :most]
+    if fewest == most:
+        return order.sort(dim=1).values, torch.ones_like(order, dtype=torch.bool)
     stays = torch.arange(order.shape[1], device=order.device) < counts[:, None]
     # Rows shorter than the longest are filled with positions sorted behind every real one.
     position = torch.where(stays, order, order + real.shape[1]).sort(dim=1).values
@@ -137,4 +221,10 @@ def select(scores: Tensor, real: Tensor, counts: Tensor, keep_first: bool) -> tu
 
 def gather(hidden: Tensor, index: Tensor) -> Tensor:
     """Rows ``index`` (B, k) of ``hidden`` (B, n, d): shape (B, k, d)."""
-    return hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[-1]))
+    if torch.onnx.is_in_onnx_export():
+        # A graph would hold the example's number of rows.
+        return hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[-1]))
+    rows, n = hidden.shape[:2]
+    first = torch.arange(rows, device=index.device)[:, None] * n
+    # Whole rows are copied, where ``gather`` looks up every number by itself.
+    return hidden.flatten(0, 1).index_select(0, (first + index).flatten()).reshape(*index.shape, -1)

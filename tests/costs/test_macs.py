@@ -12,8 +12,11 @@ SHAPE = EncoderShape(blocks=2, hidden=2, feed_forward=3, head_per_example=10, he
 
 
 def block(enter: int, leave: int) -> int:
-    """By hand for width 2 and feed-forward 3: projections 4·2·2, products 2·2, feed-forward 2·2·3."""
-    return 16 * enter + 4 * enter * enter + 12 * leave
+    """By hand for width 2 and feed-forward 3.
+
+    Projections 3·2·2 in and 2·2 out, products 2·2, feed-forward 2·2·3.
+    """
+    return 12 * enter + 4 * leave + 4 * enter * enter + 12 * leave
 
 
 def test_macs_by_hand_at_two_true_lengths():
@@ -90,7 +93,17 @@ def test_macs_of_what_is_off_inside_a_block_by_hand(groups, macs):
 def test_a_gated_feed_forward_layer_has_a_third_matrix():
     gated = EncoderShape(blocks=1, hidden=2, feed_forward=3, ffn_matrices=3)
     assert Macs(gated, Workload.padded(4))([Subnet.full(1)])[0] == 16 * 4 + 4 * 16 + 3 * 4 * 2 * 3
-    assert Macs(gated, Workload.padded(4))([Subnet.of_encoder([0], [1], 4)])[0] == 16 * 4 + 4 * 16 + 3 * 2 * 3
+    assert (
+        Macs(gated, Workload.padded(4))([Subnet.of_encoder([0], [1], 4)])[0]
+        == 12 * 4 + 4 + 4 * 16 + 3 * 2 * 3
+    )
+
+
+def test_the_papers_convention_projects_dropped_tokens_too():
+    """Norms of 4 + 1 tokens and of 4 embeddings of width 2, 4 products with the mask."""
+    subnet = Subnet.of_encoder([0], [1], 4)
+    found = Macs(SHAPE, Workload.padded(4), torchprofile=True)([subnet])[0]
+    assert found == 16 * 4 + 4 * 16 + 12 + 2 * (4 + 1) + 2 * 4 + 4 + 10 + 4
 
 
 # Width 2, two heads, three units, with biases: 4·(4 + 2) and a norm of 4; 2·3·2 + 3 + 2 and a norm of 4.
