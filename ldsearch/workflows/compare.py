@@ -75,9 +75,11 @@ def compare(
 
 def _searched(bench: Workbench, entry: Entry, asked: Comparison, evaluate: Evaluate) -> list[SearchResult]:
     """One search for each seed; only one of a rule that draws nothing."""
-    questions = [_question(bench, entry, asked.evaluations, seed) for seed in range(asked.seeds)]
-    if entry.strategy in RULES and "seed" not in questions[0].identity:
-        questions = questions[:1]  # it draws nothing
+    # What a rule goes by may take a training: only one that draws is made for every seed.
+    first = _question(bench, entry, asked.evaluations, 0)
+    draws = entry.strategy in SEARCHES or "seed" in first.identity
+    others = range(1, asked.seeds if draws else 1)
+    questions = [first, *(_question(bench, entry, asked.evaluations, seed) for seed in others)]
     return [
         search(
             question.strategy,
