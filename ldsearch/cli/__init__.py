@@ -1,6 +1,10 @@
 """The command line: one file per command; each parses, calls, prints, and decides nothing."""
 
+import contextlib
+import io
+import json
 import sys
+from typing import Annotated, Any
 
 import typer
 
@@ -22,7 +26,15 @@ from ldsearch.cli.train_supernet import train_supernet
 from ldsearch.cli.tune import tune
 from ldsearch.errors import LdsearchError
 
+
+def _answer(value: Any, quiet: bool, as_json: bool) -> None:
+    """Print what a command returned, where that is all that is wanted."""
+    if as_json:
+        print(json.dumps(value, default=str), file=sys.__stdout__)
+
+
 app = typer.Typer(
+    result_callback=_answer,
     help="Train a transformer once so that it works at every depth and length, search it for the "
     "sub-network that fits a budget, and export that as an ordinary model.",
     no_args_is_help=True,
@@ -48,6 +60,19 @@ app.command("profile")(profile)
 app.command("report")(report)
 app.command("export")(export)
 app.command("info")(info)
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and notes only.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, what the command found, and nothing else.")
+    ] = False,
+) -> None:
+    """Options of every command."""
+    if quiet or as_json:
+        context.with_resource(contextlib.redirect_stdout(io.StringIO()))
 
 
 def main() -> None:

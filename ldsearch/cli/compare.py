@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,7 +32,7 @@ def compare(
     data: MovedData = None,
     name: Name = None,
     runs: Runs = Path("runs"),
-) -> None:
+) -> dict[str, Any]:
     """What does each strategy find for a budget, and is it better than random search?
 
     Random search of the same genes runs beside each. All searches have equally many evaluations; a second
@@ -47,6 +47,8 @@ def compare(
 
     - `ldsearch compare --supernet runs/a --supernet runs/b --strategy surrogate:depth+lengths --seeds 1`
     """
+    from dataclasses import asdict
+
     from rich.console import Console
 
     from ldsearch.workflows.compare import compare as run
@@ -75,6 +77,7 @@ def compare(
         print("there are no rows that chose nothing: these scores are optimistic")
     print("a dash: nothing that cheap was found. gain: to random search of the same genes, 95% interval")
     print(f"written: {folder}/ (compare.csv, compare.png, compare.json)")
+    return {"run": str(folder), "cells": [asdict(cell) for cell in cells]}
 
 
 def _shares(text: str) -> tuple[float, ...]:

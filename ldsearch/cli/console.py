@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -163,10 +163,16 @@ def watching() -> Iterator[ProgressWatcher]:
         yield ProgressWatcher(progress)
 
 
-def print_outcome(outcome: "RunOutcome") -> None:
-    """The frontier, what held-out rows say of it, the choice, and where the reports lie."""
+def print_outcome(outcome: "RunOutcome") -> dict[str, Any]:
+    """The frontier, what held-out rows say of it, the choice, and where the reports lie.
+
+    Returns:
+        For ``--json``: the run's folder, and what ``best.json`` says.
+    """
     from rich.console import Console
     from rich.table import Table
+
+    from ldsearch.runs import BEST_FILE, read_json
 
     result, best, held = outcome.result, outcome.best, outcome.held_out
     full = result.trials[0]
@@ -200,6 +206,7 @@ def print_outcome(outcome: "RunOutcome") -> None:
     _print_choice(outcome)
     controls = " controls.csv," if outcome.controls else ""
     print(f"written: {outcome.folder}/ (trials.csv,{controls} frontier.csv, frontier.png, best.json)")
+    return {"run": str(outcome.folder), **read_json(outcome.folder / BEST_FILE)}
 
 
 def _print_choice(outcome: "RunOutcome") -> None:

@@ -1,7 +1,7 @@
 """ldsearch distill-data: what a model makes of the training sources, as training data."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -44,7 +44,7 @@ def distill_data(
     limit: Annotated[
         int | None, typer.Option(help="Only the first so many sources.", show_default="all")
     ] = None,
-) -> None:
+) -> dict[str, Any]:
     """Decode the training sources with MODEL: sequence-level distillation (Kim & Rush 2016).
 
     Only rows that a training on the data would train on are decoded. Train on what is written with the
@@ -96,3 +96,4 @@ def distill_data(
     print_notes(notes)
     held_out = validation or "<the original validation file>"
     print(f"next: ldsearch train-supernet --task {task} --data {out} --validation {held_out} --model {model}")
+    return {"data": str(found.out), "rows": found.rows}

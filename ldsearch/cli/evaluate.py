@@ -1,8 +1,9 @@
 """ldsearch evaluate: score a sub-network beside the full model, by its task's score or by what it writes."""
 
+import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -50,7 +51,7 @@ def evaluate(
     min_target: MinTarget = 0,
     max_target: MaxTarget = 128,
     data: MovedData = None,
-) -> None:
+) -> dict[str, Any]:
     """Score a sub-network and the full model on the same examples, with an interval of the difference.
 
     **Examples**
@@ -72,8 +73,9 @@ def evaluate(
     if metric is None:
         if frontier or limit is not None or decoding != Decoding():
             raise RunError("--frontier, --limit and the options of decoding are for a --metric of texts")
-        _print(run(folder, subnet=subnet, split=split, data=data))
-        return
+        scored = run(folder, subnet=subnet, split=split, data=data)
+        _print(scored)
+        return _fields(scored)
     if frontier and subnet is not None:
         raise RunError("--frontier scores the sub-networks of a run: it takes no --subnet")
     texts = TextTest(text_metric(metric), decoding, limit)
@@ -89,6 +91,27 @@ def evaluate(
             else run(folder, subnet=subnet, split=split, data=data, texts=texts, on_done=on_done)
         )
     _print(found)
+    return _fields(found)
+
+
+def _fields(found: "Evaluation | Rescored") -> dict[str, Any]:
+    """For ``--json``."""
+    from dataclasses import asdict
+
+    from ldsearch.workflows.evaluate import Rescored
+
+    if isinstance(found, Rescored):
+        return {"written": str(found.path), "full_score": found.full_score}
+    return {
+        "subnet": json.loads(found.subnet.to_json()),
+        "metric": found.metric,
+        "split": found.split,
+        "score": found.score.value,
+        "full_score": found.full_score.value,
+        "difference": asdict(found.difference),
+        "costs": found.costs,
+        "full_costs": found.full_costs,
+    }
 
 
 def _print(found: "Evaluation | Rescored") -> None:

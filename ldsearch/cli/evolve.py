@@ -1,7 +1,7 @@
 """ldsearch evolve: search the supernet for the lengths that fit a budget."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -77,7 +77,7 @@ def evolve(
     runs: Runs = Path("runs"),
     storage: Storage = None,
     seed: Seed = 0,
-) -> None:
+) -> dict[str, Any]:
     """Evolve lengths, depths, groups: score against MACs, the frontier, the sub-network asked for.
 
     Beside it, with at most as many evaluations: random search and regular configurations. Every frontier is
@@ -99,6 +99,8 @@ def evolve(
 
     - `ldsearch evolve --dry-run`
     """
+    from dataclasses import asdict
+
     from ldsearch.selector import parse_selector
 
     selector = parse_selector(budget, at_least, most_accurate)  # before anything is loaded
@@ -123,7 +125,7 @@ def evolve(
         print(f"search space {plan.space}: up to {plan.size:,} sub-networks")
         print(f"cheapest {plan.cheapest:.3f}, dearest {plan.dearest:.3f} of the full model's MACs")
         print(f"at most {plan.evaluations} evaluations and controls, at most some {plan.minutes:.1f} minutes")
-        return
+        return asdict(plan)
     kind = "-".join([strategy or "evolve", *([genes] if genes else []), *(["kl"] * (objective == "kl"))])
     with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
         outcome = run(
@@ -140,4 +142,4 @@ def evolve(
             latency_table=latency_table,
             watcher=watcher,
         )
-    print_outcome(outcome)
+    return print_outcome(outcome)

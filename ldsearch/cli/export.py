@@ -3,7 +3,7 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,7 +31,7 @@ def export(
     push_to_hub: Annotated[
         str | None, typer.Option("--push-to-hub", help="Upload what was written as this model repository.")
     ] = None,
-) -> None:
+) -> dict[str, Any]:
     """Export the run's best sub-network, once a fresh process has loaded it and given the supernet's outputs.
 
     Fewer blocks: an ordinary folder that stock `AutoModelForSequenceClassification` loads. Shorter
@@ -63,6 +63,7 @@ def export(
     print(f"written: {done.folder}; {_how(done.folder, everything)}")
     if push_to_hub is not None:
         print(f"pushed: {push(done.folder, push_to_hub)}")
+    return {"folder": str(done.folder), "verified": list(done.verified)}
 
 
 def _how(written: Path, everything: bool) -> str:

@@ -1,7 +1,7 @@
 """ldsearch grid: the scores of every depth configuration of an encoder-decoder."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,7 +43,7 @@ def grid(
     data: MovedData = None,
     name: Name = None,
     runs: Runs = Path("runs"),
-) -> None:
+) -> dict[str, Any]:
     """Measure every pair of encoder and decoder depths on the report rows, which chose nothing.
 
     **Examples**
@@ -79,3 +79,4 @@ def grid(
         gap = mean_difference(found, other)
         print(f"mean minus the baseline's: {gap.mean:+.4f} (95% interval {gap.low:+.4f} to {gap.high:+.4f})")
     print(f"written: {folder}/grid.csv, grid.png, pruning_ratios.png, statistics.npz")
+    return {"run": str(folder), "scores": {f"{m},{n}": score for (m, n), score in found.scores.items()}}

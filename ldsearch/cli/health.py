@@ -3,7 +3,7 @@
 import math
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,7 +23,7 @@ def health(
     name: Name = None,
     runs: Runs = Path("runs"),
     seed: Seed = 0,
-) -> None:
+) -> dict[str, Any]:
     """Fine-tune a few sub-networks on their own; Kendall's tau between inherited and fine-tuned scores.
 
     A search trusts inherited scores to rank sub-networks. Near 1 they do; near 0 choose by a rule, or
@@ -66,3 +66,4 @@ def health(
     else:
         print("Kendall's tau is undefined: all sub-networks score the same")
     print(f"written: {found.folder}/ (health.csv, health.png, health.json)")
+    return {"run": str(found.folder), "tau": None if math.isnan(found.tau) else found.tau}

@@ -1,7 +1,7 @@
 """ldsearch importance: what leaving each block out costs over random sub-networks."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,7 +28,7 @@ def importance(
     name: Name = None,
     runs: Runs = Path("runs"),
     seed: Seed = 0,
-) -> None:
+) -> dict[str, Any]:
     """Which blocks matter: random sub-networks without a block, beside the same with it.
 
     An encoder-decoder is looked at stack by stack, the other one whole. The same command goes on after an
@@ -42,6 +42,8 @@ def importance(
 
     - `ldsearch importance runs/multi30k-flexible-depth --stack decoder --subsets 10`
     """
+    from dataclasses import asdict
+
     from rich.console import Console
     from rich.table import Table
 
@@ -84,3 +86,4 @@ def importance(
         print(f"blocks {', '.join(map(str, found.pinned))} must stay in this model: not left out")
     print(f"cost: {found.counts.describe()}")
     print(f"written: {found.folder}/ (importance.csv, importance.png, importance.json)")
+    return {"run": str(found.folder), "blocks": [asdict(row) for row in found.blocks]}

@@ -1,14 +1,14 @@
 """ldsearch info: what a supernet or run folder holds."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ldsearch.cli.console import print_fields
 
 
-def info(folder: Annotated[Path, typer.Argument(help="A supernet or a search run.")]) -> None:
+def info(folder: Annotated[Path, typer.Argument(help="A supernet or a search run.")]) -> dict[str, Any]:
     """Describe a supernet or a search run.
 
     **Examples**
@@ -19,4 +19,6 @@ def info(folder: Annotated[Path, typer.Argument(help="A supernet or a search run
     """
     from ldsearch.workflows.deliver import info as describe
 
-    print_fields(describe(folder))
+    fields = describe(folder)
+    print_fields(fields)
+    return fields

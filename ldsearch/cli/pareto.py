@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,7 +19,7 @@ def pareto(
     save: Annotated[
         Path | None, typer.Option(help="Write the sub-network here, as --subnet takes it.")
     ] = None,
-) -> None:
+) -> dict[str, Any]:
     """Choose among everything measured on a supernet, by any search; loads no model and runs nothing.
 
     **Examples**
@@ -60,3 +60,4 @@ def pareto(
         except OSError as error:
             raise RunError(f"cannot write {save}: {error.strerror or error}") from error
         print(f"written: {save}; next: ldsearch evaluate {folder} --subnet {save}")
+    return {"subnet": json.loads(best.subnet.to_json()), "score": best.score.value, "costs": dict(best.costs)}

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -56,7 +56,7 @@ def profile(
     data: MovedData = None,
     name: Name = None,
     runs: Runs = Path("runs"),
-) -> None:
+) -> dict[str, Any]:
     """Time sub-networks and the full model in turn: median, quartiles, p95, ratio, memory.
 
     Models that write text are timed to their first token (prefill) and per token after it.
@@ -80,8 +80,7 @@ def profile(
     if table is not None:
         if subnet is not None or frontier or name is not None:
             raise LdsearchError("--table goes with none of --subnet, --frontier and --name")
-        _tabulate(folder, table, options)
-        return
+        return _tabulate(folder, table, options)
     with resumable("nothing was written; a latency is of one sitting"), watching() as watcher:
         watcher.phase("timing", None)
         found = run(
@@ -93,6 +92,7 @@ def profile(
             on_done=lambda done, total: watcher.progress.update(watcher.bar, completed=done, total=total),
         )
     _print(found)
+    return {"run": str(found.folder), "rows": found.table.to_dict("records")}
 
 
 def _output(folder: Path, name: str | None, runs: Path) -> Path | None:
@@ -103,7 +103,7 @@ def _output(folder: Path, name: str | None, runs: Path) -> Path | None:
     return None if (folder / RUN_FILE).is_file() else runs / f"{folder.resolve().name}-profile"
 
 
-def _tabulate(folder: Path, path: Path, options: "ProfileOptions") -> None:
+def _tabulate(folder: Path, path: Path, options: "ProfileOptions") -> dict[str, Any]:
     from ldsearch.workflows.profile import tabulate
 
     with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
@@ -120,6 +120,7 @@ def _tabulate(folder: Path, path: Path, options: "ProfileOptions") -> None:
     print(f"lengths {' '.join(map(str, facts['lengths']))}; {len(found.cells)} cells in all")
     print(f"groups of cells measured now: {len(noises)}, {noisy} of them on a noisy machine")
     print(f"written: {path}")
+    return {"table": str(path), "cells": len(found.cells), "noisy": noisy}
 
 
 def _print(found: "Profile") -> None:

@@ -1,7 +1,7 @@
 """ldsearch recover: a short distillation of a chosen sub-network."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,7 +27,7 @@ def recover(
     name: Name = None,
     runs: Runs = Path("runs"),
     seed: Seed = 0,
-) -> None:
+) -> dict[str, Any]:
     """Distil the full model into the chosen sub-network; report it beside the score it inherits.
 
     Flags that ldsearch does not know go to Hugging Face's TrainingArguments. The same command goes on after
@@ -59,3 +59,4 @@ def recover(
             "written": f"{found.folder}; next: ldsearch export {found.folder} exported/{found.folder.name}",
         }
     )
+    return {"run": str(found.folder), "inherited": found.inherited, "recovered": found.recovered}

@@ -1,7 +1,7 @@
 """ldsearch report: one HTML page on finished searches."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +11,7 @@ def report(
     output: Annotated[Path, typer.Option(help="The page; its figures lie beside it as SVG and PNG.")] = Path(
         "report.html"
     ),
-) -> None:
+) -> dict[str, Any]:
     """Write a self-contained HTML page on searches; loads no model and runs nothing.
 
     Frontiers with intervals and controls, convergence, kept blocks and lengths, health, costs, latency where
@@ -28,3 +28,4 @@ def report(
     found = write(runs, output)
     kinds = f"{len(found.figures) // 2} figures beside it, each as SVG and PNG"
     print(f"written: {found.page} ({kinds})")
+    return {"page": str(found.page)}

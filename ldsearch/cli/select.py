@@ -1,7 +1,7 @@
 """ldsearch select: choose a sub-network by a rule instead of a search."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -56,7 +56,7 @@ def select(
     runs: Runs = Path("runs"),
     storage: Storage = None,
     seed: Seed = 0,
-) -> None:
+) -> dict[str, Any]:
     """Every Other keeps evenly spaced blocks; constant ratio keeps the same share of tokens per block.
 
     Validation measures every choice of blocks; beam, for deep models, leaves blocks out one by one and goes
@@ -101,4 +101,4 @@ def select(
             latency_table=latency_table,
             watcher=watcher,
         )
-    print_outcome(outcome)
+    return print_outcome(outcome)

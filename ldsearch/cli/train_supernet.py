@@ -193,7 +193,7 @@ def train_supernet(
     name: Name = None,
     runs: Runs = Path("runs"),
     seed: Seed = 0,
-) -> None:
+) -> dict[str, Any]:
     """Train a supernet. Flags that ldsearch does not know go to Hugging Face's TrainingArguments.
 
     An interrupted training goes on from its last checkpoint when the same command is run again.
@@ -254,7 +254,7 @@ def train_supernet(
     )
     if context.obj is not None:  # ``ldsearch tune`` asks what would be trained
         context.obj.append(options)
-        return
+        return {}
     stem = Path(data).name.split(".")[0] or "supernet"
     with resumable("run the same command again to go on from the last checkpoint"):
         folder = train(runs / (name or f"{stem}-{strategy}"), options, lambda text: print_notes([text]))
@@ -262,6 +262,7 @@ def train_supernet(
     print(f"splits: {facts['splits']}; {facts['overlap']}")
     hint = _NEXT.get(strategy, "evaluate {folder} --subnet full")
     print(f"supernet {folder}: full model {facts['metrics']}; next: ldsearch {hint.format(folder=folder)}")
+    return {"supernet": str(folder), "metrics": facts["metrics"], "splits": facts["splits"]}
 
 
 def _share(text: str) -> float:

@@ -4,7 +4,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,7 +42,7 @@ def tune(
     name: Name = None,
     runs: Runs = Path("runs"),
     seed: Seed = 0,
-) -> None:
+) -> dict[str, Any]:
     """Find hyperparameters of a training: those whose supernet has the best mean score over the cost range.
 
     Takes what `train-supernet` takes too. The search rows choose, the report rows score the best once. The
@@ -75,6 +75,8 @@ def tune(
         )
     print_notes(found.notes)
     _print(found, words)
+    parameters = dict(found.best.parameters)
+    return {"run": str(found.folder), "supernet": str(found.supernet), "parameters": parameters}
 
 
 def options_of(words: Sequence[str]) -> "TrainOptions":
