@@ -71,7 +71,7 @@ class Budget:
     def _of_latency(cls, text: str, milliseconds: float, condition: str) -> "Budget":
         workload = re.fullmatch(r"@batch=([1-9]\d*),length=([1-9]\d*)", condition)
         if workload is None:
-            raise BudgetError(f"the latency {text!r} needs its batch and length: 12ms@batch=8,length=128")
+            raise BudgetError(f"the latency {text!r} needs its batch and length: {_HELP}")
         batch, length = map(int, workload.groups())
         return cls("latency", milliseconds, False, text, batch, length)
 

@@ -104,19 +104,21 @@ def _export(
     if format not in FORMATS:
         raise ExportError(f"unknown format {format!r}: use {' or '.join(FORMATS)}")
     write = FORMATS[format]
+    supernet, record, tokenizer = load_supernet(target.supernet)
+    measured = [target.best or {}] if points is None else points
+    subnets = [target.subnet]
+    if points is not None:
+        subnets = [Subnet.from_json(json.dumps(point["subnet"])) for point in points]
+    for subnet in subnets:
+        supernet.check(subnet)  # before anything is written
     with staged(output) as staging:
-        supernet, record, tokenizer = load_supernet(target.supernet)
         rows = _rows(supernet, record, tokenizer)
-        if points is None:
-            provenance = _provenance(target, record, run, target.best or {})
-            written = [write(supernet, tokenizer, target.subnet, staging, provenance)]
-        else:
-            written = [
-                write(supernet, tokenizer, subnet, staging / str(index), provenance)
-                for index, point in enumerate(points)
-                for subnet in [Subnet.from_json(json.dumps(point["subnet"]))]
-                for provenance in [_provenance(target, record, run, point)]
-            ]
+        written = [
+            write(supernet, tokenizer, subnet, place, _provenance(target, record, run, point))
+            for index, (subnet, point) in enumerate(zip(subnets, measured, strict=True))
+            for place in [staging if points is None else staging / str(index)]
+        ]
+        if points is not None:
             entries = [_entry(index, point) for index, point in enumerate(points)]
             write_json(staging / INDEX_FILE, entries)
         verified = verify(supernet, written, rows, fresh_process)

@@ -62,6 +62,8 @@ def identity_of(space: Searched) -> dict[str, Any]:
 
 def _named(bench: Workbench, name: str) -> Searched:
     space = load_space(name)
+    if isinstance(space, DepthSpace):
+        space = JointSpace(space.name, space.source, (space,))
     if not isinstance(space, JointSpace):
         return bench.length_space(name, parity=False)
     own = [(stack, blocks) for stack, blocks in bench.supernet.depths.items()]

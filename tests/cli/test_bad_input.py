@@ -229,12 +229,12 @@ def test_a_search_with_another_seed_does_not_enter_a_finished_search(ldsearch: L
     [
         (["evolve", "--space", "unheard-of"], "layerdrop-16to8"),
         (["evolve", "--space", "demo"], "6 blocks"),
-        (["evolve", "--space", "layerdrop-16to8"], "evolve searches lengths"),
+        (["evolve", "--space", "layerdrop-16to8"], "for another number of blocks"),
         (["evolve", "--space", "config.json"], "does not describe a search space"),
-        (["select", "--strategy", "every-other", "--keep", "99"], "99 of 2 blocks"),
+        (["select", "--strategy", "every-other", "--keep", "99"], "keep [99] must name depths in 1..2"),
         (["select", "--strategy", "constant-ratio", "--keep", "1"], "takes no --keep"),
         (["select", "--strategy", "every-other", "--space", "demo"], "takes no --space"),
-        (["select", "--strategy", "magic"], "every-other, constant-ratio"),
+        (["select", "--strategy", "magic"], "use one of every-other, "),
     ],
 )
 def test_searches_that_make_no_sense(ldsearch: Ldsearch, place: Path, flags: list[str], says: str) -> None:

@@ -107,18 +107,18 @@ def test_a_search_that_was_cut_short_goes_on(ldsearch: Ldsearch, place: Path) ->
 def test_an_interrupted_search_says_how_to_go_on(
     ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ldsearch.evaluation import Evaluator
+    from ldsearch.storage import MeasurementCache
 
-    trial = Evaluator._trial
+    put = MeasurementCache.put
     left = iter(range(4))
 
-    def dies_at_the_fifth(self: Evaluator, *measured: object) -> object:
+    def dies_at_the_fifth(self: MeasurementCache, *measured: object) -> object:
         if next(left, None) is None:
             raise KeyboardInterrupt
-        return trial(self, *measured)
+        return put(self, *measured)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Evaluator, "_trial", dies_at_the_fifth)
+        patch.setattr(MeasurementCache, "put", dies_at_the_fifth)
         outcome = ldsearch("evolve")
     assert outcome.code == 130
     assert "interrupted: run the same command again" in outcome.err
