@@ -47,7 +47,8 @@ class Entry:
         """Random search of the same genes; of a rule's, of depths or of lengths."""
         if self.strategy in SEARCHES:
             return Entry(RANDOM, self.genes)
-        return Entry(RANDOM, "lengths" if self.strategy == "constant-ratio" else "depth")
+        # What a constant ratio shortens is what a search has by default.
+        return Entry(RANDOM, None if self.strategy == "constant-ratio" else "depth")
 
 
 @dataclass(frozen=True)

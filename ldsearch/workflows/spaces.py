@@ -14,7 +14,8 @@ from ldsearch.workflows.workbench import Workbench
 
 Searched = LengthSpace | JointSpace
 GENES = ("lengths", "depth", "ffn", "head", "sublayer")
-_SHALLOWEST = 3  # a third of the blocks is the least that is searched, unless a space says otherwise
+# A third of the blocks is the least that is searched, unless a space says otherwise or one alone was trained.
+_SHALLOWEST = 3
 
 
 def search_space(
@@ -45,7 +46,7 @@ def search_space(
     return JointSpace(
         name="+".join(kinds),
         source="built from the supernet's own training",
-        depths=_depths(supernet, "depth" in kinds),
+        depths=_depths(supernet, "depth" in kinds, 1 if bench.record.strategy == "flexible-depth" else None),
         lengths=bench.length_space(None, parity=False) if "lengths" in kinds else None,
         options=_options(supernet, kinds),
     )
@@ -90,11 +91,11 @@ def _kinds(genes: str) -> tuple[str, ...]:
     return tuple(kind for kind in GENES if kind in kinds)
 
 
-def _depths(supernet: Supernet, free: bool) -> tuple[DepthSpace, ...]:
+def _depths(supernet: Supernet, free: bool, trained: int | None) -> tuple[DepthSpace, ...]:
     depths = []
     for stack, blocks in supernet.depths.items():
         pinned = supernet.pinned if stack == supernet.stack else ()
-        least = max(-(-blocks // _SHALLOWEST), len(pinned)) if free else blocks
+        least = max(trained or -(-blocks // _SHALLOWEST), len(pinned)) if free else blocks
         depths.append(
             DepthSpace("depth", "the trained blocks", blocks, tuple(range(least, blocks + 1)), pinned, stack)
         )
