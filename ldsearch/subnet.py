@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from ldsearch.errors import SubnetError
@@ -100,11 +101,10 @@ class Stack:
         if list(self.blocks) != sorted(set(self.blocks)) or (self.blocks and self.blocks[0] < 0):
             raise SubnetError(f"blocks {list(self.blocks)} must be distinct 0-based ids in ascending order")
         if self.lengths is not None:
-            if len(self.lengths.tokens) != len(self.blocks):
-                raise SubnetError(
-                    f"{len(self.lengths.tokens)} lengths for {len(self.blocks)} executed blocks"
-                )
-            if all(tokens == self.lengths.reference for tokens in self.lengths.tokens):
+            tokens = self.lengths.tokens
+            if len(tokens) != len(self.blocks):
+                raise SubnetError(f"{len(tokens)} lengths for {len(self.blocks)} executed blocks")
+            if all(count == self.lengths.reference for count in tokens):
                 # One sub-network, one form: keeping everything is the same as having no lengths.
                 object.__setattr__(self, "lengths", None)
         for name in ("heads_off", "ffn_share", "sublayers_off"):
@@ -136,13 +136,20 @@ class Stack:
 
     def groups(self, block: int) -> Groups:
         """What is off inside a block."""
-        if not self.structured:
-            return WHOLE
-        return Groups(
-            heads_off=tuple(head for b, head in self.heads_off if b == block),
-            ffn_share=dict(self.ffn_share).get(block, 1.0),
-            sublayers_off=tuple(name for b, name in self.sublayers_off if b == block),
-        )
+        return self._off.get(block, WHOLE)
+
+    @cached_property
+    def _off(self) -> Mapping[int, Groups]:
+        """By block, of those with anything off."""
+        shares = dict(self.ffn_share)
+        return {
+            block: Groups(
+                heads_off=tuple(head for b, head in self.heads_off if b == block),
+                ffn_share=shares.get(block, 1.0),
+                sublayers_off=tuple(name for b, name in self.sublayers_off if b == block),
+            )
+            for block, _ in (*self.heads_off, *self.ffn_share, *self.sublayers_off)
+        }
 
     def renumbered(self) -> "Stack":
         """The same over blocks 0..n-1: the stack as its own depth-pruned model sees it."""
@@ -246,15 +253,12 @@ def _ranges(ids: Sequence[int]) -> str:
 
 
 def _groups_in_words(stack: Stack) -> str:
-    text = ""
-    if stack.heads_off:
-        text += f", heads off {' '.join(f'{block}:{head}' for block, head in stack.heads_off)}"
-    if stack.ffn_share:
-        text += f", feed-forward shares {' '.join(f'{block}:{share:g}' for block, share in stack.ffn_share)}"
-    if stack.sublayers_off:
-        names = " ".join(f"{block}:{name.replace('_', '-')}" for block, name in stack.sublayers_off)
-        text += f", sub-layers off {names}"
-    return text
+    kinds = {
+        "heads off": [f"{block}:{head}" for block, head in stack.heads_off],
+        "feed-forward shares": [f"{block}:{share:g}" for block, share in stack.ffn_share],
+        "sub-layers off": [f"{block}:{name.replace('_', '-')}" for block, name in stack.sublayers_off],
+    }
+    return "".join(f", {kind} {' '.join(entries)}" for kind, entries in kinds.items() if entries)
 
 
 def _stack_to_dict(stack: Stack) -> dict[str, Any]:

@@ -10,13 +10,14 @@ Knows dimensions and sub-networks; knows no weights.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ldsearch.errors import SubnetError
-from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.subnet import Groups, Lengths, Stack, Subnet
 from ldsearch.workload import Workload
 
 
@@ -81,15 +82,14 @@ class Macs:
 
     def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
         """Shape (subnets,)."""
-        if not subnets:
-            return np.zeros(0)
-        per_block = np.stack([self._blocks(self._stack(subnet)) for subnet in subnets])
-        return np.asarray(per_block.sum(axis=1) + self._embed() + self._head(), dtype=np.float64)
+        rest = self._embed() + self._head()
+        return np.array([sum(self._blocks(self._stack(subnet))) + rest for subnet in subnets])
 
     def by_stage(self, subnet: Subnet) -> Mapping[str, float]:
         """The parts (``embed``, ``block 0`` …, ``head``); they sum to the whole."""
-        blocks = self._blocks(self._stack(subnet))
-        named = {f"block {block}": float(macs) for block, macs in enumerate(blocks)}
+        stack = self._stack(subnet)
+        running = dict(zip(stack.blocks, self._blocks(stack), strict=True))
+        named = {f"block {block}": running.get(block, 0.0) for block in range(self.shape.blocks)}
         return {"embed": self._embed(), **named, "head": self._head()}
 
     def _stack(self, subnet: Subnet) -> Stack:
@@ -100,31 +100,51 @@ class Macs:
             raise SubnetError(f"block {stack.blocks[-1]} of a model of {self.shape.blocks} blocks (0-based)")
         return stack
 
-    def _blocks(self, stack: Stack) -> NDArray[np.float64]:
-        """Mean MACs of each block of the model over the workload; 0 for blocks that do not run."""
-        d, ff = self.shape.hidden, self.shape.feed_forward
-        n, shares = self.workload.lengths, self.workload.shares
-        macs = np.zeros(self.shape.blocks)
-        enter = n
+    def _blocks(self, stack: Stack) -> list[float]:
+        """Mean MACs over the workload of each block that runs."""
+        lengths = stack.lengths
+        if lengths is None:
+            known, tokens = self._known.setdefault(None, {}), (0,) * len(stack.blocks)
+        else:
+            known = self._known.setdefault((lengths.reference, lengths.mode), {})
+            tokens = lengths.tokens
+        macs = []
+        entering = 0
         for position, block in enumerate(stack.blocks):
-            leave = enter if stack.lengths is None else kept(stack.lengths, position, n)
-            groups = stack.groups(block)
-            per_length = np.zeros(len(n))
-            if groups.runs("attention"):
-                # Projections of queries, keys and values; scores and their product with the values; the
-                # output projection of what is kept, which the paper's code runs before it drops tokens.
-                on = 1 - len(groups.heads_off) / self.shape.heads
-                projected = 3 * enter + (enter if self.torchprofile else leave)
-                per_length = per_length + on * (projected * d**2 + 2 * enter**2 * d)
-            if groups.runs("feed_forward"):
-                # Which only the kept tokens reach.
-                per_length = per_length + self.shape.ffn_matrices * leave * d * groups.width(ff)
-            if self.torchprofile:
-                norms = enter * groups.runs("attention") + leave * groups.runs("feed_forward")
-                per_length = per_length + norms * d
-            macs[block] = per_length @ shares
-            enter = leave
+            # Searches ask for the same blocks a million times: what one takes is looked up.
+            groups = stack.groups(block) if stack.structured else None
+            key = (entering, tokens[position], groups)
+            if key not in known:
+                known[key] = self._block(stack, position)
+            macs.append(known[key])
+            entering = tokens[position]
         return macs
+
+    @cached_property
+    def _known(self) -> dict[tuple[int, str] | None, dict[tuple[int, int, Groups | None], float]]:
+        """By reference and mode of the lengths: by tokens that enter (0: all) and leave, and what is off."""
+        return {}
+
+    def _block(self, stack: Stack, position: int) -> float:
+        """Mean MACs over the workload of the block that runs at a position."""
+        d, ff = self.shape.hidden, self.shape.feed_forward
+        n, lengths, groups = self.workload.lengths, stack.lengths, stack.groups(stack.blocks[position])
+        enter = n if lengths is None or position == 0 else kept(lengths, position - 1, n)
+        leave = n if lengths is None else kept(lengths, position, n)
+        macs = np.zeros(len(n))
+        if groups.runs("attention"):
+            # Projections of queries, keys and values; scores and their product with the values; the output
+            # projection of what is kept, which the paper's code runs before it drops tokens.
+            on = 1 - len(groups.heads_off) / self.shape.heads
+            projected = 3 * enter + (enter if self.torchprofile else leave)
+            macs = macs + on * (projected * d**2 + 2 * enter**2 * d)
+        if groups.runs("feed_forward"):
+            # Which only the kept tokens reach.
+            macs = macs + self.shape.ffn_matrices * leave * d * groups.width(ff)
+        if self.torchprofile:
+            norms = enter * groups.runs("attention") + leave * groups.runs("feed_forward")
+            macs = macs + norms * d
+        return float(macs @ self.workload.shares)
 
     def _embed(self) -> float:
         if not self.torchprofile:

@@ -4,6 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+_WIDE = 4  # scores that differ by this factor (a perplexity beside a collapsed one) have a logarithmic axis
 _WIDTH = 0.03  # of the band of budgets in which the strategies of one budget stand side by side
 
 
@@ -21,6 +22,9 @@ def draw_comparison(table: pd.DataFrame) -> Figure:
     for index, ((metric, examples), rows) in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), index + 1)
         _draw_lines(axes, rows)
+        scores = rows["score"].dropna()
+        if len(scores) and 0 < _WIDE * scores.min() < scores.max():
+            axes.set_yscale("log")
         axes.set_xlabel("budget, share of the full model's MACs")
         axes.set_ylabel(f"{metric} on {examples} examples that chose nothing, 95%")
         axes.legend(fontsize=7)
