@@ -286,8 +286,7 @@ def _stack_from_dict(fields: Mapping[str, Any]) -> Stack:
             for name in ("heads_off", "ffn_share", "sublayers_off")
         }
         counts = [*fields["blocks"], *(() if lengths is None else (*lengths["tokens"], lengths["reference"]))]
-        counts += [block for entries in groups.values() for block, _ in entries]
-        counts += [head for _, head in groups["heads_off"]]
+        counts += [n for own in groups.values() for n, _ in own] + [n for _, n in groups["heads_off"]]
         if any(type(count) is not int for count in counts):
             raise TypeError("block ids, head ids and lengths are whole numbers")
         return Stack(
