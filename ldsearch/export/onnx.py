@@ -51,6 +51,7 @@ def write_onnx(
         ExportError: If the model is no encoder of a registered family, too large, or a library is missing.
         SubnetError: If the sub-network does not fit.
     """
+    _refuse(supernet)
     folder.mkdir(parents=True, exist_ok=True)
     graph = trace(supernet, subnet, folder / ONNX_FILE)
     config, names, outputs = graph.model.config, graph.names, graph.outputs

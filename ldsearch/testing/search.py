@@ -15,7 +15,7 @@ from ldsearch.space import EvolvingSpace
 from ldsearch.subnet import WHOLE, Groups, Subnet
 from ldsearch.trial import Score, Trial
 
-MOST = 40
+MOST = 30
 
 
 class SearchContract:

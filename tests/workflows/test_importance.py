@@ -29,7 +29,11 @@ class PlantedEvaluator:
         self.asked: list[Subnet] = []
 
     def __call__(
-        self, subnets: Sequence[Subnet], generation: int, on_trial: Callable[[Trial], None]
+        self,
+        subnets: Sequence[Subnet],
+        generation: int,
+        on_trial: Callable[[Trial], None],
+        on_wait: Callable[[int], None],
     ) -> list[Trial]:
         trials = []
         for subnet in subnets:
