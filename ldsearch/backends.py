@@ -99,9 +99,7 @@ def _root(error: BaseException) -> BaseException:
     return error
 
 
-class SqliteFile:
-    """A SQLite file; several processes of one machine may share it."""
-
+class _File:
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -113,6 +111,10 @@ class SqliteFile:
     def exists(self) -> bool:
         """Whether the file is there."""
         return self.path.exists()
+
+
+class SqliteFile(_File):
+    """A SQLite file; several processes of one machine may share it."""
 
     def open(self) -> BaseStorage:
         """Check a file that is there, or make one."""
@@ -169,20 +171,8 @@ def _relational(url: str, **engine: Any) -> BaseStorage:
     raise AssertionError
 
 
-class Journal:
+class Journal(_File):
     """A file of JSON lines, for a shared file system that has no good locks for SQLite."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def name(self) -> str:
-        """The path."""
-        return str(self.path)
-
-    def exists(self) -> bool:
-        """Whether the file is there."""
-        return self.path.exists()
 
     def open(self) -> BaseStorage:
         """Read the file, or make one."""

@@ -187,7 +187,7 @@ class JointSpace:
         return [child for child in children if child != subnet]
 
     def features(self, subnet: Subnet) -> NDArray[np.float64]:
-        """Which blocks run, which of them has which option, and each length as a share of the reference."""
+        """Which blocks run, which of them has which option, and how high each level is, from 0 to 1."""
         parts = self._parts_of(subnet)
         off = [option == other for option in parts.options for other in range(1, len(self.options))]
         shares = [level / self._top for level in parts.levels]
@@ -215,11 +215,11 @@ class JointSpace:
     def _lengths(self) -> int:
         return 0 if self.lengths is None else self.lengths.blocks
 
-    @property
+    @cached_property
     def _top(self) -> int:
         return 0 if self.lengths is None else len(self.lengths.levels) - 1
 
-    @property
+    @cached_property
     def _floor(self) -> int:
         return 0 if self.lengths is None else self.lengths.widened().floor_levels[-1]
 

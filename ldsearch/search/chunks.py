@@ -1,12 +1,12 @@
 """Chunks: consecutive blocks go, the baselines that hurt (Fan, Grave & Joulin 2019, Sec. 3.2)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
+from ldsearch.search.listed import Listed
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
 
 # From how many free blocks stay to how many of them lie before the chunk. An odd one stays behind the
 # middle chunk.
@@ -15,7 +15,7 @@ PLACES: Mapping[str, Callable[[int], int]] = MappingProxyType(
 )
 
 
-class Chunks:
+class Chunks(Listed):
     """Proposes, at each depth of the space, the sub-network without a chunk of consecutive blocks, once.
 
     The chunk is taken from the blocks that are not pinned; a pinned one inside it stays.
@@ -31,15 +31,10 @@ class Chunks:
     def __init__(self, space: DepthSpace, place: str) -> None:
         if place not in PLACES:
             raise SpaceError(f"no place {place!r} for a chunk of blocks: use one of {', '.join(PLACES)}")
-        self.name = f"chunk-{place}"
+        super().__init__(f"chunk-{place}", [])
         free = [block for block in range(space.blocks) if block not in space.pinned]
-        self.subnets = []
         for depth in space.keep:
             staying = depth - len(space.pinned)
             before = PLACES[place](staying)
             kept = [*space.pinned, *free[:before], *free[len(free) - (staying - before) :]]
             self.subnets.append(Subnet.of_blocks({space.stack: sorted(kept)}))
-
-    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
-        """All depths in generation 0, then nothing."""
-        return self.subnets if generation == 0 else []

@@ -1,13 +1,11 @@
 """Constant ratio: the same share of tokens leaves every block (Kim & Cho 2020, Sec. 3.2)."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
+from ldsearch.search.listed import Listed
 from ldsearch.search.loop import CostFunction
 from ldsearch.space import EvolvingSpace
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
 
 
 def constant_ratio_line(space: EvolvingSpace, cost: CostFunction, count: int) -> list[Subnet]:
@@ -33,7 +31,7 @@ def constant_ratio_line(space: EvolvingSpace, cost: CostFunction, count: int) ->
     return [subnets[i] for i in nearest]
 
 
-class ConstantRatio:
+class ConstantRatio(Listed):
     """Proposes the line of the space's regular configurations, once.
 
     Args:
@@ -46,9 +44,4 @@ class ConstantRatio:
     def __init__(
         self, space: EvolvingSpace, cost: CostFunction, count: int, name: str = "constant-ratio"
     ) -> None:
-        self.name = name
-        self.subnets = constant_ratio_line(space, cost, count)
-
-    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
-        """The line in generation 0, then nothing."""
-        return self.subnets if generation == 0 else []
+        super().__init__(name, constant_ratio_line(space, cost, count))

@@ -5,8 +5,8 @@ from fractions import Fraction
 
 from ldsearch.depth_space import DepthSpace, evenly_spaced
 from ldsearch.errors import SpaceError
+from ldsearch.search.listed import Listed
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
 
 
 def every_other(blocks: int, keep: int, pinned: Sequence[int] = ()) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ def every_other_literal(blocks: int, rate: Fraction) -> tuple[int, ...]:
     return tuple(depth - 1 for depth in range(1, blocks + 1) if depth % step)
 
 
-class EveryOther:
+class EveryOther(Listed):
     """Proposes the evenly spaced sub-network of each wanted depth, once.
 
     Args:
@@ -58,16 +58,11 @@ class EveryOther:
         SpaceError: If a depth is not there, or its even spacing would drop a pinned block.
     """
 
-    name = "every-other"
-
     def __init__(
         self, blocks: int, keep: Sequence[int], pinned: Sequence[int] = (), stack: str = "encoder"
     ) -> None:
-        self.subnets = [Subnet.of_blocks({stack: every_other(blocks, count, pinned)}) for count in keep]
-
-    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
-        """All depths in generation 0, then nothing."""
-        return self.subnets if generation == 0 else []
+        kept = (every_other(blocks, count, pinned) for count in keep)
+        super().__init__("every-other", [Subnet.of_blocks({stack: own}) for own in kept])
 
 
 def literal_depths(blocks: int) -> tuple[int, ...]:
@@ -75,7 +70,7 @@ def literal_depths(blocks: int) -> tuple[int, ...]:
     return tuple(sorted({blocks - blocks // step for step in range(2, blocks + 1)}))
 
 
-class EveryOtherLiteral:
+class EveryOtherLiteral(Listed):
     """Proposes what the printed rule keeps at the rate 1 - keep / blocks of each depth of the space, once.
 
     Args:
@@ -86,10 +81,8 @@ class EveryOtherLiteral:
             or it would drop a pinned block.
     """
 
-    name = "every-other-literal"
-
     def __init__(self, space: DepthSpace) -> None:
-        self.subnets = []
+        super().__init__("every-other-literal", [])
         for depth in space.keep:
             kept = every_other_literal(space.blocks, 1 - Fraction(depth, space.blocks))
             if len(kept) != depth:
@@ -103,7 +96,3 @@ class EveryOtherLiteral:
                     f"{dropped} must stay in this model"
                 )
             self.subnets.append(Subnet.of_blocks({space.stack: kept}))
-
-    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
-        """All depths in generation 0, then nothing."""
-        return self.subnets if generation == 0 else []

@@ -1,14 +1,12 @@
 """Learned: the blocks with the strongest signal (Fan, Grave & Joulin 2019, "Data Driven Pruning")."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
+from ldsearch.search.listed import Listed
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
 
 
 def strongest(signal: NDArray[np.float64], keep: int) -> tuple[int, ...]:
@@ -26,7 +24,7 @@ def strongest(signal: NDArray[np.float64], keep: int) -> tuple[int, ...]:
     return tuple(sorted(np.argsort(-signal, kind="stable")[:keep].tolist()))
 
 
-class Learned:
+class Learned(Listed):
     """Proposes the blocks with the strongest signal at each depth of the space, once.
 
     A shallower choice is part of every deeper one, and no input changes it.
@@ -41,13 +39,9 @@ class Learned:
     """
 
     def __init__(self, space: DepthSpace, signal: NDArray[np.float64], name: str = "learned") -> None:
-        self.name = name
         if signal.shape != (space.blocks,) or not np.isfinite(signal).all():
             raise SpaceError(f"{space.name} needs one finite signal for each of its {space.blocks} blocks")
         ranked = signal.astype(np.float64)
         ranked[list(space.pinned)] = np.inf
-        self.subnets = [Subnet.of_blocks({space.stack: strongest(ranked, count)}) for count in space.keep]
-
-    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
-        """All depths in generation 0, then nothing."""
-        return self.subnets if generation == 0 else []
+        kept = (strongest(ranked, count) for count in space.keep)
+        super().__init__(name, [Subnet.of_blocks({space.stack: own}) for own in kept])

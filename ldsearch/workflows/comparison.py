@@ -7,6 +7,7 @@ from ldsearch.costs.budget import Budget
 from ldsearch.errors import RunError
 from ldsearch.search.searches import SEARCHES
 from ldsearch.workflows.select import RULES
+from ldsearch.workflows.spaces import kinds_of
 
 RANDOM = "random"
 
@@ -29,12 +30,15 @@ class Entry:
 
         Raises:
             RunError: If there is no such strategy, or a rule is given genes.
+            SpaceError: If a gene is unknown.
         """
         strategy, _, genes = text.partition(":")
         if strategy not in SEARCHES and strategy not in RULES:
             raise RunError(f"unknown strategy {strategy!r}: use one of {', '.join([*SEARCHES, *RULES])}")
         if genes and strategy not in SEARCHES:
             raise RunError(f"{strategy} is a rule that knows what it chooses: it takes no genes")
+        if genes:
+            kinds_of(genes)
         return cls(strategy, genes or None)
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ldsearch.assignment import configurations
 from ldsearch.depth_space import DepthSpace
@@ -30,7 +30,7 @@ from ldsearch.workflows.imitation import shortlist
 from ldsearch.workflows.outcome import Question, RunOutcome, run
 from ldsearch.workflows.search import check_objective, check_reachable
 from ldsearch.workflows.signals import SIGNALS
-from ldsearch.workflows.spaces import identity_of
+from ldsearch.workflows.spaces import identity_of, pinned_of
 from ldsearch.workflows.watching import Unwatched, Watcher
 from ldsearch.workflows.workbench import Workbench
 
@@ -68,7 +68,7 @@ class Choice:
             )
         spaces = []
         for index, (stack, blocks) in enumerate(own.depths.items()):
-            pinned = own.pinned if stack == own.stack else ()
+            pinned = pinned_of(own, stack)
             any_depth = tuple(range(max(1, len(pinned)), blocks + 1))
             keep = any_depth if self.keep is None else (self.keep[index],)
             spaces.append(DepthSpace(name, "every depth", blocks, keep, pinned, stack))
@@ -168,15 +168,7 @@ def rule_named(
     raise RunError(f"unknown strategy {strategy!r}: use one of {', '.join([*RULES, *SEARCHES])}")
 
 
-class _Lists(Protocol):
-    """A strategy that proposes a list, once."""
-
-    @property
-    def subnets(self) -> list[Subnet]:
-        """The list."""
-
-
-def _across(name: str, lists: Sequence[_Lists]) -> Listed:
+def _across(name: str, lists: Sequence[Listed]) -> Listed:
     """Of two stacks every pair."""
     pairs = itertools.product(*(own.subnets for own in lists))
     merged = ({k: v for one in pair for k, v in one.stacks().items()} for pair in pairs)
@@ -188,7 +180,7 @@ def _depths_in_words(depths: Sequence[DepthSpace]) -> dict[str, Any]:
     return {"depths": kept[0] if len(kept) == 1 else kept}
 
 
-def _per_stack(name: str, make: Callable[[DepthSpace], _Lists], choice: Choice) -> Rule:
+def _per_stack(name: str, make: Callable[[DepthSpace], Listed], choice: Choice) -> Rule:
     """A rule that lists sub-networks of each stack on its own."""
     depths = choice.depths(name)
     listed = _across(name, [make(depth) for depth in depths])

@@ -1,6 +1,6 @@
 """What of a supernet is searched: a named space, or one made of the genes that are asked for."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ldsearch.depth_space import DepthSpace
@@ -38,7 +38,7 @@ def search_space(
         if genes is not None:
             raise SpaceError(f"the search space {name} says what is searched: name it or --genes, not both")
         return _named(bench, name)
-    kinds = ("depth" if supernet.depth_only else "lengths",) if genes is None else _kinds(genes)
+    kinds = ("depth" if supernet.depth_only else "lengths",) if genes is None else kinds_of(genes)
     if kinds == ("lengths",):
         return bench.length_space(None, parity)
     if parity:
@@ -50,6 +50,11 @@ def search_space(
         lengths=bench.length_space(None, parity=False) if "lengths" in kinds else None,
         options=_options(supernet, kinds),
     )
+
+
+def pinned_of(supernet: Supernet, stack: str) -> tuple[int, ...]:
+    """The blocks of a stack that always run."""
+    return supernet.pinned if stack == supernet.stack else ()
 
 
 def identity_of(space: Searched) -> dict[str, Any]:
@@ -72,17 +77,17 @@ def _named(bench: Workbench, name: str) -> Searched:
         raise SpaceError(f"the search space {space.name} is for another number of blocks than {dict(own)}")
     if space.lengths is not None:
         bench.check_lengths(space.lengths, space.name)
-    pinned = bench.supernet.pinned
-    depths = tuple(
-        DepthSpace(
-            d.name, d.source, d.blocks, d.keep, pinned if d.stack == bench.supernet.stack else (), d.stack
-        )
-        for d in space.depths
-    )
-    return JointSpace(space.name, space.source, depths, space.lengths, space.options)
+    supernet = bench.supernet
+    depths = tuple(replace(own, pinned=pinned_of(supernet, own.stack)) for own in space.depths)
+    return replace(space, depths=depths)
 
 
-def _kinds(genes: str) -> tuple[str, ...]:
+def kinds_of(genes: str) -> tuple[str, ...]:
+    """Genes joined by ``+``, in the order of ``GENES``.
+
+    Raises:
+        SpaceError: If one is unknown, or named twice.
+    """
     kinds = genes.split("+")
     if len(set(kinds)) < len(kinds) or not set(kinds) <= set(GENES):
         raise SpaceError(
@@ -94,7 +99,7 @@ def _kinds(genes: str) -> tuple[str, ...]:
 def _depths(supernet: Supernet, free: bool, trained: int | None) -> tuple[DepthSpace, ...]:
     depths = []
     for stack, blocks in supernet.depths.items():
-        pinned = supernet.pinned if stack == supernet.stack else ()
+        pinned = pinned_of(supernet, stack)
         least = max(trained or -(-blocks // _SHALLOWEST), len(pinned)) if free else blocks
         depths.append(
             DepthSpace("depth", "the trained blocks", blocks, tuple(range(least, blocks + 1)), pinned, stack)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from optuna.distributions import distribution_to_json
 
-from ldsearch.errors import RunError, SpaceError, TrainingError, one_line
+from ldsearch.errors import RunError, TrainingError, one_line
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.interruption import interruptible
@@ -31,7 +31,7 @@ from ldsearch.training.checkpoints import Writing
 from ldsearch.tuning import ends
 from ldsearch.workflows.arguments import training_arguments
 from ldsearch.workflows.options import TrainOptions
-from ldsearch.workflows.spaces import GENES
+from ldsearch.workflows.spaces import kinds_of
 from ldsearch.workflows.train import train_supernet
 from ldsearch.workflows.tune_study import Attempt, Study, alone
 from ldsearch.workflows.variation import parse_variations, varied
@@ -153,8 +153,8 @@ def _check(folder: Path, options: TrainOptions, tried: Mapping[str, Any], genes:
     for name, values in tried.items():
         for value in values:
             training_arguments(folder, varied(options, {name: value}))
-    if genes is not None and not set(genes.split("+")) <= set(GENES):
-        raise SpaceError(f"unknown genes {genes!r}: use one of {', '.join(GENES)}, or several joined by +")
+    if genes is not None:
+        kinds_of(genes)
     if genes is None and (changing := {"strategy", "drop_groups"} & tried.keys()):
         raise TrainingError(f"--vary {changing.pop()}: say by --genes what all are measured by")
 

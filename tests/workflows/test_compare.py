@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ldsearch.errors import BudgetError, RunError
+from ldsearch.errors import BudgetError, RunError, SpaceError
 from ldsearch.subnet import Subnet
 from ldsearch.workflows.compare import compare
 from ldsearch.workflows.comparison import Cell, Comparison, Entry
@@ -106,9 +106,9 @@ def test_a_second_call_measures_nothing(found) -> None:
     pd.testing.assert_frame_equal(*(pd.DataFrame(map(vars, rows)) for rows in (cells, repeated)))
 
 
-@pytest.mark.parametrize("text", ["magic", "every-other:depth", "magic:depth"])
+@pytest.mark.parametrize("text", ["magic", "every-other:depth", "magic:depth", "surrogate:width"])
 def test_unknown_strategies_are_refused(text: str) -> None:
-    with pytest.raises(RunError):
+    with pytest.raises((RunError, SpaceError)):
         Entry.parse(text)
 
 
