@@ -20,6 +20,10 @@ from ldsearch.errors import SubnetError
 from ldsearch.subnet import Groups, Lengths, Stack, Subnet
 from ldsearch.workload import Workload
 
+# How many heads of a block are off, the kept share of its feed-forward width, which sub-layers are off.
+_Inside = tuple[int, float, tuple[str, ...]]
+_WHOLE: _Inside = (0, 1.0, ())
+
 
 class Cost(Protocol):
     """What a sub-network costs: a name, a unit, and a call on many sub-networks at once."""
@@ -103,48 +107,61 @@ class Macs:
     def _blocks(self, stack: Stack) -> list[float]:
         """Mean MACs over the workload of each block that runs."""
         lengths = stack.lengths
-        if lengths is None:
-            known, tokens = self._known.setdefault(None, {}), (0,) * len(stack.blocks)
-        else:
-            known = self._known.setdefault((lengths.reference, lengths.mode), {})
-            tokens = lengths.tokens
+        read = None if lengths is None else (lengths.reference, lengths.mode)
+        # Searches ask for the same blocks a million times: what one takes is looked up.
+        known = self._known.setdefault(read, {})
+        tokens = (0,) * len(stack.blocks) if lengths is None else lengths.tokens
+        inside = _inside(stack) if stack.structured else {}
         macs = []
         entering = 0
         for position, block in enumerate(stack.blocks):
-            # Searches ask for the same blocks a million times: what one takes is looked up.
-            groups = stack.groups(block) if stack.structured else None
-            key = (entering, tokens[position], groups)
-            if key not in known:
-                known[key] = self._block(stack, position)
-            macs.append(known[key])
+            key = (entering, tokens[position], inside.get(block))
+            found = known.get(key)
+            if found is None:
+                enter, leave = self._tokens(lengths, position - 1), self._tokens(lengths, position)
+                found = known[key] = self._block(enter, leave, stack.groups(block))
+            macs.append(found)
             entering = tokens[position]
         return macs
 
     @cached_property
-    def _known(self) -> dict[tuple[int, str] | None, dict[tuple[int, int, Groups | None], float]]:
+    def _known(self) -> dict[tuple[int, str] | None, dict[tuple[int, int, _Inside | None], float]]:
         """By reference and mode of the lengths: by tokens that enter (0: all) and leave, and what is off."""
         return {}
 
-    def _block(self, stack: Stack, position: int) -> float:
-        """Mean MACs over the workload of the block that runs at a position."""
+    @cached_property
+    def _kept(self) -> dict[tuple[int, int, str], tuple[float, float]]:
+        """What ``_tokens`` found, by tokens, reference and mode."""
+        return {}
+
+    def _tokens(self, lengths: Lengths | None, position: int) -> tuple[float, float]:
+        """Of the tokens behind a position (-1: before the first), and of their squares, the mean."""
+        n, shares = self.workload.lengths, self.workload.shares
+        if lengths is None or position < 0:
+            return float(n @ shares), float(n**2 @ shares)
+        key = (lengths.tokens[position], lengths.reference, lengths.mode)
+        if key not in self._kept:
+            left = kept(lengths, position, n)
+            self._kept[key] = (float(left @ shares), float(left**2 @ shares))
+        return self._kept[key]
+
+    def _block(self, enter: tuple[float, float], leave: tuple[float, float], groups: Groups) -> float:
+        """Mean MACs over the workload of a block, from what ``_tokens`` says of its two ends."""
         d, ff = self.shape.hidden, self.shape.feed_forward
-        n, lengths, groups = self.workload.lengths, stack.lengths, stack.groups(stack.blocks[position])
-        enter = n if lengths is None or position == 0 else kept(lengths, position - 1, n)
-        leave = n if lengths is None else kept(lengths, position, n)
-        macs = np.zeros(len(n))
+        (entered, squared), (left, _) = enter, leave
+        macs = 0.0
         if groups.runs("attention"):
             # Projections of queries, keys and values; scores and their product with the values; the output
             # projection of what is kept, which the paper's code runs before it drops tokens.
             on = 1 - len(groups.heads_off) / self.shape.heads
-            projected = 3 * enter + (enter if self.torchprofile else leave)
-            macs = macs + on * (projected * d**2 + 2 * enter**2 * d)
+            projected = 3 * entered + (entered if self.torchprofile else left)
+            macs += on * (projected * d**2 + 2 * squared * d)
         if groups.runs("feed_forward"):
             # Which only the kept tokens reach.
-            macs = macs + self.shape.ffn_matrices * leave * d * groups.width(ff)
+            macs += self.shape.ffn_matrices * left * d * groups.width(ff)
         if self.torchprofile:
-            norms = enter * groups.runs("attention") + leave * groups.runs("feed_forward")
-            macs = macs + norms * d
-        return float(macs @ self.workload.shares)
+            macs += (entered * groups.runs("attention") + left * groups.runs("feed_forward")) * d
+        return macs
 
     def _embed(self) -> float:
         if not self.torchprofile:
@@ -162,3 +179,15 @@ def kept(lengths: Lengths, position: int, n: NDArray[np.int64]) -> NDArray[np.in
     if lengths.mode == "absolute":
         return np.minimum(tokens, n)
     return np.maximum(1, -(-n * tokens // lengths.reference))
+
+
+def _inside(stack: Stack) -> dict[int, _Inside]:
+    """By block, of those with anything off; plain values, as ``Groups`` take long to make and to compare."""
+    found: dict[int, _Inside] = {block: (0, share, ()) for block, share in stack.ffn_share}
+    for block, _ in stack.heads_off:
+        heads, share, skipped = found.get(block, _WHOLE)
+        found[block] = (heads + 1, share, skipped)
+    for block, sublayer in stack.sublayers_off:
+        heads, share, skipped = found.get(block, _WHOLE)
+        found[block] = (heads, share, (*skipped, sublayer))
+    return found

@@ -8,14 +8,27 @@ from transformers import PreTrainedModel
 
 from ldsearch.costs.macs import EncoderShape
 from ldsearch.costs.parameters import BlockParameters, Parameters
+from ldsearch.errors import SupernetError
 from ldsearch.supernet.cutting import handed_on
 from ldsearch.supernet.heads import Head, head_macs
 from ldsearch.supernet.stages import Family
 
 
 def shape_of(model: PreTrainedModel, family: Family, head: Head) -> EncoderShape:
-    """The family's dimensions, and its head's products, per example or per token; not those of a decoder."""
+    """The family's dimensions, and its head's products, per example or per token; not those of a decoder.
+
+    Raises:
+        SupernetError: If a block has weights that the dimensions do not account for.
+    """
     shape = family.shape(model.config)
+    known = (4 * shape.hidden + shape.ffn_matrices * shape.feed_forward) * shape.hidden
+    for block, layer in enumerate(family.layers(model)):
+        held = sum(p.numel() for p in layer.parameters() if p.dim() > 1)
+        if held != known:
+            raise SupernetError(
+                f"block {block} of {type(model).__name__} has {held:,} weights in matrices, not the "
+                f"{known:,} of {family.model_type} blocks: its MACs cannot be counted"
+            )
     if head.generates:
         return shape
     macs = head_macs(model)

@@ -1,6 +1,7 @@
 """MACs of models without a closed form: traced with fvcore at a few lengths, polynomials between them."""
 
 import copy
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from ldsearch.costs.traced import Polynomial, TracedMacs, terms
@@ -16,9 +18,10 @@ from ldsearch.errors import SupernetError, one_line
 from ldsearch.supernet.cutting import longest_input
 from ldsearch.workload import Workload
 
+aten = torch.ops.aten
 # Tokens read and written, enough of them for every term of the polynomials.
 _LENGTHS = ((8, 8), (16, 8), (24, 8), (8, 16), (8, 24), (16, 16))
-_SHORTEST_CHECK = 40
+_SHORTEST_CHECK = 41
 
 
 def trace_macs(
@@ -33,12 +36,14 @@ def trace_macs(
         name: The cost's name in tables.
 
     Raises:
-        SupernetError: If the model cannot be traced, or its MACs are no quadratic in the lengths.
+        SupernetError: If the model cannot be traced, multiplies matrices that are not counted, or its MACs
+            are no quadratic in the lengths.
     """
-    # The workload's longest input says whether the polynomial found is one.
+    # The workload's longest input says whether the polynomial found is one; it is made odd, as models that
+    # fill windows up to whole ones take steps that even lengths could miss.
     room = longest_input(model)
     longest = [
-        min(room, max(_SHORTEST_CHECK, int(values.max())))
+        (min(room, max(_SHORTEST_CHECK, int(values.max()))) - 1) | 1
         for values in (workload.lengths, workload.written_lengths)
     ]
     if room <= max(max(pair) for pair in _LENGTHS):
@@ -48,7 +53,7 @@ def trace_macs(
     lengths = sorted(found)
     try:
         counted = [_count(model, stacks, n, t) for n, t in lengths]
-    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+    except (RuntimeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise SupernetError(f"{type(model).__name__} cannot be traced: {one_line(error)}") from error
     points = terms(*np.array(lengths, dtype=np.float64).T)
     blocks = {
@@ -74,6 +79,27 @@ def _polynomial(points: NDArray[np.float64], counts: Sequence[float]) -> Polynom
     return tuple(float(c) for c in fitted)
 
 
+def _batched(inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
+    """Products of ``baddbmm(added, (B, n, k), (B, k, m))``."""
+    _, left, right = (value.type().sizes() for value in inputs[:3])
+    return float(math.prod(left) * right[-1])
+
+
+def _attention(inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
+    """Products of ``scaled_dot_product_attention``: scores, and their product with the values."""
+    queries, keys, values = (value.type().sizes() for value in inputs[:3])
+    return float(math.prod(queries[:-1]) * keys[-2] * (queries[-1] + values[-1]))
+
+
+# Which fvcore does not know.
+_HANDLES = {"aten::baddbmm": _batched, "aten::scaled_dot_product_attention": _attention}
+# Which neither counter knows: counted as one too many, so that the two disagree.
+_UNKNOWN = {
+    operator: lambda *inputs, **named: 2
+    for operator in (aten.addbmm, aten.addmv, aten.addr, aten.dot, aten.mv, aten.vdot)
+}
+
+
 class _Logits(nn.Module):
     """Takes a tensor and gives one, as tracing needs."""
 
@@ -91,7 +117,11 @@ class _Logits(nn.Module):
 def _count(
     model: PreTrainedModel, stacks: Mapping[str, str], read: int, written: int
 ) -> tuple[dict[str, list[float]], float]:
-    """MACs of each block and of everything else, for one input of those lengths; norms are free."""
+    """MACs of each block and of everything else, for one input of those lengths; norms are free.
+
+    Raises:
+        SupernetError: If torch counts others, as products that fvcore does not know are left out.
+    """
     with warnings.catch_warnings():
         # Of fvcore's own imports and of tracing, which torch deprecates.
         warnings.simplefilter("ignore")
@@ -102,13 +132,21 @@ def _count(
         eager.set_attn_implementation("eager")
         lengths = (read, written) if len(stacks) > 1 else (read,)
         ids = tuple(torch.ones((1, n), dtype=torch.long, device=model.device) for n in lengths)
-        analysis = FlopCountAnalysis(_Logits(eager), ids)
+        traced = _Logits(eager)
+        analysis = FlopCountAnalysis(traced, ids).set_op_handle(**_HANDLES)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
         by_module: Mapping[str, Mapping[str, float]] = analysis.by_module_and_operator()
+        with FlopCounterMode(display=False, custom_mapping=_UNKNOWN) as counter:
+            traced(*ids)
 
     def macs(name: str) -> float:
         return float(sum(count for operator, count in by_module[name].items() if "norm" not in operator))
 
+    if 2 * macs("") != counter.get_total_flops():
+        raise SupernetError(
+            f"{type(model).__name__} multiplies matrices that cannot be counted: fvcore finds "
+            f"{macs(''):,.0f} MACs, torch {counter.get_total_flops() / 2:,.0f}"
+        )
     blocks = {
         stack: [macs(f"model.{path}.{block}") for block, _ in enumerate(model.get_submodule(path).children())]
         for stack, path in stacks.items()

@@ -1,0 +1,130 @@
+"""MACs of random sub-networks of every registered family are what two counters find in the eager model."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from fvcore.nn import FlopCountAnalysis
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from ldsearch.errors import SupernetError
+from ldsearch.subnet import Stack, Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.families import FAMILIES as REGISTERED
+from ldsearch.supernet.heads import logits_of
+from ldsearch.workload import Workload
+from tests.costs.drawing import REFERENCE, drawn_blocks, drawn_stack, draws
+from tests.tiny import FAMILIES, HEADED, padded_batch, tiny_decoder, tiny_encoder_decoder, tiny_model
+
+BLOCKS = 3
+WRITERS = ("bart", "marian", "mbart", "pegasus")
+
+
+def is_first(family: str) -> bool:
+    """Whether no family registered before shares its code."""
+    return family == next(
+        name for name, other in REGISTERED.items() if type(other) is type(REGISTERED[family])
+    )
+
+
+def by_torch(model: nn.Module, batch: dict[str, Tensor]) -> float:
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(**batch)
+    return counter.get_total_flops() / 2
+
+
+def by_fvcore(model: nn.Module, batch: dict[str, Tensor]) -> float:
+    """Less its norm entries; it wants a tensor back."""
+
+    class Logits(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return logits_of(self.model(input_ids=ids))
+
+    analysis = FlopCountAnalysis(Logits(), (batch["input_ids"],))
+    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
+    found = analysis.by_operator()
+    return sum(found.values()) - found.get("layer_norm", 0)
+
+
+def test_every_registered_family_is_counted_here():
+    assert {*FAMILIES, *WRITERS} == set(REGISTERED)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_macs_of_an_encoder_are_what_both_counters_find(family):
+    rng, heads = np.random.default_rng(0), []
+    for head in HEADED:
+        model = tiny_model(family, blocks=BLOCKS, width=8, attention="eager", head=head)
+        heads.append(Supernet(model))
+    for draw in range(draws(is_first(family))):
+        supernet, subnet = heads[draw % len(heads)], Subnet(drawn_stack(rng, BLOCKS, heads=2))
+        n = int(rng.integers(1, REFERENCE + 1))
+        own, batch = supernet.materialise(subnet).eval(), padded_batch([n])
+        (macs,) = supernet.macs(Workload.padded(n))([subnet])
+        assert macs == by_torch(own, batch) == by_fvcore(own, batch), f"{n} tokens, {subnet.to_json()}"
+
+
+@pytest.mark.parametrize("family", WRITERS)
+def test_macs_of_an_encoder_decoder_are_what_torch_counts(family, monkeypatch):
+    """In closed form and traced, tokens dropped for both memories."""
+    model = tiny_encoder_decoder(family)
+    model.set_attn_implementation("eager")
+    traced = Supernet(model).macs(Workload.padded(REFERENCE, writes=True)).traced
+    monkeypatch.setattr("ldsearch.supernet.supernet.trace_macs", lambda *asked: traced)
+    rng, memories = np.random.default_rng(0), ("restored", "kept")
+    for draw in range(draws(is_first(family))):
+        supernet = Supernet(model, memory=memories[draw % 2])
+        subnet = Subnet(drawn_stack(rng, BLOCKS, heads=4, fewest=1), drawn_blocks(rng, 4, fewest=1))
+        n, t = (int(length) for length in rng.integers(1, REFERENCE + 1, 2))
+        workload = Workload.from_lengths([n], REFERENCE, [t])
+        macs = supernet.macs(workload)
+        macs = replace(macs, traced=replace(traced, workload=workload))
+        batch = padded_batch([n]) | {"decoder_input_ids": padded_batch([t])["input_ids"]}
+        counted = by_torch(supernet.materialise(subnet).eval(), batch)
+        assert macs([subnet])[0] == pytest.approx(counted, rel=1e-9), f"{n}, {t} tokens, {subnet.to_json()}"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_closed_form_that_misses_a_product_of_a_block_is_refused(family):
+    supernet = Supernet(tiny_model(family, blocks=BLOCKS, width=8))
+    assert supernet.macs(Workload.padded(5))([supernet.full])[0] > 0
+    supernet.layers_of("encoder")[1].adapter = nn.Linear(8, 2, bias=False)
+    with pytest.raises(SupernetError, match=r"^block 1 of \w+ has \d+ weights in matrices, not the \d+ of "):
+        supernet.macs(Workload.padded(5))
+
+
+SQUARE = torch.eye(16)
+UNKNOWN = {
+    "addbmm": lambda hidden: torch.addbmm(hidden[0], hidden, SQUARE[None])[None],
+    "mv": lambda hidden: hidden + torch.mv(SQUARE, hidden[0, 0]),
+}
+
+
+@pytest.mark.parametrize("product", UNKNOWN)
+def test_a_traced_product_that_fvcore_does_not_know_is_refused(product):
+    model = tiny_decoder("gpt2")
+    layer = model.transformer.h[2].mlp
+    layer.register_forward_hook(lambda module, inputs, output: UNKNOWN[product](output))
+    with pytest.raises(
+        SupernetError, match=r"multiplies matrices that cannot be counted: fvcore finds [\d,]+ M"
+    ):
+        Supernet(model).macs(Workload.padded(5))
+
+
+@pytest.mark.parametrize("kind", ["Bloom", "Falcon"])
+def test_decoders_with_products_of_their_own_kind_are_counted(kind):
+    """Bloom's are ``baddbmm``; Falcon calls ``scaled_dot_product_attention`` whatever it is told."""
+    sizes = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = getattr(transformers, f"{kind}Config")(**sizes, pad_token_id=0)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    supernet, half = Supernet(model), Subnet(decoder=Stack((1,)))
+    (macs,) = supernet.macs(Workload.padded(9))([half])
+    model.set_attn_implementation("eager")
+    assert macs == pytest.approx(by_torch(supernet.materialise(half).eval(), padded_batch([9])), rel=1e-9)
