@@ -101,6 +101,7 @@ RELOAD = """
 import json, sys, torch
 from safetensors.torch import load_file, save_file
 import ldsearch, transformers
+from ldsearch.supernet.heads import logits_of
 batch = load_file(sys.argv[1])
 for folder, stock, out in json.loads(sys.argv[2]):
     load = getattr(transformers, stock).from_pretrained if stock else ldsearch.load
