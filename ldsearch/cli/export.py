@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ldsearch.cli.console import SubnetOption, quiet_libraries
+from ldsearch.cli.console import MovedData, SubnetOption, print_notes, quiet_libraries, watching
 
 
 class Format(StrEnum):
@@ -31,8 +31,12 @@ def export(
     push_to_hub: Annotated[
         str | None, typer.Option("--push-to-hub", help="Upload what was written as this model repository.")
     ] = None,
+    data: MovedData = None,
 ) -> dict[str, Any]:
-    """Export the run's best sub-network, once a fresh process has loaded it and given the supernet's outputs.
+    """Export the run's best sub-network, once a fresh process has loaded it and given its outputs and score.
+
+    The search rows must get the supernet's predictions and the run's score. Latency is measured beside the
+    full model's. A failed check removes what was written.
 
     Fewer blocks: an ordinary folder that stock `AutoModelForSequenceClassification` loads. Shorter
     lengths: `ldsearch.load(folder)`. ONNX: tokens are dropped inside the graph; onnxruntime alone runs it.
@@ -54,16 +58,31 @@ def export(
         raise ExportError("--all exports the run's frontier: leave --subnet out")
     if push_to_hub is not None:
         check_name(push_to_hub)
-    if everything:
-        done = export_frontier(folder, output, format=format)
-    else:
-        done = export_one(folder, output, subnet=subnet, format=format)
-    for index, sentence in enumerate(done.verified):
-        print(f"verified {output / str(index) if everything else output}: {sentence}")
+    with watching() as watcher:
+        phase = ""
+
+        def on_step(name: str, total: int) -> None:
+            nonlocal phase
+            if name != phase:
+                watcher.phase(name, total)
+            phase = name
+            watcher.progress.advance(watcher.bar)
+
+        if everything:
+            done = export_frontier(folder, output, format=format, data=data, on_step=on_step)
+        else:
+            done = export_one(folder, output, subnet=subnet, format=format, data=data, on_step=on_step)
+    print_notes(done.notes)
+    for index, found in enumerate(done.verified):
+        place = output / str(index) if everything else output
+        print(f"verified {place}: {found.describe()}")
+        noisy = " (noisy machine: ldsearch profile measures longer)"
+        timed = "; ".join(each.describe() for each in found.latency)
+        print(f"latency {place}: {timed}{noisy if any(each.noisy for each in found.latency) else ''}")
     print(f"written: {done.folder}; {_how(done.folder, everything)}")
     if push_to_hub is not None:
         print(f"pushed: {push(done.folder, push_to_hub)}")
-    return {"folder": str(done.folder), "verified": list(done.verified)}
+    return {"folder": str(done.folder), "exports": [found.to_dict() for found in done.verified]}
 
 
 def _how(written: Path, everything: bool) -> str:

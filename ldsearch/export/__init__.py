@@ -11,7 +11,7 @@ _LAZY = {"export_subnet": "ldsearch.export.huggingface", "load_exported": "ldsea
 __all__ = ["export_subnet", "load_exported"]
 
 
-# Resolved on first use: an ONNX file is checked in a process that never imports torch.
+# Resolved on first use: an ONNX file is compared in a process that has not imported torch.
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'ldsearch.export' has no attribute {name!r}")

@@ -3,8 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from ldsearch.subnet import Subnet
+
+if TYPE_CHECKING:
+    from ldsearch.export.timing import Timed
 
 
 class Alone(Enum):
@@ -69,7 +73,14 @@ class Usage:
     notes: str = ""
 
 
-def model_card(subnet: Subnet, provenance: Provenance, head: str, usage: Usage, verified: str) -> str:
+def model_card(
+    subnet: Subnet,
+    provenance: Provenance,
+    head: str,
+    usage: Usage,
+    verified: str,
+    latency: "Sequence[Timed]" = (),
+) -> str:
     """Markdown with the Hub's front matter.
 
     Args:
@@ -78,13 +89,14 @@ def model_card(subnet: Subnet, provenance: Provenance, head: str, usage: Usage, 
         head: Name of the model's head.
         usage: How the folder is run.
         verified: What was checked, in words.
+        latency: What was timed.
     """
-    rows = [
-        f"| {name} | {own:,.0f} | {full:,.0f} | {own / full:.3f} |"
-        for name, (own, full) in provenance.costs.items()
-    ]
-    costs = (
-        "\n".join(["| cost | this model | full model | ratio |", "|---|---|---|---|", *rows]) if rows else ""
+    costs = _table(
+        ("cost", "this model", "full model", "ratio"),
+        [
+            (name, _number(own), _number(full), f"{own / full:.3f}")
+            for name, (own, full) in provenance.costs.items()
+        ],
     )
     versions = ", ".join(f"{name} {version}" for name, version in provenance.versions.items())
     return f"""---
@@ -105,13 +117,50 @@ tags: [ldsearch, {_PIPELINES[head]}]
 - Versions: {versions}
 
 {costs}
-
+{_latency_section(latency)}
 ## Use
 
 ```python
 {usage.code}
 ```
 {usage.notes}"""
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) if rows else ""
+
+
+def _number(cost: float) -> str:
+    return f"{cost:,.0f}" if cost == round(cost) or cost >= 1000 else f"{cost:.3g}"
+
+
+def _latency_section(latency: "Sequence[Timed]") -> str:
+    """Empty where nothing was timed."""
+    if not latency:
+        return ""
+    headings = ("ms of a batch", "batch", "tokens", "this model", "quartiles", "full model", "ratio")
+    rows = [
+        (
+            each.phase,
+            str(each.batch),
+            str(each.length),
+            f"{each.ms:.3g}",
+            f"{each.low_ms:.3g}-{each.high_ms:.3g}",
+            f"{each.full_ms:.3g} ({each.full_path})",
+            f"{each.ratio:.3f}" + (", not faster" if each.not_faster else ""),
+        )
+        for each in latency
+    ]
+    steadiness = "noisy" if any(each.noisy for each in latency) else "steady"
+    return f"""
+## Latency
+
+{_table(headings, rows)}
+
+Medians of {latency[0].repeats} on {latency[0].device}, {latency[0].threads} threads, in turn with the full
+model, on random tokens; the machine was {steadiness}.
+"""
 
 
 def torch_usage(head: str, alone: Alone) -> Usage:

@@ -3,14 +3,25 @@
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from ldsearch.errors import RunError
 from ldsearch.subnet import Subnet
 
+if TYPE_CHECKING:
+    from ldsearch.export.timing import Timed
+
 ONNX_FILE = "model.onnx"
+
+
+class Card(Protocol):
+    """Makes a model card."""
+
+    def __call__(self, verified: str, latency: "Sequence[Timed]" = (), /) -> str:
+        """Given what the checks found, in words, and what was timed."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +33,14 @@ class Written:
         subnet: What it is, in the supernet's ids.
         readers: Who must be able to run it (names of ``ldsearch.export.check.READERS``).
         tolerance: The most its logits may differ from the supernet's, as a share of the largest or of 1.
-        card: The model card, given what the check found in words.
+        card: The model card, given what the checks found.
     """
 
     folder: Path
     subnet: Subnet
     readers: tuple[str, ...]
     tolerance: float
-    card: Callable[[str], str]
+    card: Card
 
 
 @contextlib.contextmanager

@@ -1,27 +1,44 @@
 """An export is what it should be, or an error names the check that failed."""
 
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ldsearch.errors import ExportError
 from ldsearch.export import check
-from ldsearch.export.check import INPUTS, JOBS, OUTPUTS, Job, Logits
+from ldsearch.export.agreement import Agreement, agreement, together
 from ldsearch.export.staging import Written
-from ldsearch.export.ties import ties
-from ldsearch.files import write_atomic, write_json
+from ldsearch.export.timing import Timed
+from ldsearch.files import write_atomic
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 
 Batch = Mapping[str, Tensor]
-Runner = Callable[[Sequence[Job], Sequence[check.Batch], str], list[list[Logits]]]
+Run = Callable[[Sequence[check.Readers], Sequence[check.Batch], str], Iterator[Any]]
+
+# What an example in doubt may move a score by, in examples: F1 of a rare label hangs on few of them.
+SWAY = 10
+
+
+class Scoring(Protocol):
+    """Makes a score of outputs for all of ``Rows``."""
+
+    @property
+    def metric(self) -> str:
+        """The score's name."""
+
+    @property
+    def recorded(self) -> Sequence[float | None]:
+        """What was recorded for each export on these rows; None: nothing was."""
+
+    def read(self, batch: int, logits: Tensor) -> Any:
+        """What the score needs of a batch's logits, on the CPU."""
+
+    def score(self, reads: Sequence[Any]) -> float:
+        """Of what was read of every batch, in order."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +48,68 @@ class Rows:
     Args:
         batches: What the model reads, padded, rows of several lengths together.
         origin: What they are, in words.
+        scoring: How they are scored; None: they are not.
     """
 
     batches: Sequence[Batch]
     origin: str
+    scoring: Scoring | None = None
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A score of the export's own outputs.
+
+    Args:
+        metric: Its name.
+        value: The score.
+        recorded: That of the run; where it has none, the supernet's on the same rows.
+        by_run: Whether it is the run's.
+    """
+
+    metric: str
+    value: float
+    recorded: float
+    by_run: bool
+
+    def describe(self) -> str:
+        """In words."""
+        whose = "the run's" if self.by_run else "the supernet's"
+        return f"{self.metric} {self.value:.4f}, {whose} {self.recorded:.4f}"
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What the checks of an export found.
+
+    Args:
+        where: Where it ran, and who read it, in words.
+        origin: What was run, in words.
+        tolerance: The share of the largest output, or of 1, that outputs may differ by.
+        agreement: With the supernet.
+        score: Measured again; None where the rows have none.
+        latency: Measured; empty where it was not.
+    """
+
+    where: str
+    origin: str
+    tolerance: float
+    agreement: Agreement
+    score: Scored | None
+    latency: tuple[Timed, ...] = ()
+
+    def describe(self) -> str:
+        """All but the latency, in words."""
+        found = f"reloaded in {self.where}: {self.agreement.describe(self.origin, self.tolerance)}"
+        return found if self.score is None else f"{found}, {self.score.describe()}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For ``index.json`` and ``--json``."""
+        return {
+            "verified": self.describe(),
+            "measured_score": None if self.score is None else asdict(self.score),
+            "latency": [{**asdict(timed), "not_faster": timed.not_faster} for timed in self.latency],
+        }
 
 
 def random_rows(supernet: Supernet) -> Rows:
@@ -49,185 +124,108 @@ def random_rows(supernet: Supernet) -> Rows:
     return Rows([batch], "rows of random tokens")
 
 
-def fresh_process(jobs: Sequence[Job], batches: Sequence[check.Batch], device: str) -> list[list[Logits]]:
-    """``check.run`` in one new process.
-
-    Raises:
-        ExportError: If the process fails.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        named = [[str(folder.resolve()), reader] for folder, reader in jobs]
-        write_json(place / JOBS, {"jobs": named, "batches": len(batches), "device": device})
-        arrays = {f"{i}.{key}": array for i, batch in enumerate(batches) for key, array in batch.items()}
-        np.savez(place / INPUTS, **arrays)  # type: ignore[arg-type]  # its only other argument is a flag
-        command = [sys.executable, "-m", "ldsearch.export.check", name]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-            raise ExportError(f"check failed: the export does not run in a fresh process: {last}")
-        with np.load(place / OUTPUTS) as file:
-            return [[file[f"{job}.{i}"] for i in range(len(batches))] for job in range(len(jobs))]
-
-
-def verify(supernet: Supernet, exports: Sequence[Written], rows: Rows, run: Runner = check.run) -> list[str]:
+def verify(
+    supernet: Supernet,
+    exports: Sequence[Written],
+    rows: Rows,
+    run: Run = check.answers,
+    where: str = "this process",
+    on_batch: Callable[[], None] = lambda: None,
+) -> list[Verified]:
     """Compare exports with their supernet and write what was found into their cards.
 
-    Logits must agree within the export's tolerance, predictions wherever their margin exceeds it. A row
-    whose token scores tie may differ, since rounding decides which token stays; never half of the rows.
+    Outputs must agree within the export's tolerance, predictions wherever their margin exceeds it. A row
+    whose token scores tie may differ, since rounding decides which token stays; never half of the rows. The
+    score must be the recorded one, within what the tolerance and the examples whose prediction rounding
+    decides can move it.
 
     Args:
         supernet: Whose sub-networks they are.
         exports: What was written.
         rows: What to run.
-        run: Where: in this process, or ``fresh_process``.
-
-    Returns:
-        What was checked, in words, for each export.
+        run: ``check.answers``, here or in another process.
+        where: That place in words.
+        on_batch: Called after each batch of each export.
 
     Raises:
         ExportError: Naming the check that failed.
     """
-    jobs = [(written.folder, reader) for written in exports for reader in written.readers]
     arrays = [{name: tensor.cpu().numpy() for name, tensor in batch.items()} for batch in rows.batches]
-    found = dict(zip(jobs, run(jobs, arrays, str(supernet.model.device)), strict=True))
-    where = "a fresh process" if run is fresh_process else "this process"
-    sentences = []
-    for written in exports:
-        expected = [inference(supernet, batch, written.subnet).cpu() for batch in rows.batches]
-        for reader in written.readers:
-            agreement = _agreement(supernet, written, rows, expected, found[written.folder, reader])
-            agreement.demand(f"{reader} in {where}", rows.origin, written)
-        readers = " and ".join(written.readers)
-        sentence = f"reloaded in {where} by {readers}: {agreement.describe(rows.origin, written.tolerance)}"
-        write_atomic(written.folder / "README.md", written.card(sentence))
-        sentences.append(sentence)
-    return sentences
+    given = run([(each.folder, each.readers) for each in exports], arrays, str(supernet.model.device))
+    found = []
+    for index, written in enumerate(exports):
+        readings = [_Reading(supernet, written, rows, reader, where) for reader in written.readers]
+        for reading in readings:
+            reading.labels(next(given))
+        expected = _Reading(supernet, written, rows, "the supernet", where)
+        for at, batch in enumerate(rows.batches):
+            want = inference(supernet, batch, written.subnet).cpu()
+            expected.read(at, want)
+            for reading in readings:
+                reading.compare(at, batch, want, torch.from_numpy(next(given)))
+            on_batch()
+        verified = [reading.finish(index, expected) for reading in readings][-1]
+        verified = replace(verified, where=f"{where} by {' and '.join(written.readers)}")
+        write_card(written, verified)
+        found.append(verified)
+    return found
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How well outputs agree with the supernet's.
+def write_card(written: Written, verified: Verified) -> None:
+    """The model card, with what is known by now."""
+    write_atomic(written.folder / "README.md", written.card(verified.describe(), verified.latency))
 
-    Args:
-        rows: Rows compared.
-        apart: Rows whose logits differ by more than the tolerance, ties left out.
-        ties: Rows that differ so and whose token scores tie.
-        difference: The largest difference of logits, ties left out.
-        predictions: Predictions compared.
-        other: Predictions that differ.
-        clear: Those of them whose margin exceeds the tolerance.
-    """
 
-    rows: int
-    apart: int
-    ties: int
-    difference: float
-    predictions: int
-    other: int
-    clear: int
+class _Reading:
+    """What one reader makes of an export, batch by batch."""
 
-    def demand(self, reader: str, origin: str, written: Written) -> None:
-        """Raise the error of the first check that fails.
+    def __init__(self, supernet: Supernet, written: Written, rows: Rows, reader: str, where: str) -> None:
+        self._supernet, self._written, self._rows = supernet, written, rows
+        self._reader, self._where = f"{reader} in {where}", where
+        self._parts: list[Agreement] = []
+        self.reads: list[Any] = []
 
-        Raises:
-            ExportError: If one does.
-        """
-        where = f"of {self.rows} {origin}, for {written.subnet.describe()}; nothing was written"
-        if self.apart:
+    def labels(self, names: Sequence[str]) -> None:
+        """Outputs that are classes must be called as the supernet's are."""
+        own: dict[int, str] = cast(Any, self._supernet.model.config).id2label
+        wanted = [own[index] for index in sorted(own)]
+        if self._supernet.head.name.endswith("Classification") and list(names) != wanted:
             raise ExportError(
-                f"check of the logits failed: {reader} differs from the supernet by {self.difference:.2g} "
-                f"({written.tolerance:g} is allowed) on {self.apart} {where}"
+                f"check of the predictions failed: {self._reader} calls the labels {', '.join(names)}, the "
+                f"supernet {', '.join(wanted)}; nothing was written"
             )
-        if self.clear:
+
+    def read(self, batch: int, logits: Tensor) -> None:
+        """Keep what the score needs."""
+        if self._rows.scoring is not None:
+            self.reads.append(self._rows.scoring.read(batch, logits))
+
+    def compare(self, at: int, batch: Batch, want: Tensor, got: Tensor) -> None:
+        """With the supernet's."""
+        self._parts.append(agreement(self._supernet, self._written, batch, want, got))
+        self.read(at, got)
+
+    def finish(self, export: int, expected: "_Reading") -> Verified:
+        """All checks of what was read."""
+        found, scoring = together(self._parts), self._rows.scoring
+        found.demand(self._reader, self._rows.origin, self._written)
+        score = None
+        if scoring is not None:
+            recorded = scoring.recorded[export]
+            wanted = scoring.score(expected.reads) if recorded is None else recorded
+            score = Scored(scoring.metric, scoring.score(self.reads), wanted, recorded is not None)
+            self._demand(score, found)
+        return Verified(self._where, self._rows.origin, self._written.tolerance, found, score)
+
+    def _demand(self, score: Scored, found: Agreement) -> None:
+        # A language model's score is of probabilities: no prediction can tip it over.
+        close = 0 if self._supernet.head.name.endswith("LM") else found.close
+        share = 2 * found.limit + SWAY * (close + found.ties) / found.rows
+        allowed = share * max(1.0, abs(score.recorded))
+        if not abs(score.value - score.recorded) <= allowed:
+            whose = "the run recorded" if score.by_run else "the supernet has"
             raise ExportError(
-                f"check of the predictions failed: {reader} gives {self.clear} other ones than the supernet "
-                f"{where}"
+                f"check of the score failed: {self._reader} has {score.metric} {score.value:.6f} on "
+                f"{found.rows} {self._rows.origin}, {whose} {score.recorded:.6f}, for "
+                f"{self._written.subnet.describe()}; nothing was written"
             )
-        if 2 * self.ties >= self.rows:
-            raise ExportError(
-                f"check of the logits failed: {reader} differs from the supernet wherever token scores tie, "
-                f"on {self.ties} {where}"
-            )
-
-    def describe(self, origin: str, tolerance: float) -> str:
-        """What was found, in words."""
-        text = (
-            f"{self.rows} {origin}, logits within {self.difference:.1e} of the supernet's "
-            f"({tolerance:g} is allowed), {self.predictions - self.other} of {self.predictions} predictions "
-            "the same"
-        )
-        if self.ties:
-            text += f", {self.ties} rows left out whose token scores tie"
-        return text
-
-
-def _agreement(
-    supernet: Supernet,
-    written: Written,
-    rows: Rows,
-    expected: Sequence[Tensor],
-    found: Sequence[Logits],
-) -> Agreement:
-    masks = [_real(supernet, batch, logits) for batch, logits in zip(rows.batches, expected, strict=True)]
-    # Of the logits' own size: a language model's are large.
-    largest = [float(own[mask].abs().max()) for own, mask in zip(expected, masks, strict=True)]
-    tolerance = written.tolerance * max(1.0, *largest)
-    parts = []
-    for batch, want, mask, logits in zip(rows.batches, expected, masks, found, strict=True):
-        got = torch.from_numpy(logits)
-        if got.shape != want.shape:
-            raise ExportError(
-                f"check of the shapes failed: logits are {tuple(got.shape)}, the supernet's "
-                f"{tuple(want.shape)}; nothing was written"
-            )
-        differences = (want - got).abs().masked_fill(~mask, 0.0).flatten(1).amax(dim=1)
-        apart = ~(differences <= tolerance)
-        tied = apart & differences.isfinite()
-        if tied.any():
-            tied &= ties(supernet, batch, written.subnet)
-        other, margin = _predictions(supernet, want, got, mask)
-        other &= ~tied.reshape(-1, *[1] * (other.ndim - 1))
-        parts.append(
-            Agreement(
-                rows=len(want),
-                apart=int((apart & ~tied).sum()),
-                ties=int(tied.sum()),
-                difference=float(differences[~tied].max()) if not tied.all() else 0.0,
-                predictions=int(margin.isfinite().sum()),
-                other=int(other.sum()),
-                clear=int((other & (margin > tolerance)).sum()),
-            )
-        )
-    return _total(parts)
-
-
-def _total(parts: Sequence[Agreement]) -> Agreement:
-    counts = {
-        name: sum(getattr(part, name) for part in parts)
-        for name in ("rows", "apart", "ties", "predictions", "other", "clear")
-    }
-    # A difference that is no number is the largest.
-    differences = [part.difference for part in parts]
-    return Agreement(difference=float(np.max(differences)), **counts)
-
-
-def _real(supernet: Supernet, batch: Batch, logits: Tensor) -> Tensor:
-    """Where logits mean something: not at pads, where there is one row per token. The logits' shape."""
-    mask = batch.get("attention_mask")
-    # What a decoder makes of pads at an encoder's end counts like everything else.
-    if logits.ndim < 3 or mask is None or len(supernet.stacks) > 1:
-        return torch.ones_like(logits, dtype=torch.bool)
-    return mask.cpu().bool()[..., None].expand_as(logits)
-
-
-def _predictions(supernet: Supernet, want: Tensor, got: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Which predictions differ, and by how much the supernet's lead; a margin of infinity: none is made."""
-    want, got = (logits.masked_fill(~mask, -torch.inf) for logits in (want, got))
-    if supernet.head.name == "QuestionAnswering":
-        want, got = want.transpose(1, 2), got.transpose(1, 2)  # among positions
-    best = want.topk(min(2, want.shape[-1]), dim=-1).values
-    margin = best[..., 0] - best[..., -1]
-    margin = margin.masked_fill(~best[..., -1].isfinite(), torch.inf)
-    other = want.argmax(dim=-1) != got.argmax(dim=-1)
-    return other & margin.isfinite(), margin

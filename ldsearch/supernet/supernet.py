@@ -272,8 +272,8 @@ class Supernet(nn.Module):
         if own == Subnet.of_blocks({name: range(len(layers)) for name, layers in left.items()}):
             return model
         fixed = FixedSubnet(Supernet(model, self.score, self.memory), own)
-        share = own.stacks()[self.stack].uniform_share
-        if self.family is None or share is None:
+        kept, share = own.stacks()[self.stack].blocks, own.stacks()[self.stack].uniform_share
+        if self.family is None or share is None or len(kept) < len(left[self.stack]):
             return fixed
         width = Groups(ffn_share=share).width(self.family.shape(self.model.config).feed_forward)
         setattr(fixed.config, self.family.width_name, width)

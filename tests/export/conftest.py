@@ -1,5 +1,40 @@
-"""The command line, and a place with a finished search, as the commands' own tests have them."""
+"""The command line, a place with a finished search, and checks that start no process."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ldsearch.export import check
+from ldsearch.export.timing import Timed, Timing
+from ldsearch.workflows import export
 from tests.cli.conftest import ldsearch, wild, wild_place
 
-__all__ = ["ldsearch", "wild", "wild_place"]
+__all__ = ["Here", "in_process", "ldsearch", "wild", "wild_place"]
+
+FASTER = Timed("forward", 1, 10, 1.0, 0.9, 1.1, 2.0, "stock sdpa", 0.5, 0.4, 5, False, "cpu", 1)
+
+
+class Here:
+    """A fresh process that is this one, where what a new one adds does not matter."""
+
+    where = "this process"
+    answers = staticmethod(check.answers)
+    asked: Timing
+
+    def __init__(self, scratch: Path, timing: Timing) -> None:
+        Here.asked = timing
+
+    def __enter__(self) -> "Here":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def timings(self) -> Iterator[list[Timed]]:
+        yield from ([FASTER] for _ in Here.asked.macs_ratios)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "FreshProcess", Here)

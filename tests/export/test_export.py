@@ -174,7 +174,7 @@ def test_a_failed_check_removes_what_was_written(tmp_path, monkeypatch):
     supernet = Supernet(tiny_model("bert"))
     stranger = Supernet(tiny_model("bert", seed=1)).materialise(DEPTH)
     monkeypatch.setattr(supernet, "materialise", lambda subnet: stranger)
-    with pytest.raises(ExportError, match="logits failed: stock AutoModel in this process differs"):
+    with pytest.raises(ExportError, match="outputs failed: stock AutoModel in this process differs"):
         export_subnet(supernet, TOKENIZER, DEPTH, tmp_path / "out", PROVENANCE)
     assert list(tmp_path.iterdir()) == []
 

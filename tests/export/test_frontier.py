@@ -13,9 +13,10 @@ import pytest
 from ldsearch.export import hub
 from ldsearch.subnet import Subnet
 from ldsearch.workflows.workbench import Workbench
-from tests.cli.conftest import Ldsearch
+from tests.cli.conftest import Ldsearch, reviews
 
 RUN = "runs/tiny-evolve"
+MEAN_LENGTH = 10  # of the search rows: 3 to 12 words and two special tokens, cut to 16
 
 
 def smallest_error(index: Path, budget: float) -> Path:
@@ -43,13 +44,27 @@ def test_the_frontier_is_exported_with_an_index_that_picks_by_budget(ldsearch: L
         card = (wild_place / "all" / entry["folder"] / "README.md").read_text()
         assert f"{entry['held_out']['score']:.4f} on" in card
         assert "on its frontier" in card
-    assert outcome.out.count("rows of the search split") == len(rows)
+        own = entry["measured_score"]
+        assert own["by_run"]
+        assert own["recorded"] == own["value"] == entry["score"]
+        assert entry["verified"] in card
+        assert [(cell["batch"], cell["full_path"]) for cell in entry["latency"]] == [
+            (1, "its graph in ONNX Runtime"),
+            (8, "its graph in ONNX Runtime"),
+        ]
+        for cell in entry["latency"]:
+            assert cell["ratio"] == pytest.approx(cell["ms"] / cell["full_ms"])
+            assert cell["length"] == MEAN_LENGTH
+            assert f"| {cell['ms']:.3g} |" in card
+    assert outcome.out.count("40 rows of the search split") == len(rows)
+    assert outcome.out.count("ms at batch 8 of") == len(rows)
     dearest = max(entry["costs"]["macs"] for entry in index)
     affordable = {entry["folder"]: entry["costs"]["macs"] for entry in index}
     chosen = smallest_error(wild_place / "all" / "index.json", dearest * 0.9)
     assert affordable[chosen.name] <= dearest * 0.9
 
 
+@pytest.mark.usefixtures("in_process")
 def test_an_exported_graph_scores_as_the_run_says(ldsearch: Ldsearch, wild_place: Path):
     """Its accuracy on the search rows, by onnxruntime alone, is best.json's."""
     assert ldsearch("export", RUN, "out", "--format", "onnx").code == 0
@@ -63,6 +78,7 @@ def test_an_exported_graph_scores_as_the_run_says(ldsearch: Ldsearch, wild_place
     assert np.mean(logits.argmax(-1) == batch["labels"].numpy()) == pytest.approx(best["score"])
 
 
+@pytest.mark.usefixtures("in_process")
 def test_without_the_data_random_rows_are_checked_and_that_is_said(ldsearch: Ldsearch, wild_place: Path):
     place = wild_place.parent / "elsewhere"
     shutil.copytree(wild_place / "runs", place / "runs")
@@ -71,7 +87,21 @@ def test_without_the_data_random_rows_are_checked_and_that_is_said(ldsearch: Lds
     (place / "runs/tiny/supernet.json").write_text(json.dumps(record))
     outcome = ldsearch("export", place / RUN, "out", "--format", "onnx")
     assert outcome.code == 0, outcome.err
-    assert "4 rows of random tokens (the supernet's data are not where they were)" in outcome.out
+    assert "4 rows of random tokens, outputs within" in outcome.out
+    assert "the run's" not in outcome.out
+    assert "ms at batch 1" in outcome.out
+    (note,) = [line for line in outcome.err.splitlines() if "outputs alone were checked" in line]
+    assert "gone.csv" in note
+    assert "--data" in note
+    found = ldsearch("export", place / RUN, "again", "--data", wild_place / "reviews.csv")
+    assert found.code == 0, found.err
+    assert "40 rows of the search split" in found.out
+    assert "outputs alone" not in found.err
+    (wild_place / "other.csv").write_text(reviews(300, seed=5))
+    other = ldsearch("export", place / RUN, "no", "--data", wild_place / "other.csv")
+    assert other.code == 2
+    assert "are not those the supernet was trained with" in other.err
+    assert not (wild_place / "no").exists()
 
 
 @pytest.mark.parametrize(
@@ -109,6 +139,7 @@ def test_a_folder_is_pushed_as_it_is(monkeypatch, tmp_path):
     assert calls == [("create", "mine", True), ("upload", "me/mine", tmp_path)]
 
 
+@pytest.mark.usefixtures("in_process")
 def test_without_a_network_a_push_fails_in_one_line_and_the_folder_stays(
     monkeypatch, ldsearch: Ldsearch, wild_place: Path
 ):

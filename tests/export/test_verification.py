@@ -1,19 +1,20 @@
 """A wrong export is removed and the check that found it is named; a tie is no mistake."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from ldsearch.errors import ExportError
 from ldsearch.export import check, onnx
+from ldsearch.export.fresh import FreshProcess
 from ldsearch.export.huggingface import write_huggingface
 from ldsearch.export.staging import Written, staged
 from ldsearch.export.ties import ties
-from ldsearch.export.verification import Rows, Runner, fresh_process, random_rows, verify
+from ldsearch.export.timing import Timing
+from ldsearch.export.verification import Rows, Run, random_rows, verify
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
@@ -25,14 +26,21 @@ LENGTHS = Subnet.of_encoder([0, 1, 2], [20, 9, 4], 24)
 
 def only(supernet: Supernet, subnet: Subnet, folder: Path) -> Written:
     """An export of which only the card is ever written."""
-    return Written(folder, subnet, ("onnxruntime",), 1e-4, lambda found: found)
+    return Written(folder, subnet, ("onnxruntime",), 1e-4, lambda found, latency=(): found)
 
 
-def giving(supernet: Supernet, rows: Rows, subnet: Subnet, change: object) -> Runner:
-    """A reader that gives the supernet's logits, changed."""
+def labels_of(supernet: Supernet) -> list[str]:
+    return list(supernet.model.config.id2label.values())
 
-    def run(jobs: Sequence[check.Job], batches: object, device: str) -> list[list[np.ndarray]]:
-        return [[change(inference(supernet, b, subnet).clone()).numpy() for b in rows.batches] for _ in jobs]
+
+def giving(supernet: Supernet, rows: Rows, subnet: Subnet, change: object, labels: object = None) -> Run:
+    """A reader that gives the supernet's logits, changed, and its labels or others."""
+
+    def run(exports: Sequence[check.Readers], batches: object, device: str) -> Iterator[object]:
+        for _ in exports:
+            yield labels or labels_of(supernet)
+            for batch in rows.batches:
+                yield change(inference(supernet, batch, subnet).clone()).numpy()
 
     return run
 
@@ -47,7 +55,7 @@ def test_a_wrong_graph_is_removed_and_its_check_named(tmp_path, monkeypatch):
             written = onnx.write_onnx(supernet, TOKENIZER, LENGTHS, staging, PROVENANCE)
             verify(supernet, [written], random_rows(supernet))
 
-    with pytest.raises(ExportError, match="check of the logits failed: onnxruntime in this") as error:
+    with pytest.raises(ExportError, match="check of the outputs failed: onnxruntime in this") as error:
         export()
     assert "lengths 20 9 4 of 24; nothing was written" in str(error.value)
     assert list(tmp_path.iterdir()) == []
@@ -60,15 +68,21 @@ def test_a_fresh_process_reads_both_formats_and_says_what_it_cannot_read(tmp_pat
         write(supernet, TOKENIZER, LENGTHS, tmp_path / name, PROVENANCE)
         for name, write in (("hf", write_huggingface), ("onnx", onnx.write_onnx))
     ]
-    found = verify(supernet, exports, rows, fresh_process)
-    for export, reader, sentence in zip(exports, ("ldsearch.load", "onnxruntime"), found, strict=True):
-        assert f"a fresh process by {reader}: 5 rows of two batches, logits within" in sentence
+    with FreshProcess(tmp_path, Timing("", [], [])) as fresh:
+        found = verify(supernet, exports, rows, fresh.answers, fresh.where)
+    for export, reader, own in zip(exports, ("ldsearch.load", "onnxruntime"), found, strict=True):
+        sentence = own.describe()
+        assert f"a fresh process by {reader}: 5 rows of two batches, outputs within" in sentence
         assert "5 of 5 predictions the same" in sentence
         assert sentence in (export.folder / "README.md").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "onnx"]  # no inputs are left behind
     model = tmp_path / "onnx" / "model.onnx"
     model.write_bytes(model.read_bytes()[:1000])
-    with pytest.raises(ExportError, match=r"does not run in a fresh process: .*onnx") as error:
-        verify(supernet, [exports[1]], rows, fresh_process)
+    with (
+        FreshProcess(tmp_path, Timing("", [], [])) as fresh,
+        pytest.raises(ExportError, match=r"the loading failed: .* in a fresh process: .*onnx") as error,
+    ):
+        verify(supernet, [exports[1]], rows, fresh.answers)
     assert "\n" not in str(error.value)
 
 
@@ -82,7 +96,7 @@ def test_one_wrong_number_fails(tmp_path, spoil):
         return logits
 
     export = only(supernet, LENGTHS, tmp_path)
-    with pytest.raises(ExportError, match=r"of the logits failed.* on 1 of 4 rows of random tokens"):
+    with pytest.raises(ExportError, match=r"of the outputs failed.* on 1 of 4 rows of random tokens"):
         verify(supernet, [export], rows, giving(supernet, rows, LENGTHS, change))
 
 
@@ -126,7 +140,7 @@ def test_a_row_that_ties_may_differ_and_no_other(tmp_path):
     supernet, rows = tying()
     rows.batches[0]["input_ids"][0] = torch.arange(1, 25)
 
-    def spoiling(index: int) -> Runner:
+    def spoiling(index: int) -> Run:
         def change(logits: torch.Tensor) -> torch.Tensor:
             logits[index] = -logits[index]
             return logits
@@ -134,9 +148,9 @@ def test_a_row_that_ties_may_differ_and_no_other(tmp_path):
         return giving(supernet, rows, LENGTHS, change)
 
     export = only(supernet, LENGTHS, tmp_path)
-    (sentence,) = verify(supernet, [export], rows, spoiling(2))
-    assert sentence.endswith("1 rows left out whose token scores tie")
-    with pytest.raises(ExportError, match="of the logits"):
+    (found,) = verify(supernet, [export], rows, spoiling(2))
+    assert found.describe().endswith("1 rows left out whose token scores tie")
+    with pytest.raises(ExportError, match="of the outputs"):
         verify(supernet, [export], rows, spoiling(0))
     many = Rows([{name: tensor[2:] for name, tensor in rows.batches[0].items()}], "row")
     with pytest.raises(ExportError, match="wherever token scores tie"):
@@ -153,5 +167,5 @@ def test_pads_are_not_compared_and_other_shapes_are_refused(tmp_path):
         return logits.masked_fill(pads[..., None], 99.0)
 
     verify(supernet, [export], rows, giving(supernet, rows, LENGTHS, spoil_pads))
-    with pytest.raises(ExportError, match="check of the shapes"):
+    with pytest.raises(ExportError, match="check of the outputs failed: logits are"):
         verify(supernet, [export], rows, giving(supernet, rows, LENGTHS, lambda logits: logits[:, :3]))

@@ -1,0 +1,210 @@
+"""Times exported folders beside the full model they were cut from."""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from ldsearch.errors import ExportError
+from ldsearch.export import check
+from ldsearch.export.loading import load_exported
+from ldsearch.export.staging import ONNX_FILE
+from ldsearch.latency.clock import Clock, Run
+from ldsearch.latency.clock import Timing as Quartiles
+from ldsearch.latency.device import device_facts, synchroniser
+from ldsearch.latency.inputs import Cell, random_cell
+from ldsearch.latency.measuring import FASTER, FEWER_MACS
+from ldsearch.latency.probes import FORWARD, Probe, generating, runs_of
+from ldsearch.latency.runtimes import RUNTIMES, Forward
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.folder import load_supernet
+
+REPEATS, WARMUP = 5, 2
+# Tokens written after the first, over which the latency of one is averaged.
+TOKENS = 8
+# How the full model runs, by the runtime's name.
+PATHS = {"eager": "stock sdpa", "own": "its own path", "onnx": "its graph in ONNX Runtime"}
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What is timed.
+
+    Args:
+        supernet: Its folder: there the full model is.
+        cells: (rows, tokens of each) of the inputs.
+        macs_ratios: MACs of each export over the full model's, at the workload's lengths.
+    """
+
+    supernet: str
+    cells: Sequence[tuple[int, int]]
+    macs_ratios: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Latency of an export beside the full model's, in milliseconds of a batch.
+
+    Args:
+        phase: ``forward``, ``prefill`` or ``per token``.
+        batch: Rows.
+        length: Tokens of each.
+        ms: Median.
+        low_ms: First quartile.
+        high_ms: Third quartile.
+        full_ms: The full model's median, the faster of its own path and stock sdpa; of an ONNX file the
+            full model's graph, where that can be written.
+        full_path: Which it was.
+        ratio: ``ms`` over ``full_ms``.
+        macs_ratio: MACs over the full model's, at the workload's lengths.
+        repeats: Of each.
+        noisy: Whether the machine was.
+        device: What ran it.
+        threads: Inside an operation.
+    """
+
+    phase: str
+    batch: int
+    length: int
+    ms: float
+    low_ms: float
+    high_ms: float
+    full_ms: float
+    full_path: str
+    ratio: float
+    macs_ratio: float
+    repeats: int
+    noisy: bool
+    device: str
+    threads: int
+
+    @property
+    def not_faster(self) -> bool:
+        """Whether MACs fell by more than 10% and latency did not."""
+        return self.macs_ratio < FEWER_MACS and self.ratio > FASTER
+
+    def describe(self) -> str:
+        """In words."""
+        phase = "" if self.phase == "forward" else f"{self.phase} "
+        slow = ", not faster though its MACs are fewer" if self.not_faster else ""
+        return (
+            f"{phase}{self.ms:.3g} ms at batch {self.batch} of {self.length} tokens, {self.ratio:.2f} of the "
+            f"full model's {self.full_ms:.3g} ({self.full_path}){slow}"
+        )
+
+
+def timings(folders: Sequence[Path], asked: Timing, device: str) -> Iterator[list[dict[str, Any]]]:
+    """Time exports, each in turn with the full model: call by call, so that a disturbance meets both.
+
+    Args:
+        folders: Of exports, all of one format.
+        asked: What.
+        device: Where torch runs; ONNX Runtime runs on the CPU.
+
+    Yields:
+        Of each export the fields of its ``Timed``.
+    """
+    supernet, _, _ = load_supernet(Path(asked.supernet))
+    supernet.to(device)
+    probe = generating(TOKENS) if supernet.head.generates else FORWARD
+    cells = [random_cell(supernet, *cell, max(probe.written)) for cell in asked.cells]
+    full = _full(supernet, (folders[0] / ONNX_FILE).is_file())
+    for folder, ratio in zip(folders, asked.macs_ratios, strict=True):
+        model, forward = _export(folder, supernet)
+        yield [
+            asdict(timed)
+            for cell in cells
+            for timed in _timed(supernet, full, (model, forward), cell, probe, ratio)
+        ]
+
+
+def _full(supernet: Supernet, onnx: bool) -> Mapping[str, tuple[Any, Forward]]:
+    """The full model by the name of a runtime: a stock model that generates, and its forward."""
+    names = ("eager",) if supernet.head.generates else ("eager", "own")
+    if onnx:
+        try:
+            return {"onnx": (None, RUNTIMES["onnx"](supernet, supernet.full))}
+        except ExportError:
+            pass  # too large for a file of its own: what is compared with is named beside every number
+    model = supernet.materialise(supernet.full)
+    return {name: (model, RUNTIMES[name](supernet, supernet.full)) for name in names}
+
+
+def _export(folder: Path, supernet: Supernet) -> tuple[Any, Forward]:
+    if not (folder / ONNX_FILE).is_file():
+        model: Any = load_exported(folder)
+        torch.nn.Module.to(model, supernet.model.device)
+        return model, lambda inputs: model(**inputs)
+    graph = check.session(folder, torch.get_num_threads())
+    names = [entry.name for entry in graph.get_inputs()]
+
+    def run(inputs: Mapping[str, torch.Tensor]) -> object:
+        blank = torch.zeros_like(inputs["input_ids"])
+        return graph.run(None, {name: inputs.get(name, blank).cpu().numpy() for name in names})
+
+    return None, run
+
+
+def _timed(
+    supernet: Supernet,
+    full: Mapping[str, tuple[Any, Forward]],
+    export: tuple[Any, Forward],
+    cell: Cell,
+    probe: Probe,
+    macs_ratio: float,
+) -> Iterator[Timed]:
+    device = supernet.model.device
+    clock = Clock(REPEATS, WARMUP, synchronise=synchroniser(device))
+    runs = [_runs(supernet, model, forward, cell, probe) for model, forward in (*full.values(), export)]
+    rounds = clock([run for own in runs for run in own])
+    seconds = rounds.seconds.reshape(len(runs), len(probe.written), -1)
+    facts = device_facts(device, supernet.model.dtype)
+    for phase, weights in probe.phases.items():
+        *others, own = (Quartiles.of(1e3 * np.array(weights) @ each) for each in seconds)
+        best = min(zip(others, full, strict=True), key=lambda pair: pair[0].median)
+        yield Timed(
+            phase=phase,
+            batch=cell.batch,
+            length=int(cell.length),
+            ms=own.median,
+            low_ms=own.low,
+            high_ms=own.high,
+            full_ms=best[0].median,
+            full_path=PATHS[best[1]],
+            ratio=own.median / best[0].median,
+            macs_ratio=macs_ratio,
+            repeats=own.repeats,
+            noisy=rounds.noise.noisy,
+            device=facts["device"],
+            threads=facts["threads"],
+        )
+
+
+class _Once:
+    """A runtime that has made what it runs."""
+
+    generates = True
+
+    def __init__(self, forward: Forward) -> None:
+        self._forward = forward
+
+    def __call__(self, supernet: Supernet, subnet: object) -> Forward:
+        """What was made."""
+        return self._forward
+
+
+def _runs(supernet: Supernet, model: Any, forward: Forward, cell: Cell, probe: Probe) -> Sequence[Run]:
+    """Of a model that was made, whatever sub-network it is."""
+
+    def copied(subnet: object) -> Any:
+        """A model of its own for each run, since that sets how much is written; the weights are shared."""
+        shared: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+        return copy.deepcopy(model, shared)
+
+    stand_in = cast(Supernet, SimpleNamespace(head=supernet.head, materialise=copied))
+    return runs_of(probe, _Once(forward), stand_in, supernet.full, cell)

@@ -1,0 +1,104 @@
+"""The rows that an export is checked on, and how their score is made."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from ldsearch.evaluation.batches import collated, length_batches
+from ldsearch.export.verification import Rows
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.folder import SupernetRecord
+from ldsearch.tasks import Encoded, Task
+from ldsearch.tasks.base import Batch, score, trimmed
+
+# Rows that come first, as they stand, so that lengths mix; the others come by length.
+MIXED, TOGETHER, BATCH = 64, 16, 32
+# Of a batch's logits in a language model.
+MOST_FLOATS = 2**26
+# Of the full model, on all rows of a check: about a minute on two cores.
+MOST_MACS = 1e12
+
+
+@dataclass(frozen=True)
+class SplitScoring:
+    """The task's score of a whole split.
+
+    Args:
+        task: Reads logits and scores them.
+        encoded: The split.
+        batches: The features of each batch, and the batch.
+        recorded: The run's score of each export; None where there is none.
+    """
+
+    task: Task
+    encoded: Encoded
+    batches: Sequence[tuple[NDArray[np.int64], Batch]]
+    recorded: Sequence[float | None]
+
+    @property
+    def metric(self) -> str:
+        """The task's."""
+        return self.task.metric.name
+
+    def read(self, batch: int, logits: Tensor) -> Mapping[int, NDArray[Any]]:
+        """What the statistics need, by feature."""
+        index, inputs = self.batches[batch]
+        rows = self.task.read(logits.float(), inputs).numpy()
+        lengths = self.encoded.lengths[index].tolist()
+        return dict(zip(index.tolist(), trimmed(rows, lengths, self.task.per_token), strict=True))
+
+    def score(self, reads: Sequence[Mapping[int, NDArray[Any]]]) -> float:
+        """Of every feature."""
+        rows = {feature: row for read in reads for feature, row in read.items()}
+        outputs = [rows[feature] for feature in range(len(self.encoded))]
+        return score(self.task.metric, self.task.statistics(outputs, self.encoded)).value
+
+
+def split_rows(
+    supernet: Supernet,
+    record: SupernetRecord,
+    tokenizer: PreTrainedTokenizerBase,
+    task: Task,
+    split: str,
+    recorded: Sequence[float | None],
+) -> Rows:
+    """A split's rows, or its first ones where all would take long; scored where it is all of them.
+
+    Args:
+        supernet: What reads them.
+        record: Says how long inputs may be.
+        tokenizer: The supernet's.
+        task: The data.
+        split: Its name.
+        recorded: A run's score of each export on that split, by the task's metric.
+    """
+    encoded = task.encode(split, tokenizer, record.reference)
+    (macs,) = supernet.macs(encoded.workload)([supernet.full])
+    most = min(len(encoded), max(MIXED, int(MOST_MACS / max(macs, 1.0))))
+    width = supernet.model.config.vocab_size if supernet.head.name.endswith("LM") else 1
+    held = max(1, MOST_FLOATS // (record.reference * width))
+    mixed = min(MIXED, most)
+    step = min(TOGETHER, held)
+    index = [np.arange(start, min(start + step, mixed)) for start in range(0, mixed, step)]
+    rest = length_batches(encoded.lengths[mixed:most], lambda n: min(BATCH, held), min(BATCH, held))
+    index += [mixed + own for own in rest]
+    pad_to = record.reference if record.parity else None
+    batches = collated(task, encoded, tokenizer, pad_to, index)
+    whole = most == len(encoded)
+    origin = f"rows of the {split} split"
+    if not whole:
+        origin = f"rows of the {split} split's {len(encoded)} (the first that take {MOST_MACS:.0e} MACs)"
+    scoring = SplitScoring(task, encoded, batches, recorded) if whole else None
+    return Rows([_read(supernet, batch) for _, batch in batches], origin, scoring)
+
+
+def _read(supernet: Supernet, batch: Batch) -> Batch:
+    # A tokenizer may number segments for a model that has none.
+    unread = set() if getattr(supernet.model.config, "type_vocab_size", 0) > 1 else {"token_type_ids"}
+    names = {"input_ids", "attention_mask", "token_type_ids", "decoder_input_ids"} - unread
+    return {name: tensor for name, tensor in supernet.inputs(batch).items() if name in names}

@@ -1,0 +1,203 @@
+"""Planted failures: each is found by the check it is named after, and what was written is gone."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ldsearch.errors import ExportError
+from ldsearch.export.agreement import agreement
+from ldsearch.export.huggingface import write_huggingface
+from ldsearch.export.staging import Written
+from ldsearch.export.timing import Timed, Timing, timings
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.workflows import checked_rows, export
+from ldsearch.workflows.export import export_one
+from ldsearch.workflows.workbench import Workbench
+from tests.export.conftest import Here
+from tests.export.test_export import PROVENANCE, TOKENIZER
+from tests.tiny import padded_batch, tiny_decoder, tiny_encoder_decoder, tiny_model
+
+RUN = "runs/tiny-evolve"
+
+
+@pytest.fixture
+def here(in_process: None, wild_place: Path) -> Path:
+    return wild_place
+
+
+Damage = Callable[[Path], None]
+
+
+def flip_a_weight(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors["bert.encoder.layer.2.attention.output.dense.weight"][3, 5] += 0.5
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def swap_the_labels(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    first, second = config["id2label"].values()
+    config["id2label"] = {"0": second, "1": first}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def swap_the_outputs(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for name in ("classifier.weight", "classifier.bias"):
+        tensors[name] = tensors[name].flip(0)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (flip_a_weight, "check of the outputs failed: ldsearch.load in this process differs"),
+        (swap_the_outputs, "check of the outputs failed"),
+        (swap_the_labels, "check of the predictions failed: .* calls the labels good, bad, the supernet bad"),
+    ],
+)
+def test_a_damaged_export_is_removed(monkeypatch, here: Path, damage: Damage, named: str):
+    def write(*given: Any) -> Written:
+        written = write_huggingface(*given)
+        damage(written.folder)
+        return written
+
+    monkeypatch.setattr(export, "FORMATS", MappingProxyType({"hf": write}))
+    with pytest.raises(ExportError, match=named) as error:
+        export_one(RUN, "out")
+    assert str(error.value).endswith("nothing was written")
+    assert "\n" not in str(error.value)
+    assert not list(here.glob("*out*"))
+
+
+def test_another_score_than_the_runs_fails(here: Path):
+    best = json.loads((here / RUN / "best.json").read_text())
+    (found,) = export_one(RUN, "fine").verified
+    assert found.score.value == pytest.approx(best["score"])
+    assert found.describe().endswith(f"accuracy {best['score']:.4f}, the run's {best['score']:.4f}")
+    one_row = 1 / best["examples"]
+    (here / RUN / "best.json").write_text(json.dumps(best | {"score": best["score"] - one_row}))
+    with pytest.raises(ExportError, match=r"check of the score failed: .*, the run recorded"):
+        export_one(RUN, "out")
+    assert not (here / "out").exists()
+
+
+def test_rows_that_rounding_decides_may_move_the_score(here: Path, monkeypatch):
+    """One of the supernet's margins is nothing: its row may be counted either way."""
+    best = json.loads((here / RUN / "best.json").read_text())
+    bench = Workbench.open("runs/tiny")
+    logits = torch.tensor(
+        [row.tolist() for row in bench.evaluator.outputs(Subnet.from_json(json.dumps(best["subnet"])))]
+    )
+    # A shift of one class's bias ties the row with the smallest margin exactly.
+    margins = logits[:, 0] - logits[:, 1]
+    path = here / "runs/tiny/model.safetensors"
+    tensors = load_file(path)
+    tensors["classifier.bias"][1] += float(margins[margins.abs().argmin()])
+    save_file(tensors, path, metadata={"format": "pt"})
+    (found,) = export_one("runs/tiny", "first", subnet=json.dumps(best["subnet"])).verified
+    assert found.agreement.close == 1
+    assert not found.score.by_run
+    for moved, fits in ((1, True), (-1, True), (13, False)):
+        score = found.score.value + moved / best["examples"]
+        (here / RUN / "best.json").write_text(json.dumps(best | {"score": score}))
+        if fits:
+            export_one(RUN, f"out{moved}")
+        else:
+            with pytest.raises(ExportError, match="check of the score"):
+                export_one(RUN, f"out{moved}")
+
+
+def test_a_split_too_large_is_checked_in_part_and_that_is_said(here: Path, monkeypatch):
+    monkeypatch.setattr(checked_rows, "MOST_MACS", 1.0)
+    monkeypatch.setattr(checked_rows, "MIXED", 24)
+    done = export_one(RUN, "out")
+    (found,) = done.verified
+    assert (found.agreement.rows, found.score) == (24, None)
+    (note,) = done.notes
+    assert "the score was not measured again" in note
+    assert "24 rows of the search split's 40" in (here / "out" / "README.md").read_text()
+
+
+def test_a_budget_in_milliseconds_is_timed_where_it_is_meant(here: Path):
+    export_one(RUN, "means")
+    assert Here.asked.cells == [(1, 10), (8, 10)]
+    best = json.loads((here / RUN / "best.json").read_text())
+    fields = best | {"selector": "budget 12ms@batch=4,length=7"}
+    (here / RUN / "best.json").write_text(json.dumps(fields))
+    export_one(RUN, "out")
+    assert Here.asked.cells == [(4, 7)]
+    assert Here.asked.macs_ratios == pytest.approx([best["costs"]["macs"] / best["full_costs"]["macs"]])
+    card = (here / "out" / "README.md").read_text()
+    assert "| forward | 1 | 10 | 1 | 0.9-1.1 | 2 (stock sdpa) | 0.500 |" in card
+
+
+@pytest.mark.parametrize(
+    ("macs", "ratio", "flagged"), [(0.4, 0.98, True), (0.4, 0.9, False), (0.95, 1.2, False)]
+)
+def test_fewer_macs_that_are_not_faster_are_flagged(macs: float, ratio: float, flagged: bool):
+    timed = Timed("forward", 1, 10, ratio, 1, 1, 1.0, "stock sdpa", ratio, macs, 5, False, "cpu", 1)
+    assert timed.not_faster == flagged
+    assert ("not faster" in timed.describe()) == flagged
+
+
+def of_kind(kind: str) -> Supernet:
+    model = tiny_model("bert", blocks=3, labels=1 if kind == "regression" else 3)
+    model.config.problem_type = kind
+    return Supernet(model)
+
+
+@pytest.mark.parametrize(
+    ("kind", "predictions", "other"),
+    [("single_label_classification", 2, 1), ("multi_label_classification", 6, 2), ("regression", 0, 0)],
+)
+def test_a_prediction_is_a_class_each_yes_or_no_or_none(kind: str, predictions: int, other: int):
+    supernet, batch = of_kind(kind), padded_batch([4, 4])
+    want = torch.tensor([[2.0, -1.0, 0.5], [3.0, 1.0, -2.0]])[:, : 1 if kind == "regression" else 3]
+    got = want.clone()
+    got[0] = -got[0] if kind != "multi_label_classification" else torch.tensor([-2.0, -1.0, -0.5])
+    written = Written(Path(), supernet.full, (), 1e-5, lambda found, latency=(): found)
+    found = agreement(supernet, written, batch, want, got)
+    assert (found.predictions, found.other) == (predictions, other)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "t5"])
+def test_an_export_is_timed_beside_its_full_model(tmp_path, name: str, monkeypatch):
+    """Phases, cells and ratios; the full model's path is named."""
+    models: dict[str, Callable[[], Any]] = {
+        "bert": lambda: tiny_model("bert", blocks=3),
+        "llama": lambda: tiny_decoder("llama"),
+        "t5": lambda: tiny_encoder_decoder("t5"),
+    }
+    supernet = Supernet(models[name]())
+    subnets: Sequence[Subnet] = [supernet.full]
+    if name == "bert":
+        subnets = [Subnet.of_encoder([0, 1, 2], [9, 4, 2], 24), supernet.full]
+    folders = [tmp_path / str(index) for index in range(len(subnets))]
+    for subnet, folder in zip(subnets, folders, strict=True):
+        write_huggingface(supernet, TOKENIZER, subnet, folder, PROVENANCE)
+    monkeypatch.setattr("ldsearch.export.timing.load_supernet", lambda folder: (supernet, None, None))
+    asked = Timing("", [(1, 6), (2, 5)], [0.5] * len(subnets))
+    found = [[Timed(**fields) for fields in own] for own in timings(folders, asked, "cpu")]
+    phases = ["forward"] if name == "bert" else ["prefill", "per token"]
+    cells = [(phase, batch, length) for batch, length in ((1, 6), (2, 5)) for phase in phases]
+    for own in found:
+        assert [(each.phase, each.batch, each.length) for each in own] == cells
+        assert all(each.ratio == pytest.approx(each.ms / each.full_ms) for each in own)
+        assert {each.full_path for each in own} <= {"stock sdpa", "its own path"}
+
+
+def test_a_run_that_moved_with_its_supernet_is_timed_there(here: Path, tmp_path, monkeypatch):
+    shutil.move(here / "runs", tmp_path / "moved")
+    export_one(tmp_path / "moved/tiny-evolve", "out")
+    assert Path(Here.asked.supernet) == (tmp_path / "moved/tiny").resolve()

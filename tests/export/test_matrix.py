@@ -1,0 +1,225 @@
+"""Every family, head and gene: an export that another process reloads as it was, or a refusal; no third."""
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from ldsearch.errors import LdsearchError, SubnetError
+from ldsearch.export.huggingface import write_huggingface
+from ldsearch.export.verification import random_rows, verify
+from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.supernet import inference
+from ldsearch.testing import randomised
+from tests.export.test_export import PROVENANCE, TOKENIZER
+from tests.tiny import (
+    DECODERS,
+    ENCODER_DECODERS,
+    FAMILIES,
+    HEADED,
+    VOCABULARY,
+    padded_batch,
+    tiny_decoder,
+    tiny_encoder_decoder,
+    tiny_model,
+)
+
+STOCK, OWN, BOTH = ("stock AutoModel",), ("ldsearch.load",), ("ldsearch.load", "stock AutoModel")
+LENGTHS = [12, 5, 9, 1]
+# What happens to a stack of three blocks or four, block 0 always among what changes.
+GENES: Mapping[str, Stack] = {
+    "depth": Stack((1, 2)),
+    "lengths": Stack((0, 1, 2), Lengths((9, 4, 2), 12)),
+    "ffn": Stack((1, 2), ffn_share=((1, 0.5), (2, 0.5))),
+    "one ffn": Stack((1, 2), ffn_share=((1, 0.5),)),
+    "heads": Stack((1, 2), heads_off=((1, (0)),)),
+    "sub-layer": Stack((0, 1, 2), sublayers_off=((1, "attention"), (2, "feed_forward"))),
+}
+# Who must be able to read it; ModernBERT keeps its block 0 in every folder, and is pre-norm.
+READERS: Mapping[str, tuple[str, ...]] = {
+    "depth": STOCK,
+    "lengths": OWN,
+    "ffn": STOCK,
+    "one ffn": BOTH,
+    "heads": BOTH,
+    "sub-layer": OWN,
+}
+PINNED = {"lengths": OWN, "sub-layer": BOTH}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell of the matrix.
+
+    Args:
+        name: Family, head, stack and gene.
+        supernet: The family's.
+        subnet: With the gene.
+        readers: Who reads its export; empty: it is refused.
+    """
+
+    name: str
+    supernet: Supernet
+    subnet: Subnet
+    readers: tuple[str, ...]
+
+
+def encoders() -> Iterator[Case]:
+    for family, head in itertools.product(FAMILIES, HEADED):
+        supernet = Supernet(tiny_model(family, blocks=3, head=head))
+        for gene, stack in GENES.items():
+            if supernet.pinned and gene == "ffn":
+                continue  # the last test here
+            if gene == "one ffn" and head != "SequenceClassification":
+                continue  # one head is enough: no head sees what its blocks are made of
+            readers = PINNED.get(gene, OWN) if supernet.pinned else READERS[gene]
+            yield Case(f"{family} {head} {gene}", supernet, Subnet(encoder=stack), readers)
+
+
+def unregistered() -> Iterator[Case]:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
+    for family in ("mpnet", "camembert"):
+        config = AutoConfig.for_model(family, vocab_size=VOCABULARY, pad_token_id=0, **sizes)
+        supernet = Supernet(randomised(AutoModelForSequenceClassification.from_config(config)))
+        for gene, stack in GENES.items():
+            yield Case(f"{family} {gene}", supernet, Subnet(encoder=stack), STOCK if gene == "depth" else ())
+
+
+def decoders() -> Iterator[Case]:
+    for family in DECODERS:
+        supernet = Supernet(tiny_decoder(family))
+        for gene, stack in GENES.items():
+            yield Case(f"{family} {gene}", supernet, Subnet(decoder=stack), STOCK if gene == "depth" else ())
+
+
+def encoder_decoders() -> Iterator[Case]:
+    for family in ENCODER_DECODERS:
+        supernet = Supernet(tiny_encoder_decoder(family))
+        whole = supernet.full.stacks()
+        pre_norm = family in ("mbart", "pegasus")
+        for gene, stack in GENES.items():
+            if family.startswith("t5"):
+                readers = STOCK if gene == "depth" else ()
+            else:
+                readers = BOTH if pre_norm and gene == "sub-layer" else READERS[gene]
+            yield Case(
+                f"{family} encoder {gene}", supernet, Subnet(encoder=stack, decoder=whole["decoder"]), readers
+            )
+            readers = STOCK if gene == "depth" else ()
+            yield Case(
+                f"{family} decoder {gene}", supernet, Subnet(encoder=whole["encoder"], decoder=stack), readers
+            )
+        yield Case(f"{family} both depth", supernet, Subnet(GENES["depth"], GENES["depth"]), STOCK)
+
+
+def read_by(supernet: Supernet) -> dict[str, torch.Tensor]:
+    batch = padded_batch(LENGTHS)
+    if len(supernet.stacks) > 1:
+        batch["decoder_input_ids"] = padded_batch([7, 7, 7, 7], seed=1)["input_ids"]
+    return batch
+
+
+# What stands in ``--`` is written by the other process: logits, and texts with and without a cache.
+RELOAD = """
+import json, sys, numpy as np, torch
+from pathlib import Path
+import ldsearch
+from ldsearch.export import check
+torch.set_num_threads(1)
+place, found, cached = Path(sys.argv[1]), {}, {}
+for index, (folder, readers, writes) in enumerate(json.loads((place / "jobs.json").read_text())):
+    with np.load(place / f"inputs-{writes}.npz") as file:
+        batch = dict(file)
+    for reader, (logits,) in zip(readers, check.run([(Path(folder), r) for r in readers], [batch])):
+        found[f"{index}.{reader}"] = logits
+    if writes != "nothing":
+        model = ldsearch.load(folder)
+        ids = torch.from_numpy(batch["input_ids"])[:1]
+        options = dict(do_sample=False, max_new_tokens=6, min_new_tokens=6)
+        asked = [model.generate(input_ids=ids, use_cache=use, **options) for use in (True, False)] \
+            if "t5" not in folder else [model.generate(input_ids=ids, **options)] * 2
+        cached[index] = [own.tolist() for own in asked]
+np.savez(place / "found.npz", **found)
+(place / "cached.json").write_text(json.dumps(cached))
+"""
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    return [*encoders(), *unregistered(), *decoders(), *encoder_decoders()]
+
+
+def writes(case: Case) -> str:
+    return ("both" if len(case.supernet.stacks) > 1 else "one") if case.supernet.head.generates else "nothing"
+
+
+def test_what_is_exported_reloads_in_another_process_and_caches_are_right(tmp_path: Path, cases: list[Case]):
+    exported = [case for case in cases if case.readers]
+    jobs = []
+    for case in exported:
+        np.savez(
+            tmp_path / f"inputs-{writes(case)}.npz",
+            **{k: t.numpy() for k, t in read_by(case.supernet).items()},
+        )
+        folder = tmp_path / case.name.replace(" ", "-")
+        written = write_huggingface(case.supernet, TOKENIZER, case.subnet, folder, PROVENANCE)
+        assert written.readers == case.readers, case.name
+        jobs.append([str(folder), list(written.readers), writes(case)])
+    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
+    done = subprocess.run([sys.executable, "-c", RELOAD, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "found.npz") as file:
+        found = {name: torch.from_numpy(array) for name, array in file.items()}
+    real = padded_batch(LENGTHS)["attention_mask"].bool()
+    for index, case in enumerate(exported):
+        wanted = inference(case.supernet, read_by(case.supernet), case.subnet)
+        for reader in case.readers:
+            theirs = found.pop(f"{index}.{reader}")
+            pairs = (wanted, theirs)
+            if wanted.ndim == 3 and len(case.supernet.stacks) == 1:
+                pairs = (wanted[real], theirs[real])
+            difference = float((pairs[0] - pairs[1]).abs().max() / pairs[0].abs().max().clamp(min=1))
+            assert difference <= 1e-5, f"{case.name} {reader}: {difference:.2g}"
+    assert not found
+    cached = json.loads((tmp_path / "cached.json").read_text())
+    generating = [index for index, case in enumerate(exported) if case.supernet.head.generates]
+    assert sorted(map(int, cached)) == generating
+    for index, (with_cache, without) in cached.items():
+        assert with_cache == without, exported[int(index)].name
+
+
+def test_what_is_not_exported_is_refused_in_one_line(tmp_path: Path, cases: list[Case]):
+    refused = [case for case in cases if not case.readers]
+    for case in refused:
+        with pytest.raises(LdsearchError) as error:
+            write_huggingface(case.supernet, TOKENIZER, case.subnet, tmp_path / "out", PROVENANCE)
+        assert isinstance(error.value, SubnetError), case.name
+        assert "depth-only" in str(error.value), case.name
+        assert "\n" not in str(error.value), case.name
+        assert not (tmp_path / "out").exists()
+
+
+def test_the_matrix_has_every_family_head_and_gene(cases: list[Case]):
+    names = {case.name for case in cases}
+    assert len(names) == len(cases)
+    elsewhere = len(HEADED)  # ModernBERT's, in the next test
+    encoders_of = 6 * (5 * len(HEADED) + 1) - elsewhere
+    assert len(cases) == encoders_of + len(GENES) * (2 + 5 + 2 * 6) + 6
+
+
+@pytest.mark.parametrize("head", HEADED)
+def test_one_narrow_width_without_the_pinned_block_needs_ldsearch(tmp_path: Path, head: str):
+    supernet = Supernet(tiny_model("modernbert", blocks=3, head=head))
+    subnet = Subnet(encoder=GENES["ffn"])
+    written = write_huggingface(supernet, TOKENIZER, subnet, tmp_path / "out", PROVENANCE)
+    assert written.readers == OWN
+    verify(supernet, [written], random_rows(supernet))
