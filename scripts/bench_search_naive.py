@@ -44,7 +44,8 @@ class NaivePipeline(Pipeline):
             width = state.real.shape[1] if stack.lengths is None else stack.lengths.tokens[position]
             if stack.lengths is not None and width < state.real.shape[1]:
                 assert scores is not None
-                counts = tokens.kept_counts(state.real, stack.lengths, position, true_lengths)
+                kept = [stack.lengths.kept(position, n) for n in true_lengths.tolist()]
+                counts = torch.tensor(kept, device=true_lengths.device)
                 index, real = _as_wide(scores, state.real, counts, width, block.keep_first)
                 if self.restores:
                     restored = state.hidden if restored is None else put_back(restored, state)

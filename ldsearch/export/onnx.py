@@ -8,7 +8,7 @@ tracing exporter: its successor, ``dynamo=True``, refuses counts of tokens that 
 import json
 import warnings
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
@@ -25,8 +25,9 @@ from ldsearch.files import make_readable, write_json
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet, tokens
 from ldsearch.supernet.heads import run_head
+from ldsearch.supernet.onnx_operators import reshaped
 from ldsearch.supernet.stages import State, put_back
-from ldsearch.supernet.tokens import TOKEN_SCORES
+from ldsearch.supernet.tokens import TOKEN_SCORES, Attention
 
 OPSET = 17  # the first with layer norms as one operator
 TOLERANCE = 1e-4
@@ -117,7 +118,8 @@ class Graph(nn.Module):
         self.family = own.family
         # Heads and units that are off were cut out of the weights.
         self.stack = replace(stack, heads_off=(), ffn_share=())
-        self.score = TOKEN_SCORES[own.score]
+        score = TOKEN_SCORES[own.score]
+        self.score = product_column if score is tokens.column else score
         self.reads_first = own.reads_first
 
     @property
@@ -162,11 +164,9 @@ class Graph(nn.Module):
         """One block; dropped tokens leave before the output projection, which never sees them."""
         layer, groups = self.family.layers(self.model)[block], self.stack.groups(block)
         if groups.runs("attention"):
-            attention = self.family.attention(layer, state)
-            if attention.allowed is None:
-                # Said, or the trace would hold whether the example's rows end in pads here.
-                attention = replace(attention, allowed=state.real[:, None, None, :])
-            context = (attention.probabilities @ attention.values).transpose(1, 2).flatten(2)
+            attention = traced(self.family.attention(layer, state))
+            context = (attention.probabilities @ attention.values).transpose(1, 2)
+            context = reshaped(context, (0, 0, -1))
             if counts is not None:
                 index, real = select(self.score(attention), state.real, counts, self.reads_first)
                 state, context = state.take(state.hidden, index, real), tokens.gather(context, index)
@@ -175,6 +175,32 @@ class Graph(nn.Module):
             units = self.family.expand(layer, state.hidden)
             state = replace(state, hidden=self.family.contract(layer, units, state.hidden))
         return state
+
+
+class Traced(Attention):
+    """Attention with its mask added: ONNX Runtime chooses between two tensors much more slowly."""
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """As of ``Attention``."""
+        products = (self.queries * self.scaling) @ self.keys.transpose(-1, -2)
+        assert self.allowed is not None
+        lowest = torch.finfo(products.dtype).min
+        added = torch.zeros_like(self.allowed, dtype=products.dtype).masked_fill(~self.allowed, lowest)
+        return (products + added).softmax(dim=-1)
+
+
+def traced(attention: Attention) -> Traced:
+    """The same, masked whether the example's rows end in pads here or not."""
+    allowed = attention.real[:, None, None, :] if attention.allowed is None else attention.allowed
+    parts = (attention.queries, attention.keys, attention.values, attention.real, attention.scaling)
+    return Traced(*parts, allowed)
+
+
+def product_column(attention: Attention) -> Tensor:
+    """``ldsearch.supernet.tokens.column`` as one matrix product, which reads the probabilities once."""
+    real = attention.real[:, None, None, :].to(attention.probabilities.dtype)
+    return (real @ attention.probabilities).sum(dim=(1, 2))
 
 
 def kept_counts(lengths: Lengths, position: int, true_lengths: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The encoder of a registered family, run block by block: where tokens and groups can be left out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -10,7 +10,6 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from ldsearch.subnet import Groups, Stack
-from ldsearch.supernet import tokens
 from ldsearch.supernet.stages import Block, Family, State, put_back
 from ldsearch.supernet.tokens import TokenScore
 from ldsearch.supernet.watching import Between
@@ -46,13 +45,16 @@ class Pipeline:
         (Drop-and-Restore, Kim & Cho 2020, Sec. 3.3).
         """
         state = self.family.embed(self.model, batch)
-        entered = state
-        true_lengths = state.real.sum(dim=1)
+        # Here alone, since a device must be waited for.
+        true_lengths = tuple(state.real.sum(dim=1).tolist())
+        entered = state = replace(state, padded=min(true_lengths) < state.real.shape[1])
+        left = true_lengths
         restored: Tensor | None = None
         for position, block in enumerate(stack.blocks):
             keep = None
             if stack.lengths is not None:
-                keep = tokens.kept_counts(state.real, stack.lengths, position, true_lengths)
+                before, left = left, tuple(stack.lengths.kept(position, n) for n in true_lengths)
+                keep = None if left == before else left
             after = self._run(block, state, keep, stack.groups(block), training)
             if between is not None:
                 after = replace(after, hidden=between(block, state, after))
@@ -63,7 +65,9 @@ class Pipeline:
             state = replace(entered, hidden=put_back(restored, state))
         return replace(state, hidden=self.family.finish(self.model, state.hidden))
 
-    def _run(self, block: int, state: State, keep: Tensor | None, groups: Groups, training: bool) -> State:
+    def _run(
+        self, block: int, state: State, keep: Sequence[int] | None, groups: Groups, training: bool
+    ) -> State:
         module: nn.Module = self.blocks[block]
         # Nobody's child, so the mode does not reach it by itself.
         module.training = training

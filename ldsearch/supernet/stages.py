@@ -1,6 +1,6 @@
 """A transformer as a pipeline of stages: embed, block i, head. One small module runs one block."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from ldsearch.costs.macs import EncoderShape
 from ldsearch.errors import SupernetError
 from ldsearch.subnet import WHOLE, Groups
 from ldsearch.supernet import tokens
+from ldsearch.supernet.onnx_operators import reshaped
 from ldsearch.supernet.tokens import Attention, TokenScore
 
 
@@ -24,23 +25,23 @@ class State:
         real: Shape (B, n), True where a position is no padding.
         positions: Shape (B, n), where each token stood in the input; None while none was dropped.
         per_token: What else belongs to a token (rotary angles), each of shape (B or 1, n, …).
+        padded: Whether some position may be padding; False spares a look at the data.
     """
 
     hidden: Tensor
     real: Tensor
     positions: Tensor | None = None
     per_token: Mapping[str, Tensor] = field(default_factory=dict)
+    padded: bool = True
 
-    def take(self, hidden: Tensor, index: Tensor, real: Tensor) -> "State":
+    def take(self, hidden: Tensor, index: Tensor, real: Tensor, padded: bool = True) -> "State":
         """The state of some tokens: rows ``index`` (B, k) of ``hidden`` and of everything else."""
-        rows, n = self.real.shape
-        positions = self.positions
-        if positions is None:
-            positions = torch.arange(n, device=index.device).expand(rows, -1)
+        positions = index if self.positions is None else self.positions.gather(1, index)
         per_token = {
-            name: tokens.gather(tensor.expand(rows, -1, -1), index) for name, tensor in self.per_token.items()
+            name: tokens.gather(tensor.expand(index.shape[0], -1, -1), index)
+            for name, tensor in self.per_token.items()
         }
-        return State(tokens.gather(hidden, index), real, positions.gather(1, index), per_token)
+        return State(tokens.gather(hidden, index), real, positions, per_token, padded)
 
 
 @dataclass(frozen=True)
@@ -151,33 +152,41 @@ class Block(nn.Module):
         self.score = score
         self.keep_first = keep_first
 
-    def forward(self, state: State, keep: Tensor | None = None, groups: Groups = WHOLE) -> State:
+    def forward(self, state: State, keep: Sequence[int] | None = None, groups: Groups = WHOLE) -> State:
         """Run the block.
 
         Args:
             state: What enters.
-            keep: Shape (B,): only that many tokens of each row leave; None: all of them.
+            keep: Only that many tokens of each row leave; None: all of them.
             groups: What is off inside the block.
         """
-        drops = keep is not None and not bool((keep >= state.real.sum(dim=1)).all())
-        if not drops and groups == WHOLE:
+        if keep is None and groups == WHOLE:
             return replace(state, hidden=self.family.run(self.layer, state, self.config))
         context, scores = None, None
         if groups.runs("attention"):
             attention = self.family.attention(self.layer, state)
-            context, scores = self.mix(attention, groups, scored=drops)
-        if drops:
-            assert keep is not None
+            context, scores = self.mix(attention, groups, scored=keep is not None)
+        if keep is not None:
             assert context is not None
             assert scores is not None
-            index, real = tokens.select(scores, state.real, keep, self.keep_first)
+            state, index = self.drop(state, scores, keep)
             # Before the output projection, so that it and what follows run on rows that stay.
-            state, context = state.take(state.hidden, index, real), tokens.gather(context, index)
+            context = tokens.gather(context, index)
         if context is not None:
             state = replace(state, hidden=self.family.merge(self.layer, context, state.hidden))
         if not groups.runs("feed_forward"):
             return state
         return replace(state, hidden=self.feed(state.hidden, groups))
+
+    def drop(self, state: State, scores: Tensor, keep: Sequence[int]) -> tuple[State, Tensor]:
+        """The state of the best tokens of each row, and their indices (B, longest)."""
+        alike = min(keep) == max(keep)
+        if alike and not state.padded:
+            index, real = tokens.select_alike(scores, keep[0], self.keep_first), state.real[:, : keep[0]]
+        else:
+            counts = torch.tensor(keep, device=scores.device)
+            index, real = tokens.select(scores, state.real, counts, self.keep_first)
+        return state.take(state.hidden, index, real, padded=not alike), index
 
     def mix(
         self, attention: Attention, groups: Groups, *, scored: bool, queries: int | None = None
@@ -220,7 +229,8 @@ def split_heads(
     hidden: Tensor, linears: tuple[nn.Module, nn.Module, nn.Module], width: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values: each projection of (B, n, d) split into heads, (B, H, n, width)."""
-    queries, keys, values = (linear(hidden).unflatten(-1, (-1, width)).transpose(1, 2) for linear in linears)
+    shape = (0, 0, -1, width)
+    queries, keys, values = (reshaped(linear(hidden), shape).transpose(1, 2) for linear in linears)
     return queries, keys, values
 
 

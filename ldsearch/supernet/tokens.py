@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ldsearch.registry import Registry
-from ldsearch.subnet import Lengths
+from ldsearch.supernet import onnx_operators
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Attention:
         real: Shape (B, n), True where a position is no padding.
         scaling: Factor on the products of queries and keys.
         allowed: Shape (B, 1, n, n), True where a query may see a key (a window); None: every real key.
+        padded: Whether some position may be padding; False spares a look at the data.
     """
 
     queries: Tensor
@@ -33,6 +34,7 @@ class Attention:
     real: Tensor
     scaling: float
     allowed: Tensor | None = None
+    padded: bool = True
 
     def of_heads(self, heads: Sequence[int]) -> "Attention":
         """The same with some of the heads only."""
@@ -53,12 +55,13 @@ class Attention:
             self.real[rows],
             self.scaling,
             None if self.allowed is None else self.allowed[rows],
+            self.padded,
         )
 
     @cached_property
     def masked(self) -> bool:
         """Whether padding must be looked out for; ``allowed`` always says so, and the data are not read."""
-        return self.allowed is not None or not bool(self.real.all())
+        return self.allowed is not None or (self.padded and not bool(self.real.all()))
 
     @cached_property
     def probabilities(self) -> Tensor:
@@ -67,7 +70,7 @@ class Attention:
         products = (self.queries * self.scaling) @ self.keys.transpose(-1, -2)
         if self.masked:
             allowed = self.real[:, None, None, :] if self.allowed is None else self.allowed
-            products = products.masked_fill(~allowed, torch.finfo(products.dtype).min)
+            products.masked_fill_(~allowed, torch.finfo(products.dtype).min)
         return products.softmax(dim=-1)
 
 
@@ -120,7 +123,7 @@ TOKEN_SCORES: Registry[TokenScore] = Registry(
 )
 
 
-# Of attention probabilities at a time on a CPU, which should stay in a core's cache.
+# Of attention probabilities at a time and a thread on a CPU, which should stay in a core's cache.
 CHUNK_BYTES = 2**20
 
 
@@ -155,7 +158,7 @@ def attend(
             part = attention.part(*own)
             context[own] = part.probabilities @ part.values
             if scores is not None and score is not None:
-                scores[own[0]] += score(part)
+                scores[own[0]].add_(score(part))
     return context, scores
 
 
@@ -165,28 +168,8 @@ def _chunk(attention: Attention) -> tuple[int, int]:
     if attention.queries.requires_grad or attention.queries.device.type != "cpu":
         return rows, heads
     one = queries * attention.keys.shape[2] * attention.queries.element_size()
-    fit = max(1, CHUNK_BYTES // one)
+    fit = max(1, CHUNK_BYTES * torch.get_num_threads() // one)
     return min(rows, max(1, fit // heads)), min(fit, heads)
-
-
-def kept_counts(real: Tensor, lengths: Lengths, position: int, true_lengths: Tensor) -> Tensor:
-    """How many tokens of each sequence leave the executed block at ``position``.
-
-    Args:
-        real: Shape (B, n), what entered the block.
-        lengths: The length configuration.
-        position: Index among the executed blocks.
-        true_lengths: Shape (B,), real tokens of each input before any was dropped.
-
-    Returns:
-        Shape (B,), integers of at least 1 and at most what entered.
-    """
-    tokens = lengths.tokens[position]
-    if lengths.mode == "absolute":
-        counts = true_lengths.clamp(max=tokens)
-    else:
-        counts = -(-true_lengths * tokens // lengths.reference)
-    return torch.minimum(counts.clamp(min=1), real.sum(dim=1))
 
 
 def select(scores: Tensor, real: Tensor, counts: Tensor, keep_first: bool) -> tuple[Tensor, Tensor]:
@@ -206,11 +189,8 @@ def select(scores: Tensor, real: Tensor, counts: Tensor, keep_first: bool) -> tu
         with k the largest count.
 
     """
-    ranked = scores.float().masked_fill(~real, -torch.inf)
-    if keep_first:
-        ranked[:, 0] = torch.inf
     fewest, most = (int(count) for count in counts.aminmax())
-    order = ranked.sort(dim=1, descending=True, stable=True).indices[:, :most]
+    order = _best(scores.float().masked_fill(~real, -torch.inf), most, keep_first)
     if fewest == most:
         return order.sort(dim=1).values, torch.ones_like(order, dtype=torch.bool)
     stays = torch.arange(order.shape[1], device=order.device) < counts[:, None]
@@ -219,12 +199,25 @@ def select(scores: Tensor, real: Tensor, counts: Tensor, keep_first: bool) -> tu
     return position % real.shape[1], position < real.shape[1]
 
 
+def select_alike(scores: Tensor, count: int, keep_first: bool) -> Tensor:
+    """The indices (B, count) of ``select`` where nothing is padded and every row keeps as many tokens."""
+    return _best(scores.to(torch.float32, copy=True), count, keep_first).sort(dim=1).values
+
+
+def _best(ranked: Tensor, count: int, keep_first: bool) -> Tensor:
+    """Indices (B, count), best first; writes to what it is given."""
+    if keep_first:
+        ranked[:, 0].fill_(torch.inf)
+    return ranked.sort(dim=1, descending=True, stable=True).indices[:, :count]
+
+
 def gather(hidden: Tensor, index: Tensor) -> Tensor:
     """Rows ``index`` (B, k) of ``hidden`` (B, n, d): shape (B, k, d)."""
     if torch.onnx.is_in_onnx_export():
-        # A graph would hold the example's number of rows.
-        return hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[-1]))
+        return onnx_operators.rows(hidden, index)
     rows, n = hidden.shape[:2]
+    if rows == 1:
+        return hidden[0].index_select(0, index[0])[None]
     first = torch.arange(rows, device=index.device)[:, None] * n
     # Whole rows are copied, where ``gather`` looks up every number by itself.
     return hidden.flatten(0, 1).index_select(0, (first + index).flatten()).reshape(*index.shape, -1)

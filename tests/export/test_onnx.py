@@ -17,7 +17,7 @@ from ldsearch.export import check, load_exported, onnx
 from ldsearch.export.staging import staged
 from ldsearch.export.verification import random_rows, verify
 from ldsearch.subnet import Lengths, Stack, Subnet
-from ldsearch.supernet import Supernet, tokens
+from ldsearch.supernet import Supernet, onnx_operators, tokens
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import one_of_each
 from tests.export.test_export import PROVENANCE, TOKENIZER
@@ -122,6 +122,38 @@ def test_the_tokens_that_stay_are_the_supernets(keep_first):
     ours = onnx.select(scores, mask, counts, keep_first)
     for mine, other in zip(zip(*ours, strict=True), zip(*theirs, strict=True), strict=True):
         assert sorted(mine[0][mine[1]].tolist()) == other[0][other[1]].tolist()
+
+
+def test_a_graph_scores_as_the_supernet_does():
+    generator = torch.Generator().manual_seed(0)
+    queries, keys, values = torch.randn(3, 2, 3, 7, 4, generator=generator)
+    real = torch.arange(7) < torch.tensor([[7], [3]])
+    near = (torch.arange(7)[:, None] - torch.arange(7)).abs() < 3
+    for allowed in (None, (near & real[:, None, :] | torch.eye(7).bool())[:, None]):
+        attention = tokens.Attention(queries, keys, values, real, 0.5, allowed)
+        ours = onnx.traced(attention)
+        torch.testing.assert_close(ours.probabilities, attention.probabilities)
+        torch.testing.assert_close(onnx.product_column(ours), tokens.column(attention))
+
+
+def test_the_operators_that_stand_for_torchs_are_torchs():
+    hidden, index = torch.randn(2, 5, 6), torch.tensor([[4, 0], [1, 1]])
+    assert torch.equal(onnx_operators.rows(hidden, index), tokens.gather(hidden, index))
+    assert torch.equal(onnx_operators.reshaped(hidden, (0, 0, -1, 2)), hidden.unflatten(-1, (-1, 2)))
+
+
+def test_a_graph_reads_probabilities_three_times(tmp_path):
+    """In the softmax, for the scores and for the context; and rows are copied whole."""
+    supernet = Supernet(tiny_model("bert", blocks=3))
+    path = written(supernet, SUBNETS["lengths"], tmp_path) / "model.onnx"
+    nodes = pytest.importorskip("onnx").load(path).graph.node
+    kinds = [node.op_type for node in nodes]
+    (probabilities,) = {
+        node.output[0] for node in nodes if node.op_type == "Softmax" and "_" not in node.name
+    }
+    assert [node.op_type for node in nodes if probabilities in node.input] == ["MatMul", "MatMul"]
+    assert kinds.count("GatherND") == 6
+    assert not {"GatherElements", "Expand"} & set(kinds)
 
 
 def test_fewer_tokens_are_fewer_products_in_the_graph(tmp_path):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet, tokens
@@ -53,6 +54,7 @@ def test_attention_in_chunks_is_attention(monkeypatch, heads, lengths, window):
     plain = Attention.part
     monkeypatch.setattr(Attention, "part", lambda self, *own: parts.append(own) or plain(self, *own))
     monkeypatch.setattr(tokens, "CHUNK_BYTES", int(heads * PROBABILITIES_OF_A_HEAD))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     context, scores = attend(attention, tokens.column)
     expected, received = by_hand(attention)
     real = attention.real
@@ -108,16 +110,48 @@ def test_gradients_do_not_depend_on_chunks(monkeypatch):
 def test_only_padded_products_are_masked(monkeypatch, lengths, masks):
     """Three blocks; of 24, 24 and 24 tokens as many are left in each row after every one."""
     masked = []
-    plain = Tensor.masked_fill
+    plain = Tensor.masked_fill_
 
     def watched(self: Tensor, *given: object) -> Tensor:
         if self.dim() == 4:
             masked.append(self.shape)
         return plain(self, *given)
 
-    monkeypatch.setattr(Tensor, "masked_fill", watched)
+    monkeypatch.setattr(Tensor, "masked_fill_", watched)
     inference(Supernet(tiny_model("bert", blocks=3)), padded_batch(lengths), SUBNET)
     assert len(masked) == masks
+
+
+def test_a_chunk_is_as_much_as_the_threads_caches_hold(monkeypatch):
+    parts = []
+    plain = Attention.part
+    monkeypatch.setattr(Attention, "part", lambda self, *own: parts.append(own) or plain(self, *own))
+    monkeypatch.setattr(tokens, "CHUNK_BYTES", PROBABILITIES_OF_A_HEAD)
+    for threads, chunks in ((1, 12), (2, 8), (3, 4), (12, 0)):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        parts.clear()
+        attend(attention_of([10, 3, 7, 1]), tokens.column)
+        assert len(parts) == chunks
+
+
+class Looks(TorchDispatchMode):
+    """How often a number is read from a tensor, for which a device is waited for."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_no_block_looks_at_data_that_are_not_padded():
+    supernet, batch = Supernet(tiny_model("bert", blocks=3)), padded_batch([24, 24])
+    seen = []
+    for kept in ([14], [14, 9], [14, 9, 4]):
+        with Looks() as looks:
+            inference(supernet, batch, Subnet.of_encoder(range(len(kept)), kept, 24))
+        seen.append(looks.count)
+    assert seen[0] == seen[1] == seen[2]
 
 
 def test_the_output_projection_sees_kept_rows_only():

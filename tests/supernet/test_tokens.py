@@ -5,16 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ldsearch.subnet import Lengths
 from ldsearch.supernet.tokens import (
     TOKEN_SCORES,
     Attention,
     column,
     column_with_pads,
     gather,
-    kept_counts,
     power,
     select,
+    select_alike,
 )
 
 
@@ -106,13 +105,12 @@ def test_gather_takes_rows():
     assert gather(hidden, torch.tensor([[1, 3]])).tolist() == [[[3, 4, 5], [9, 10, 11]]]
 
 
-def test_ratio_counts_come_from_the_true_length_not_from_what_is_left():
-    real = torch.tensor([[True] * 10, [True] * 4 + [False] * 6])
-    lengths = Lengths((40, 20), 64)
-    counts = kept_counts(real, lengths, 1, torch.tensor([30, 4]))
-    assert counts.tolist() == [10, 2]  # ceil(30 * 20 / 64) = 10, ceil(4 * 20 / 64) = 2
-    assert kept_counts(real, Lengths((8, 3), 64, "absolute"), 1, torch.tensor([30, 4])).tolist() == [3, 3]
-
-
-def test_at_least_one_token_stays():
-    assert kept_counts(torch.ones(1, 3).bool(), Lengths((1,), 64), 0, torch.tensor([3])).tolist() == [1]
+@pytest.mark.parametrize("keep_first", [True, False])
+def test_rows_that_keep_alike_keep_what_select_keeps(keep_first):
+    """Ties too; and the scores are left as they were."""
+    scores = torch.randint(4, (5, 9), generator=torch.Generator().manual_seed(0)).float()
+    before, real = scores.clone(), torch.ones(5, 9, dtype=torch.bool)
+    for count in (1, 4, 9):
+        expected, _ = select(scores, real, torch.full((5,), count), keep_first)
+        assert torch.equal(select_alike(scores, count, keep_first), expected)
+        assert torch.equal(scores, before)

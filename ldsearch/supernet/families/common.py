@@ -12,7 +12,9 @@ from ldsearch.supernet.tokens import Attention
 
 def run_stock(layer: Any, state: State, config: PreTrainedConfig) -> Tensor:
     """A layer that takes hidden states and a mask, called as its own model calls it."""
-    mask = create_bidirectional_mask(config=config, inputs_embeds=state.hidden, attention_mask=state.real)
+    mask = None
+    if state.padded:
+        mask = create_bidirectional_mask(config=config, inputs_embeds=state.hidden, attention_mask=state.real)
     output = layer(state.hidden, attention_mask=mask)
     hidden: Tensor = output[0] if isinstance(output, tuple) else output
     return hidden
@@ -23,4 +25,6 @@ def attention_of(
 ) -> Attention:
     """Scaled dot-product attention of queries, keys and values, each (B, H, n, width)."""
     queries, keys, values = heads
-    return Attention(queries, keys, values, state.real, queries.shape[-1] ** -0.5, allowed)
+    # A number while the model is traced, too.
+    scaling = int(queries.shape[-1]) ** -0.5
+    return Attention(queries, keys, values, state.real, scaling, allowed, state.padded)
