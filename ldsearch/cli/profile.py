@@ -104,7 +104,7 @@ def _output(folder: Path, name: str | None, runs: Path) -> Path | None:
 
 
 def _tabulate(folder: Path, path: Path, options: "ProfileOptions") -> dict[str, Any]:
-    from ldsearch.workflows.profile import tabulate
+    from ldsearch.workflows.tabulate import tabulate
 
     with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
         watcher.phase("stages", None)
@@ -119,6 +119,8 @@ def _tabulate(folder: Path, path: Path, options: "ProfileOptions") -> dict[str, 
     print(f"{facts['device']}, {facts['threads']} threads, {facts['dtype']}")
     print(f"lengths {' '.join(map(str, facts['lengths']))}; {len(found.cells)} cells in all")
     print(f"groups of cells measured now: {len(noises)}, {noisy} of them on a noisy machine")
+    for batch in found.corrections:
+        print(f"batch {batch}: {found.wholes(batch).describe()}")
     print(f"written: {path}")
     return {"table": str(path), "cells": len(found.cells), "noisy": noisy}
 
@@ -127,6 +129,8 @@ def _print(found: "Profile") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+
+    from ldsearch.reports.latency import correlations, prediction_errors
 
     facts, rows = found.facts, found.table
     names = _names(found)
@@ -144,8 +148,9 @@ def _print(found: "Profile") -> None:
     print(f"{facts['device']}, {facts['threads']} threads, {facts['dtype']}; inputs: batch x length")
     Console().print(table)
     print("ratio: to the full model, the faster of its own path and stock sdpa; MACs: share of the full's")
-    for line in _memory(found):
+    for line in (*_memory(found), *correlations(rows), *prediction_errors(rows)):
         print(line)
+    print_notes([found.untabled] if found.untabled else [])
     print_notes(f"{cell}: {noise.describe()}" for cell, noise in found.noise.items() if noise.noisy)
     if found.crowding:
         print_notes([found.crowding])

@@ -1,7 +1,8 @@
 """Times the stages of an encoder into a latency table, resuming where an earlier call stopped."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,8 +10,11 @@ import torch
 
 from ldsearch.errors import SupernetError
 from ldsearch.latency.clock import Clock, Noise, Run
-from ldsearch.latency.inputs import random_tokens
-from ldsearch.latency.table import LatencyTable, block_stage
+from ldsearch.latency.inputs import random_cell, random_tokens
+from ldsearch.latency.probes import FORWARD, runs_of
+from ldsearch.latency.runtimes import RUNTIMES
+from ldsearch.latency.table import VERSION, Key, LatencyTable, block_stage, timed_whole
+from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import run_head
 from ldsearch.supernet.stages import State, put_back
@@ -26,6 +30,9 @@ class Stages(Protocol):
     def run(self, stage: str, batch: int, enter: int, leave: int) -> Run:
         """One stage on random unpadded inputs, ``leave`` of ``enter`` tokens leaving it."""
 
+    def whole(self, subnet: Subnet, batch: int, length: int) -> Run:
+        """A whole sub-network on random unpadded inputs."""
+
 
 @dataclass(frozen=True)
 class SupernetStages:
@@ -39,6 +46,9 @@ class SupernetStages:
     """
 
     supernet: Supernet
+    _entered: dict[tuple[int, int], State] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.supernet.pipeline is None or len(self.supernet.stacks) > 1:
@@ -68,15 +78,28 @@ class SupernetStages:
 
         return run
 
+    def whole(self, subnet: Subnet, batch: int, length: int) -> Run:
+        """The supernet's own forward."""
+        cell = random_cell(self.supernet, batch, length)
+        return runs_of(FORWARD, RUNTIMES["own"], self.supernet, subnet, cell)[0]
+
     def _state(self, batch: int, length: int) -> State:
+        """One for all stages of a group: as many as there are cells would not fit in memory."""
+        if (batch, length) not in self._entered:
+            state = self._embedded(batch, length)
+            self._entered.clear()
+            self._entered[batch, length] = state
+        return self._entered[batch, length]
+
+    def _embedded(self, batch: int, length: int) -> State:
         pipeline = self.supernet.pipeline
         assert pipeline is not None
         ids = random_tokens(self.supernet, batch, length)
         with torch.inference_mode():
             state = pipeline.family.embed(self.supernet.model, {"input_ids": ids})
-        # As behind a block that dropped tokens.
+        # As the pipeline hands it on behind a block that dropped tokens.
         positions = torch.arange(length, device=ids.device).expand(batch, -1)
-        return replace(state, positions=positions)
+        return replace(state, positions=positions, padded=False)
 
     def _embed(self, stage: str, batch: int, enter: int, leave: int) -> Run:
         pipeline = self.supernet.pipeline
@@ -91,7 +114,7 @@ class SupernetStages:
         assert pipeline is not None
         named = {block_stage(index): block for index, block in enumerate(pipeline.blocks)}
         block, state = named[stage].eval(), self._state(batch, enter)
-        keep = None if leave == enter else torch.full((batch,), leave, device=state.real.device)
+        keep = None if leave == enter else (leave,) * batch
         return lambda: block(state, keep)
 
     def _head(self, stage: str, batch: int, enter: int, leave: int) -> Run:
@@ -102,7 +125,7 @@ class SupernetStages:
         return lambda: run_head(model, finish(model, state.hidden), mask)
 
     def _restore(self, stage: str, batch: int, enter: int, leave: int) -> Run:
-        whole, part = self._state(batch, enter), self._state(batch, leave)
+        whole, part = self._state(batch, enter), self._embedded(batch, leave)
         return lambda: put_back(whole.hidden, part)
 
 
@@ -113,7 +136,7 @@ def build_table(
     batches: Sequence[int],
     path: Path,
     clock: Clock,
-    on_group: Callable[[int, int], None] = lambda done, total: None,
+    on_call: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[LatencyTable, tuple[Noise, ...]]:
     """Measure what a table lacks of these batch sizes; every group of cells is written when it is known.
 
@@ -124,7 +147,7 @@ def build_table(
         batches: Batch sizes; others that the file has stay.
         path: The table's file, maybe of an earlier call.
         clock: How.
-        on_group: Called with groups done and all.
+        on_call: Called with timed calls done and all.
 
     Returns:
         The table, and the noise of each group that was measured now.
@@ -132,18 +155,17 @@ def build_table(
     Raises:
         RunError: If the file is of another device, model or grid.
     """
-    facts = {**device, **stages.facts, "lengths": list(lengths)}
+    facts = {"version": VERSION, **device, **stages.facts, "lengths": list(lengths)}
     table = LatencyTable(facts)
     if path.exists():
         table = LatencyTable.load(path)
         table.require(facts)
     groups = [group for batch in batches for group in table.wanted(batch)]
+    missing = [group for group in groups if not all(key in table.cells for key in group)]
+    done, total = count(1), sum(clock.calls(len(group)) for group in missing)
     noises = []
-    for done, group in enumerate(groups):
-        on_group(done, len(groups))
-        if all(key in table.cells for key in group):
-            continue
-        rounds = clock([stages.run(*key) for key in group])
+    for group in missing:
+        rounds = clock([_run(stages, key) for key in group], lambda: on_call(next(done), total))
         noises.append(rounds.noise)
         measured = {
             key: (1e3 * timing.median, 1e3 * timing.low, 1e3 * timing.high, timing.repeats)
@@ -152,3 +174,8 @@ def build_table(
         table = replace(table, cells={**table.cells, **measured})
         table.save(path)
     return table, tuple(noises)
+
+
+def _run(stages: Stages, key: Key) -> Run:
+    subnet = timed_whole(key)
+    return stages.run(*key) if subnet is None else stages.whole(subnet, *key[1:3])

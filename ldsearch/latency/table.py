@@ -1,8 +1,10 @@
 """Latency as a cost: a table of stages timed once per device, added up, linear between measured lengths.
 
-Cells are (stage, batch, entering length, leaving length). Where as many tokens leave as enter, a block runs
-the stock layer; where fewer do, it computes the scores too: two functions, interpolated apart. The second
-is measured where a length of the grid enters and one less than a length of the grid leaves.
+The sum is corrected by what a handful of whole sub-networks took, which lie in the same table. Cells are
+(stage, batch, entering length, leaving length); a whole sub-network's stage is its JSON. Where as many tokens
+leave as enter, a block runs the stock layer; where fewer do, it computes the scores too: two functions,
+interpolated apart. The second is measured where a length of the grid enters and one less than a length of the
+grid leaves.
 """
 
 import json
@@ -19,10 +21,12 @@ from numpy.typing import NDArray
 
 from ldsearch.errors import LdsearchError, RunError, SubnetError
 from ldsearch.files import write_atomic
+from ldsearch.latency.correction import Correction, Wholes, spread
 from ldsearch.subnet import Subnet
 
 Key = tuple[str, int, int, int]
 COLUMNS = ("stage", "batch", "enter", "leave", "milliseconds", "low", "high", "repeats")
+VERSION = 2  # of the file: which cells, timed behind which
 SHORTEST = 2
 _STEPS = 8
 
@@ -45,13 +49,26 @@ def block_stage(block: int) -> str:
     return f"block {block}"
 
 
+def _whole_key(subnet: Subnet, batch: int, length: int) -> Key:
+    stack = subnet.encoder
+    assert stack is not None
+    left = length if stack.lengths is None else stack.lengths.tokens[-1]
+    return subnet.to_json(), batch, length, left
+
+
+def timed_whole(key: Key) -> Subnet | None:
+    """The sub-network that a cell is of; None where it is a stage's."""
+    return Subnet.from_json(key[0]) if key[0].startswith("{") else None
+
+
 @dataclass(frozen=True)
 class LatencyTable:
     """Milliseconds of the stages of one model on one device.
 
     Args:
-        facts: The file's header: ``device``, ``threads``, ``dtype``, ``versions``, ``model`` (its
-            dimensions), ``lengths`` (the grid), ``blocks`` and whether the model ``restores`` dropped tokens.
+        facts: The file's header: ``version``, ``device``, ``threads``, ``dtype``, ``versions``, ``model``
+            (its dimensions), ``lengths`` (the grid), ``blocks`` and whether the model ``restores`` what it
+            dropped.
         cells: (stage, batch, enter, leave) to median, quartiles and repeats, as in ``COLUMNS``.
     """
 
@@ -64,13 +81,26 @@ class LatencyTable:
         return np.array(self.facts["lengths"], dtype=np.float64)
 
     def wanted(self, batch: int) -> Iterator[list[Key]]:
-        """Every cell of a batch size, in groups that are timed in turn: one stage at one entering length."""
-        grid, restores = [int(n) for n in self.grid], bool(self.facts["restores"])
-        for stage in ("embed", *map(block_stage, range(self.facts["blocks"])), "head", "restore"):
-            whole, drops = stage != "restore", stage not in ("embed", "head")
-            for n in grid if restores or stage != "restore" else ():
-                leaves = [k - 1 for k in grid if k <= n] if drops else []
-                yield [(stage, batch, n, leave) for leave in (*leaves, *([n] if whole else ()))]
+        """Every cell of a batch size, in groups that are timed in turn.
+
+        A group is an entering length, its stages behind one another as in a forward: a stage timed again and
+        again finds its weights in the cache and its memory with the allocator, and is too fast. Whole
+        sub-networks are spread over the groups: timed at once, they would tell how fast the machine was then.
+        """
+        blocks = [block_stage(block) for block in range(self.facts["blocks"])]
+        grid = [int(n) for n in self.grid]
+        wholes = [_whole_key(subnet, batch, grid[-1]) for subnet in self.fitted_on]
+        for place, n in enumerate(grid):
+            dropping = [k - 1 for k in grid if k <= n]
+            group = [(block, batch, n, leave) for leave in (n, *dropping) for block in blocks]
+            group += [("embed", batch, n, n), ("head", batch, n, n)]
+            group += [("restore", batch, n, leave) for leave in dropping if self.facts["restores"]]
+            yield group + wholes[place :: len(grid)]
+
+    @cached_property
+    def fitted_on(self) -> tuple[Subnet, ...]:
+        """The sub-networks that are timed whole, at the longest length; no test of a prediction."""
+        return spread(self.facts["blocks"], int(self.grid[-1]))
 
     def finished(self, batch: int) -> bool:
         """Whether every cell of a batch size is measured."""
@@ -98,10 +128,15 @@ class LatencyTable:
                 for stage, batch, enter, leave, a, b, c, repeats in rows
             }
             _ = facts["lengths"], facts["blocks"], facts["restores"], facts["model"]
+            version = facts.get("version")
         except OSError as error:
             raise RunError(f"cannot read {path}: {error.strerror or error}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(f"{path} is no latency table of 'ldsearch profile --table'") from error
+        if version != VERSION:
+            raise RunError(
+                f"{path} is a latency table of another version of ldsearch: remove it and measure again"
+            )
         return cls(facts, cells)
 
     def require(self, facts: Mapping[str, Any]) -> None:
@@ -129,19 +164,40 @@ class LatencyTable:
             LdsearchError: If the table does not know batch or length.
             SubnetError: If a sub-network is no encoder's, or parts of its blocks are off.
         """
-        if not self.finished(batch):
+        if batch not in self.corrections:
             raise LdsearchError(f"the latency table has no batch {batch}, or not all of it: measure it first")
         if not 1 <= length <= self.grid[-1]:
             raise LdsearchError(f"the latency table ends at {self.grid[-1]:.0f} tokens, before {length}")
-        milliseconds = np.zeros(len(subnets))
+        return self.corrections[batch](*self.added(subnets, batch, length))
+
+    @cached_property
+    def corrections(self) -> Mapping[int, Correction]:
+        """By finished batch size, ascending."""
+        batches = sorted({batch for _, batch, _, _ in self.cells})
+        return {batch: self.wholes(batch).correction for batch in batches if self.finished(batch)}
+
+    def added(
+        self, subnets: Sequence[Subnet], batch: int, length: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """What ``predict`` corrects: milliseconds of the stages, and how many blocks drop tokens."""
+        milliseconds, drops = np.zeros(len(subnets)), np.zeros(len(subnets), dtype=np.int64)
         visits: dict[str, list[tuple[int, int, int]]] = {}
         for index, subnet in enumerate(subnets):
             for stage, enter, leave in self._stages(subnet, length):
                 visits.setdefault(stage, []).append((index, enter, leave))
+                drops[index] += leave < enter and stage != "restore"
         for stage, rows in visits.items():
             owners, enters, leaves = np.array(rows).T
             np.add.at(milliseconds, owners, self._times(stage, batch, enters, leaves))
-        return milliseconds
+        return milliseconds, drops
+
+    def wholes(self, batch: int) -> Wholes:
+        """The sub-networks of a finished batch size that were timed whole."""
+        longest = int(self.grid[-1])
+        keys = [_whole_key(subnet, batch, longest) for subnet in self.fitted_on]
+        return Wholes(
+            *self.added(self.fitted_on, batch, longest), np.array([self.cells[key][0] for key in keys])
+        )
 
     def _stages(self, subnet: Subnet, length: int) -> Iterator[tuple[str, int, int]]:
         stack = subnet.encoder

@@ -1,5 +1,6 @@
 """Latency as a table, and drawn against MACs per batch size, with their correlation."""
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -20,6 +21,8 @@ LATENCY_COLUMNS: Mapping[str, str] = MappingProxyType(
         "high_ms": "third quartile",
         "p95_ms": "95th percentile",
         "repeats": "how often it was timed",
+        "predicted_ms": "what the latency table beside the supernet says; empty where it does not know, "
+        "or was fitted on the sub-network",
         "ratio": "`median_ms` over the full model's, the faster of its own path and stock sdpa",
         "runtime_ratio": "`median_ms` over the full model's in the same runtime",
         "macs": "multiply-accumulates per example",
@@ -40,6 +43,38 @@ def correlation(rows: pd.DataFrame) -> float | None:
     if len(rows) < FEWEST_POINTS or rows["macs"].nunique() < 2 or rows["median_ms"].nunique() < 2:
         return None
     return float(np.corrcoef(rows["macs"], rows["median_ms"])[0, 1])
+
+
+def prediction_errors(table: pd.DataFrame) -> list[str]:
+    """How far a latency table's predictions were off, a line for each runtime, batch size and length.
+
+    Args:
+        table: Columns of ``LATENCY_COLUMNS``.
+    """
+    found = []
+    known = table[table["predicted_ms"].notna()]
+    for (runtime, batch, length), rows in known.groupby(["runtime", "batch", "length"], sort=False):
+        off = rows["predicted_ms"] / rows["median_ms"] - 1
+        ranks = rows["predicted_ms"].corr(rows["median_ms"], method="spearman")
+        ordered = (
+            f", ranks agree by {ranks:.3f}" if len(rows) >= FEWEST_POINTS and not math.isnan(ranks) else ""
+        )
+        found.append(
+            f"{runtime}, {batch} x {length}: the latency table's predictions of {len(rows)} sub-networks "
+            f"that it never saw are off by {off.abs().mean():.1%} in the mean ({off.mean():+.1%}){ordered}"
+        )
+    return found
+
+
+def correlations(table: pd.DataFrame) -> list[str]:
+    """Pearson's r of MACs and latency in words, of each runtime, phase, batch size and length."""
+    found = []
+    for cell, rows in table.groupby(["runtime", "phase", "batch", "length"], sort=False):
+        r = correlation(rows)
+        if r is not None:
+            runtime, phase, batch, length = cell
+            found.append(f"{runtime}, {phase}, {batch} x {length}: MACs and latency correlate, r = {r:.3f}")
+    return found
 
 
 def draw_latency(table: pd.DataFrame, title: str) -> Figure:

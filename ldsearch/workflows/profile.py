@@ -1,4 +1,4 @@
-"""Measures latency and memory of sub-networks beside the full model, or fills a latency table."""
+"""Measures latency and memory of sub-networks beside the full model."""
 
 import json
 import os
@@ -18,9 +18,8 @@ from ldsearch.latency.device import crowding, device_facts, load_average, synchr
 from ldsearch.latency.inputs import Cell, data_cell, random_cell
 from ldsearch.latency.measuring import Entry, Line, entries_of, measure
 from ldsearch.latency.memory import Memory, memory_of
+from ldsearch.latency.predicted import Predictor
 from ldsearch.latency.probes import FORWARD, Probe, generating
-from ldsearch.latency.stages import SupernetStages, build_table
-from ldsearch.latency.table import LatencyTable, length_grid
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import FEWEST_POINTS, LATENCY_COLUMNS, draw_latency
 from ldsearch.reports.tables import write_csv
@@ -74,6 +73,7 @@ class Profile:
         noise: Of each cell, by its name.
         crowding: That others computed too, in words; empty where they did not.
         drawn: Whether there were points enough for the figure.
+        untabled: Why the latency table beside the supernet predicts nothing, in words; mostly empty.
     """
 
     folder: Path
@@ -82,6 +82,7 @@ class Profile:
     noise: dict[str, Noise]
     crowding: str
     drawn: bool
+    untabled: str
 
 
 def parse_counts(text: str, option: str, words: Sequence[str] = ()) -> tuple[int | str, ...]:
@@ -143,16 +144,18 @@ def profile(
     load = load_average()
     folder = Path(folder)
     home, subnets = subnets_of(folder, subnet, frontier)
-    supernet = _load(home)
+    supernet = load_resting(home)
     entries = entries_of(supernet, subnets, options.runtime)
     for own in subnets:
         supernet.check(own)
     probe = generating(TOKENS) if supernet.head.generates else FORWARD
     clock = Clock(options.repeats, synchronise=synchroniser(supernet.model.device))
     rows: list[dict[str, Any]] = []
+    predicted: list[float] = []
     noise: dict[str, Noise] = {}
     with threads(options.threads):
         facts = device_facts(supernet.model.device, supernet.model.dtype)
+        predictor = Predictor.beside(home, supernet, facts)
         cells = _cells(home, supernet, options, probe)
         place = _claimed(folder, home, output, entries, options)
         memories = {entry.subnet: memory_of(supernet, entry.subnet) for entry in entries}
@@ -160,68 +163,32 @@ def profile(
         for cell in cells:
             lines, heard = measure(supernet, entries, cell, probe, clock, lambda: on_done(next(done), total))
             noise[f"batch {cell.batch}, length {cell.length}"] = heard
-            rows += [_row(line, cell, heard, memories[line.entry.subnet]) for line in lines]
-    table = pd.DataFrame(rows, columns=list(LATENCY_COLUMNS))
+            rows += [latency_row(line, cell, heard, memories[line.entry.subnet]) for line in lines]
+            predicted += [predictor(line.entry, cell) for line in lines]
+    table = pd.DataFrame(rows, columns=list(LATENCY_COLUMNS)).assign(predicted_ms=predicted)
     drawn = frontier and len(subnets) >= FEWEST_POINTS
     _write(place, home, table, {**facts, "load_average": load}, noise, options, drawn)
     crowd = crowding(load, os.cpu_count() or 1, facts["threads"])
-    return Profile(place, table, facts, noise, crowd, drawn)
+    return Profile(place, table, facts, noise, crowd, drawn, predictor.why_not)
 
 
-def tabulate(
-    folder: str | Path, path: str | Path, options: ProfileOptions, on_done: OnDone = lambda done, total: None
-) -> tuple[LatencyTable, tuple[Noise, ...]]:
-    """Measure what a latency table lacks; the same call goes on after an interruption.
-
-    Args:
-        folder: A supernet, or a run of one.
-        path: The table's file.
-        options: Batch sizes, lengths, repeats and threads.
-        on_done: Called with groups of cells done and all.
-
-    Returns:
-        The table, and the noise of each group measured now.
-
-    Raises:
-        LdsearchError: If the model cannot be tabled, or the file is another's.
-    """
-    folder, path = Path(folder), Path(path)
-    if options.runtime != ProfileOptions.runtime:
-        raise LdsearchError("--table times the supernet's own stages: it takes no --runtime")
-    numbers = [length for length in options.lengths if isinstance(length, int)]
-    if len(numbers) < len(options.lengths):
-        raise LdsearchError("--table needs lengths in tokens: --length data is none")
-    home = folder if not (folder / RUN_FILE).is_file() else Target.resolve(folder).supernet
-    supernet = _load(home)
-    lengths = length_grid(numbers or [_trained_length(home)])
-    stages = SupernetStages(supernet)
-    if lengths[-1] > supernet.longest:
-        raise LdsearchError(f"the model has {supernet.longest} positions, too few for {lengths[-1]} tokens")
-    clock = Clock(options.repeats, synchronise=synchroniser(supernet.model.device))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with threads(options.threads):
-            device = device_facts(supernet.model.device, supernet.model.dtype)
-            return build_table(stages, device, lengths, options.batches, path, clock, on_done)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _load(home: Path) -> Supernet:
+def load_resting(home: Path) -> Supernet:
+    """A supernet in eval mode, on the accelerator where there is one."""
     supernet, _, _ = load_supernet(home)
     if torch.accelerator.is_available():
         supernet.to(torch.accelerator.current_accelerator())
     return supernet.eval()
 
 
-def _trained_length(home: Path) -> int:
+def trained_length(home: Path) -> int:
+    """Tokens of the inputs a supernet was trained on."""
     return read_record(home).reference
 
 
 def _cells(home: Path, supernet: Supernet, options: ProfileOptions, probe: Probe) -> list[Cell]:
     written = max(probe.written)
     cells = []
-    for length in options.lengths or (_trained_length(home),):
+    for length in options.lengths or (trained_length(home),):
         if isinstance(length, int):
             cells += [random_cell(supernet, batch, length, written) for batch in options.batches]
             continue
@@ -244,7 +211,8 @@ def _claimed(
     return place
 
 
-def _row(line: Line, cell: Cell, noise: Noise, memory: Memory) -> dict[str, Any]:
+def latency_row(line: Line, cell: Cell, noise: Noise, memory: Memory) -> dict[str, Any]:
+    """A row of ``LATENCY_COLUMNS``."""
     timing = line.timing
     return {
         "subnet": line.entry.subnet.to_json(),

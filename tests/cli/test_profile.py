@@ -87,10 +87,43 @@ def test_a_table_is_filled_and_kept(ldsearch: Ldsearch, place: Path) -> None:
     assert found.facts["device"].startswith("cpu: ")
     assert (found.predict([Subnet.full(2), Subnet.of_encoder([1])], 2, 8) > 0).all()
     before = path.read_bytes()
-    assert "measured now: 0" in ldsearch(*asked, "--batch", "2").out
+    again = ldsearch(*asked, "--batch", "2").out
+    assert "measured now: 0" in again
+    # Two blocks or one, keeping all or falling to three shares.
+    assert f"batch 2: {found.wholes(2).describe()}" in again
+    assert "8 sub-networks, each predicted from the others, are off by" in again
     assert path.read_bytes() == before
     assert ldsearch(*asked, "--batch", "1,2").code == 0
     assert {batch for _, batch, _, _ in LatencyTable.load(path).cells} == {1, 2}
+
+
+def test_predictions_of_the_table_beside_the_supernet_are_judged(
+    ldsearch: Ldsearch, wild_place: Path
+) -> None:
+    folder, path = wild_place / "runs/tiny-evolve", wild_place / "runs/tiny-latency.csv"
+    full = Subnet.full(3).to_json()
+    asked = ("profile", folder, "--frontier", *QUICK)
+    outcome = ldsearch(*asked, "--name", "without")
+    assert "predict" not in outcome.out + outcome.err
+    assert ldsearch("profile", "runs/tiny", "--table", path, *QUICK).code == 0
+    outcome = ldsearch(*asked, "--name", "with")
+    assert outcome.code == 0, outcome.err
+    found = rows(wild_place / "runs/with/latency.csv")
+    table = LatencyTable.load(path)
+    own = [row for row in found if row["predicted_ms"]]
+    unseen = {row["subnet"] for row in found} - {subnet.to_json() for subnet in table.fitted_on}
+    assert full not in unseen
+    assert {row["subnet"] for row in own} == unseen != set()
+    predicted = table.predict([Subnet.from_json(row["subnet"]) for row in own], 2, 8)
+    off = predicted / [float(row["median_ms"]) for row in own] - 1
+    said = f"of {len(own)} sub-networks that it never saw are off by {abs(off).mean():.1%} in the mean"
+    assert f"eager, 2 x 8: the latency table's predictions {said} ({off.mean():+.1%})" in outcome.out
+    assert outcome.out.count("MACs and latency correlate, r = ") == 1
+    # Another device's says nothing, which is said.
+    path.write_text(path.read_text().replace('"device": "cpu: ', '"device": "cuda: '))
+    outcome = ldsearch(*asked, "--name", "other")
+    assert "note: nothing is predicted: the latency table is of another device" in outcome.err
+    assert not any(row["predicted_ms"] for row in rows(wild_place / "runs/other/latency.csv"))
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,39 @@ def test_the_stage_of_a_block_is_the_block():
         assert torch.allclose(head, inference(supernet, batch, subnet), atol=1e-6)
 
 
+def test_a_block_is_timed_on_what_the_forward_hands_it():
+    """All of the second block's arguments but the numbers in its state."""
+    supernet, calls = Supernet(tiny_model("bert", blocks=2)).eval(), []
+    block = supernet.pipeline.blocks[1]
+    block.register_forward_pre_hook(lambda _, arguments: calls.append(arguments))
+    inference(supernet, {"input_ids": random_tokens(supernet, 3, 9)}, Subnet.of_encoder([0, 1], [6, 4], 9))
+    SupernetStages(supernet).run("block 1", 3, 6, 4)()
+    (state, *others), (timed, *given) = calls
+    assert tuple(given) == tuple(others)[: len(given)]
+    assert given[0] is not None
+    for name, value in vars(timed).items():
+        expected = getattr(state, name)
+        if isinstance(value, torch.Tensor):
+            assert (value.shape, value.dtype) == (expected.shape, expected.dtype), name
+        else:
+            assert value == expected, name
+
+
 def test_a_token_head_sees_every_token():
     supernet = Supernet(tiny_model("bert", head="TokenClassification"))
     stages = SupernetStages(supernet)
     assert stages.facts["restores"]
     assert logits_of(stages.run("head", 2, 6, 6)()).shape == (2, 6, 3)
+
+
+def test_a_whole_subnetwork_is_the_supernets_forward():
+    supernet = Supernet(tiny_model("bert", blocks=2)).eval()
+    subnet, seen = Subnet.of_encoder([1], [4], 9), []
+    supernet.forward = lambda inputs, own: seen.append((inputs["input_ids"], own))
+    SupernetStages(supernet).whole(subnet, 3, 9)()
+    ((ids, own),) = seen
+    assert torch.equal(ids, random_tokens(supernet, 3, 9))
+    assert own == subnet
 
 
 def test_what_is_no_registered_encoder_is_refused():
@@ -64,4 +92,5 @@ def test_a_real_table_predicts_every_subnetwork(tmp_path):
     found = table.predict([Subnet.of_encoder([0, 1], [5, 2], 8), supernet.full], 1, 7)
     assert (found > 0).all()
     # Dropping at both blocks, it visits: embed, 2 blocks, 2 restores, head.
-    assert {stage for stage, *_ in table.cells} == {"embed", "block 0", "block 1", "head", "restore"}
+    stages = {stage for stage, *_ in table.cells} - {subnet.to_json() for subnet in table.fitted_on}
+    assert stages == {"embed", "block 0", "block 1", "head", "restore"}
