@@ -1,10 +1,11 @@
 """Trial: one measured sub-network, one row of every CSV."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from ldsearch.pareto import frontier
 from ldsearch.subnet import Subnet
 
 
@@ -52,3 +53,9 @@ class Trial:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "costs", MappingProxyType(dict(self.costs)))
+
+
+def pareto_front(trials: Sequence[Trial], costs: Sequence[str] = ("macs",)) -> list[Trial]:
+    """The non-dominated of the trials in these costs and the score, cheapest first by the first cost."""
+    values = [[*(trial.costs[cost] for cost in costs), trial.score.loss] for trial in trials]
+    return [trials[i] for i in frontier(values)]

@@ -26,16 +26,16 @@ from ldsearch.evaluation import Evaluator
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Interval, Term, bootstrap, score_of
-from ldsearch.pareto import frontier, staircase_area
+from ldsearch.pareto import staircase_area
 from ldsearch.reports.held_out import area_terms
 from ldsearch.search.constant_ratio import ConstantRatio
 from ldsearch.search.evolve import Evolve
-from ldsearch.search.loop import SearchResult, SearchStrategy, objectives, search
+from ldsearch.search.loop import SearchResult, SearchStrategy, search
 from ldsearch.search.random_search import RandomSearch
 from ldsearch.search.reference import Reference
 from ldsearch.search.surrogate import Surrogate
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Score, Trial
+from ldsearch.trial import Score, Trial, pareto_front
 
 ENOUGH = 0.995  # of the reference search's final area
 
@@ -78,8 +78,8 @@ def run(
 
 def area(trials: Sequence[Trial], low: float) -> float:
     """Mean best search score from the space's smallest configuration's cost up to the full model's."""
-    values = objectives(trials)
-    return staircase_area(values[:, 0], -values[:, 1], low, float(values[0, 0]))
+    costs = [trial.costs["macs"] for trial in trials]
+    return staircase_area(costs, [-trial.score.loss for trial in trials], low, costs[0])
 
 
 def padded_passes(subject: Subject, trials: Sequence[Trial]) -> float:
@@ -163,7 +163,7 @@ def search_bound(options: argparse.Namespace, subject: Subject, bound: str) -> d
         print(f"bound {bound}, seed {seed}", flush=True)
         if seed < options.lat_seeds:
             lat, theirs = reference(options, subject, bound, seed)
-            fronts.setdefault("lat", []).append([lat[i] for i in frontier(objectives(lat))])
+            fronts.setdefault("lat", []).append(pareto_front(lat))
         evaluator = subject.evaluator(options)
         most = options.evaluations
         found, ours = run(subject, evaluator, Surrogate(space, subject.macs, seed), low, most)

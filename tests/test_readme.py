@@ -5,17 +5,21 @@ import re
 import shlex
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer.main
 from hatchling.builders.wheel import WheelBuilder
 
 from ldsearch.cli import app
+from ldsearch.costs.named import COSTS, added_costs
 from ldsearch.reports.held_out import HELD_OUT_COLUMNS
-from ldsearch.reports.tables import COLUMNS
+from ldsearch.reports.tables import COLUMNS, COST_COLUMNS
 from ldsearch.search.searches import SEARCHES
+from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet.families import FAMILIES
 from ldsearch.workflows.options import TrainOptions
+from ldsearch.workload import Workload
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -49,7 +53,7 @@ def test_the_tree_names_nothing_that_is_not_there():
 
 def test_the_column_table_is_the_codes():
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", README, flags=re.MULTILINE)
-    assert dict(rows) == {**COLUMNS, **HELD_OUT_COLUMNS}
+    assert dict(rows) == {**COLUMNS, **COST_COLUMNS, **HELD_OUT_COLUMNS}
 
 
 def commands() -> list[list[str]]:
@@ -100,6 +104,18 @@ def test_the_examples_keep_their_contracts(test, lines, registry, name):
             getattr(inherited, law)()
     finally:
         registry.remove(name)
+
+
+def test_the_cost_of_ones_own_counts_what_it_says():
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "COSTS" in b]
+    try:
+        exec(block, {})
+        supernet, workload = SimpleNamespace(blocks=3), Workload.from_lengths([5, 9], 16)
+        (cost,) = added_costs(supernet, workload)
+        cut = Subnet(Stack((0, 1, 2), Lengths((8, 4, 2), 16)))
+        assert cost([Subnet.full(3), cut]).tolist() == [48.0, 14.0]
+    finally:
+        COSTS.remove("tokens")
 
 
 def test_the_options_of_the_python_example_are_the_data():

@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from ldsearch.trial import Trial
-    from ldsearch.workflows.outcome import RunOutcome
     from ldsearch.workflows.workbench import Workbench
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")]
@@ -43,14 +42,16 @@ MostAccurate = Annotated[
 Objective = Annotated[
     str,
     typer.Option(
-        help="score; kl: search, without labels, for outputs like the full model's, and measure the frontier "
-        "of that by the score."
+        help="score, or kl: search, without labels, for outputs like the full model's, and measure the "
+        "frontier of that by the score. And what is minimised: macs, parameters, "
+        "latency@batch=8,length=128, or several joined by +.",
+        show_default="score+macs; a budget in ms: score+latency",
     ),
 ]
 LatencyTable = Annotated[
     Path | None,
     typer.Option(
-        help="Of `ldsearch profile --table`, for a budget in milliseconds.",
+        help="Of `ldsearch profile --table`, where a latency is asked for.",
         show_default="<supernet>-latency.csv",
     ),
 ]
@@ -76,7 +77,7 @@ Storage = Annotated[
     typer.Option(
         "--storage",
         help="Where workers share measurements: journal:PATH, or the SQLAlchemy URL of a database.",
-        show_default="measurements.db in --runs",
+        show_default="the runs' measurements.db",
     ),
 ]
 SubnetOption = Annotated[
@@ -148,6 +149,10 @@ class ProgressWatcher:
         """One step further."""
         self.progress.update(self.bar, advance=1, score=f"{trial.metric} {trial.score.value:.4f}")
 
+    def step(self) -> None:
+        """One step further."""
+        self.progress.update(self.bar, advance=1)
+
     def waiting(self, missing: int) -> None:
         """Say why nothing moves."""
         self.progress.update(self.bar, score="waiting for another worker")
@@ -161,76 +166,6 @@ def watching() -> Iterator[ProgressWatcher]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, TextColumn("{task.fields[score]}"), transient=True) as progress:
         yield ProgressWatcher(progress)
-
-
-def print_outcome(outcome: "RunOutcome") -> dict[str, Any]:
-    """The frontier, what held-out rows say of it, the choice, and where the reports lie.
-
-    Returns:
-        For ``--json``: the run's folder, and what ``best.json`` says.
-    """
-    from rich.console import Console
-    from rich.table import Table
-
-    from ldsearch.runs import BEST_FILE, read_json
-
-    result, best, held = outcome.result, outcome.best, outcome.held_out
-    full = result.trials[0]
-    table = Table(title=f"frontier: {len(result.frontier)} of {len(result.trials)} trials")
-    for heading in ("MACs share", f"{full.metric}, {full.split}"):
-        table.add_column(heading)
-    held_rows = {row.trial.subnet: row for row in held.rows} if held else {}
-    if held:
-        table.add_column(held.split)
-        table.add_column("minus full, 95%")
-    # Lengths change no parameters: a column that says so in every row is noise.
-    parameters = len({trial.costs["parameters"] for trial in result.frontier}) > 1
-    if parameters:
-        table.add_column("parameters")
-    table.add_column("sub-network", overflow="fold")
-    for trial in result.frontier:
-        cells = [f"{trial.costs['macs'] / full.costs['macs']:.3f}", f"{trial.score.value:.4f}"]
-        if held:
-            row = held_rows[trial.subnet]
-            cells += [f"{row.score:.4f}", f"{row.difference.low:+.4f} to {row.difference.high:+.4f}"]
-        if parameters:
-            cells.append(f"{trial.costs['parameters']:,.0f}")
-        table.add_row(*cells, trial.subnet.describe(), style="bold" if trial is best else "")
-    Console().print(table)
-    print(f"stopped: {result.stopped}")
-    for name, control in outcome.controls.items():
-        print(f"control {name}: {len(control.trials)} trials of the search's {len(result.trials)}")
-    print(f"cost, controls included: {outcome.counts.describe()}")
-    for sentence in held.describe() if held else ():
-        print(sentence)
-    _print_choice(outcome)
-    controls = " controls.csv," if outcome.controls else ""
-    print(f"written: {outcome.folder}/ (trials.csv,{controls} frontier.csv, frontier.png, best.json)")
-    return {"run": str(outcome.folder), **read_json(outcome.folder / BEST_FILE)}
-
-
-def _print_choice(outcome: "RunOutcome") -> None:
-    best, held = outcome.best, outcome.held_out
-    print(f"chosen ({outcome.selector.text}): {describe_choice(best, outcome.result.trials[0])}")
-    if outcome.latency:
-        print(outcome.latency.describe())
-    if held:
-        chosen = next(row for row in held.rows if row.trial.subnet == best.subnet)
-        print(
-            f"on {chosen.difference.examples} {held.split} examples, which chose nothing: "
-            f"{chosen.score:.4f}, {chosen.difference.mean:+.4f} to the full model (95% interval "
-            f"{chosen.difference.low:+.4f} to {chosen.difference.high:+.4f})"
-        )
-    else:
-        print("the search chose by these scores, and there are no other rows: they are optimistic")
-
-
-def describe_choice(best: "Trial", full: "Trial") -> str:
-    """Score, cost and sub-network in one line."""
-    return (
-        f"{best.metric} {best.score.value:.4f} at {best.costs['macs'] / full.costs['macs']:.3f} of the MACs "
-        f"(full model {full.score.value:.4f}); {best.subnet.describe()}"
-    )
 
 
 def numbers(text: str | None) -> tuple[int, ...] | None:

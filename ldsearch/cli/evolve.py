@@ -20,10 +20,10 @@ from ldsearch.cli.console import (
     Swap,
     open_bench,
     print_notes,
-    print_outcome,
     resumable,
     watching,
 )
+from ldsearch.cli.outcome import print_outcome
 
 
 def evolve(
@@ -78,7 +78,7 @@ def evolve(
     storage: Storage = None,
     seed: Seed = 0,
 ) -> dict[str, Any]:
-    """Evolve lengths, depths, groups: score against MACs, the frontier, the sub-network asked for.
+    """Evolve lengths, depths, groups: score against cost, the frontier, the sub-network asked for.
 
     Beside it, with at most as many evaluations: random search and regular configurations. Every frontier is
     scored once more on the report rows, which chose nothing. Every measurement is stored at once: the same
@@ -97,6 +97,8 @@ def evolve(
 
     - `ldsearch evolve --genes depth+lengths --budget 0.4`
 
+    - `ldsearch evolve --objective latency --budget 12ms@batch=8,length=128`
+
     - `ldsearch evolve --dry-run`
     """
     from dataclasses import asdict
@@ -105,7 +107,7 @@ def evolve(
 
     selector = parse_selector(budget, at_least, most_accurate)  # before anything is loaded
     from ldsearch.workflows.search import evolve as run
-    from ldsearch.workflows.search import plan_evolve
+    from ldsearch.workflows.search import objective_of, plan_evolve
     from ldsearch.workflows.spaces import search_space
 
     bench = open_bench(supernet, runs, data, swap, storage)
@@ -119,6 +121,7 @@ def evolve(
             space=space,
             evaluations=evaluations,
             parity=parity,
+            objective=objective,
             genes=genes,
             latency_table=latency_table,
         )
@@ -126,7 +129,8 @@ def evolve(
         print(f"cheapest {plan.cheapest:.3f}, dearest {plan.dearest:.3f} of the full model's MACs")
         print(f"at most {plan.evaluations} evaluations and controls, at most some {plan.minutes:.1f} minutes")
         return asdict(plan)
-    kind = "-".join([strategy or "evolve", *([genes] if genes else []), *(["kl"] * (objective == "kl"))])
+    words = objective_of(objective, selector).words
+    kind = "-".join([strategy or "evolve", *([genes] if genes else []), *words])
     with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
         outcome = run(
             bench,

@@ -21,10 +21,10 @@ from ldsearch.cli.console import (
     numbers,
     open_bench,
     print_notes,
-    print_outcome,
     resumable,
     watching,
 )
+from ldsearch.cli.outcome import print_outcome
 
 
 def select(
@@ -81,13 +81,14 @@ def select(
     from ldsearch.selector import parse_selector
 
     selector = parse_selector(budget, at_least, most_accurate)  # before anything is loaded
+    from ldsearch.workflows.search import objective_of
     from ldsearch.workflows.select import rule_named
     from ldsearch.workflows.select import select as run
 
     kept = numbers(keep)
     bench = open_bench(supernet, runs, data, swap, storage)
     print_notes(bench.untrained(rule_named(bench, strategy, kept, space, seed).cheapest))
-    kind = strategy + ("-kl" if objective == "kl" else "")
+    kind = "-".join([strategy, *objective_of(objective, selector).words])
     with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
         outcome = run(
             bench,

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ldsearch.costs.named import COSTS
 from ldsearch.errors import BudgetError
 
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
@@ -21,7 +22,7 @@ class Budget:
     """The most a sub-network may cost.
 
     Args:
-        cost: Which cost is limited (``macs``, ``parameters``, ``latency``).
+        cost: Which cost is limited (``macs``, ``parameters``, ``latency``, or one that was registered).
         limit: The limit, in the cost's unit (of a latency milliseconds) or as a share of the full model.
         is_share: Whether ``limit`` is a share.
         text: What the user wrote.
@@ -61,7 +62,7 @@ class Budget:
             if limit > 1:
                 raise BudgetError(f"the budget {text!r} is a share of the full model, at most 1: {_HELP}")
             return cls("macs", limit, True, text)
-        for name, cost in _UNITS.items():
+        for name, cost in (*_UNITS.items(), *((own, own) for own in COSTS)):
             prefix = unit.lower().removesuffix(name)
             if unit.lower().endswith(name) and prefix in _PREFIXES:
                 return cls(cost, limit * _PREFIXES[prefix], False, text)
@@ -69,11 +70,10 @@ class Budget:
 
     @classmethod
     def _of_latency(cls, text: str, milliseconds: float, condition: str) -> "Budget":
-        workload = re.fullmatch(r"@batch=([1-9]\d*),length=([1-9]\d*)", condition)
-        if workload is None:
+        cell = batch_and_length(condition)
+        if cell is None:
             raise BudgetError(f"the latency {text!r} needs its batch and length: {_HELP}")
-        batch, length = map(int, workload.groups())
-        return cls("latency", milliseconds, False, text, batch, length)
+        return cls("latency", milliseconds, False, text, *cell)
 
     def absolute(self, full_costs: Mapping[str, float]) -> float:
         """The limit in the cost's own unit, given what the full model costs."""
@@ -97,3 +97,9 @@ class Budget:
                 f"{share:.4f} of the full model ({amount})"
                 f"{hint if share == 1 and self.cost == 'parameters' else ''}"
             )
+
+
+def batch_and_length(condition: str) -> tuple[int, int] | None:
+    """``"@batch=8,length=128"`` as (8, 128); None for anything else."""
+    found = re.fullmatch(r"@batch=([1-9]\d*),length=([1-9]\d*)", condition)
+    return None if found is None else (int(found[1]), int(found[2]))

@@ -1,6 +1,7 @@
 """Figures drawn from tables: the frontier beside its controls, and on rows that chose nothing."""
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ldsearch.files import write_atomic
-from ldsearch.reports.tables import frontier_table
+from ldsearch.reports.tables import COST_WORDS, frontier_table
 
 _CONTROL_COLOURS = {"constant-ratio": "tab:orange", "random": "tab:green"}
 
@@ -22,12 +23,14 @@ class Marks:
     Args:
         title: Above the axes.
         best: Row of the chosen trial in the table; None marks nothing.
-        budget_share: The budget as a share of the full model's MACs; None draws no line.
+        budget_share: The budget as a share of what the full model costs; None draws no line.
+        costs: Names of the costs that were minimised; the first is drawn along, as a share.
     """
 
     title: str
     best: int | None = None
     budget_share: float | None = None
+    costs: tuple[str, ...] = ("macs",)
 
 
 def draw_frontier(
@@ -36,7 +39,7 @@ def draw_frontier(
     controls: pd.DataFrame | None = None,
     held_out: pd.DataFrame | None = None,
 ) -> Figure:
-    """Score against the share of the full model's MACs; beside it, what is left of it on held-out rows.
+    """Score against a share of the full model's cost; beside it, what is left of it on held-out rows.
 
     Args:
         table: Of ``trials_table``; its first row is the full model.
@@ -48,20 +51,21 @@ def draw_frontier(
     panels = 1 if held_out is None else 2
     figure = Figure(figsize=(6.2 * panels, 4.6), layout="constrained")
     left = figure.add_subplot(1, panels, 1)
-    _draw_searched(left, table, controls)
     full = table.iloc[0]
+    total = float(full[marks.costs[0]])
+    _draw_searched(left, table, controls, marks.costs, total)
     best = None if marks.best is None else table.iloc[marks.best]
-    _draw_marks(left, full["macs_share"], full["score"], best, marks)
+    _draw_marks(left, full["score"], best, marks, total)
     left.set_ylabel(f"{full['metric']} on {full['examples']} {full['split']} examples, which chose")
     left.legend(loc="lower right", fontsize=8)
     if held_out is not None and not held_out.empty:
         right = figure.add_subplot(1, panels, 2)
-        _draw_held_out(right, held_out)
+        _draw_held_out(right, held_out, held_out[marks.costs[0]] / total)
         first = held_out.iloc[0]
         if best is not None:
             found = held_out[held_out["subnet"] == best["subnet"]]
             best = found.iloc[0].rename({"score": "", "held_out_score": "score"}) if len(found) else None
-        _draw_marks(right, full["macs_share"], _full_held_out(first), best, marks)
+        _draw_marks(right, _full_held_out(first), best, marks, total)
         right.set_ylabel(
             f"{full['metric']} on {first['held_out_examples']} {first['held_out_split']} examples"
         )
@@ -74,31 +78,37 @@ def _full_held_out(row: "pd.Series[Any]") -> float:
     return float(row["held_out_score"] - row["difference"])
 
 
-def _draw_searched(axes: Axes, table: pd.DataFrame, controls: pd.DataFrame | None) -> None:
-    axes.scatter(table["macs_share"], table["score"], s=12, color="0.75", label=f"{len(table)} trials")
-    front = frontier_table(table)
-    axes.step(front["macs_share"], front["score"], where="post", color="tab:blue", lw=1.6)
-    axes.scatter(front["macs_share"], front["score"], s=20, color="tab:blue", label="frontier", zorder=3)
+def _draw_searched(
+    axes: Axes, table: pd.DataFrame, controls: pd.DataFrame | None, costs: Sequence[str], total: float
+) -> None:
+    cost = costs[0]
+    axes.scatter(table[cost] / total, table["score"], s=12, color="0.75", label=f"{len(table)} trials")
+    front = frontier_table(table, cost)
+    # Of several costs the frontier is a surface: seen along one of them its points make no stairs.
+    width = 1.6 if len(costs) == 1 else 0.0
+    axes.step(front[cost] / total, front["score"], where="post", color="tab:blue", lw=width)
+    axes.scatter(front[cost] / total, front["score"], s=20, color="tab:blue", label="frontier", zorder=3)
     if controls is None:
         return
     for name, rows in controls.groupby("strategy", sort=True):
-        line = frontier_table(rows)
+        line = frontier_table(rows, cost)
         axes.step(
-            line["macs_share"],
+            line[cost] / total,
             line["score"],
             where="post",
             ls="--",
-            lw=1.3,
+            marker="" if len(costs) == 1 else ".",
+            lw=1.3 if len(costs) == 1 else 0,
             color=_CONTROL_COLOURS.get(str(name), "tab:purple"),
             label=f"{name}, {len(rows)} trials",
         )
 
 
-def _draw_held_out(axes: Axes, held_out: pd.DataFrame) -> None:
+def _draw_held_out(axes: Axes, held_out: pd.DataFrame, shares: "pd.Series[float]") -> None:
     scores, differences = held_out["held_out_score"], held_out["difference"]
     errors = [differences - held_out["difference_low"], held_out["difference_high"] - differences]
     axes.errorbar(
-        held_out["macs_share"],
+        shares,
         scores,
         yerr=errors,
         fmt="o",
@@ -112,16 +122,17 @@ def _draw_held_out(axes: Axes, held_out: pd.DataFrame) -> None:
 
 
 def _draw_marks(
-    axes: Axes, full_share: float, full_score: float, best: "pd.Series[Any] | None", marks: Marks
+    axes: Axes, full_score: float, best: "pd.Series[Any] | None", marks: Marks, total: float
 ) -> None:
-    axes.scatter([full_share], [full_score], marker="*", s=130, color="black", label="full model", zorder=4)
+    cost = marks.costs[0]
+    axes.scatter([1.0], [full_score], marker="*", s=130, color="black", label="full model", zorder=4)
     if marks.budget_share is not None:
         axes.axvline(
             marks.budget_share, color="tab:red", ls=":", lw=1.4, label=f"budget {marks.budget_share:.3g}"
         )
     if best is not None:
         axes.scatter(
-            [best["macs_share"]],
+            [best[cost] / total],
             [best["score"]],
             s=110,
             facecolors="none",
@@ -130,7 +141,8 @@ def _draw_marks(
             label="chosen",
             zorder=5,
         )
-    axes.set_xlabel("share of the full model's MACs at true lengths")
+    where = " at true lengths" if cost == "macs" else ""
+    axes.set_xlabel(f"share of the full model's {COST_WORDS.get(cost, cost)}{where}")
     axes.grid(alpha=0.25)
 
 

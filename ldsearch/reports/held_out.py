@@ -12,6 +12,7 @@ import pandas as pd
 
 from ldsearch.intervals import Interval, OfMeans, Statistics, Term, bootstrap, paired_bootstrap, score_of
 from ldsearch.pareto import staircase_weights
+from ldsearch.reports.tables import COST_WORDS
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
@@ -57,6 +58,7 @@ class HeldOut:
         area: Mean held-out score over the cost range, where the search's own scores make the choice at
             each cost; NaN where the frontier spans no range.
         gains: Per control, ``area`` minus the control's, in the direction of better.
+        cost: The cost that the frontier and the area go along.
     """
 
     split: str
@@ -65,6 +67,7 @@ class HeldOut:
     rows: tuple[HeldOutRow, ...]
     area: float
     gains: Mapping[str, Interval]
+    cost: str = "macs"
 
     @property
     def optimism(self) -> float:
@@ -118,7 +121,7 @@ class HeldOut:
         shares = ", ".join(f"{share:.3f}" for share in alike)
         return (
             f"{len(alike)} of {len(points)} frontier points cannot be told apart from the full model on "
-            f"{points[0].difference.examples} rows: {shares} of its MACs"
+            f"{points[0].difference.examples} rows: {shares} of its {COST_WORDS.get(self.cost, self.cost)}"
         )
 
     def _steps(self) -> str:
@@ -133,7 +136,7 @@ class HeldOut:
         return f"{len(clear)} of {steps} steps along the frontier can be told from noise: {', '.join(clear)}"
 
     def _share(self, row: HeldOutRow) -> float:
-        return row.trial.costs["macs"] / self.full.costs["macs"]
+        return row.trial.costs[self.cost] / self.full.costs[self.cost]
 
 
 def hold_out(
@@ -143,6 +146,7 @@ def hold_out(
     statistics_of: StatisticsOf,
     controls: Mapping[str, Sequence[Trial]] | None = None,
     of_means: OfMeans | None = None,
+    cost: str = "macs",
 ) -> HeldOut:
     """Score a frontier on rows that chose nothing.
 
@@ -154,6 +158,7 @@ def hold_out(
             (examples, parts).
         controls: Frontiers of the controls, by name.
         of_means: Turns means of statistics into scores (``ldsearch.intervals``); None: the mean is the score.
+        cost: The cost that frontier and area go along.
     """
     own = statistics_of(full.subnet)
     rows: list[HeldOutRow] = []
@@ -167,22 +172,24 @@ def hold_out(
         previous = statistics
     full_score = score_of([(1.0, own)], of_means)
     fronts = {name: front for name, front in (controls or {}).items() if front}
-    low = max(front[0].costs["macs"] for front in (frontier, *fronts.values()))
-    high = full.costs["macs"]
+    low = max(front[0].costs[cost] for front in (frontier, *fronts.values()))
+    high = full.costs[cost]
     if not low < high:
-        return HeldOut(split, full, full_score, tuple(rows), float("nan"), {})
-    area = area_terms(frontier, statistics_of, low, high)
+        return HeldOut(split, full, full_score, tuple(rows), float("nan"), {}, cost)
+    area = area_terms(frontier, statistics_of, low, high, cost)
     sign = 1 if full.score.higher_is_better else -1
     gains = {
         name: bootstrap(
-            _scaled(sign, area) + _scaled(-sign, area_terms(front, statistics_of, low, high)), of_means
+            _scaled(sign, area) + _scaled(-sign, area_terms(front, statistics_of, low, high, cost)), of_means
         )
         for name, front in fronts.items()
     }
-    return HeldOut(split, full, full_score, tuple(rows), score_of(area, of_means), gains)
+    return HeldOut(split, full, full_score, tuple(rows), score_of(area, of_means), gains, cost)
 
 
-def area_terms(trials: Sequence[Trial], statistics_of: StatisticsOf, low: float, high: float) -> list[Term]:
+def area_terms(
+    trials: Sequence[Trial], statistics_of: StatisticsOf, low: float, high: float, cost: str = "macs"
+) -> list[Term]:
     """The area under the choices that the trials' own scores make, as a weighted sum of scores.
 
     Returns:
@@ -190,7 +197,7 @@ def area_terms(trials: Sequence[Trial], statistics_of: StatisticsOf, low: float,
         their ``weighted_sum`` is each example's part in the area, shape (examples,).
     """
     weights = staircase_weights(
-        [trial.costs["macs"] for trial in trials], [-trial.score.loss for trial in trials], low, high
+        [trial.costs[cost] for trial in trials], [-trial.score.loss for trial in trials], low, high
     )
     used = zip(weights.tolist(), trials, strict=True)
     return [(weight, statistics_of(trial.subnet)) for weight, trial in used if weight]

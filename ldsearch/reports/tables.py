@@ -7,8 +7,7 @@ from types import MappingProxyType
 import pandas as pd
 
 from ldsearch.files import write_atomic
-from ldsearch.pareto import frontier
-from ldsearch.trial import Trial
+from ldsearch.trial import Trial, pareto_front
 
 # The README prints this table; a test compares the two.
 COLUMNS: Mapping[str, str] = MappingProxyType(
@@ -30,15 +29,27 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "padded_share": "`padded_macs` over the full model's",
         "parameters": "parameters of the exported model",
         "seconds": "wall-clock time of the measurement; 0 when it was known from before",
-        "on_frontier": "no other trial is both cheaper and better",
+        "on_frontier": "no other trial is both cheaper and better, of the costs that were minimised",
         "fingerprint": "what the measurement belongs to: weights, data, preprocessing, precision",
         "subnet": "the sub-network as JSON, as `--subnet` takes it",
     }
 )
 
+# Further columns, where the search knew the cost; registered costs stand under their own names.
+COST_COLUMNS: Mapping[str, str] = MappingProxyType(
+    {"latency": "milliseconds of a batch, predicted from the device's table, where a latency was asked for"}
+)
+# What shares of a cost are shares of, in words.
+COST_WORDS: Mapping[str, str] = MappingProxyType({"macs": "MACs", "latency": "predicted latency"})
 
-def trials_table(trials: Sequence[Trial], strategy: str) -> pd.DataFrame:
+
+def trials_table(trials: Sequence[Trial], strategy: str, costs: Sequence[str] = ("macs",)) -> pd.DataFrame:
     """One row per trial of a strategy in measured order; the first trial is the full model.
+
+    Args:
+        trials: In measured order.
+        strategy: What proposed them.
+        costs: Names of those that were minimised.
 
     Raises:
         ValueError: If there are no trials.
@@ -46,15 +57,17 @@ def trials_table(trials: Sequence[Trial], strategy: str) -> pd.DataFrame:
     if not trials:
         raise ValueError("a table needs at least one trial")
     full = trials[0]
-    best = set(frontier([[trial.costs["macs"], trial.score.loss] for trial in trials]).tolist())
-    rows = [_row(trial, full, index in best, strategy) for index, trial in enumerate(trials)]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    best = {trial.subnet for trial in pareto_front(trials, costs)}
+    rows = [_row(trial, full, trial.subnet in best, strategy) for trial in trials]
+    added = [name for name in full.costs if name not in COLUMNS]
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    return table.assign(**{name: [trial.costs[name] for trial in trials] for name in added})
 
 
-def frontier_table(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows on the frontier, cheapest first."""
+def frontier_table(table: pd.DataFrame, cost: str = "macs") -> pd.DataFrame:
+    """The rows on the frontier, cheapest first by a cost."""
     chosen = table[table["on_frontier"]]
-    return chosen.sort_values("macs", kind="stable").reset_index(drop=True)
+    return chosen.sort_values(cost, kind="stable").reset_index(drop=True)
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:

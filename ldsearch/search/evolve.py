@@ -1,7 +1,7 @@
 """Evolutionary search: NSGA-II's parts, the space's own operators.
 
 Deb et al. 2002 for selection and survival (pymoo); Kim & Cho 2020, Sec. 3.2, for the initial population.
-Objectives: cost and score.
+Objectives: score, and one cost or several.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,19 +65,28 @@ class Evolve:
         cost: The cost that is minimised, as a function of sub-networks.
         seed: Of the proposals; generation g draws from (seed, g) only.
         settings: The numbers of the search.
+        others: Further costs that are minimised.
     """
 
     name = "evolve"
 
     def __init__(
-        self, space: EvolvingSpace, cost: CostFunction, seed: int, settings: EvolveSettings | None = None
+        self,
+        space: EvolvingSpace,
+        cost: CostFunction,
+        seed: int,
+        settings: EvolveSettings | None = None,
+        others: Sequence[CostFunction] = (),
     ) -> None:
         self.space = space
         self.cost = cost
+        self.costs = (cost, *others)
         self.seed = seed
         self.settings = settings or EvolveSettings()
         self._least = float(cost([space.smallest()])[0])
-        self._problem = Problem(n_var=len(space.encode(space.largest())), n_obj=2, vtype=int)
+        self._problem = Problem(
+            n_var=len(space.encode(space.largest())), n_obj=1 + len(self.costs), vtype=int
+        )
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """The constant-ratio line first, then children of the best so far."""
@@ -97,7 +106,7 @@ class Evolve:
         return [self.space.decode(gene) for gene in genes]
 
     def _survivors(self, measured: Sequence[Trial], rng: np.random.Generator) -> Population:
-        values = objectives(measured)
+        values = objectives(measured, self.costs)
         usable = ~np.isnan(values).any(axis=1)
         genes = np.array([self.space.encode(trial.subnet) for trial in measured])
         population = Population.new("X", genes[usable])

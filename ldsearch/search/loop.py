@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ldsearch.pareto import frontier, staircase_area
+from ldsearch.pareto import staircase_area
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
+from ldsearch.trial import Trial, pareto_front
 
 CostFunction = Callable[[Sequence[Subnet]], NDArray[np.float64]]
 Evaluate = Callable[[Sequence[Subnet], int], list[Trial]]
@@ -47,15 +47,17 @@ class SearchResult:
         trials: In the order they were measured; the first is the full model.
         stopped: ``"evaluations"``, ``"converged"``, or ``"exhausted"`` where the strategy had nothing
             new to propose.
-        areas: Area under the frontier after each generation.
+        areas: Area under the frontier after each generation; of several costs the mean of theirs.
         proposed: What the strategy asked for and may be chosen; the full model is measured for reference
             whether or not.
+        costs: Names of the costs that were minimised beside the score's loss.
     """
 
     trials: list[Trial]
     stopped: str
     areas: list[float] = field(default_factory=list)
     proposed: set[Subnet] = field(default_factory=set)
+    costs: tuple[str, ...] = ("macs",)
 
     @property
     def candidates(self) -> list[Trial]:
@@ -65,12 +67,14 @@ class SearchResult:
     @property
     def frontier(self) -> list[Trial]:
         """The non-dominated trials, cheapest first."""
-        return [self.trials[i] for i in frontier(objectives(self.trials))]
+        return pareto_front(self.trials, self.costs)
 
 
-def objectives(trials: Sequence[Trial], cost: str = "macs") -> NDArray[np.float64]:
-    """Shape (trials, 2): the cost and the score as something to minimise."""
-    return np.array([[trial.costs[cost], trial.score.loss] for trial in trials]).reshape(len(trials), 2)
+def objectives(trials: Sequence[Trial], costs: Sequence[CostFunction]) -> NDArray[np.float64]:
+    """Shape (trials, costs + 1): every cost, and the score as something to minimise."""
+    subnets = [trial.subnet for trial in trials]
+    losses = [trial.score.loss for trial in trials]
+    return np.column_stack([*(np.asarray(cost(subnets), dtype=np.float64) for cost in costs), losses])
 
 
 def search(
@@ -81,6 +85,7 @@ def search(
     evaluations: int | None = None,
     patience: int | None = PATIENCE,
     wanted: Callable[[Subnet], bool] = lambda subnet: True,
+    costs: Sequence[str] = ("macs",),
     on_generation: Callable[[SearchResult], None] | None = None,
 ) -> SearchResult:
     """Run a strategy until it has nothing more to ask, stands still, or has used its evaluations.
@@ -92,6 +97,7 @@ def search(
         evaluations: The most trials, the full model included; None: until the strategy is done.
         patience: Generations without a gain after which it ends; None: it never ends for that.
         wanted: Whether a proposal may be chosen; others are stepping stones, measured all the same.
+        costs: Names of the trials' costs that are minimised: they make the frontier and its area.
         on_generation: Called after each generation (reports that are written as the search goes).
 
     Raises:
@@ -100,7 +106,7 @@ def search(
     if evaluations is not None and evaluations < 1:
         raise ValueError(f"a search needs at least one evaluation, not {evaluations}")
     trials = evaluate([full], 0)
-    result = SearchResult(trials, "exhausted")
+    result = SearchResult(trials, "exhausted", costs=tuple(costs))
     for generation in itertools.count():
         seen = {trial.subnet for trial in trials}
         asked = list(dict.fromkeys(strategy.propose(generation, tuple(trials))))
@@ -111,7 +117,7 @@ def search(
         if not fresh:
             break
         trials += evaluate(fresh, generation)
-        result.areas.append(_area(trials))
+        result.areas.append(float(np.mean([_area(trials, cost) for cost in costs])))
         if on_generation is not None:
             on_generation(result)
         if patience is not None and _stands_still(result.areas, patience):
@@ -123,11 +129,11 @@ def search(
     return result
 
 
-def _area(trials: Sequence[Trial]) -> float:
+def _area(trials: Sequence[Trial], cost: str) -> float:
     """Mean best score from the cheapest trial's cost up to the full model's."""
-    values = objectives(trials)
-    low, high = float(values[:, 0].min()), float(values[0, 0])
-    return staircase_area(values[:, 0], -values[:, 1], low, high) if low < high else -float(values[0, 1])
+    costs, scores = [trial.costs[cost] for trial in trials], [-trial.score.loss for trial in trials]
+    low, high = min(costs), costs[0]
+    return staircase_area(costs, scores, low, high) if low < high else scores[0]
 
 
 def _stands_still(areas: Sequence[float], patience: int) -> bool:

@@ -76,7 +76,7 @@ class Reference:
         rng = np.random.default_rng([self.seed, generation])
         measured = [trial for trial in ledger if self.space.contains(trial.subnet)]
         genes = [self.space.encode(trial.subnet) for trial in measured]
-        values = objectives(measured)
+        values = objectives(measured, [self.cost])
         # The reference keeps its last gene, the dearest, where it is dominated too.
         parents = [genes[i] for i in dict.fromkeys([*frontier(values), int(values[:, 0].argmax())])]
         seen = set(genes)

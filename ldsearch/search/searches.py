@@ -25,6 +25,7 @@ class Asked:
         seed: Of the proposals.
         evaluations: The most that are measured, the full model included.
         settings: Of strategies that evolve.
+        others: Further costs that are minimised, for strategies that can; the others go by ``cost``.
     """
 
     space: EvolvingSpace
@@ -32,6 +33,7 @@ class Asked:
     seed: int
     evaluations: int
     settings: EvolveSettings = field(default_factory=EvolveSettings)
+    others: tuple[CostFunction, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,12 @@ def _reference(asked: Asked) -> SearchStrategy:
 SEARCHES: Registry[Search] = Registry(
     "searches",
     {
-        "surrogate": Search(lambda asked: Surrogate(asked.space, asked.cost, asked.seed, asked.settings)),
-        "nsga": Search(lambda asked: Evolve(asked.space, asked.cost, asked.seed, asked.settings)),
+        "surrogate": Search(
+            lambda asked: Surrogate(asked.space, asked.cost, asked.seed, asked.settings, asked.others)
+        ),
+        "nsga": Search(
+            lambda asked: Evolve(asked.space, asked.cost, asked.seed, asked.settings, asked.others)
+        ),
         "greedy": Search(lambda asked: Descent(asked.space, asked.cost), 1_000, None),
         "random": Search(
             lambda asked: RandomSearch(asked.space, asked.cost, asked.seed, asked.evaluations - 1)

@@ -18,6 +18,7 @@ class Shortlist:
         patience: Its generations without a gain after which it ends; None: it never ends for that.
         name: For reports.
         wanted: Which of what it asks for may be chosen.
+        costs: Names of the costs that it minimises.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Shortlist:
         patience: int | None,
         name: str,
         wanted: Callable[[Subnet], bool] = lambda subnet: True,
+        costs: Sequence[str] = ("macs",),
     ) -> None:
         self.strategy = strategy
         self.evaluate = evaluate
@@ -37,6 +39,7 @@ class Shortlist:
         self.patience = patience
         self.name = name
         self.wanted = wanted
+        self.costs = costs
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """The frontier in generation 0, cheapest first, then nothing."""
@@ -49,5 +52,6 @@ class Shortlist:
             evaluations=self.evaluations,
             patience=self.patience,
             wanted=self.wanted,
+            costs=self.costs,
         )
         return [trial.subnet for trial in found.frontier if trial.subnet in found.proposed]

@@ -36,24 +36,31 @@ class Surrogate:
         cost: The cost that is minimised, as a function of sub-networks.
         seed: Of the proposals; generation g draws from (seed, g) only.
         settings: Of the evolution that names the children; how many are measured is not among them.
+        others: Further costs that are minimised; each generation adds to the area of another, in turn.
     """
 
     name = "surrogate"
 
     def __init__(
-        self, space: EvolvingSpace, cost: CostFunction, seed: int, settings: EvolveSettings | None = None
+        self,
+        space: EvolvingSpace,
+        cost: CostFunction,
+        seed: int,
+        settings: EvolveSettings | None = None,
+        others: Sequence[CostFunction] = (),
     ) -> None:
         self.space = space
-        self.cost = cost
         self.seed = seed
-        self.evolution = Evolve(space, cost, seed, settings)
+        self.evolution = Evolve(space, cost, seed, settings, others)
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """The constant-ratio line first, then the most promising children of the best so far."""
         if generation == 0:
             return self.evolution.propose(0, ledger)
         pool = self.evolution.children(generation, ledger, POOL)
-        values = objectives(ledger)
+        turns = self.evolution.costs
+        cost = turns[generation % len(turns)]
+        values = objectives(ledger, [cost])
         usable = np.array([self.space.contains(trial.subnet) for trial in ledger])
         usable &= ~np.isnan(values).any(axis=1)
         if len(pool) <= MEASURED or not usable.any():
@@ -62,7 +69,7 @@ class Surrogate:
         costs, scores = values[usable].T * [[1], [-1]]
         mean, deviation = self._predicted(measured[-FITTED:], scores[-FITTED:], pool)
         chosen = most_area(
-            self.cost(pool), mean + deviation, costs, scores, float(values[0, 0]), MEASURED - EXPLORED
+            cost(pool), mean + deviation, costs, scores, float(values[0, 0]), MEASURED - EXPLORED
         )
         rest = sorted(set(range(len(pool))) - set(chosen))
         rng = np.random.default_rng([self.seed, generation, 1])

@@ -10,6 +10,7 @@ from ldsearch.reports.figures import Marks, draw_frontier, draw_health
 from ldsearch.reports.heat_map import draw_kept
 from ldsearch.reports.html import Markup, bullets, code, definitions, paragraphs, table
 from ldsearch.reports.overlay import Line, draw_overlay
+from ldsearch.reports.tables import COST_WORDS
 from ldsearch.subnet import Subnet
 from ldsearch.workflows.chapters_of_costs import latency, number, spent
 from ldsearch.workflows.deliver import info
@@ -74,8 +75,9 @@ def _frontier(run: FinishedRun, prefix: str) -> list[Part]:
     chosen = next((i for i, text in enumerate(run.trials["subnet"]) if _same(text, run)), None)
     searched = Drawing(
         f"{prefix}searched",
-        draw_frontier(run.trials, Marks(plain(run.name), chosen, run.budget_share), run.controls),
-        f"Score against share of the full model's MACs: {len(run.trials)} trials, their frontier of "
+        draw_frontier(run.trials, Marks(plain(run.name), chosen, run.budget_share, run.costs), run.controls),
+        f"Score against share of the full model's {COST_WORDS.get(run.costs[0], run.costs[0])}: "
+        f"{len(run.trials)} trials, their frontier of "
         f"{len(run.front)}, controls, the full model and what was chosen. The table below has the numbers.",
         "On the rows that chose: the search, and its controls with no more evaluations each. These scores "
         "are optimistic.",
@@ -120,7 +122,7 @@ def _frontier_table(run: FinishedRun, held_out: bool) -> Markup:
 
 
 def _convergence(run: FinishedRun, prefix: str) -> list[Part]:
-    areas = area_table(run.trials, run.controls)
+    areas = area_table(run.trials, run.controls, run.costs[0])
     rows = [
         [str(name), str(len(own)), str(own["evaluations"].iloc[-1]), number(own["area"].iloc[-1])]
         for name, own in areas.groupby("strategy", sort=False)

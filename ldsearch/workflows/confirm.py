@@ -1,154 +1,203 @@
 """Latency in a search: predicted from a device's table while searching, measured before it is reported."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
-from ldsearch.costs.budget import Budget
+import numpy as np
+from scipy.stats import spearmanr
+
+from ldsearch.costs.objective import Objective
 from ldsearch.errors import BudgetError, RunError
 from ldsearch.latency.clock import Clock, Noise
 from ldsearch.latency.device import device_facts, synchroniser
-from ldsearch.latency.inputs import random_cell
+from ldsearch.latency.inputs import Cell, random_cell
 from ldsearch.latency.measuring import Line, entries_of, measure
+from ldsearch.latency.predicted import table_beside
 from ldsearch.latency.probes import FORWARD
 from ldsearch.latency.stages import SupernetStages
 from ldsearch.latency.table import Latency, LatencyTable
-from ldsearch.selector import Selector, WithinBudget
+from ldsearch.selector import Selector
+from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 from ldsearch.workflows.workbench import Workbench
 
-TRIES = 5  # choices that are measured before the budget is given up
-REPEATS = 7
+REPEATS = 5
 _RUNTIME = "eager"
+_FEWEST_RANKED = 3
 
 
-def table_of(bench: Workbench) -> Path:
-    """Where a supernet's latency table lies, unless it is said."""
-    return bench.folder.parent / f"{bench.folder.name}-latency.csv"
-
-
-def know_latency(bench: Workbench, selector: Selector, table: Path | None = None) -> None:
+def know_latency(bench: Workbench, objective: Objective, table: Path | None = None) -> None:
     """Where a latency is asked for, let the bench's trials carry a predicted one beside their other costs.
 
     Args:
         bench: The supernet.
-        selector: Its budget names batch and length.
-        table: Of ``ldsearch profile --table``; None: ``table_of``.
+        objective: Its cell names batch and length.
+        table: Of ``ldsearch profile --table``; None: the one beside the supernet.
 
     Raises:
         RunError: If there is no table, or it is another model's.
         LdsearchError: If it does not know batch or length.
     """
-    if not _asks(selector):
+    if objective.cell is None:
         return
-    budget, path = selector.budget, table or table_of(bench)
+    batch, length = objective.cell
+    path = table or table_beside(bench.folder)
     if not path.is_file():
         raise RunError(
-            f"a latency budget needs this device's latency table: ldsearch profile {bench.folder} --table "
-            f"{path} --batch {budget.batch} --length {budget.length}"
+            f"a latency needs this device's latency table: ldsearch profile {bench.folder} --table "
+            f"{path} --batch {batch} --length {length}"
         )
     found = LatencyTable.load(path)
     found.require({"model": SupernetStages(bench.supernet).facts["model"]})
-    latency = Latency(found, budget.batch, budget.length)
+    latency = Latency(found, batch, length)
     latency([bench.full])  # refuses before anything runs
     others = [cost for cost in bench.evaluator.costs if cost.name != latency.name]
     bench.evaluator.costs = [*others, latency]
 
 
 @dataclass(frozen=True)
-class Confirmed:
-    """A choice whose latency was measured.
+class Latencies:
+    """What the sub-networks of a search took.
 
     Args:
-        trial: The choice.
-        line: Its latency.
+        cell: The inputs.
+        lines: By sub-network; the full model's is that of the runtime it was compared in.
+        predicted: Milliseconds that the table said, by sub-network.
+        fitted: Those that the table was fitted on: no test of its predictions.
         full: The full model's, the faster of its own path and stock sdpa, in milliseconds.
         noise: Of the clock.
-        tries: Choices that were measured; those before this one were slower than the budget.
         facts: Of the device.
     """
 
-    trial: Trial
-    line: Line
+    cell: Cell
+    lines: Mapping[Subnet, Line]
+    predicted: Mapping[Subnet, float]
+    fitted: Collection[Subnet]
     full: float
     noise: Noise
-    tries: int
-    facts: dict[str, Any]
+    facts: Mapping[str, Any]
+
+    def measured(self, subnet: Subnet) -> float:
+        """Median milliseconds of a batch."""
+        return 1e3 * self.lines[subnet].timing.median
 
     @property
-    def measured(self) -> float:
-        """Median milliseconds."""
-        return 1e3 * self.line.timing.median
+    def errors(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Predicted over measured, less 1, of everything that the table was not fitted on."""
+        unseen = [subnet for subnet in self.lines if subnet not in self.fitted]
+        return np.array([self.predicted[subnet] / self.measured(subnet) - 1 for subnet in unseen])
 
-    def to_dict(self) -> dict[str, Any]:
-        """For run.json."""
+    @property
+    def rank_correlation(self) -> float:
+        """Spearman's, of predicted and measured; NaN of fewer than three."""
+        if len(self.lines) < _FEWEST_RANKED:
+            return math.nan
+        ours = [(self.predicted[subnet], self.measured(subnet)) for subnet in self.lines]
+        return float(spearmanr(*zip(*ours, strict=True)).statistic)
+
+    def to_dict(self, best: Subnet) -> dict[str, Any]:
+        """For run.json, of the choice and of all."""
+        line, errors = self.lines[best], self.errors
         return {
-            "predicted_ms": self.trial.costs["latency"],
-            "measured_ms": self.measured,
+            "predicted_ms": self.predicted[best],
+            "measured_ms": self.measured(best),
             "full_ms": self.full,
-            "ratio": self.line.ratio,
-            "macs_ratio": self.line.macs_ratio,
-            "not_faster": self.line.not_faster,
-            "tries": self.tries,
-            "timing": asdict(self.line.timing),
-            "noise": asdict(self.noise),
+            "ratio": line.ratio,
+            "macs_ratio": line.macs_ratio,
+            "not_faster": line.not_faster,
+            "timing": asdict(line.timing),
+            "batch": self.cell.batch,
+            "length": self.cell.length,
+            "points": len(self.lines),
+            "mean_error": float(np.abs(errors).mean()) if errors.size else None,
+            "bias": float(errors.mean()) if errors.size else None,
+            "rank_correlation": None if math.isnan(self.rank_correlation) else self.rank_correlation,
+            "points_not_faster": sum(own.not_faster for own in self.lines.values()),
+            "noise": {**asdict(self.noise), "noisy": self.noise.noisy},
             **self.facts,
         }
 
-    def describe(self) -> str:
-        """In words."""
-        predicted = self.trial.costs["latency"]
-        slow = "; not faster than the full model, though its MACs are fewer" if self.line.not_faster else ""
-        return (
-            f"latency: {self.measured:.2f} ms measured, {predicted:.2f} ms predicted "
-            f"({predicted / self.measured - 1:+.0%}); {self.line.ratio:.3f} of the full model's "
+    def describe(self, best: Subnet) -> list[str]:
+        """In words: the choice, and how far predictions were off."""
+        line, predicted, measured = self.lines[best], self.predicted[best], self.measured(best)
+        slow = "; not faster than the full model, though its MACs are fewer" if line.not_faster else ""
+        said = [
+            f"latency: {measured:.2f} ms measured, {predicted:.2f} ms predicted "
+            f"({predicted / measured - 1:+.0%}); {line.ratio:.3f} of the full model's "
             f"{self.full:.2f} ms{slow} ({self.facts['threads']} threads, {self.noise.describe()})"
-        )
+        ]
+        if self.errors.size:
+            ranks = (
+                "" if math.isnan(self.rank_correlation) else f", ranks agree by {self.rank_correlation:.3f}"
+            )
+            mean, bias = np.abs(self.errors).mean(), self.errors.mean()
+            said.append(
+                f"predictions of {self.errors.size} sub-networks were off by {mean:.1%} in the mean "
+                f"({bias:+.1%}){ranks}"
+            )
+        slow_ones = sum(own.not_faster for own in self.lines.values())
+        if slow_ones:
+            said.append(f"{slow_ones} of them have fewer MACs than the full model and are not faster")
+        return said
 
 
-def confirmed(
-    bench: Workbench, candidates: Sequence[Trial], full: Trial, selector: Selector
-) -> Confirmed | None:
-    """The best candidate whose measured latency meets the budget; predictions only say in which order.
+def measured_latencies(
+    bench: Workbench,
+    objective: Objective,
+    trials: Sequence[Trial],
+    phase: Callable[[str, int | None], None],
+    on_call: Callable[[], None],
+) -> Latencies | None:
+    """Time what a search found, all in turn; None where no latency is asked for.
 
-    None where no latency is asked for.
-
-    Raises:
-        BudgetError: If none meets it as predicted, or the ``TRIES`` best of those turned out slower.
+    Args:
+        bench: The supernet.
+        objective: Its cell says on what.
+        trials: What it found, with predicted latencies; the full model's among them or not.
+        phase: Told that this begins, and how many calls it takes.
+        on_call: After every call.
     """
-    if not _asks(selector):
+    if objective.cell is None:
         return None
-    budget, left = selector.budget, list(candidates)
-    slower: list[str] = []
-    for tries in range(1, TRIES + 1):
-        try:
-            trial = selector.choose(left, full)
-        except BudgetError:
-            if not slower:
-                raise
-            break
-        own = _measured(bench, trial, budget)
-        if own.measured <= budget.limit:
-            return replace(own, tries=tries)
-        slower.append(f"{own.measured:.2f} (predicted {trial.costs['latency']:.2f})")
-        left.remove(trial)
-    raise BudgetError(
-        f"what the table predicts to meet {budget.text} took {', '.join(slower)} ms: measure the table again "
-        "on this device, quiet, or ask for more"
+    supernet = bench.supernet.eval()
+    device = supernet.model.device
+    clock = Clock(REPEATS, 1, synchronise=synchroniser(device))
+    cell = random_cell(supernet, *objective.cell)
+    entries = entries_of(supernet, list(dict.fromkeys(trial.subnet for trial in trials)), _RUNTIME)
+    phase("latency", clock.calls(len(entries)))
+    lines, noise = measure(supernet, entries, cell, FORWARD, clock, on_call)
+    own = {line.entry.subnet: line for line in lines if line.entry.runtime == _RUNTIME}
+    full = 1e3 * lines[0].timing.median / lines[0].ratio
+    cost = bench.cost("latency")
+    assert isinstance(cost, Latency)
+    predicted = dict(zip(own, cost(list(own)).tolist(), strict=True))
+    return Latencies(
+        cell, own, predicted, cost.table.fitted_on, full, noise, device_facts(device, supernet.model.dtype)
     )
 
 
-def _measured(bench: Workbench, trial: Trial, budget: Budget) -> Confirmed:
-    supernet = bench.supernet.eval()
-    device = supernet.model.device
-    clock = Clock(REPEATS, synchronise=synchroniser(device))
-    cell = random_cell(supernet, budget.batch, budget.length)
-    lines, noise = measure(supernet, entries_of(supernet, [trial.subnet], _RUNTIME), cell, FORWARD, clock)
-    own = lines[-1]
-    full = 1e3 * own.timing.median / own.ratio
-    return Confirmed(trial, own, full, noise, 1, device_facts(device, supernet.model.dtype))
+def choose(
+    candidates: Sequence[Trial], full: Trial, selector: Selector, latencies: Latencies | None
+) -> Trial:
+    """What the selector takes; where latencies were measured, by those.
 
+    Raises:
+        BudgetError: If none will do.
+    """
+    if latencies is None:
+        return selector.choose(candidates, full)
+    timed = {trial.subnet: trial for trial in candidates if trial.subnet in latencies.lines}
 
-def _asks(selector: Selector) -> TypeGuard[WithinBudget]:
-    return isinstance(selector, WithinBudget) and selector.budget.cost == "latency"
+    def as_measured(trial: Trial) -> Trial:
+        return replace(trial, costs={**trial.costs, "latency": latencies.measured(trial.subnet)})
+
+    try:
+        found = selector.choose([as_measured(trial) for trial in timed.values()], as_measured(full))
+    except BudgetError as error:
+        raise BudgetError(
+            f"measured on this device, {error}: measure the table again, quiet, or ask for more"
+        ) from error
+    return timed[found.subnet]

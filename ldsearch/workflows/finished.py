@@ -14,8 +14,10 @@ from ldsearch.errors import RunError, one_line
 from ldsearch.reports.held_out import HELD_OUT_COLUMNS
 from ldsearch.reports.tables import COLUMNS
 from ldsearch.runs import BEST_FILE, HEALTH_FILE, RUN_FILE, SUPERNET_FILE, beside, read_json
+from ldsearch.search.loop import CostFunction, SearchResult
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import SupernetRecord, read_record
+from ldsearch.trial import Score, Trial
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,16 @@ class FinishedRun:
         """Where the supernet lay."""
         return beside(self.folder, str(self.fields["supernet"]))
 
+    @property
+    def measurements(self) -> Path:
+        """Where its measurements are kept."""
+        return beside(self.folder, str(self.fields["measurements"]))
+
+    @property
+    def seeded(self) -> bool:
+        """Whether it is a search that draws; a rule lists what it measures."""
+        return "seed" in self.fields["identity"]
+
     @cached_property
     def subnets(self) -> list[Subnet]:
         """The frontier's, cheapest first."""
@@ -93,19 +105,52 @@ class FinishedRun:
 
     @property
     def budget_share(self) -> float | None:
-        """The budget as a share of the full model's MACs; None where it was none of MACs."""
+        """The budget as a share of the full model's cost; None where another cost was minimised."""
         kind, _, text = str(self.fields["selector"]).partition(" ")
         budget = Budget.parse(text) if kind == "budget" else None
-        if budget is None or budget.cost != "macs":
+        if budget is None or budget.cost != self.costs[0]:
             return None
         full = self.best["full_costs"]
-        return float(budget.absolute(full) / full["macs"])
+        return float(budget.absolute(full) / full[budget.cost])
+
+    @property
+    def costs(self) -> tuple[str, ...]:
+        """Names of those that were minimised; the reports go along the first."""
+        return tuple(self.fields.get("costs") or ["macs"])
 
     @property
     def depths(self) -> dict[str, int]:
         """Blocks of each stack of the full model."""
         full = Subnet.from_json(str(self.trials["subnet"].iloc[0]))
         return {name: len(stack.blocks) for name, stack in full.stacks().items()}
+
+
+def result_of(table: pd.DataFrame, macs: CostFunction, higher_is_better: bool) -> SearchResult:
+    """What a table of trials says was measured; all of it may be chosen.
+
+    Args:
+        table: As ``trials.csv``, of one strategy.
+        macs: Costs are computed, not measured: as they are counted today.
+        higher_is_better: The direction of its scores.
+
+    Raises:
+        SubnetError: If a row holds no sub-network.
+    """
+    subnets = [Subnet.from_json(text) for text in table["subnet"]]
+    trials = [
+        Trial(
+            subnet=subnet,
+            metric=str(row["metric"]),
+            score=Score(float(row["score"]), higher_is_better),
+            costs={"macs": float(cost)},
+            examples=int(row["examples"]),
+            split=str(row["split"]),
+            seconds=float(row["seconds"]),
+            fingerprint=str(row["fingerprint"]),
+        )
+        for subnet, cost, row in zip(subnets, macs(subnets), table.to_dict("records"), strict=True)
+    ]
+    return SearchResult(trials, "finished", proposed=set(subnets))
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ def shortlist(
     patience: int | None,
     watcher: Watcher,
     wanted: Callable[[Subnet], bool] = lambda subnet: True,
+    costs: Sequence[str] = ("macs",),
 ) -> SearchStrategy:
     """A search without labels; what it proposes for measuring by the score is its frontier.
 
@@ -90,4 +91,4 @@ def shortlist(
             return watched(evaluator, watcher, stop)(subnets, generation)
 
     name = f"{strategy.name}-kl"
-    return Shortlist(strategy, evaluate, bench.full, evaluations, patience, name, wanted)
+    return Shortlist(strategy, evaluate, bench.full, evaluations, patience, name, wanted, costs)

@@ -5,11 +5,13 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from ldsearch.costs.objective import Objective
 from ldsearch.errors import RunError
 from ldsearch.evaluation.counts import Counts, peak_memory
 from ldsearch.files import write_json
@@ -23,8 +25,9 @@ from ldsearch.search.loop import PATIENCE, SearchResult, SearchStrategy, search
 from ldsearch.selector import Selector, WithinBudget
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import Writing
-from ldsearch.trial import Trial
-from ldsearch.workflows.confirm import Confirmed, confirmed
+from ldsearch.trial import Trial, pareto_front
+from ldsearch.workflows.confirm import Latencies, choose, measured_latencies
+from ldsearch.workflows.timed import write_latencies
 from ldsearch.workflows.watching import Watcher, watched
 from ldsearch.workflows.workbench import Workbench
 
@@ -42,6 +45,7 @@ class Question:
         patience: Generations without a gain after which the search ends; None: it never ends for that.
         wanted: Whether a proposal may be chosen; others are stepping stones of the strategy.
         screened: Sub-networks that a cheaper score has measured for the strategy; controls get as many.
+        objective: The costs that are minimised, and the latency that is timed of what was found.
     """
 
     strategy: SearchStrategy
@@ -52,6 +56,7 @@ class Question:
     patience: int | None = PATIENCE
     wanted: Callable[[Subnet], bool] = lambda subnet: True
     screened: int = 0
+    objective: Objective = field(default_factory=Objective)
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ class RunOutcome:
         controls: The controls' results, by name.
         held_out: The frontier on rows that nothing was chosen by; None where there are none.
         counts: What search and controls took on the split that chose.
-        latency: Of the choice, measured; None where no latency was asked for.
+        latencies: Of what search and controls found, measured; None where no latency was asked for.
     """
 
     folder: Path
@@ -76,7 +81,7 @@ class RunOutcome:
     controls: Mapping[str, SearchResult]
     held_out: HeldOut | None
     counts: Counts
-    latency: Confirmed | None = None
+    latencies: Latencies | None = None
 
 
 def run(
@@ -88,7 +93,7 @@ def run(
         LdsearchError: One line for a bad folder, or where nothing measured will do.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
-    evaluations, strategy = question.evaluations, question.strategy
+    evaluations, strategy, costs = question.evaluations, question.strategy, question.objective.costs
     if evaluations is not None and evaluations < 2:
         raise RunError(f"a search needs the full model and one more evaluation, not {evaluations} in all")
     identity = {
@@ -103,7 +108,7 @@ def run(
         evaluate = watched(bench.evaluator, watcher, stop)
 
         def write_trials(so_far: SearchResult) -> None:
-            write_csv(trials_table(so_far.trials, strategy.name), folder / "trials.csv")
+            write_csv(trials_table(so_far.trials, strategy.name, costs), folder / "trials.csv")
 
         def searched(
             asked: SearchStrategy, most: int | None, after: Callable[[SearchResult], None] | None = None
@@ -116,18 +121,33 @@ def run(
                 evaluations=most,
                 patience=question.patience,
                 wanted=question.wanted,
+                costs=costs,
                 on_generation=after,
             )
 
         result = searched(strategy, evaluations, write_trials)
-        latency = confirmed(bench, result.candidates, result.trials[0], selector)
-        best = latency.trial if latency else selector.choose(result.candidates, result.trials[0])
+        full = result.trials[0]
+        predicted = selector.choose(result.candidates, full)  # refuses before the controls run
         measured = max(len(result.trials), question.screened)
         controls = {control.name: searched(control, measured) for control in question.controls(measured - 1)}
+        found = [predicted, *pareto_front(result.candidates, costs), *result.frontier]
+        for control in controls.values():
+            found += control.frontier
+
+        def on_call() -> None:
+            watcher.step()
+            stop.check()
+
+        latencies = measured_latencies(bench, question.objective, found, watcher.phase, on_call)
+        best = choose(result.candidates, full, selector, latencies)
         held = _hold_out(bench, result, best, controls, watcher, stop)
         counts = bench.evaluator.counts
-        outcome = RunOutcome(folder, result, best, selector, controls, held, counts, latency)
+        outcome = RunOutcome(folder, result, best, selector, controls, held, counts, latencies)
         _write_tables(bench, strategy.name, outcome)
+        if latencies is not None:
+            # The first control is the line of regular configurations.
+            beside = {name: control.frontier for name, control in islice(controls.items(), 1)}
+            write_latencies(bench, folder, latencies, {"frontier": result.frontier, **beside}, full)
         _write_run(bench, identity, question.facts, outcome)
         _write_best(bench, outcome)
     return outcome
@@ -147,7 +167,8 @@ def _hold_out(
     fronts = {name: control.frontier for name, control in controls.items()}
     # A parameter budget can choose what is on no frontier of score against MACs.
     chosen = {trial.subnet: trial for trial in (*result.frontier, best)}
-    points = sorted(chosen.values(), key=lambda trial: trial.costs["macs"])
+    cost = result.costs[0]
+    points = sorted(chosen.values(), key=lambda trial: trial.costs[cost])
     wanted = [result.trials[0], *points, *(trial for front in fronts.values() for trial in front)]
     subnets = list(dict.fromkeys(trial.subnet for trial in wanted))
     watcher.phase(f"{evaluator.split} split", len(subnets))
@@ -159,14 +180,16 @@ def _hold_out(
         evaluator.statistics,
         fronts,
         bench.task.metric.of_means,
+        cost,
     )
 
 
 def _write_tables(bench: Workbench, name: str, outcome: RunOutcome) -> None:
     folder, result = outcome.folder, outcome.result
-    table = trials_table(result.trials, name)
+    costs = result.costs
+    table = trials_table(result.trials, name, costs)
     write_csv(table, folder / "trials.csv")
-    front = frontier_table(table)
+    front = frontier_table(table, costs[0])
     held = None
     if outcome.held_out is not None:
         points = [result.trials.index(row.trial) for row in outcome.held_out.rows]
@@ -178,14 +201,14 @@ def _write_tables(bench: Workbench, name: str, outcome: RunOutcome) -> None:
     controls = None
     if outcome.controls:
         controls = pd.concat(
-            [trials_table(control.trials, control_name) for control_name, control in outcome.controls.items()]
+            [trials_table(control.trials, own, costs) for own, control in outcome.controls.items()]
         )
         write_csv(controls, folder / "controls.csv")
     share = None
-    if isinstance(outcome.selector, WithinBudget) and outcome.selector.budget.cost == "macs":
+    if isinstance(outcome.selector, WithinBudget) and outcome.selector.budget.cost == costs[0]:
         full = result.trials[0]
-        share = outcome.selector.budget.absolute(full.costs) / full.costs["macs"]
-    marks = Marks(f"{bench.folder.name}: {name}", result.trials.index(outcome.best), share)
+        share = outcome.selector.budget.absolute(full.costs) / full.costs[costs[0]]
+    marks = Marks(f"{bench.folder.name}: {name}", result.trials.index(outcome.best), share, costs)
     save_figure(draw_frontier(table, marks, controls, held), folder / "frontier.png")
 
 
@@ -243,7 +266,8 @@ def _write_run(
             "storage": cache.backend.name if cache is not None and bench.storage else None,
             "frontier": len(result.frontier),
             "areas": result.areas,
-            **({"latency": outcome.latency.to_dict()} if outcome.latency else {}),
+            "costs": list(result.costs),
+            **({"latency": outcome.latencies.to_dict(outcome.best.subnet)} if outcome.latencies else {}),
             "controls": {name: len(control.trials) for name, control in outcome.controls.items()},
             "held_out": None
             if held is None

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ldsearch.errors import RunError
+from ldsearch.costs.objective import Objective
 from ldsearch.search.constant_ratio import ConstantRatio
 from ldsearch.search.evolve import EvolveSettings
 from ldsearch.search.random_search import RandomSearch
@@ -18,7 +18,6 @@ from ldsearch.workflows.spaces import identity_of, search_space
 from ldsearch.workflows.watching import Unwatched, Watcher
 from ldsearch.workflows.workbench import Workbench
 
-_OBJECTIVES = ("score", "kl")
 # What controls and held-out scoring add to a search: random search as many measurements again, the
 # constant-ratio line and the frontiers on the held-out rows some more.
 _CONTROL_SHARE = 1.5
@@ -54,6 +53,7 @@ def plan_evolve(
     space: str | None,
     evaluations: int | None,
     parity: bool,
+    objective: str = "score",
     genes: str | None = None,
     latency_table: Path | None = None,
 ) -> Plan:
@@ -64,7 +64,7 @@ def plan_evolve(
     """
     usual = search_named(strategy, parity).evaluations
     chosen = search_space(bench, space, genes, parity)
-    know_latency(bench, selector, latency_table)
+    know_latency(bench, objective_of(objective, selector), latency_table)
     check_reachable(bench, selector, chosen.smallest())
     cheap, dear, full = bench.macs([chosen.smallest(), chosen.largest(), bench.full])
     count = min(usual if evaluations is None else evaluations, chosen.size() + 1)
@@ -103,8 +103,10 @@ def evolve(
             ``nsga``, which measures all; ``greedy``, which goes down one step after the other; ``random``;
             ``lat``, the reference code's; or one that was registered (``ldsearch.search.searches``). None:
             ``surrogate``, with ``parity`` ``nsga``.
-        objective: ``score``; or ``kl``, which searches by the divergence from the full model's outputs,
-            without labels, and measures only the frontier of that by the score.
+        objective: As ``Objective.parse`` reads it. With ``kl`` the search goes by the divergence from the
+            full model's outputs, without labels, and only the frontier of that is measured by the score.
+            Costs are minimised beside it: ``macs``, ``parameters``, registered ones, and
+            ``latency@batch=8,length=128``, as a table predicts it; then what is found is timed.
         space: A shipped search space or a YAML file; None: the range that was trained.
         evaluations: The most sub-networks to measure, the full model included, controls and what ``kl``
             measures by the score not; None: 150, of ``greedy`` and ``lat`` all that they ask.
@@ -112,7 +114,7 @@ def evolve(
         parity: The reference code's grid and numbers of children.
         genes: What is searched, where no space says it: ``"lengths"``, ``"depth"``, ``"ffn"``, ``"head"``,
             ``"sublayer"``, or several joined by ``+``. None: lengths, where the model can drop tokens.
-        latency_table: For a budget in milliseconds: what ``ldsearch profile --table`` wrote on this device.
+        latency_table: Where a latency is asked for: what ``ldsearch profile --table`` wrote on this device.
             None: ``<supernet>-latency.csv`` beside the supernet.
         watcher: Is told what happens.
 
@@ -121,45 +123,51 @@ def evolve(
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
     found = search_named(strategy, parity)
-    check_objective(objective)
+    selector = selector or parse_selector()
+    goal = objective_of(objective, selector)
     evaluations = found.evaluations if evaluations is None else evaluations
     watcher = watcher or Unwatched()
     bench.require_supernet()
     chosen = search_space(bench, space, genes, parity)
-    selector = selector or parse_selector()
-    know_latency(bench, selector, latency_table)
+    know_latency(bench, goal, latency_table)
     check_reachable(bench, selector, chosen.smallest())
+    cost, *others = (bench.cost(name) for name in goal.costs)
     settings = EvolveSettings.parity() if parity else EvolveSettings()
     # A short search starts from fewer configurations, still spread over the whole cost range.
     short = replace(settings, initial=max(1, min(settings.initial, evaluations - 1)))
     # The full model is measured first in any case; a control that proposes it too may ask for one more.
     spare = int(chosen.contains(bench.full))
-    asked = found.build(Asked(chosen, bench.macs, seed, evaluations, short))
-    identity = {"seed": seed, "space": identity_of(chosen), "settings": asdict(settings)}
+    asked = found.build(Asked(chosen, cost, seed, evaluations, short, tuple(others)))
+    identity = {
+        **goal.identity,
+        "seed": seed,
+        "space": identity_of(chosen),
+        "settings": asdict(settings),
+    }
     regular = "constant-ratio" if isinstance(chosen, LengthSpace) else "regular"
-    by_kl = objective == "kl"
+    by_kl = goal.score == "kl"
     question = Question(
-        shortlist(bench, asked, evaluations, found.patience, watcher) if by_kl else asked,
+        shortlist(bench, asked, evaluations, found.patience, watcher, costs=goal.costs) if by_kl else asked,
         {**identity, "evaluations": evaluations} if by_kl else identity,
         None if by_kl else evaluations,
         controls=lambda count: (
-            ConstantRatio(chosen, bench.macs, count + spare, regular),
-            RandomSearch(chosen, bench.macs, seed, count + spare),
+            ConstantRatio(chosen, cost, count + spare, regular),
+            RandomSearch(chosen, cost, seed, count + spare),
         ),
+        objective=goal,
         patience=found.patience,
         screened=evaluations if by_kl else 0,
     )
     return run(bench, Path(folder), question, selector, watcher)
 
 
-def check_objective(objective: str) -> None:
-    """Refuse what nothing is searched by.
+def objective_of(text: str, selector: Selector) -> Objective:
+    """What is minimised, given what the user wrote and what is to be taken.
 
     Raises:
-        RunError: If it is no objective.
+        RunError: If nothing is searched by it.
     """
-    if objective not in _OBJECTIVES:
-        raise RunError(f"unknown objective {objective!r}: use one of {', '.join(_OBJECTIVES)}")
+    return Objective.parse(text, selector.budget if isinstance(selector, WithinBudget) else None)
 
 
 def check_reachable(bench: Workbench, selector: Selector, cheapest: Subnet) -> None:

@@ -2,12 +2,14 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ldsearch.assignment import configurations
+from ldsearch.costs.macs import Cost
+from ldsearch.costs.objective import Objective
 from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import RunError
 from ldsearch.joint_space import JointSpace
@@ -28,7 +30,7 @@ from ldsearch.workflows.confirm import know_latency
 from ldsearch.workflows.grid import trained_assignment
 from ldsearch.workflows.imitation import shortlist
 from ldsearch.workflows.outcome import Question, RunOutcome, run
-from ldsearch.workflows.search import check_objective, check_reachable
+from ldsearch.workflows.search import check_reachable, objective_of
 from ldsearch.workflows.signals import SIGNALS
 from ldsearch.workflows.spaces import identity_of, pinned_of
 from ldsearch.workflows.watching import Unwatched, Watcher
@@ -44,12 +46,19 @@ class Choice:
         keep: How many blocks of each stack; None: any number.
         space: A search space of lengths, for rules that shorten inputs.
         seed: Of rules that draw.
+        objective: What is minimised, by rules that search.
     """
 
     bench: Workbench
     keep: tuple[int, ...] | None = None
     space: str | None = None
     seed: int = 0
+    objective: Objective = field(default_factory=Objective)
+
+    @property
+    def costs(self) -> list[Cost]:
+        """That are minimised."""
+        return [self.bench.cost(name) for name in self.objective.costs]
 
     def depths(self, name: str) -> tuple[DepthSpace, ...]:
         """The choices of blocks of each stack.
@@ -122,8 +131,8 @@ def select(
         keep: How many blocks to keep, of an encoder-decoder one number for each stack; None tries every
             depth. Not for ``constant-ratio``.
         space: For ``constant-ratio``: a search space as for ``evolve``.
-        objective: ``score``; or ``kl``: what is measured first, without labels, is the divergence from the
-            full model's outputs, and by the score only the frontier of that.
+        objective: As for ``evolve``. With ``kl`` what is measured first, without labels, is the divergence
+            from the full model's outputs, and by the score only the frontier of that.
         seed: Of rules that draw.
         latency_table: As for ``evolve``.
         watcher: Is told what happens.
@@ -132,16 +141,17 @@ def select(
         LdsearchError: One line for a bad strategy, budget, depth or folder.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
-    check_objective(objective)
-    rule = rule_named(bench, strategy, keep, space, seed)
-    selector, watcher = selector or parse_selector(), watcher or Unwatched()
-    know_latency(bench, selector, latency_table)
+    selector = selector or parse_selector()
+    goal = objective_of(objective, selector)
+    know_latency(bench, goal, latency_table)
+    rule = rule_named(bench, strategy, keep, space, seed, goal)
+    watcher = watcher or Unwatched()
     check_reachable(bench, selector, rule.cheapest)
     question = rule.question()
-    if objective == "kl":
-        screened = shortlist(
-            bench, question.strategy, question.evaluations, question.patience, watcher, question.wanted
-        )
+    question = replace(question, objective=goal, identity={**goal.identity, **question.identity})
+    if goal.score == "kl":
+        limits = question.evaluations, question.patience
+        screened = shortlist(bench, question.strategy, *limits, watcher, question.wanted, goal.costs)
         question = replace(question, strategy=screened, evaluations=None)
     return run(bench, Path(folder), question, selector, watcher)
 
@@ -152,6 +162,7 @@ def rule_named(
     keep: int | Sequence[int] | None = None,
     space: str | None = None,
     seed: int = 0,
+    objective: Objective | None = None,
 ) -> Rule:
     """The rule of that name for a supernet.
 
@@ -160,7 +171,7 @@ def rule_named(
     """
     bench.require_supernet()
     kept = (keep,) if isinstance(keep, int) else None if keep is None else tuple(keep)
-    choice = Choice(bench, kept, space, seed)
+    choice = Choice(bench, kept, space, seed, objective or Objective())
     if strategy in RULES:
         return RULES[strategy](choice)
     if strategy in SEARCHES:
@@ -241,7 +252,7 @@ def _constant_ratio_rule(choice: Choice) -> Rule:
     if choice.keep is not None:
         raise RunError("constant-ratio shortens inputs and keeps every block: it takes no --keep")
     chosen = choice.bench.length_space(choice.space, parity=False)
-    rule = ConstantRatio(chosen, choice.bench.macs, EvolveSettings().initial)
+    rule = ConstantRatio(chosen, choice.costs[0], EvolveSettings().initial)
     return Rule(lambda: Question(rule, {"space": identity_of(chosen)}), chosen.smallest())
 
 
@@ -262,7 +273,8 @@ def _search_rule(strategy: str, choice: Choice) -> Rule:
     found = SEARCHES[strategy]
     chosen = JointSpace("depth", "every depth", choice.depths(strategy))
     count = min(found.evaluations, chosen.size() + 1)
-    asked = found.build(Asked(chosen, choice.bench.macs, choice.seed, count))
+    cost, *others = choice.costs
+    asked = found.build(Asked(chosen, cost, choice.seed, count, others=tuple(others)))
     identity = {**_depths_in_words(chosen.depths), "seed": choice.seed}
     return Rule(lambda: Question(asked, identity, max(2, count), patience=found.patience), chosen.smallest())
 

@@ -19,6 +19,9 @@ class Watcher(Protocol):
     def trial(self, trial: Trial) -> None:
         """A sub-network was measured, or its measurement was known."""
 
+    def step(self) -> None:
+        """One timed call more."""
+
     def waiting(self, missing: int) -> None:
         """Another worker measures the last ones of a generation; said again until they are there."""
 
@@ -30,6 +33,9 @@ class Unwatched:
         """Say nothing."""
 
     def trial(self, trial: Trial) -> None:
+        """Say nothing."""
+
+    def step(self) -> None:
         """Say nothing."""
 
     def waiting(self, missing: int) -> None:

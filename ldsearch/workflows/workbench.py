@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Cost
+from ldsearch.costs.named import added_costs
 from ldsearch.errors import SpaceError, SupernetError
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import (
@@ -105,6 +106,10 @@ class Workbench:
             return None
         parts = (self.folder, self.supernet, self.record, self.tokenizer, self.task)
         return split_evaluator(*parts, other, self.runs, held_out=True, storage=self.storage)[0]
+
+    def cost(self, name: str) -> Cost:
+        """The cost of that name: MACs, parameters, a predicted latency, or a registered one."""
+        return next(cost for cost in self.evaluator.costs if cost.name == name)
 
     def score(self, statistics: Statistics) -> Score:
         """The task's score of per-example statistics."""
@@ -262,7 +267,7 @@ def split_evaluator(
         encoded,
         split=split,
         tokenizer=tokenizer,
-        costs=(macs, padded, supernet.parameters_cost),
+        costs=(macs, padded, supernet.parameters_cost, *added_costs(supernet, encoded.workload)),
         fingerprint=fingerprint,
         cache=MeasurementCache(storage or runs / CACHE_FILE, fingerprint),
         sidecar=Sidecar(runs / FOLDER / fingerprint, task.metric.shape(encoded.examples), digest),

@@ -1,18 +1,22 @@
 """Budgets in milliseconds: predicted from a table, measured before they are reported."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from PIL import Image
 
-from ldsearch.errors import BudgetError
+from ldsearch.costs.named import COSTS
+from ldsearch.costs.objective import Objective
+from ldsearch.errors import BudgetError, LdsearchError
 from ldsearch.latency.clock import Noise, Timing
+from ldsearch.latency.inputs import random_cell
 from ldsearch.latency.measuring import Entry, Line
+from ldsearch.latency.predicted import table_beside
 from ldsearch.selector import parse_selector
 from ldsearch.trial import Score, Trial
-from ldsearch.workflows import confirm
-from ldsearch.workflows.confirm import TRIES, Confirmed, confirmed, know_latency
+from ldsearch.workflows.confirm import Latencies, choose, know_latency
 from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import Ldsearch, read
 
@@ -27,26 +31,106 @@ def tabled(ldsearch: Ldsearch, place: Path) -> Path:
     return place
 
 
-def test_what_was_chosen_is_measured(ldsearch: Ldsearch, tabled: Path) -> None:
-    outcome = ldsearch("evolve", "--budget", f"900s{BUDGET}", "--evaluations", 6)
+def test_a_latency_budget_searches_by_latency_and_times_what_it_found(
+    ldsearch: Ldsearch, tabled: Path
+) -> None:
+    outcome = ldsearch("evolve", "--budget", f"900s{BUDGET}", "--evaluations", 8)
     assert outcome.code == 0, outcome.err
     assert "ms measured" in outcome.out
-    run = read(tabled / "runs/tiny-evolve/run.json")
-    assert run["latency"]["measured_ms"] > 0
-    assert run["latency"]["tries"] == 1
-    best = read(tabled / "runs/tiny-evolve/best.json")
+    folder = tabled / "runs/tiny-evolve-latency"
+    run, best = (read(folder / name) for name in ("run.json", "best.json"))
+    assert run["costs"] == ["latency"]
+    assert run["identity"]["costs"] == ["latency"]
+    assert (run["latency"]["batch"], run["latency"]["length"]) == (2, 16)
     assert best["costs"]["latency"] == run["latency"]["predicted_ms"]
-    assert ldsearch("export", "runs/tiny-evolve", "out").code == 0
+    # No point of the frontier is dearer in predicted milliseconds and worse than another.
+    trials, front = (pd.read_csv(folder / name) for name in ("trials.csv", "frontier.csv"))
+    first = trials.drop_duplicates(["latency", "score"])
+    dominated = [
+        ((first["latency"] <= row.latency) & (first["score"] >= row.score)).sum() > 1
+        for row in first.itertuples()
+    ]
+    assert first["on_frontier"].tolist() == [not worse for worse in dominated]
+    assert front["latency"].is_monotonic_increasing
+    # Everything on the frontiers was timed, search and controls, and the full model.
+    timed = set(pd.read_csv(folder / "latency.csv")["subnet"])
+    controls = pd.read_csv(folder / "controls.csv")
+    assert {*front["subnet"], *controls[controls["on_frontier"]]["subnet"], trials["subnet"][0]} <= timed
+    assert len(timed) == run["latency"]["points"]
+    with Image.open(folder / "tradeoff.png") as figure:
+        assert figure.size[0] > 1000
+    assert ldsearch("export", "runs/tiny-evolve-latency", "out").code == 0
+    assert ldsearch("report", "runs/tiny-evolve-latency", "--output", "page.html").code == 0
+
+
+def test_an_objective_of_latency_takes_any_selector(ldsearch: Ldsearch, tabled: Path) -> None:
+    arguments = ("evolve", "--objective", f"macs+latency{BUDGET}", "--evaluations", 8, "--budget", "0.9")
+    outcome = ldsearch(*arguments)
+    assert outcome.code == 0, outcome.err
+    run = read(tabled / "runs/tiny-evolve-macs-latency/run.json")
+    assert run["costs"] == ["macs", "latency"]
+    assert run["latency"]["measured_ms"] > 0
+    chosen = ldsearch("select", "--strategy", "every-other", "--objective", f"latency{BUDGET}")
+    assert chosen.code == 0, chosen.err
+    assert read(tabled / "runs/tiny-every-other-latency/run.json")["latency"]["points"] == 2
+    refused = ldsearch("evolve", "--objective", "latency", "--evaluations", 8)
+    assert refused.code == 2
+    assert "needs its batch and length" in refused.err
+    planned = ldsearch("evolve", "--objective", f"latency{BUDGET}", "--dry-run")
+    assert planned.code == 0, planned.err
+
+
+class Tokens:
+    """A cost of one's own: tokens that leave the blocks."""
+
+    name = "tokens"
+    unit = "tokens"
+
+    def __init__(self, supernet, workload) -> None:
+        self.blocks = supernet.blocks
+
+    def __call__(self, subnets):
+        kept = [own.encoder.lengths.tokens if own.encoder.lengths else () for own in subnets]
+        return np.array([sum(own) or 16 * self.blocks for own in kept], dtype=np.float64)
+
+
+def test_a_cost_of_ones_own_is_minimised_and_budgeted(ldsearch: Ldsearch, place: Path) -> None:
+    COSTS.register("tokens", Tokens)
+    try:
+        outcome = ldsearch("evolve", "--objective", "tokens", "--evaluations", 8, "--budget", "24tokens")
+        assert outcome.code == 0, outcome.err
+        run = read(place / "runs/tiny-evolve-tokens/run.json")
+        assert run["costs"] == ["tokens"]
+        best = read(place / "runs/tiny-evolve-tokens/best.json")
+        lengths = best["subnet"]["encoder"]["lengths"]["tokens"]
+        assert best["costs"]["tokens"] == sum(lengths) <= 24
+        assert "latency" not in best["costs"]
+        trials = pd.read_csv(place / "runs/tiny-evolve-tokens/trials.csv")
+        assert trials["tokens"][0] == 32
+        too_few = ldsearch("evolve", "--objective", "tokens", "--evaluations", 8, "--budget", "1tokens")
+        assert too_few.code == 2
+        assert "no sub-network meets the budget 1tokens" in too_few.err
+    finally:
+        COSTS.remove("tokens")
+
+
+def test_a_cost_must_be_called_what_it_was_registered_as(place: Path) -> None:
+    COSTS.register("joules", Tokens)
+    try:
+        with pytest.raises(LdsearchError, match="'joules' calls itself 'tokens'"):
+            Workbench.open("runs/tiny")
+    finally:
+        COSTS.remove("joules")
 
 
 def test_the_prediction_is_the_tables(tabled: Path) -> None:
     bench = Workbench.open("runs/tiny")
-    know_latency(bench, parse_selector(budget=f"5ms{BUDGET}"))
+    know_latency(bench, Objective(cell=(2, 16)))
     space = bench.length_space(None, False)
     subnets = [space.smallest(), space.largest(), bench.full]
     from ldsearch.latency.table import LatencyTable
 
-    table = LatencyTable.load(confirm.table_of(bench))
+    table = LatencyTable.load(table_beside(bench.folder))
     costs = [own["latency"] for own in bench.evaluator.costs_of(subnets)]
     np.testing.assert_allclose(costs, table.predict(subnets, 2, 16))
 
@@ -76,18 +160,6 @@ def test_without_a_table_the_command_that_makes_it_is_named(ldsearch: Ldsearch, 
     assert "--batch 2 --length 16" in outcome.err
 
 
-def planted(monkeypatch: pytest.MonkeyPatch, milliseconds: dict[float, float]) -> None:
-    """What is predicted to take so long takes another time."""
-
-    def measured(bench: Workbench, trial: Trial, budget: object) -> Confirmed:
-        median = milliseconds[trial.costs["latency"]] / 1e3
-        timing = Timing.of(np.full(3, median))
-        line = Line(Entry(trial.subnet, "eager"), "forward", timing, 1.0, 0.5, 0.5, 0.5, None)
-        return Confirmed(trial, line, 100.0, Noise(0.0, 0.0), 1, {"threads": 1})
-
-    monkeypatch.setattr(confirm, "_measured", measured)
-
-
 def candidates(bench: Workbench, predicted: list[float]) -> list[Trial]:
     """The dearer the better."""
     subnets = list(bench.length_space(None, False).enumerate())[: len(predicted)]
@@ -97,36 +169,60 @@ def candidates(bench: Workbench, predicted: list[float]) -> list[Trial]:
     ]
 
 
-def test_a_choice_that_turns_out_slower_gives_way_to_the_next(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def timed(bench: Workbench, trials: list[Trial], measured: list[float]) -> Latencies:
+    """Sub-networks that take as long as is said; the last is the full model."""
+    shares = [0.5] * (len(trials) - 1) + [1.0]
+    lines = {
+        trial.subnet: Line(
+            Entry(trial.subnet, "eager"),
+            "forward",
+            Timing.of(np.full(3, ms / 1e3)),
+            1.0,
+            share,
+            ms / measured[-1],
+            ms / measured[-1],
+            None,
+        )
+        for trial, ms, share in zip(trials, measured, shares, strict=True)
+    }
+    predicted = {trial.subnet: trial.costs["latency"] for trial in trials}
+    cell = random_cell(bench.supernet, 2, 16)
+    return Latencies(
+        cell, lines, predicted, {trials[-1].subnet}, measured[-1], Noise(0.0, 0.0), {"threads": 1}
+    )
+
+
+def test_what_was_measured_chooses_not_what_was_predicted(place: Path) -> None:
     bench = Workbench.open("runs/tiny")
     trials = candidates(bench, [1.0, 2.0, 3.0, 9.0])
-    planted(monkeypatch, {1.0: 1.0, 2.0: 4.5, 3.0: 6.0})
     selector = parse_selector(budget=f"5ms{BUDGET}")
-    full = replace(trials[-1], costs={"macs": 9.0, "latency": 9.0})
-    found = confirmed(bench, trials, full, selector)
-    assert found is not None
-    assert (found.trial, found.measured, found.tries) == (trials[1], pytest.approx(4.5), 2)
-    assert "4.50 ms measured, 2.00 ms predicted (-56%)" in found.describe()
-    planted(monkeypatch, dict.fromkeys((1.0, 2.0, 3.0), 7.0))
-    with pytest.raises(BudgetError, match=r"took 7.00 \(predicted 3.00\), .* ms: measure the table again"):
-        confirmed(bench, trials, full, selector)
-    assert confirmed(bench, trials, full, parse_selector(budget="0.5")) is None
+    found = timed(bench, trials, [1.0, 4.5, 6.0, 10.0])
+    assert choose(trials, trials[-1], selector, None) == trials[2]
+    assert choose(trials, trials[-1], selector, found) == trials[1]
+    # Faster than predicted counts as well, what was not timed does not.
+    assert choose(trials, trials[-1], selector, timed(bench, trials, [1.0, 2.0, 3.0, 4.9])) == trials[3]
+    assert choose(trials[:1], trials[-1], selector, found) == trials[0]
+    slow = timed(bench, trials, [7.0, 7.0, 7.0, 10.0])
+    with pytest.raises(BudgetError, match=r"measured on this device, none .* costs 0\.700 of the full model"):
+        choose(trials, trials[-1], selector, slow)
 
 
-def test_it_gives_up_after_some_tries(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_the_prediction_are_those_of_hand(place: Path) -> None:
     bench = Workbench.open("runs/tiny")
-    trials = candidates(bench, [1.0, 1.1, 1.2])
-    trials = [replace(trials[0], costs={"macs": 1.0, "latency": 1.0 + i / 10}) for i in range(9)]
-    asked: list[float] = []
-
-    def measured(bench: Workbench, trial: Trial, budget: object) -> Confirmed:
-        asked.append(trial.costs["latency"])
-        line = Line(Entry(trial.subnet, "eager"), "forward", Timing.of(np.ones(3)), 1.0, 0.5, 0.5, 0.5, None)
-        return Confirmed(trial, line, 1.0, Noise(0.0, 0.0), 1, {"threads": 1})
-
-    monkeypatch.setattr(confirm, "_measured", measured)
-    with pytest.raises(BudgetError):
-        confirmed(bench, trials, trials[-1], parse_selector(budget=f"5ms{BUDGET}"))
-    assert len(asked) == TRIES == len(set(asked))
+    trials = candidates(bench, [1.0, 2.0, 3.0, 9.0])
+    found = timed(bench, trials, [2.0, 2.0, 2.5, 9.0])
+    facts = found.to_dict(trials[0].subnet)
+    # -50%, 0 and +20%; the full model is what everything is compared with.
+    assert facts["mean_error"] == pytest.approx(0.7 / 3)
+    assert facts["bias"] == pytest.approx(-0.1)
+    # Ranks 1 2 3 4 beside 1.5 1.5 3 4.
+    assert facts["rank_correlation"] == pytest.approx(0.9486833)
+    said = found.describe(trials[0].subnet)
+    assert "2.00 ms measured, 1.00 ms predicted (-50%)" in said[0]
+    assert "off by 23.3% in the mean (-10.0%), ranks agree by 0.949" in said[1]
+    assert len(said) == 2
+    slow = timed(bench, trials, [2.0, 8.9, 8.8, 9.0])
+    assert slow.describe(trials[1].subnet)[0].count("not faster than the full model") == 1
+    assert slow.describe(trials[0].subnet)[2].startswith("2 of them have fewer MACs")
+    one = timed(bench, trials[-2:], [2.0, 9.0])
+    assert one.to_dict(trials[-1].subnet)["rank_correlation"] is None

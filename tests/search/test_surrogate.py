@@ -42,7 +42,7 @@ def started(score=planted):
 
 
 def area(trials) -> float:
-    values = objectives(trials)
+    values = objectives(trials, [COST])
     return staircase_area(values[:, 0], -values[:, 1], LOW, HIGH)
 
 
