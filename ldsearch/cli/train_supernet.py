@@ -141,6 +141,14 @@ def train_supernet(
             rich_help_panel=_LENGTHDROP,
         ),
     ] = "in-place",
+    token_score: Annotated[
+        str | None,
+        typer.Option(
+            help="Which tokens leave a block: column, power (PoWER-BERT's), or one of your own.",
+            show_default="column; with --parity pads score too",
+            rich_help_panel=_LENGTHDROP,
+        ),
+    ] = None,
     memory: Annotated[
         str,
         typer.Option(
@@ -246,6 +254,7 @@ def train_supernet(
         depth_tasks=DepthTasks(
             assignment, encoder_tasks, decoder_tasks, _share(batch_share), always_full, cast(Any, reduction)
         ),
+        token_score=token_score,
         memory=cast(Any, memory),
         average_last=average_last,
         parity=parity,

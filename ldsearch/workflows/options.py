@@ -41,6 +41,8 @@ class TrainOptions:
         teacher: What LengthDrop's sub-networks are distilled from: ``"in-place"`` (the full pass of the
             batch), ``"none"`` (the labels instead), or the folder of a fine-tuned model.
         depth_tasks: Which depths the strategy ``flexible-depth`` trains at a step.
+        token_score: Which tokens leave a block: a key of ``ldsearch.supernet.tokens.TOKEN_SCORES``. None:
+            ``"column"``, with ``parity`` ``"column-with-pads"``.
         memory: What a decoder attends to where its encoder dropped tokens: all of them, ``"restored"``, or
             those that were ``"kept"``.
         average_last: The model is the mean of the last so many checkpoints; 1: the last weights.
@@ -71,6 +73,7 @@ class TrainOptions:
     plain_share: float | None = None
     teacher: str = "in-place"
     depth_tasks: DepthTasks = field(default_factory=DepthTasks)
+    token_score: str | None = None
     memory: Memory = "restored"
     average_last: int = 1
     parity: bool = False

@@ -70,7 +70,7 @@ def search_command(run: FinishedRun) -> Command:
     words = ["ldsearch", "evolve" if evolves else "select"]
     words += ["--strategy", _STRATEGIES.get(strategy, strategy)]
     words += ["--supernet", str(run.supernet), *_selector(str(run.fields["selector"]))]
-    words += ["--objective", "kl"] if by_kl else []
+    words += _objective(by_kl, identity)
     words += ["--swap"] if run.fields["split"] == "report" else []
     if evolves:
         words += [*_evolving(identity), *_evaluations(run, notes)]
@@ -100,6 +100,7 @@ def _asked(folder: Path, record: SupernetRecord, notes: list[str]) -> Mapping[st
         "elsewhere, and are left at their defaults here"
     )
     training = record.training
+    usual_score = "column-with-pads" if record.parity else "column"
     trainer = [str(w) for key, value in training["arguments"].items() for w in (f"--{key}", value)]
     return {
         "model": training["model"],
@@ -111,6 +112,7 @@ def _asked(folder: Path, record: SupernetRecord, notes: list[str]) -> Mapping[st
         "drop_groups": training.get("drop_groups") or "layer",
         "plain_share": training.get("plain_share"),
         "depth_tasks": training.get("depth_tasks"),
+        "token_score": None if record.score == usual_score else record.score,
         "memory": record.memory,
         "parity": record.parity,
         "seed": record.seed,
@@ -127,6 +129,14 @@ def _flag(name: str, value: Any, default: Any) -> list[str]:
         return [option]
     listed = value if isinstance(value, (list, tuple)) else [value]
     return [option, ",".join(f"{one:g}" if isinstance(one, float) else str(one) for one in listed)]
+
+
+def _objective(by_kl: bool, identity: Mapping[str, Any]) -> list[str]:
+    terms = ["kl"] if by_kl else []
+    for cost in identity.get("costs", ()):
+        at = "@batch={},length={}".format(*identity["cell"]) if cost == "latency" else ""
+        terms.append(f"{cost}{at}")
+    return ["--objective", "+".join(terms)] if terms else []
 
 
 def _runs(folder: Path) -> list[str]:

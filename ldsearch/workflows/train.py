@@ -73,7 +73,8 @@ def train_supernet(
     set_seed(options.seed)
     task = load_task(options.task, options.source, labels)
     model, tokenizer = initial_model(options, task, has_head=labels is not None)
-    supernet = Supernet(model, "column-with-pads" if options.parity else "column", options.memory)
+    usual = "column-with-pads" if options.parity else "column"
+    supernet = Supernet(model, options.token_score or usual, options.memory)
     if supernet.depth_only and _trains_lengths(options):
         raise TrainingError(f"{supernet.depth_only}; train it with --strategy {_DEPTHS_ALONE}")
     teacher = separate_teacher(options, task, tokenizer)

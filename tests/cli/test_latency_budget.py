@@ -17,6 +17,8 @@ from ldsearch.latency.predicted import table_beside
 from ldsearch.selector import parse_selector
 from ldsearch.trial import Score, Trial
 from ldsearch.workflows.confirm import Latencies, choose, know_latency
+from ldsearch.workflows.finished import FinishedRun
+from ldsearch.workflows.rebuild import search_command
 from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import Ldsearch, read
 
@@ -59,6 +61,8 @@ def test_a_latency_budget_searches_by_latency_and_times_what_it_found(
     assert len(timed) == run["latency"]["points"]
     with Image.open(folder / "tradeoff.png") as figure:
         assert figure.size[0] > 1000
+    again = search_command(FinishedRun.read(folder)).line
+    assert f"--budget 900s{BUDGET} --objective latency{BUDGET}" in again
     assert ldsearch("export", "runs/tiny-evolve-latency", "out").code == 0
     assert ldsearch("report", "runs/tiny-evolve-latency", "--output", "page.html").code == 0
 

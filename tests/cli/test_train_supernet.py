@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, TrainerCallback
 
 from ldsearch.training.trainer import SupernetTrainer
+from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, read, weights
 
 
@@ -32,6 +33,18 @@ def test_the_other_strategies_train_too(ldsearch: Ldsearch, place: Path, strateg
         searched.err
         == f"note: lengths were not trained ({strategy}): scores of shortened inputs will suffer\n"
     )
+
+
+def test_the_token_score_is_the_one_that_was_asked_for(ldsearch: Ldsearch, place: Path) -> None:
+    outcome = ldsearch(*TRAIN, *EPOCHS, "--token-score", "power", "--name", "powered")
+    assert outcome.code == 0, outcome.err
+    assert read(place / "runs/powered/supernet.json")["score"] == "power"
+    assert read(place / "runs/tiny/supernet.json")["score"] == "column"
+    assert Workbench.open("runs/powered").supernet.score == "power"
+    refused = ldsearch(*TRAIN, "--token-score", "sideways", "--name", "new")
+    assert refused.code == 2
+    assert "unknown token score 'sideways': use one of column, power" in refused.err
+    assert not (place / "runs/new").exists()
 
 
 def test_a_fine_tuned_classifier_keeps_its_head_and_its_labels(ldsearch: Ldsearch, place: Path) -> None:
