@@ -90,7 +90,8 @@ def refusal(backend: Backend, error: BaseException) -> RunError:
         return RunError(_DAMAGED.format(backend.name))
     if code == sqlite3.SQLITE_BUSY:
         return RunError(_LOCKED.format(backend.name))
-    return RunError(f"cannot use the measurement cache {backend.name}: {one_line(cause)}")
+    said = cause.strerror if isinstance(cause, OSError) and cause.strerror else one_line(cause)
+    return RunError(f"cannot use the measurement cache {backend.name}: {said}")
 
 
 def _root(error: BaseException) -> BaseException:

@@ -2,8 +2,9 @@
 
 The claims of all workers are one log, in the order in which the storage took them. Who holds what is a
 function of that log, so that all who read it agree, and of two claims on one sub-network the first wins. A
-claim is a lease: it ends unless its worker renews it. A clock that is wrong by more than a lease, or a worker
-that was stopped for longer, makes work be done again; it changes no result.
+claim is a lease: it ends unless its worker writes on. Clocks of two machines are never compared: who has read
+nothing of a worker for a lease, by its own stopwatch, writes that it is dead, and that counts unless the
+worker wrote meanwhile. A worker that was stopped for longer makes work be done again; it changes no result.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import platform
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,27 +30,25 @@ LEAST = 4  # sub-networks of one part: fewer have few prefixes in common
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the log.
+    """One line of the log; its worker is there.
 
     Args:
         worker: Who wrote it.
-        at: When, in seconds since 1970 by that worker's clock.
-        until: When its lease ends, of everything that it holds.
-        names: What it claims besides; may be empty.
-        dead: Workers that it has found dead: their leases have ended.
+        names: What it claims besides what it holds; may be empty.
+        dead: Workers that it found dead, each with how many of its entries had been read then.
+        leaves: Whether its worker gives back what it holds.
     """
 
     worker: str
-    at: float
-    until: float
     names: tuple[str, ...] = ()
-    dead: tuple[str, ...] = ()
+    dead: tuple[tuple[str, int], ...] = ()
+    leaves: bool = False
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "Entry":
         """Read what ``to_fields`` wrote."""
-        names, dead = (tuple(map(str, fields[key])) for key in ("names", "dead"))
-        return cls(str(fields["worker"]), float(fields["at"]), float(fields["until"]), names, dead)
+        dead = tuple((str(worker), int(read)) for worker, read in fields["dead"])
+        return cls(str(fields["worker"]), tuple(map(str, fields["names"])), dead, bool(fields["leaves"]))
 
     def to_fields(self) -> dict[str, Any]:
         """Plain JSON values by name."""
@@ -74,24 +74,25 @@ class Holders:
 
     Args:
         holder: Worker by name of what is claimed.
-        until: When each worker's lease ends.
+        written: How many entries each worker wrote.
+        dead: Workers whose claims anyone may take, until they write again.
     """
 
     holder: dict[str, str] = field(default_factory=dict)
-    until: dict[str, float] = field(default_factory=dict)
+    written: Counter[str] = field(default_factory=Counter)
+    dead: set[str] = field(default_factory=set)
 
     def apply(self, entry: Entry) -> None:
         """Go one entry further."""
+        self.written[entry.worker] += 1
+        self.dead.discard(entry.worker)
+        # Of a worker that wrote meanwhile the log knows better.
+        self.dead.update(worker for worker, read in entry.dead if self.written[worker] == read)
+        if entry.leaves:
+            self.dead.add(entry.worker)
         for name in entry.names:
-            if self.may_take(name, entry):
+            if self.holder.get(name, entry.worker) in {entry.worker, *self.dead}:
                 self.holder[name] = entry.worker
-        self.until.update(dict.fromkeys(entry.dead, -math.inf))
-        self.until[entry.worker] = entry.until
-
-    def may_take(self, name: str, entry: Entry) -> bool:
-        """Whether nobody else holds it as the entry is written."""
-        holder = self.holder.get(name, entry.worker)
-        return holder == entry.worker or holder in entry.dead or self.until[holder] <= entry.at
 
 
 class Claims:
@@ -108,6 +109,8 @@ class Claims:
         self.worker = worker or worker_of(os.getpid())
         self.lease = LEASE if lease is None else lease
         self._holders = Holders()
+        self._heard: dict[str, float] = {}  # by this process's stopwatch
+        self._met: set[str] | None = None  # who wrote since this process first read
         self._taken: set[str] = set()
         self._lock = threading.RLock()  # the thread that renews writes too
 
@@ -126,21 +129,21 @@ class Claims:
         """
         with self._lock:
             self._read()
-            now = time.time()
-            live = {worker for worker, until in self._holders.until.items() if until > now}
-            gone = tuple(sorted(filter(_is_gone, live)))
-            entry = Entry(self.worker, now, now + self.lease, dead=gone)
-            free = [name for name in names if self._holders.may_take(name, entry)]
-            workers = sorted({*live, self.worker} - {*gone})
+            state = self._holders
+            holders = {name: state.holder.get(name, self.worker) for name in names}
+            others = {*holders.values(), *(self._met or ())} - {self.worker} - state.dead
+            dead = {worker for worker in others if self._silent(worker) or _is_gone(worker)}
+            free = [name for name in names if holders[name] in {self.worker, *state.dead, *dead}]
+            workers = sorted({*others - dead, self.worker})
             part = _part(free, len(workers), workers.index(self.worker))
-            if not part and self.worker in live:
+            if not part and not self._silent(self.worker):
                 return [], set()
-            before = {name: self._holders.holder.get(name, self.worker) for name in part}
             # An entry that claims nothing says that this worker is there: the others leave it a share.
-            self._append(Entry(self.worker, now, entry.until, tuple(part), gone))
-            held = [name for name in part if self._holders.holder[name] == self.worker]
+            found = tuple((worker, state.written[worker]) for worker in sorted(dead))
+            self._append(Entry(self.worker, tuple(part), found))
+            held = [name for name in part if state.holder[name] == self.worker]
             self._taken.update(held)
-            return held, {name for name in held if before[name] != self.worker}
+            return held, {name for name in held if holders[name] != self.worker}
 
     def lost(self, name: str) -> bool:
         """Whether this worker took it and another one has taken it over since.
@@ -151,8 +154,8 @@ class Claims:
             return False
         with self._lock:
             self._read()
-            if self._holders.until[self.worker] <= time.time() + self.lease / 2:
-                self._renew()
+            if self.worker in self._holders.dead or self._silent(self.worker, self.lease / 2):
+                self._append(Entry(self.worker))
             return self._holders.holder[name] != self.worker
 
     @contextlib.contextmanager
@@ -164,7 +167,7 @@ class Claims:
             while not done.wait(self.lease / 3):
                 # What cannot be renewed ends, and that is looked at before anything is stored.
                 with contextlib.suppress(Exception):
-                    self._renew()
+                    self._append(Entry(self.worker))
             self.log.close()
 
         thread = threading.Thread(target=renew, daemon=True)
@@ -175,15 +178,16 @@ class Claims:
             raise  # a storage that failed just now would keep its user waiting once more
         except BaseException:
             with contextlib.suppress(Exception):
-                self._renew(0.0)
+                self._append(Entry(self.worker, leaves=True))
             raise
         finally:
             done.set()
             thread.join()
 
-    def _renew(self, lease: float | None = None) -> None:
-        now = time.time()
-        self._append(Entry(self.worker, now, now + (self.lease if lease is None else lease)))
+    def _silent(self, worker: str, seconds: float | None = None) -> bool:
+        """Whether nothing was read of it for so long; None: a lease."""
+        heard = self._heard.get(worker, -math.inf)
+        return time.monotonic() - heard >= (self.lease if seconds is None else seconds)
 
     def _append(self, entry: Entry) -> None:
         with self._lock:
@@ -191,8 +195,13 @@ class Claims:
             self._read()
 
     def _read(self) -> None:
-        for entry in self.log.news():
+        news = self.log.news()
+        for entry in news:
             self._holders.apply(entry)
+        wrote = {entry.worker for entry in news}
+        self._heard.update(dict.fromkeys(wrote, time.monotonic()))
+        # Of those who wrote before, nobody knows how long ago; who holds something may still be there.
+        self._met = set() if self._met is None else self._met | wrote
 
 
 def name_of(text: str) -> str:

@@ -54,11 +54,9 @@ class MeasurementCache:
         self._known: dict[Subnet, Trial] = {}
         self._makers: dict[Subnet, str] = {}
         self._read = 0
-        if self.backend.exists() and self.fingerprint in self._guarded(self._names):
+        self._study: optuna.Study | None = None
+        if self.backend.exists():
             self.refresh()
-
-    def _names(self) -> list[str]:
-        return optuna.get_all_study_names(self._storage)
 
     def _guarded(self, work: Callable[[], Result]) -> Result:
         return _guarded(self.backend, work)
@@ -67,13 +65,18 @@ class MeasurementCache:
     def _storage(self) -> BaseStorage:
         return self.backend.open()
 
-    @cached_property
-    def _study(self) -> optuna.Study:
-        return _study(
-            self._storage,
-            self.fingerprint,
-            {"macs": StudyDirection.MINIMIZE, "score": StudyDirection.MAXIMIZE},
-        )
+    def _stored(self) -> list[FrozenTrial]:
+        # What only reads must not try to make a study: it may lie where nothing can be written.
+        if self._study is None and self.fingerprint in optuna.get_all_study_names(self._storage):
+            self._study = optuna.load_study(study_name=self.fingerprint, storage=self._storage)
+        return [] if self._study is None else self._study.get_trials(deepcopy=False)
+
+    def _add(self, frozen: FrozenTrial, trial: Trial) -> None:
+        if self._study is None:
+            better = StudyDirection.MAXIMIZE if trial.score.higher_is_better else StudyDirection.MINIMIZE
+            objectives = {"macs": StudyDirection.MINIMIZE, trial.metric: better}
+            self._study = _study(self._storage, self.fingerprint, objectives)
+        self._study.add_trial(frozen)
 
     @cached_property
     def claims(self) -> Claims:
@@ -90,7 +93,7 @@ class MeasurementCache:
         Raises:
             RunError: If it cannot be read.
         """
-        stored = self._guarded(lambda: self._study.get_trials(deepcopy=False))
+        stored = self._guarded(self._stored)
         for item in stored[self._read :]:
             # Optuna's add_trial writes a trial and its attributes in one transaction, so a killed process
             # leaves all or nothing; but other programs may add trials of their own to an Optuna storage.
@@ -152,7 +155,7 @@ class MeasurementCache:
             },
             user_attrs={**_to_attributes(trial), "held_out": held_out, "worker": self.claims.worker},
         )
-        self._guarded(lambda: self._study.add_trial(frozen))
+        self._guarded(lambda: self._add(frozen, trial))
         self._known[trial.subnet] = trial
         if held_out:
             self._held_out.add(trial.subnet)

@@ -2,18 +2,16 @@
 
 import contextlib
 import math
-import resource
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
-from ldsearch.errors import RunError
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
@@ -178,88 +176,6 @@ def test_what_a_killed_process_wrote_without_committing_is_undone(path: Path) ->
     assert path.stat().st_size == before
 
 
-def filled(path: Path) -> bytes:
-    cache = MeasurementCache(path, "print")
-    for seed in range(30):
-        cache.put(trial(Subnet.of_encoder(range(3), (9, 5, 1), 16 + seed)))
-    return path.read_bytes()
-
-
-@pytest.mark.parametrize("damage", ["no database", "only a header", "cut", "page of zeros"])
-def test_a_damaged_file_is_one_line_that_says_what_to_do_and_stays_as_it_is(path: Path, damage: str) -> None:
-    whole = filled(path)
-    content = {
-        "no database": b"no database " * 400,
-        "only a header": b"SQLite format 3\0" + b"x" * 5000,
-        "cut": whole[: len(whole) // 2],
-        "page of zeros": whole[:-4096] + bytes(4096),
-    }[damage]
-    path.write_bytes(content)
-    with pytest.raises(RunError) as caught:
-        MeasurementCache(path, "print")
-    assert str(caught.value) == (
-        f"the measurement cache {path} is damaged: move it away; measurements will be made again"
-    )
-    assert path.read_bytes() == content
-
-
-def test_a_folder_in_the_place_of_the_file_is_one_line(path: Path) -> None:
-    path.mkdir(parents=True)
-    with pytest.raises(RunError, match="cannot use the measurement cache") as caught:
-        MeasurementCache(path, "print")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.fixture
-def locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MeasurementCache]:
-    """A cache that was opened before another process took the file for itself."""
-    monkeypatch.setattr("ldsearch.backends._PATIENCE", 0.05)
-    cache = MeasurementCache(path, "print")
-    cache.put(trial(FULL))
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("begin exclusive")
-        yield cache
-
-
-def test_a_file_that_another_process_keeps_locked_is_one_line_when_it_is_opened(
-    path: Path, locked: MeasurementCache
-) -> None:
-    with pytest.raises(RunError, match=r"is locked by another process: run the same command again once"):
-        MeasurementCache(path, "print")
-
-
-def test_a_file_that_another_process_keeps_locked_is_one_line_when_a_measurement_is_stored(
-    locked: MeasurementCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # between Optuna's attempts
-    with pytest.raises(RunError, match=r"is locked by another process: run the same command again once"):
-        locked.put(trial(SHORT))
-    assert locked.get(SHORT) is None
-
-
-def fill(cache: MeasurementCache) -> None:
-    for reference in range(16, 400):
-        cache.put(trial(Subnet.of_encoder(range(3), (9, 5, 1), reference)))
-
-
-def test_without_room_storing_is_one_line_and_what_was_stored_before_stays(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # between Optuna's attempts
-    cache = MeasurementCache(path, "print")
-    cache.put(trial(FULL))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, hard))
-    try:
-        # A full disk is "database or disk is full"; a limit on files, all that a test can set, is this.
-        with pytest.raises(RunError, match=f"cannot use the measurement cache {path}: disk I/O error"):
-            fill(cache)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert len(cache) > 1
-    assert len(MeasurementCache(path, "print")) == len(cache)
-
-
 def test_trials_of_other_programs_are_no_measurements(path: Path) -> None:
     cache = MeasurementCache(path, "print")
     cache.put(trial(FULL))
@@ -277,36 +193,34 @@ def test_trials_of_other_programs_are_no_measurements(path: Path) -> None:
     assert found.score.value == 0.5
 
 
-def test_a_file_of_another_version_of_optuna_is_one_line(path: Path) -> None:
-    MeasurementCache(path, "print").put(trial(FULL))
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("update alembic_version set version_num = 'v9.9.9'")
-    with pytest.raises(RunError, match=r"cannot use the measurement cache .* optuna") as caught:
-        MeasurementCache(path, "print")
-    assert "\n" not in str(caught.value)
-
-
-def test_a_measurement_that_cannot_be_stored_is_one_line_and_not_remembered(path: Path) -> None:
-    cache = MeasurementCache(path, "print")
-    cache.put(trial(FULL))
-    with sqlite3.connect(path) as connection:
-        connection.execute("drop table trials")
-    connection.close()
-    with pytest.raises(RunError, match="no such table: trials") as caught:
-        cache.put(trial(SHORT))
-    assert "\n" not in str(caught.value)
-    assert cache.get(SHORT) is None
-
-
-def test_plain_optuna_reads_the_study(path: Path) -> None:
-    cache = MeasurementCache(path, "print")
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_plain_optuna_reads_the_study_and_so_does_its_dashboard(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "m"
+    ours = f"sqlite:///{path}" if kind == "sqlite" else f"journal:{path}"
+    cache = MeasurementCache(ours, "print")
     cache.put(trial(SHORT, 0.625))
     cache.put(trial(PRUNED, math.nan))
-    study = optuna.load_study(study_name="print", storage=f"sqlite:///{path}")
+    storage = ours if kind == "sqlite" else JournalStorage(JournalFileBackend(str(path)))
+    study = optuna.load_study(study_name="print", storage=storage)
     assert [direction.name for direction in study.directions] == ["MINIMIZE", "MAXIMIZE"]
+    assert study.metric_names == ["macs", "accuracy"]
     measured, failed = study.get_trials()
     assert measured.values == [1234.5, 0.625]
     assert measured.params == {"length 0": 9, "length 1": 5, "length 2": 1}
     assert measured.state.name == "COMPLETE"
+    assert measured.user_attrs["subnet"] == SHORT.to_json()
+    assert (measured.user_attrs["metric"], measured.user_attrs["split"]) == ("accuracy", "search")
     assert failed.state.name == "FAIL"
+    assert failed.user_attrs["subnet"] == PRUNED.to_json()
     assert [found.number for found in study.best_trials] == [measured.number]
+
+
+def test_the_study_of_a_score_that_falls_minimises_it(path: Path) -> None:
+    """Or the dashboard's frontier would be of the worst."""
+    cache = MeasurementCache(path, "print")
+    for subnet, perplexity, macs in ((FULL, 3.0, 2.0), (SHORT, 5.0, 1.0), (PRUNED, 6.0, 1.5)):
+        score = Score(perplexity, higher_is_better=False)
+        cache.put(Trial(subnet, "perplexity", score, {"macs": macs}, 1, "search", 1.0, "print"))
+    study = optuna.load_study(study_name="print", storage=f"sqlite:///{path}")
+    assert [direction.name for direction in study.directions] == ["MINIMIZE", "MINIMIZE"]
+    assert sorted(found.number for found in study.best_trials) == [0, 1]

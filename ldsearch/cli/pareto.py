@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ldsearch.cli.console import AtLeast, BudgetOption, MostAccurate, describe_choice
+from ldsearch.cli.console import AtLeast, BudgetOption, MostAccurate, Storage
+from ldsearch.cli.outcome import describe_choice
 
 
 def pareto(
@@ -19,6 +20,7 @@ def pareto(
     save: Annotated[
         Path | None, typer.Option(help="Write the sub-network here, as --subnet takes it.")
     ] = None,
+    storage: Storage = None,
 ) -> dict[str, Any]:
     """Choose among everything measured on a supernet, by any search; loads no model and runs nothing.
 
@@ -27,6 +29,8 @@ def pareto(
     - `ldsearch pareto runs/sst2-lengthdrop-evolve --budget 0.5`
 
     - `ldsearch pareto runs/sst2-lengthdrop --at-least full --save full.json`
+
+    - `ldsearch pareto runs/sst2-lengthdrop-evolve --budget 0.5 --storage journal:/mnt/shared/sst2.log`
     """
     from rich.console import Console
     from rich.table import Table
@@ -38,7 +42,7 @@ def pareto(
 
     if save is not None and save.exists():
         raise RunError(f"{save} exists already: choose another --save")
-    found = ask(folder, parse_selector(budget, at_least, most_accurate))
+    found = ask(folder, parse_selector(budget, at_least, most_accurate), storage)
     best, full = found.best, found.full
     table = Table(title=f"frontier: {len(found.frontier)} of {len(found.trials)} measured sub-networks")
     for heading in ("MACs share", f"{full.metric}, {full.split}", "sub-network"):

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ldsearch.errors import RunError, one_line
-from ldsearch.pareto import frontier
 from ldsearch.runs import CACHE_FILE, RUN_FILE, SUPERNET_FILE, beside, read_json
 from ldsearch.selector import Selector, WithinBudget
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
+from ldsearch.trial import Trial, pareto_front
 
 
 @dataclass(frozen=True)
@@ -35,16 +34,18 @@ class Answer:
     nearest: str
 
 
-def pareto(folder: str | Path, selector: Selector) -> Answer:
+def pareto(folder: str | Path, selector: Selector, storage: str | None = None) -> Answer:
     """Choose among everything measured on a supernet, whichever search measured it.
 
     Args:
         folder: A search run, or a supernet (its newest run then, of those that chose on the search rows
             if there is one).
         selector: Which sub-network to take.
+        storage: Where its workers shared their measurements, if they did: a SQLAlchemy URL or
+            ``journal:PATH``.
 
     Raises:
-        RunError: If the folder is neither, or nothing was measured.
+        RunError: If the folder is neither, nothing was measured, or the measurements cannot be read.
         BudgetError: If nothing measured will do.
     """
     run = _run_of(Path(folder))
@@ -56,17 +57,18 @@ def pareto(folder: str | Path, selector: Selector) -> Answer:
         raise RunError(f"{run} is no finished search ({one_line(error)}): run its command again") from error
     if not (home / SUPERNET_FILE).is_file():
         raise RunError(f"the supernet of {run} is not at {home} any more")
-    cache = MeasurementCache(runs / CACHE_FILE, fingerprint)
-    trials = cache.trials()
+    if fields.get("storage") and storage is None:
+        raise RunError(f"the workers of {run} shared {fields['storage']}: say where it is with --storage")
+    cache = MeasurementCache(storage or runs / CACHE_FILE, fingerprint)
+    trials, place = cache.trials(), cache.backend.name
     if not trials:
-        raise RunError(f"{runs / CACHE_FILE} has no measurements of {run}")
+        raise RunError(f"{place} has no measurements of {run}")
     full = cache.get(_full(home))
     if full is None:
-        raise RunError(f"{runs / CACHE_FILE} has no measurement of the full model: run {run}'s command again")
-    rows = [[trial.costs["macs"], trial.score.loss] for trial in trials]
+        raise RunError(f"{place} has no measurement of the full model: run {run}'s command again")
     best = selector.choose(trials, full)
     nearest = _nearest(trials, full, selector) if isinstance(selector, WithinBudget) else ""
-    return Answer(run, trials, full, tuple(trials[i] for i in frontier(rows)), best, nearest)
+    return Answer(run, trials, full, tuple(pareto_front(trials)), best, nearest)
 
 
 def _full(home: Path) -> Subnet:

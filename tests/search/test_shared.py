@@ -2,7 +2,6 @@
 
 import json
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -19,6 +18,7 @@ import torch
 from ldsearch.backends import backend_of
 from ldsearch.errors import RunError
 from ldsearch.storage import MeasurementCache
+from tests.postgres import serving
 from tests.search.test_killed import ROOT, fork, wait
 
 EVALUATIONS = 24
@@ -86,12 +86,20 @@ def evolve(
     answer.write_text(json.dumps(done))
 
 
+def skew(seconds: float) -> None:
+    """Machines set their clocks by hand, and were switched on at different times."""
+    for name in ("time", "monotonic"):
+        here = getattr(time, name)
+        setattr(time, name, lambda here=here: here() + seconds)
+
+
 def worker(storage: str, place: Path, rank: int, workers: int, blow: signal.Signals | None) -> None:
     from ldsearch import claims
 
     # As on machines of their own, from which one cannot see that a process of another has died.
     claims.machine = lambda: f"machine{rank}"
     claims.LEASE = LEASE
+    skew(600.0 * rank)
     seen, begun = 0, place / f"begun{rank}"
     cache = MeasurementCache(storage, "print")
 
@@ -151,39 +159,8 @@ def all_scenes(place: Path, storages: Sequence[str]) -> dict[str, dict[str, list
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The URL of a PostgreSQL with a database per scene; or why there is none."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    try:
-        import psycopg  # noqa: F401
-    except ImportError:
-        yield "no driver: pip install 'psycopg[binary]'"
-        return
-    if not found:
-        yield "no PostgreSQL server: Debian's package postgresql has one"
-        return
-    programs, user = found[-1].parent, "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
-    home = Path(tempfile.mkdtemp(prefix="pg"))
-    if os.geteuid() == 0:  # as which PostgreSQL refuses to run
-        shutil.chown(home, user)
-
-    def call(program: str, *arguments: str) -> None:
-        command = [str(programs / program), *arguments]
-        subprocess.run(command, user=user, cwd=home, check=True, capture_output=True, timeout=30)
-
-    call("initdb", "-D", f"{home}/data", "-A", "trust", "-U", "me", "--no-sync")
-    options = f"-k {home} -c listen_addresses='' -c fsync=off"
-    try:
-        call("pg_ctl", "-D", f"{home}/data", "-w", "-l", f"{home}/log", "-o", options, "start")
-        for scene in SCENES:
-            call("createdb", "-h", str(home), "-U", "me", scene)
-        yield f"postgresql+psycopg://me@/{{scene}}?host={home}"
-    finally:
-        subprocess.run(
-            [str(programs / "pg_ctl"), "-D", f"{home}/data", "-m", "immediate", "stop"],
-            user=user,
-            cwd=home,
-            capture_output=True,
-        )
-        shutil.rmtree(home, ignore_errors=True)
+    with serving(SCENES) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -192,8 +169,8 @@ def place(server: str) -> Iterator[Path]:
     memory = Path("/dev/shm")
     place = Path(tempfile.mkdtemp(prefix="shared", dir=memory if os.access(memory, os.W_OK) else None))
     storages = ["sqlite:///{place}/{scene}.db", "journal:{place}/{scene}.log"]
-    if "{scene}" in server:
-        storages.append(server)
+    if "{}" in server:
+        storages.append(server.replace("{}", "{scene}"))
     program = (
         "import json, sys\n"
         "from pathlib import Path\n"
@@ -211,7 +188,7 @@ def place(server: str) -> Iterator[Path]:
 
 
 def skip_without(kind: str, server: str) -> None:
-    if kind == "postgresql" and "{scene}" not in server:
+    if kind == "postgresql" and "{}" not in server:
         pytest.skip(server)
 
 
@@ -220,7 +197,7 @@ def stored(kind: str, scene: str, place: Path, server: str) -> list[str]:
     url = {
         "sqlite": f"sqlite:///{place}/{scene}.db",
         "journal": f"journal:{place}/{scene}.log",
-        "postgresql": server.replace("{scene}", scene),
+        "postgresql": server.format(scene),
     }[kind]
     storage = backend_of(url).open()
     study = optuna.load_study(study_name="print", storage=storage)
@@ -294,5 +271,18 @@ def test_a_driver_that_is_not_there_and_a_text_that_names_nothing_are_one_line()
     ):
         with pytest.raises(RunError, match=words) as caught:
             MeasurementCache(storage, "print")
+        assert "\n" not in str(caught.value)
+        assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_refuses_is_one_line_without_the_password(server: str) -> None:
+    skip_without("postgresql", server)
+    url = server.replace("me@", "me:secret@")
+    for own, words in (
+        (url.format("nowhere"), '"nowhere" does not exist'),
+        (f"{url.format('one')}&port=1", "connection"),
+    ):
+        with pytest.raises(RunError, match=words) as caught:
+            MeasurementCache(own, "print")
         assert "\n" not in str(caught.value)
         assert "secret" not in str(caught.value)

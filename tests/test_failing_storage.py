@@ -1,0 +1,233 @@
+"""A storage that fails is one line that says which and why, and what was stored before stays."""
+
+import contextlib
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ldsearch.errors import RunError
+from ldsearch.storage import MeasurementCache
+from ldsearch.subnet import Subnet
+from tests.test_storage import FULL, SHORT, trial
+
+ROOT = Path(__file__).parent.parent
+NOBODY = 65534
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / "measurements.db"
+
+
+def filled(path: Path) -> bytes:
+    cache = MeasurementCache(path, "print")
+    for seed in range(30):
+        cache.put(trial(Subnet.of_encoder(range(3), (9, 5, 1), 16 + seed)))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["no database", "only a header", "cut", "page of zeros"])
+def test_a_damaged_file_is_one_line_that_says_what_to_do_and_stays_as_it_is(path: Path, damage: str) -> None:
+    whole = filled(path)
+    content = {
+        "no database": b"no database " * 400,
+        "only a header": b"SQLite format 3\0" + b"x" * 5000,
+        "cut": whole[: len(whole) // 2],
+        "page of zeros": whole[:-4096] + bytes(4096),
+    }[damage]
+    path.write_bytes(content)
+    with pytest.raises(RunError) as caught:
+        MeasurementCache(path, "print")
+    assert str(caught.value) == (
+        f"the measurement cache {path} is damaged: move it away; measurements will be made again"
+    )
+    assert path.read_bytes() == content
+
+
+def test_a_folder_in_the_place_of_the_file_is_one_line(path: Path) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(RunError, match="cannot use the measurement cache") as caught:
+        MeasurementCache(path, "print")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MeasurementCache]:
+    """A cache that was opened before another process took the file for itself."""
+    monkeypatch.setattr("ldsearch.backends._PATIENCE", 0.05)
+    cache = MeasurementCache(path, "print")
+    cache.put(trial(FULL))
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("begin exclusive")
+        yield cache
+
+
+def test_a_file_that_another_process_keeps_locked_is_one_line_when_it_is_opened(
+    path: Path, locked: MeasurementCache
+) -> None:
+    with pytest.raises(RunError, match=r"is locked by another process: run the same command again once"):
+        MeasurementCache(path, "print")
+
+
+def test_a_file_that_another_process_keeps_locked_is_one_line_when_a_measurement_is_stored(
+    locked: MeasurementCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # between Optuna's attempts
+    with pytest.raises(RunError, match=r"is locked by another process: run the same command again once"):
+        locked.put(trial(SHORT))
+    assert locked.get(SHORT) is None
+
+
+def fill(cache: MeasurementCache) -> None:
+    for reference in range(16, 400):
+        cache.put(trial(Subnet.of_encoder(range(3), (9, 5, 1), reference)))
+
+
+def test_without_room_storing_is_one_line_and_what_was_stored_before_stays(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # between Optuna's attempts
+    cache = MeasurementCache(path, "print")
+    cache.put(trial(FULL))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, hard))
+    try:
+        # A full disk is "database or disk is full"; a limit on files, all that a test can set, is this.
+        with pytest.raises(RunError, match=f"cannot use the measurement cache {path}: disk I/O error"):
+            fill(cache)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(cache) > 1
+    assert len(MeasurementCache(path, "print")) == len(cache)
+
+
+def test_a_file_of_another_version_of_optuna_is_one_line(path: Path) -> None:
+    MeasurementCache(path, "print").put(trial(FULL))
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("update alembic_version set version_num = 'v9.9.9'")
+    with pytest.raises(RunError, match=r"cannot use the measurement cache .* optuna") as caught:
+        MeasurementCache(path, "print")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_measurement_that_cannot_be_stored_is_one_line_and_not_remembered(path: Path) -> None:
+    cache = MeasurementCache(path, "print")
+    cache.put(trial(FULL))
+    with sqlite3.connect(path) as connection:
+        connection.execute("drop table trials")
+    connection.close()
+    with pytest.raises(RunError, match="no such table: trials") as caught:
+        cache.put(trial(SHORT))
+    assert "\n" not in str(caught.value)
+    assert cache.get(SHORT) is None
+
+
+@pytest.mark.parametrize("content", [b"no journal\n" * 9, b'{"a": 1}\n{"b": 2}\n', b"\xff\xfe\n\n"])
+def test_a_damaged_journal_is_one_line_and_stays_as_it_is(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "m.log"
+    path.write_bytes(content)
+    with pytest.raises(RunError) as caught:
+        MeasurementCache(f"journal:{path}", "print")
+    assert str(caught.value) == (
+        f"the measurement cache {path} is damaged: move it away; measurements will be made again"
+    )
+    assert path.read_bytes() == content
+
+
+FULL_DISK = """
+import resource, sys
+from ldsearch.errors import RunError
+from ldsearch.storage import MeasurementCache
+from tests.test_failing_storage import fill
+from tests.test_storage import FULL, trial
+import signal, time
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+time.sleep = lambda seconds: None
+cache = MeasurementCache(sys.argv[1], "print")
+cache.put(trial(FULL))
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    fill(cache)
+except RunError as error:
+    print(len(cache), error)
+"""
+
+
+def test_without_room_for_a_journal_it_is_one_line_and_what_was_stored_before_stays(tmp_path: Path) -> None:
+    storage = f"journal:{tmp_path}/m.log"
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, storage, "20001"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "cannot use the measurement cache" in done.stdout, done.stderr
+    assert done.stdout.count("\n") == 1
+    count = int(done.stdout.split()[0])
+    assert count > 5
+    cache = MeasurementCache(storage, "print")
+    assert len(cache) == count
+    cache.put(trial(Subnet.of_encoder((1,))))
+    assert len(MeasurementCache(storage, "print")) == count + 1
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A folder that every user of the machine can look into."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def mere_user() -> Iterator[None]:
+    """Whom modes of files concern, as they do not concern root."""
+    root = os.geteuid() == 0
+    try:
+        if root:
+            os.seteuid(NOBODY)
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("kind", ["sqlite:///{}/m.db", "journal:{}/m.log"])
+def test_a_storage_that_cannot_be_written_is_read_and_storing_is_one_line(
+    kind: str, open_place: Path
+) -> None:
+    storage = kind.format(open_place)
+    MeasurementCache(storage, "print").put(trial(FULL, 0.5))
+    for file in open_place.iterdir():
+        file.chmod(0o444)
+    open_place.chmod(0o555)
+    with mere_user():
+        cache = MeasurementCache(storage, "print")
+        found = cache.get(FULL)
+        assert found is not None
+        assert found.score.value == 0.5
+        for write in (lambda: cache.put(trial(SHORT)), lambda: cache.claims.take(["x"])):
+            with pytest.raises(RunError) as caught:
+                write()
+            assert str(caught.value) in {
+                f"cannot use the measurement cache {open_place}/m.db: attempt to write a readonly database",
+                f"cannot use the measurement cache {open_place}/m.log: Permission denied",
+            }
+    assert cache.get(SHORT) is None
+    open_place.chmod(0o755)
+    assert len(MeasurementCache(storage, "print")) == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite:///{}/new/m.db", "journal:{}/new/m.log"])
+def test_a_folder_that_cannot_be_written_is_one_line(kind: str, open_place: Path) -> None:
+    open_place.chmod(0o555)
+    with mere_user():
+        cache = MeasurementCache(kind.format(open_place), "print")
+        with pytest.raises(RunError, match=r"cannot use the measurement cache .*: Permission denied$"):
+            cache.put(trial(SHORT))
+    assert not list(open_place.iterdir())
