@@ -56,13 +56,12 @@ def command(folder: Path) -> str:
     entries = [f"{e['strategy']}:{e['genes']}" if e["genes"] else e["strategy"] for e in asked["entries"]]
     budgets = ",".join(f"{budget:g}" for budget in asked["budgets"])
     supernet = folder.name.removesuffix("-compare")
+    runs = " ".join(f"runs/{Path(run).name}" for run in asked.get("runs", ()))
+    if not entries:
+        return f"ldsearch compare {runs} --budget {budgets}"
     options = f"--evaluations {asked['evaluations']} --seeds {asked['seeds']} --budget {budgets}"
-    return " \\\n  ".join(
-        [
-            f"ldsearch compare --supernet runs/{supernet} {options}",
-            *(f"--strategy {name}" for name in entries),
-        ]
-    )
+    first = " ".join(["ldsearch compare", *([runs] if runs else [f"--supernet runs/{supernet}"]), options])
+    return " \\\n  ".join([first, *(f"--strategy {name}" for name in entries)])
 
 
 def main() -> None:
@@ -86,11 +85,13 @@ def main() -> None:
         name = folder.name.removesuffix("-compare")
         for kind in ("csv", "png"):
             shutil.copyfile(folder / f"compare.{kind}", options.out / f"{name}.{kind}")
-        rows = pd.read_csv(folder / "compare.csv")
-        first = rows.iloc[0]
-        lines += [f"## {name}", "", f"{first['metric']} on {first['examples']} examples.", ""]
-        lines += [*table(rows[rows["limit"] == "evaluations"]), "", "With as much spent:", ""]
-        lines += [*table(rows[rows["limit"] == "passes"]), "", f"![Held-out scores]({name}.png)", ""]
+        lines += [f"## {name}", ""]
+        for supernet, rows in pd.read_csv(folder / "compare.csv").groupby("supernet", sort=False):
+            first = rows.iloc[0]
+            lines += [f"{supernet}: {first['metric']} on {first['examples']} examples.", ""]
+            lines += [*table(rows[rows["limit"] == "evaluations"]), "", "With as much spent:", ""]
+            lines += [*table(rows[rows["limit"] == "passes"]), ""]
+        lines += [f"![Held-out scores]({name}.png)", ""]
     (options.out / "README.md").write_text("\n".join(lines), encoding="utf-8")
     print(json.dumps({"out": str(options.out), "supernets": len(options.folders)}))
 

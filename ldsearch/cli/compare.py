@@ -1,4 +1,4 @@
-"""ldsearch compare: strategies and supernets side by side, on rows that chose nothing."""
+"""ldsearch compare: strategies, supernets and finished runs side by side, on rows that chose nothing."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ldsearch.cli.console import MovedData, Name, Runs, open_bench, resumable, watching
+from ldsearch.cli.console import MovedData, Name, Runs, quiet_libraries, resumable, watching
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,15 +15,21 @@ if TYPE_CHECKING:
 
 
 def compare(
+    finished: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUN", help="Finished search runs.")
+    ] = None,
     supernet: Annotated[
-        list[Path] | None, typer.Option(help="May be given several times.", show_default="the newest")
+        list[Path] | None,
+        typer.Option(
+            help="May be given several times.", show_default="those of the runs; without runs the newest"
+        ),
     ] = None,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
             help="A search of evolve's, with its genes if wanted (surrogate:depth+lengths), or a rule of "
             "select's; may be given several times.",
-            show_default="surrogate, every-other",
+            show_default="surrogate, every-other; of runs alone none",
         ),
     ] = None,
     budget: Annotated[str, typer.Option(help="Shares of the full model's MACs.")] = "0.4,0.55,0.7",
@@ -33,11 +39,12 @@ def compare(
     name: Name = None,
     runs: Runs = Path("runs"),
 ) -> dict[str, Any]:
-    """What does each strategy find for a budget, and is it better than random search?
+    """What does each strategy, or each finished run, find for a budget, and is it better than random search?
 
-    Random search of the same genes runs beside each. All searches have equally many evaluations; a second
-    table has equally much spent, counted in passes of the full model. Scores are of rows that chose nothing,
-    means over the seeds. The same command goes on after an interruption.
+    Random search of the same genes runs beside each strategy; a run has its own. All searches have equally
+    many evaluations, of runs the first ones, as many as the shortest run made; a second table has equally
+    much spent, counted in multiply-accumulates, across supernets on the same rows. Scores are of rows that
+    chose nothing, means over the seeds. The same command goes on after an interruption.
 
     **Examples**
 
@@ -46,38 +53,46 @@ def compare(
     - `ldsearch compare --strategy every-other --strategy chunk-middle --strategy learned --budget 0.5,0.75`
 
     - `ldsearch compare --supernet runs/a --supernet runs/b --strategy surrogate:depth+lengths --seeds 1`
+
+    - `ldsearch compare runs/bert-evolve runs/distilbert-evolve`
+
+    - `ldsearch compare runs/a-evolve --strategy every-other`
     """
     from dataclasses import asdict
 
-    from rich.console import Console
-
+    from ldsearch.runs import newest_supernet
     from ldsearch.workflows.compare import compare as run
     from ldsearch.workflows.comparison import Comparison, Entry
+    from ldsearch.workflows.finished import FinishedRun
 
-    asked = Comparison(
-        tuple(Entry.parse(text) for text in strategy or ("surrogate", "every-other")),
-        _shares(budget),
-        evaluations,
-        seeds,
-    )
-    chosen: list[Path | None] = list(supernet) if supernet else [None]
-    benches = [open_bench(one, runs, data) for one in chosen]
-    folder = runs / (name or f"{'-'.join(bench.folder.name for bench in benches)}-compare")
+    names = strategy or ([] if finished and not supernet else ["surrogate", "every-other"])
+    entries = tuple(Entry.parse(text) for text in names)
+    asked = Comparison(entries, _shares(budget), evaluations, seeds, tuple(map(str, finished or ())))
+    quiet_libraries()
+    searched = supernet or list(dict.fromkeys(FinishedRun.read(one).supernet for one in finished or ()))
+    searched = (searched or [newest_supernet(runs)]) if entries else []
+    shown = [one.resolve().name for one in (*searched, *(finished or ()))]
+    folder = runs / (name or f"{'-'.join(shown)}-compare")
     with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
-        cells = run(benches, folder, asked, watcher)
-    for bench in benches:
-        own = [cell for cell in cells if cell.supernet == bench.folder.name]
-        for limit, words in (
-            ("evaluations", f"at most {evaluations} evaluations"),
-            ("passes", "as much spent"),
-        ):
-            title = f"{bench.folder.name}: {own[0].metric} on {own[0].examples} examples, {words}"
-            Console().print(_table(title, [cell for cell in own if cell.limit == limit]))
-    if any(bench.held_out is None for bench in benches):
-        print("there are no rows that chose nothing: these scores are optimistic")
-    print("a dash: nothing that cheap was found. gain: to random search of the same genes, 95% interval")
+        cells = run(searched, folder, asked, data=data, runs=runs, watcher=watcher)
+    _print_tables(cells)
     print(f"written: {folder}/ (compare.csv, compare.png, compare.json)")
     return {"run": str(folder), "cells": [asdict(cell) for cell in cells]}
+
+
+def _print_tables(cells: "Sequence[Cell]") -> None:
+    """For each supernet, its rows and each limit a table."""
+    from rich.console import Console
+
+    limits = {"evaluations": "equally many evaluations", "passes": "as much spent"}
+    for where in dict.fromkeys((cell.supernet, cell.metric, cell.split) for cell in cells):
+        for limit, words in limits.items():
+            own = [c for c in cells if (c.supernet, c.metric, c.split) == where and c.limit == limit]
+            title = f"{where[0]}: {where[1]} on {own[0].examples} {where[2]} examples, {words}"
+            Console().print(_table(title, own))
+    if any(cell.split == cell.chosen_on for cell in cells):
+        print("there are no rows that chose nothing: these scores are optimistic")
+    print("a dash: nothing that cheap was found. gain: to random search of the same genes, 95% interval")
 
 
 def _shares(text: str) -> tuple[float, ...]:

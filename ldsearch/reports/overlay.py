@@ -1,5 +1,6 @@
 """Frontiers of several runs in one figure, on the rows that chose nothing, and their areas over one range."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,11 +23,14 @@ class Line:
         label: The run's.
         front: Its ``frontier.csv``, cheapest first.
         full: The full model's row of ``trials.csv``.
+        ends: Lower and upper ends of the scores' own 95% intervals; None: bars are those of the difference
+            to the full model, which say little of how far two models are apart.
     """
 
     label: str
     front: pd.DataFrame
     full: "pd.Series[Any]"
+    ends: tuple[Sequence[float], Sequence[float]] | None = None
 
     @property
     def held_out(self) -> bool:
@@ -44,6 +48,17 @@ class Line:
     def scores(self) -> "pd.Series[Any]":
         """Held out where there are such rows, else those that chose."""
         return self.front["held_out_score" if self.held_out else "score"]
+
+    @property
+    def bars(self) -> "list[pd.Series[Any]] | None":
+        """How far the bars go below and above ``scores``; None where there are no rows to say."""
+        if self.ends is not None:
+            low, high = self.ends
+            return [self.scores - low, high - self.scores]
+        if not self.held_out:
+            return None
+        differences = self.front["difference"]
+        return [differences - self.front["difference_low"], self.front["difference_high"] - differences]
 
     @property
     def full_score(self) -> float:
@@ -98,20 +113,17 @@ def draw_overlay(lines: Sequence[Line]) -> Figure:
 
 def _draw_panel(axes: Axes, lines: Sequence[Line]) -> None:
     alike = len({round(float(line.full["macs"])) for line in lines}) == 1
+    stars = Counter((float(line.full["macs"]), line.full_score) for line in lines)
     for number, line in enumerate(lines):
         unit = float(line.full["macs"]) if alike else 1e6
         costs, colour = line.front["macs"] / unit, f"C{number}"
-        errors = None
-        if line.held_out:
-            differences = line.front["difference"]
-            errors = [differences - line.front["difference_low"], line.front["difference_high"] - differences]
         axes.errorbar(
             costs,
             line.scores,
-            yerr=errors,
+            yerr=line.bars,
             fmt="o",
             ms=4,
-            lw=1.2,
+            elinewidth=0.7,
             capsize=2,
             color=colour,
             label=line.label,
@@ -119,10 +131,10 @@ def _draw_panel(axes: Axes, lines: Sequence[Line]) -> None:
         end = float(line.full["macs"]) / unit
         steps = [*costs, max(end, *costs)], [*line.scores, line.scores.iloc[-1]]
         axes.plot(*steps, ds="steps-post", color=colour)
-        star = None if number else "full model"
-        axes.scatter(
-            [end], [line.full_score], marker="*", s=110, c="black" if alike else colour, label=star, zorder=4
-        )
+        # A star that several lines share is of no line's colour.
+        shared = len(lines) == 1 or stars[float(line.full["macs"]), line.full_score] > 1
+        axes.scatter([end], [line.full_score], marker="*", s=110, c="black" if shared else colour, zorder=4)
+    axes.scatter([], [], marker="*", s=110, c="black", label="full model")
     axes.set_xlabel("share of the full model's MACs at true lengths" if alike else "million MACs per example")
     axes.legend(loc="best", fontsize=8)
     axes.grid(alpha=0.25)

@@ -1,9 +1,7 @@
-"""Compares strategies and supernets: what each finds for a budget, on rows that chose nothing."""
+"""Compares strategies, supernets and runs: what each finds for a budget, on rows that chose nothing."""
 
 import contextlib
-import itertools
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,57 +13,80 @@ from ldsearch.costs.budget import Budget
 from ldsearch.errors import BudgetError
 from ldsearch.evaluation import Evaluator
 from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
-from ldsearch.interruption import interruptible
+from ldsearch.fingerprint import versions, weights_fingerprint
+from ldsearch.interruption import Stop, interruptible
 from ldsearch.intervals import Statistics, Term, bootstrap
 from ldsearch.reports.compare import draw_comparison
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs import claim
-from ldsearch.search.loop import Evaluate, SearchResult, search
-from ldsearch.search.searches import SEARCHES, Asked, search_named
 from ldsearch.selector import WithinBudget
+from ldsearch.supernet.folder import read_record
 from ldsearch.training.checkpoints import Writing
 from ldsearch.trial import Trial
-from ldsearch.workflows.comparison import Cell, Comparison, Entry
-from ldsearch.workflows.outcome import Question
-from ldsearch.workflows.select import RULES, rule_named
-from ldsearch.workflows.spaces import search_space
-from ldsearch.workflows.watching import Unwatched, Watcher, watched
+from ldsearch.workflows.comparison import Cell, Comparison, Contender, Limit
+from ldsearch.workflows.contenders import Benches, Subject, of_run, of_strategies, read_runs
+from ldsearch.workflows.finished import FinishedRun
+from ldsearch.workflows.watching import Unwatched, Watcher
 from ldsearch.workflows.workbench import Workbench
 
 MARKER = "compare.json"
-Searches = dict[Entry, list[SearchResult]]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What was measured of a subject, and the rows that chose: metric, split and its fingerprint."""
+
+    subject: Subject
+    contenders: tuple[Contender, ...]
+    rows: tuple[str, str, str]
 
 
 def compare(
-    benches: Sequence[Workbench], folder: Path, asked: Comparison, watcher: Watcher | None = None
+    supernets: Sequence[str | Path],
+    folder: Path,
+    asked: Comparison,
+    *,
+    data: str | None = None,
+    runs: Path | None = None,
+    watcher: Watcher | None = None,
 ) -> list[Cell]:
     """Search every supernet with every strategy; score what each budget buys on rows that chose nothing.
 
-    Run again it goes on: measurements are kept beside the supernets.
+    Finished runs stand beside them with what they measured. Run again it goes on: measurements are kept.
 
     Args:
-        benches: The supernets.
+        supernets: Folders of those that the strategies search.
         folder: Where compare.csv, compare.json and compare.png go.
         asked: What is compared.
+        data: Read the data from here instead of where training read it (a moved file).
+        runs: Where measurements of ``supernets`` are kept; None: beside each. A run has its own place.
         watcher: Is told what happens.
 
     Raises:
-        LdsearchError: One line for a bad folder, strategy or gene.
+        LdsearchError: One line for a bad folder, strategy or gene, or a run of another state of its supernet.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
     watcher = watcher or Unwatched()
-    identity = {**asdict(asked), "fingerprints": [bench.evaluator.fingerprint for bench in benches]}
+    finished = read_runs(asked.runs)
+    homes = [Path(one).resolve() for one in supernets]
+    searched = [Subject(home, "search", (runs or home.parent).resolve()) for home in homes]
+    subjects = list(dict.fromkeys([*searched, *map(Subject.of, finished.values())]))
+    for subject in subjects:
+        read_record(subject.folder)
+    identity = {
+        **asdict(asked),
+        "searched": [run.fields["identity"] for run in finished.values()],
+        "weights": [weights_fingerprint(subject.folder) for subject in subjects],
+    }
     claim(folder, MARKER, identity)
-    cells: list[Cell] = []
+    benches = Benches(data)
     with interruptible() as stop, Writing(folder):
-        for bench in benches:
-            found: Searches = {}
-            for entry in asked.all_entries:
-                watcher.phase(f"{bench.folder.name}: {entry.text}", None)
-                found[entry] = _searched(bench, entry, asked, watched(bench.evaluator, watcher, stop))
-            cells += _cells(bench, found, asked)
+        measured = [
+            _measured(benches.open(one), one, asked if one in searched else None, finished, watcher, stop)
+            for one in subjects
+        ]
+        cells = [cell for one in measured for cell in _cells(benches.open(one.subject), one, measured, asked)]
         table = pd.DataFrame([asdict(cell) for cell in cells])
         write_csv(table, folder / "compare.csv")
         save_figure(draw_comparison(table), folder / "compare.png")
@@ -73,41 +94,28 @@ def compare(
     return cells
 
 
-def _searched(bench: Workbench, entry: Entry, asked: Comparison, evaluate: Evaluate) -> list[SearchResult]:
-    """One search for each seed; only one of a rule that draws nothing."""
-    # What a rule goes by may take a training: only one that draws is made for every seed.
-    first = _question(bench, entry, asked.evaluations, 0)
-    draws = entry.strategy in SEARCHES or "seed" in first.identity
-    others = range(1, asked.seeds if draws else 1)
-    questions = [first, *(_question(bench, entry, asked.evaluations, seed) for seed in others)]
-    return [
-        search(
-            question.strategy,
-            evaluate,
-            bench.full,
-            evaluations=question.evaluations,
-            patience=question.patience,
-            wanted=question.wanted,
-        )
-        for question in questions
-    ]
-
-
-def _question(bench: Workbench, entry: Entry, evaluations: int, seed: int) -> Question:
-    if entry.strategy in RULES:
-        return rule_named(bench, entry.strategy, seed=seed).question()
-    space = search_space(bench, genes=entry.genes)
-    found = search_named(entry.strategy)
-    most = max(2, min(evaluations, space.size() + 1))
-    strategy = found.build(Asked(space, bench.macs, seed, most))
-    return Question(strategy, {"seed": seed}, most, patience=None)
+def _measured(
+    bench: Workbench,
+    subject: Subject,
+    asked: Comparison | None,
+    runs: Mapping[str, FinishedRun],
+    watcher: Watcher,
+    stop: Stop,
+) -> _Measured:
+    found = of_strategies(bench, asked, watcher, stop) if asked else []
+    for text, run in runs.items():
+        if Subject.of(run) == subject:
+            found += of_run(bench, text, run)
+    split = bench.evaluator.split
+    rows = (bench.task.metric.name, split, bench.task.splits[split].fingerprint)
+    return _Measured(subject, tuple(found), rows)
 
 
 @dataclass(frozen=True)
 class _Choices:
-    """What an entry's searches chose within a budget, and what those searches took."""
+    """What a contender's searches chose within a budget, and what those searches took."""
 
-    entry: Entry
+    contender: Contender
     limit: str
     budget: float
     trials: tuple[Trial, ...]
@@ -115,50 +123,41 @@ class _Choices:
     evaluations: float
     passes: float
 
+    @property
+    def key(self) -> tuple[str, str, float]:
+        return self.contender.text, self.limit, self.budget
 
-def _cells(bench: Workbench, found: Searches, asked: Comparison) -> list[Cell]:
-    """Every entry at every budget: with all its trials, and with as many as the cheapest search pays for."""
-    passes = {entry: [_passes(one.trials) for one in results] for entry, results in found.items()}
-    seeded = [sum(own) for entry, each in passes.items() if entry.strategy in SEARCHES for own in each]
-    limits = {"evaluations": math.inf, "passes": min(seeded, default=math.inf)}
+
+def _cells(bench: Workbench, own: _Measured, measured: Sequence[_Measured], asked: Comparison) -> list[Cell]:
+    """Every contender at every budget within each limit."""
+    alike = [contender for one in measured if one.rows == own.rows for contender in one.contenders]
     choices = [
-        _chosen(entry, limit, most, budget, results)
-        for limit, most in limits.items()
+        _chosen(contender, limit, budget)
+        for limit in Limit.of(alike)
         for budget in asked.budgets
-        for entry, results in found.items()
+        for contender in own.contenders
     ]
     evaluator = bench.held_out or bench.evaluator
     evaluator(list(dict.fromkeys(trial.subnet for choice in choices for trial in choice.trials)))
     terms = {
-        (choice.entry, choice.limit, choice.budget): _mean_of(
-            [evaluator.statistics(trial.subnet) for trial in choice.trials]
-        )
+        choice.key: _mean_of([evaluator.statistics(trial.subnet) for trial in choice.trials])
         for choice in choices
     }
     return [_cell(bench, evaluator, choice, terms) for choice in choices]
 
 
-def _passes(trials: Sequence[Trial]) -> list[float]:
-    """What each trial costs in passes of the full model."""
-    return [trial.costs["macs"] / trials[0].costs["macs"] for trial in trials]
-
-
-def _chosen(
-    entry: Entry, limit: str, most: float, budget: float, results: Sequence[SearchResult]
-) -> _Choices:
+def _chosen(contender: Contender, limit: Limit, budget: float) -> _Choices:
     selector = WithinBudget(Budget.parse(f"{budget:g}"))
     chosen, counts, costs = [], [], []
-    for result in results:
-        spent = list(itertools.accumulate(_passes(result.trials)))
-        affordable = sum(cost <= most * (1 + 1e-9) for cost in spent)
-        early = result.trials[:affordable]
+    full_macs = contender.results[0].trials[0].costs["macs"]
+    for result in contender.results:
+        early = limit.first(result.trials)
         counts.append(len(early))
-        costs.append(spent[affordable - 1])
+        costs.append(sum(trial.costs["macs"] for trial in early) / full_macs)
         candidates = [trial for trial in early if trial.subnet in result.proposed]
         with contextlib.suppress(BudgetError):  # nothing that cheap: the cell stays empty
             chosen.append(selector.choose(candidates, result.trials[0]))
-    full_macs = results[0].trials[0].costs["macs"]
-    return _Choices(entry, limit, budget, tuple(chosen), full_macs, mean(counts), mean(costs))
+    return _Choices(contender, limit.name, budget, tuple(chosen), full_macs, mean(counts), mean(costs))
 
 
 def _mean_of(statistics: Sequence[Statistics]) -> list[Term]:
@@ -169,37 +168,41 @@ def _cell(
     bench: Workbench,
     evaluator: Evaluator,
     choice: _Choices,
-    terms: Mapping[tuple[Entry, str, float], list[Term]],
+    terms: Mapping[tuple[str, str, float], list[Term]],
 ) -> Cell:
     metric = bench.task.metric
     cell = Cell(
         supernet=bench.folder.name,
-        strategy=choice.entry.text,
+        strategy=choice.contender.text,
         limit=choice.limit,
         budget=choice.budget,
         evaluations=choice.evaluations,
         passes=choice.passes,
         metric=metric.name,
+        chosen_on=bench.evaluator.split,
+        split=evaluator.split,
         examples=evaluator.examples,
     )
-    own = terms[choice.entry, choice.limit, choice.budget]
+    own = terms[choice.key]
     if not own:
         return cell
     score = bootstrap(own, metric.of_means)
     cell = replace(
         cell,
         seeds=len(own),
+        macs=mean(trial.costs["macs"] for trial in choice.trials),
         share=mean(trial.costs["macs"] / choice.full_macs for trial in choice.trials),
         score=score.mean,
         low=score.low,
         high=score.high,
         subnets=json.dumps([json.loads(trial.subnet.to_json()) for trial in choice.trials]),
     )
-    control = terms[choice.entry.control, choice.limit, choice.budget]
-    if not control or choice.entry == choice.entry.control:
+    control = choice.contender.control
+    other = terms[control, choice.limit, choice.budget] if control else []
+    if not other:
         return cell
     sign = 1 if metric.higher_is_better else -1
     weighted = [(sign * weight, values) for weight, values in own]
-    weighted += [(-sign * weight, values) for weight, values in control]
+    weighted += [(-sign * weight, values) for weight, values in other]
     gain = bootstrap(weighted, metric.of_means)
     return replace(cell, gain=gain.mean, gain_low=gain.low, gain_high=gain.high)

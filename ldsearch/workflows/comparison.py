@@ -1,11 +1,15 @@
-"""What a comparison asks, strategies at budgets, and the rows that answer it."""
+"""What a comparison asks, strategies and runs at budgets, and the rows that answer it."""
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ldsearch.costs.budget import Budget
 from ldsearch.errors import RunError
+from ldsearch.search.loop import SearchResult
 from ldsearch.search.searches import SEARCHES
+from ldsearch.trial import Trial
 from ldsearch.workflows.select import RULES
 from ldsearch.workflows.spaces import kinds_of
 
@@ -60,20 +64,24 @@ class Comparison:
     """What is compared.
 
     Args:
-        entries: The strategies; random search of the same genes is added to each.
+        entries: The strategies, searched on every supernet; random search of the same genes is added.
         budgets: Shares of the full model's MACs.
         evaluations: The most of each search, the full model included.
         seeds: How many searches of each strategy that draws.
+        runs: Folders of finished runs.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry, ...] = ()
     budgets: tuple[float, ...] = (0.4, 0.55, 0.7)
     evaluations: int = 150
     seeds: int = 3
+    runs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.entries or not self.budgets or self.evaluations < 2 or self.seeds < 1:
-            raise RunError("a comparison needs strategies, budgets, 2 evaluations and a seed at least")
+        if not (self.entries or self.runs) or not self.budgets or self.evaluations < 2 or self.seeds < 1:
+            raise RunError(
+                "a comparison needs strategies or runs, budgets, 2 evaluations and a seed at least"
+            )
         for budget in self.budgets:
             Budget.parse(f"{budget:g}")
 
@@ -84,27 +92,84 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Contender:
+    """What is compared: the searches of one supernet by a strategy, or a finished run or its control.
+
+    Args:
+        text: As the tables name it.
+        results: What was measured, for each seed.
+        control: The ``text`` of what it is to be better than; None where there is nothing.
+        seeded: Whether it is a search that draws, by whose cost others are limited; rules are not.
+        finished: Whether it was finished before: of such, others have no more evaluations either.
+    """
+
+    text: str
+    results: tuple[SearchResult, ...]
+    control: str | None
+    seeded: bool
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How far into every search a choice looks.
+
+    Args:
+        name: ``"evaluations"`` or ``"passes"``.
+        evaluations: The most trials.
+        macs: The most multiply-accumulates, per example and one sub-network after the other.
+    """
+
+    name: str
+    evaluations: float
+    macs: float
+
+    @staticmethod
+    def of(contenders: Sequence[Contender]) -> "tuple[Limit, Limit]":
+        """Equal evaluations and equal cost among what is measured on the same rows."""
+        seeded = [(own, result) for own in contenders if own.seeded for result in own.results]
+        counts = [len(result.trials) for own, result in seeded if own.finished]
+        spent = [sum(trial.costs["macs"] for trial in result.trials) for _, result in seeded]
+        return (
+            Limit("evaluations", min(counts, default=math.inf), math.inf),
+            Limit("passes", math.inf, min(spent, default=math.inf)),
+        )
+
+    def first(self, trials: Sequence[Trial]) -> Sequence[Trial]:
+        """The trials within it, in the order they were measured."""
+        spent = itertools.accumulate(trial.costs["macs"] for trial in trials)
+        affordable = sum(cost <= self.macs * (1 + 1e-9) for cost in spent)
+        return trials[: int(min(self.evaluations, affordable))]
+
+
+@dataclass(frozen=True)
 class Cell:
     """What a strategy found for a budget. A row of compare.csv; without a choice its numbers are NaN.
 
     Args:
         supernet: The supernet's folder name.
-        strategy: ``Entry.text``.
-        limit: ``"evaluations"``: all that the search measured; ``"passes"``: its first trials, up to the
-            one-by-one cost of the cheapest seeded search.
+        strategy: ``Entry.text``, or the run's name.
+        limit: ``"evaluations"``: all that the search measured, or its first trials, as many as the shortest
+            seeded run or control of one; ``"passes"``: its first trials, up to the one-by-one cost of the
+            cheapest seeded search. Both of all that is compared on the same rows, of whichever supernet.
         budget: Share of the full model's MACs.
         seeds: Searches that found something within it.
-        share: The choices' mean share.
+        macs: The choices' mean MACs per example.
+        share: Their mean share of the full model's.
         score: Their mean held-out score.
         low: Lower end of its 95% bootstrap interval over examples.
         high: Upper end.
-        gain: ``score`` minus that of random search over the same genes, in the direction of better.
+        gain: ``score`` minus that of random search over the same genes, in the direction of better; of a run
+            minus that of its own random control.
         gain_low: Lower end of its 95% paired bootstrap interval.
         gain_high: Upper end.
         evaluations: Mean number of measured sub-networks.
-        passes: Their mean cost in passes of the full model over the split, were they run one by one.
+        passes: Their mean cost in passes of the full model over the split, were they run one by one; not in
+            it is what was measured by another score first (``--objective kl``).
         metric: Name of the score.
-        examples: Held-out examples.
+        chosen_on: Split that the choices were made on.
+        split: Split of ``score``; that of the choices where there is no other.
+        examples: Its examples.
         subnets: The choices, as JSON.
     """
 
@@ -113,6 +178,7 @@ class Cell:
     limit: str
     budget: float
     seeds: int = 0
+    macs: float = math.nan
     share: float = math.nan
     score: float = math.nan
     low: float = math.nan
@@ -123,5 +189,7 @@ class Cell:
     evaluations: float = math.nan
     passes: float = math.nan
     metric: str = ""
+    chosen_on: str = ""
+    split: str = ""
     examples: int = 0
     subnets: str = ""

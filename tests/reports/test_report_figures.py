@@ -1,10 +1,13 @@
 """Areas by evaluations, kept blocks, frontiers over one range: against sums made by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_rgba
 
 from ldsearch.reports.convergence import area_table, draw_convergence, higher_is_better
 from ldsearch.reports.heat_map import draw_kept, kept_shares
@@ -125,6 +128,22 @@ def test_bars_end_where_the_intervals_do() -> None:
     (bars,) = draw_overlay([SECOND]).axes[0].containers
     low, high = bars.lines[2][0].get_segments()[0][:, 1]
     assert (low, high) == pytest.approx((0.7, 1.0))
+
+
+def test_scores_own_intervals_are_drawn_where_they_are_given() -> None:
+    own = replace(SECOND, ends=([0.75], [0.9]))
+    (bars,) = draw_overlay([own]).axes[0].containers
+    assert bars.lines[2][0].get_segments()[0][:, 1] == pytest.approx((0.75, 0.9))
+
+
+def test_full_models_have_the_colour_of_their_line_unless_lines_share_them() -> None:
+    third = replace(FIRST, label="third")
+    stars = [
+        tuple(own.get_facecolor()[0])
+        for own in draw_overlay([FIRST, SECOND, third]).axes[0].collections
+        if isinstance(own, PathCollection) and len(own.get_offsets())
+    ]
+    assert stars == [to_rgba("black"), to_rgba("C1"), to_rgba("black")]
 
 
 def test_without_held_out_rows_the_searched_scores_stand() -> None:

@@ -1,0 +1,153 @@
+"""What is compared: strategies searched on a supernet, and finished runs of it with their controls."""
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ldsearch.errors import RunError
+from ldsearch.interruption import Stop
+from ldsearch.search.loop import Evaluate, SearchResult, search
+from ldsearch.search.searches import SEARCHES, Asked, search_named
+from ldsearch.workflows.comparison import RANDOM, Comparison, Contender, Entry
+from ldsearch.workflows.finished import FinishedRun, result_of
+from ldsearch.workflows.outcome import Question
+from ldsearch.workflows.select import RULES, rule_named
+from ldsearch.workflows.spaces import search_space
+from ldsearch.workflows.watching import Watcher, watched
+from ldsearch.workflows.workbench import Workbench
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A supernet on the rows that choose.
+
+    Args:
+        folder: The supernet's.
+        split: The rows.
+        runs: Where its measurements are kept.
+    """
+
+    folder: Path
+    split: str
+    runs: Path
+
+    @classmethod
+    def of(cls, run: FinishedRun) -> "Subject":
+        """What a run searched."""
+        return cls(run.supernet.resolve(), str(run.fields["split"]), run.measurements.resolve())
+
+
+class Benches:
+    """Opens one supernet after the other: each keeps gigabytes of states for its next generation.
+
+    Args:
+        data: Read the data from here instead of where training read it.
+    """
+
+    def __init__(self, data: str | None) -> None:
+        self.data = data
+        self._open: tuple[Subject, Workbench] | None = None
+
+    def open(self, subject: Subject) -> Workbench:
+        """The one that is open, or another in its place.
+
+        Raises:
+            LdsearchError: As ``Workbench.open``.
+        """
+        if self._open is None or self._open[0] != subject:
+            self._open = None
+            gc.collect()
+            bench = Workbench.open(subject.folder, subject.split, self.data, subject.runs)
+            self._open = (subject, bench)
+        return self._open[1]
+
+
+def read_runs(folders: Sequence[str]) -> dict[str, FinishedRun]:
+    """Runs by the names that tables give them.
+
+    Raises:
+        RunError: If one is none, is named twice, or its supernet is gone.
+    """
+    runs = [FinishedRun.read(Path(folder)) for folder in folders]
+    if len({run.folder.resolve() for run in runs}) < len(runs):
+        raise RunError("a run is named twice")
+    if gone := [run for run in runs if run.record is None]:
+        raise RunError(f"the supernet of {gone[0].folder} is no longer at {gone[0].supernet}")
+    clear = len({run.name for run in runs}) == len(runs)
+    return {run.name if clear else f"{index} {run.name}": run for index, run in enumerate(runs, 1)}
+
+
+def of_run(bench: Workbench, text: str, run: FinishedRun) -> list[Contender]:
+    """A run, and its random control where it has one.
+
+    Raises:
+        RunError: If it searched other weights or rows.
+    """
+    if run.fields["identity"].get("fingerprint") != bench.evaluator.fingerprint:
+        raise RunError(
+            f"{run.folder} searched other weights or rows, or by other versions of ldsearch, torch or "
+            "transformers: search again to compare it"
+        )
+    tables = {text: run.trials}
+    control = None
+    if run.controls is not None and (run.controls["strategy"] == RANDOM).any():
+        control = f"{text}, {RANDOM}"
+        tables[control] = run.controls[run.controls["strategy"] == RANDOM]
+    higher = bench.task.metric.higher_is_better
+    return [
+        Contender(
+            name,
+            (result_of(table, bench.macs, higher),),
+            control=control if name == text else None,
+            seeded=run.seeded,
+            finished=True,
+        )
+        for name, table in tables.items()
+    ]
+
+
+def of_strategies(bench: Workbench, asked: Comparison, watcher: Watcher, stop: Stop) -> list[Contender]:
+    """What the strategies measure of a supernet.
+
+    Raises:
+        LdsearchError: One line for a gene or rule that does not fit it.
+        Interrupted: After SIGINT or SIGTERM; what was measured is stored.
+    """
+    found: list[Contender] = []
+    for entry in asked.all_entries:
+        watcher.phase(f"{bench.folder.name}: {entry.text}", None)
+        results = _searched(bench, entry, asked, watched(bench.evaluator, watcher, stop))
+        control = None if entry == entry.control else entry.control.text
+        found.append(Contender(entry.text, tuple(results), control, entry.strategy in SEARCHES))
+    return found
+
+
+def _searched(bench: Workbench, entry: Entry, asked: Comparison, evaluate: Evaluate) -> list[SearchResult]:
+    """One search for each seed; only one of a rule that draws nothing."""
+    # What a rule goes by may take a training: only one that draws is made for every seed.
+    first = _question(bench, entry, asked.evaluations, 0)
+    draws = entry.strategy in SEARCHES or "seed" in first.identity
+    others = range(1, asked.seeds if draws else 1)
+    questions = [first, *(_question(bench, entry, asked.evaluations, seed) for seed in others)]
+    return [
+        search(
+            question.strategy,
+            evaluate,
+            bench.full,
+            evaluations=question.evaluations,
+            patience=question.patience,
+            wanted=question.wanted,
+        )
+        for question in questions
+    ]
+
+
+def _question(bench: Workbench, entry: Entry, evaluations: int, seed: int) -> Question:
+    if entry.strategy in RULES:
+        return rule_named(bench, entry.strategy, seed=seed).question()
+    space = search_space(bench, genes=entry.genes)
+    found = search_named(entry.strategy)
+    most = max(2, min(evaluations, space.size() + 1))
+    strategy = found.build(Asked(space, bench.macs, seed, most))
+    return Question(strategy, {"seed": seed}, most, patience=None)
