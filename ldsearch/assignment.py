@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
-from ldsearch.errors import SpaceError
+from ldsearch.errors import SpaceError, unknown
 from ldsearch.registry import Registry
 from ldsearch.subnet import Stack, Subnet
 
@@ -109,7 +109,7 @@ def assignment_named(name: str, depth: int) -> dict[int, tuple[int, ...]]:
         SpaceError: If there is none of that name, or it does not give every divisor so many blocks.
     """
     if name not in ASSIGNMENTS:
-        raise SpaceError(f"unknown assignment {name!r}: use one of {', '.join(ASSIGNMENTS)}")
+        raise SpaceError(unknown("assignment", name, ASSIGNMENTS))
     chosen = {count: tuple(sorted(walk)) for count, walk in ASSIGNMENTS[name](depth).items()}
     sizes = [(count, len({*blocks} & {*range(depth)}), len(blocks)) for count, blocks in chosen.items()]
     if sorted(sizes) != [(count, count, count) for count in divisors(depth)]:

@@ -1,5 +1,7 @@
 """What can go wrong, as types a caller can catch."""
 
+from collections.abc import Iterable
+
 
 class LdsearchError(Exception):
     """Base of every error that ldsearch raises on purpose; its message is one line for a person."""
@@ -45,3 +47,8 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, KeyError):
         return f"it has no {error}"
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """The one line that refuses a name, with those that there are."""
+    return f"unknown {what} {name!r}: use one of {', '.join(known)}"

@@ -28,8 +28,8 @@ from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.tasks import DataSource, load_task
 from ldsearch.tasks.text_metrics import bleu_signature
-from ldsearch.workflows.distill_data import DistillOptions, distill_data
 from ldsearch.workflows.grid import GridOptions, GridResult, load_grid, mean_difference, measure_grid
+from ldsearch.workflows.training.distill_data import DistillOptions, distill_data
 from ldsearch.workflows.workbench import split_evaluator
 
 DEPTH, RATE = 4, 0.4

@@ -25,8 +25,8 @@ from ldsearch.search.every_other import every_other
 from ldsearch.search.learned import strongest
 from ldsearch.subnet import Subnet
 from ldsearch.tasks.metrics import ratio
-from ldsearch.workflows.fixed import FixedOptions, train_fixed
-from ldsearch.workflows.signals import SIGNALS
+from ldsearch.workflows.searching.signals import SIGNALS
+from ldsearch.workflows.training.fixed import FixedOptions, train_fixed
 
 BLOCKS, HALF = 8, 4
 MODEL = {

@@ -31,8 +31,8 @@ from ldsearch.reports.overlay import Line, draw_overlay
 from ldsearch.reports.tables import trials_table, write_csv
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial, pareto_front
-from ldsearch.workflows.compare import compare
-from ldsearch.workflows.comparison import Comparison
+from ldsearch.workflows.comparing.compare import compare
+from ldsearch.workflows.comparing.comparison import Comparison
 
 SEED, RATE = 7, 1e-4  # of the trainings on SST-2
 

@@ -18,7 +18,7 @@ from ldsearch.reports.tables import COLUMNS, COST_COLUMNS
 from ldsearch.search.searches import SEARCHES
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet.families import FAMILIES
-from ldsearch.workflows.options import TrainOptions
+from ldsearch.workflows.training.options import TrainOptions
 from ldsearch.workload import Workload
 
 ROOT = Path(__file__).parent.parent

@@ -61,8 +61,8 @@ def distill_data(
     from ldsearch.decoding import Decoding
     from ldsearch.tasks import DataSource
     from ldsearch.tasks.tables import Columns
-    from ldsearch.workflows.distill_data import DistillOptions
-    from ldsearch.workflows.distill_data import distill_data as distill
+    from ldsearch.workflows.training.distill_data import DistillOptions
+    from ldsearch.workflows.training.distill_data import distill_data as distill
 
     quiet_libraries()
     options = DistillOptions(

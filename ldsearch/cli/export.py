@@ -51,7 +51,7 @@ def export(
     """
     from ldsearch.errors import ExportError
     from ldsearch.export.hub import check_name, push
-    from ldsearch.workflows.export import export_frontier, export_one
+    from ldsearch.workflows.exporting.export import export_frontier, export_one
 
     quiet_libraries()
     if everything and subnet is not None:

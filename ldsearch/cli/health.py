@@ -40,8 +40,8 @@ def health(
     from rich.table import Table
 
     from ldsearch.subnet import Subnet
-    from ldsearch.workflows.fixed import FixedOptions
-    from ldsearch.workflows.health import health as run
+    from ldsearch.workflows.training.fixed import FixedOptions
+    from ldsearch.workflows.training.health import health as run
 
     bench = open_bench(supernet, runs, data)
     options = FixedOptions(steps=steps, loss="label", seed=seed, trainer=tuple(context.args))

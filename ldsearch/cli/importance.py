@@ -47,7 +47,7 @@ def importance(
     from rich.console import Console
     from rich.table import Table
 
-    from ldsearch.workflows.importance import block_importance, stack_of
+    from ldsearch.workflows.searching.importance import block_importance, stack_of
     from ldsearch.workflows.target import Target
 
     supernet = None if folder is None else Target.resolve(folder, "full").supernet

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ldsearch.trial import Trial
-    from ldsearch.workflows.outcome import RunOutcome
+    from ldsearch.workflows.searching.outcome import RunOutcome
 
 Cell = Callable[["Trial"], str]
 

@@ -23,7 +23,7 @@ def report(
 
     - `ldsearch report runs/bert-evolve runs/distilbert-evolve --output bert.html`
     """
-    from ldsearch.workflows.report import report as write
+    from ldsearch.workflows.reporting.report import report as write
 
     found = write(runs, output)
     kinds = f"{len(found.figures) // 2} figures beside it, each as SVG and PNG"

@@ -224,9 +224,9 @@ def train_supernet(
     from ldsearch.tasks.tables import Columns
     from ldsearch.training.depth_tasks import DepthTasks
     from ldsearch.training.rates import parse
-    from ldsearch.workflows.deliver import info
-    from ldsearch.workflows.options import TrainOptions
-    from ldsearch.workflows.train import train_supernet as train
+    from ldsearch.workflows.exporting.deliver import info
+    from ldsearch.workflows.training.options import TrainOptions
+    from ldsearch.workflows.training.train import train_supernet as train
 
     quiet_libraries()
     options = TrainOptions(

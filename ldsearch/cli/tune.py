@@ -11,9 +11,9 @@ import typer
 from ldsearch.cli.console import Name, Runs, Seed, print_notes, quiet_libraries, resumable
 
 if TYPE_CHECKING:
-    from ldsearch.workflows.options import TrainOptions
-    from ldsearch.workflows.tune import Tuning
-    from ldsearch.workflows.tune_study import Attempt
+    from ldsearch.workflows.training.options import TrainOptions
+    from ldsearch.workflows.tuning.tune import Tuning
+    from ldsearch.workflows.tuning.tune_study import Attempt
 
 
 def tune(
@@ -55,7 +55,7 @@ def tune(
     - `ldsearch tune --data reviews.csv --model bert-base-uncased --bf16 --vary drop_bound=0.1:0.3
       --vary learning_rate=1e-5:1e-4:log --trials 30 --name bert-tune`
     """
-    from ldsearch.workflows.tune import tune as run
+    from ldsearch.workflows.tuning.tune import tune as run
 
     quiet_libraries()
     words = [*context.args, "--seed", str(seed)]
@@ -141,7 +141,7 @@ def _print(found: "Tuning", words: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ldsearch.workflows.variation import words_of
+    from ldsearch.workflows.tuning.variation import words_of
 
     best, held = found.best, found.held_out
     assert best.area is not None

@@ -5,7 +5,7 @@ from typing import Any
 
 from ldsearch.costs.budget import Budget, batch_and_length
 from ldsearch.costs.named import COSTS
-from ldsearch.errors import RunError
+from ldsearch.errors import RunError, unknown
 
 SCORES = ("score", "kl")
 _COSTS = ("macs", "parameters", "latency")
@@ -55,8 +55,8 @@ class Objective:
             elif name in _COSTS or name in COSTS:
                 costs.append(name)
             else:
-                known = ", ".join([*SCORES, *_COSTS, *COSTS])
-                raise RunError(f"unknown objective {name!r}: use one of {known}, or several joined by +")
+                known = unknown("objective", name, [*SCORES, *_COSTS, *COSTS])
+                raise RunError(f"{known}, or several joined by +")
         if len(scores) > 1 or len(set(costs)) < len(costs):
             raise RunError(f"the objective {text!r} names one thing twice: one score, and each cost once")
         if len(set(cells)) > 1:

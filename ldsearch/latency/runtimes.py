@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from ldsearch.errors import LdsearchError
+from ldsearch.errors import LdsearchError, unknown
 from ldsearch.registry import Registry
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -129,5 +129,5 @@ def runtime_named(name: str) -> Runtime:
         LdsearchError: If there is none of that name.
     """
     if name not in RUNTIMES:
-        raise LdsearchError(f"unknown runtime {name!r}: use one of {', '.join(RUNTIMES)}")
+        raise LdsearchError(unknown("runtime", name, RUNTIMES))
     return RUNTIMES[name]

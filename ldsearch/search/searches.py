@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ldsearch.errors import RunError, SpaceError
+from ldsearch.errors import RunError, SpaceError, unknown
 from ldsearch.length_space import LengthSpace
 from ldsearch.registry import Registry
 from ldsearch.search.descent import Descent
@@ -85,5 +85,5 @@ def search_named(strategy: str | None, parity: bool = False) -> Search:
     if strategy is None:
         strategy = "nsga" if parity else "surrogate"
     if strategy not in SEARCHES:
-        raise RunError(f"unknown strategy {strategy!r}: use one of {', '.join(SEARCHES)}")
+        raise RunError(unknown("strategy", strategy, SEARCHES))
     return SEARCHES[strategy]

@@ -13,7 +13,7 @@ from transformers.utils.generic import ModelOutput
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.costs.parameters import Parameters
 from ldsearch.costs.traced import EncoderDecoderMacs, TracedMacs
-from ldsearch.errors import SubnetError, SupernetError
+from ldsearch.errors import SubnetError, SupernetError, unknown
 from ldsearch.subnet import Groups, Stack, Subnet
 from ldsearch.supernet.counting import parameters_of, shape_of
 from ldsearch.supernet.cutting import check_groups, cut, find_stacks, longest_input
@@ -53,7 +53,7 @@ class Supernet(nn.Module):
         refuse_model(model)
         self.head = head_named(type(model).__name__)
         if score not in TOKEN_SCORES:
-            raise SupernetError(f"unknown token score {score!r}: use one of {', '.join(TOKEN_SCORES)}")
+            raise SupernetError(unknown("token score", score, TOKEN_SCORES))
         if memory not in get_args(Memory):
             raise SupernetError(f"unknown memory {memory!r}: use {' or '.join(get_args(Memory))}")
         self.model, self.score = model, score

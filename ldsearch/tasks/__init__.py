@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ldsearch.errors import DataError
+from ldsearch.errors import DataError, unknown
 from ldsearch.registry import Registry
 from ldsearch.tasks.base import DataSource, Encoded, Examples, Task
 from ldsearch.tasks.causal import CausalLanguageModel, load_causal
@@ -51,7 +51,7 @@ def task_kind(name: str) -> TaskKind:
         DataError: If there is none of that name.
     """
     if name not in TASKS:
-        raise DataError(f"unknown task {name!r}: use one of {', '.join(TASKS)}")
+        raise DataError(unknown("task", name, TASKS))
     return TASKS[name]
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from ldsearch.assignment import ASSIGNMENTS, configurations, divisors
-from ldsearch.errors import TrainingError
+from ldsearch.errors import TrainingError, unknown
 from ldsearch.subnet import Subnet
 
 
@@ -43,9 +43,7 @@ class DepthTasks:
 
     def __post_init__(self) -> None:
         if self.assignment not in ASSIGNMENTS:
-            raise TrainingError(
-                f"unknown assignment {self.assignment!r}: use one of {', '.join(ASSIGNMENTS)}"
-            )
+            raise TrainingError(unknown("assignment", self.assignment, ASSIGNMENTS))
         if self.reduction not in ("sum", "mean"):
             raise TrainingError(f"unknown reduction {self.reduction!r}: use 'sum' or 'mean'")
         for name, tasks in self._tasks.items():

@@ -9,7 +9,7 @@ import pytest
 
 from ldsearch.pareto import frontier
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.spaces import search_space
+from ldsearch.workflows.searching.spaces import search_space
 from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import Ldsearch, read, unsettle
 

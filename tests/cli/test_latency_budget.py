@@ -16,9 +16,9 @@ from ldsearch.latency.measuring import Entry, Line
 from ldsearch.latency.predicted import table_beside
 from ldsearch.selector import parse_selector
 from ldsearch.trial import Score, Trial
-from ldsearch.workflows.confirm import Latencies, choose, know_latency
-from ldsearch.workflows.finished import FinishedRun
-from ldsearch.workflows.rebuild import search_command
+from ldsearch.workflows.reporting.finished import FinishedRun
+from ldsearch.workflows.reporting.rebuild import search_command
+from ldsearch.workflows.timing.confirm import Latencies, choose, know_latency
 from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import Ldsearch, read
 

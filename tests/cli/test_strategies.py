@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import entropy
 
 from ldsearch.pareto import frontier
-from ldsearch.workflows.imitation import imitator
+from ldsearch.workflows.searching.imitation import imitator
 from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import Ldsearch, read, unsettle
 

@@ -19,9 +19,9 @@ from ldsearch.intervals import Statistics
 from ldsearch.reports.held_out import hold_out
 from ldsearch.subnet import Subnet
 from ldsearch.training.trainer import SupernetTrainer
-from ldsearch.workflows.variation import varied
+from ldsearch.workflows.tuning.variation import varied
+from ldsearch.workflows.tuning.yardstick import Yardstick, area_of
 from ldsearch.workflows.workbench import Workbench
-from ldsearch.workflows.yardstick import Yardstick, area_of
 from tests.cli.conftest import TRAIN, Ldsearch, read, weights
 
 WORDS = (*TRAIN[1:], "--max_steps", "2")

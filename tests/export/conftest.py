@@ -7,7 +7,7 @@ import pytest
 
 from ldsearch.export import check
 from ldsearch.export.timing import Timed, Timing
-from ldsearch.workflows import export
+from ldsearch.workflows.exporting import export
 from tests.cli.conftest import ldsearch, wild, wild_place
 
 __all__ = ["Here", "in_process", "ldsearch", "wild", "wild_place"]

@@ -18,8 +18,8 @@ from ldsearch.export.staging import Written
 from ldsearch.export.timing import Timed, Timing, timings
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.workflows import checked_rows, export
-from ldsearch.workflows.export import export_one
+from ldsearch.workflows.exporting import checked_rows, export
+from ldsearch.workflows.exporting.export import export_one
 from ldsearch.workflows.workbench import Workbench
 from tests.export.conftest import Here
 from tests.export.test_export import PROVENANCE, TOKENIZER

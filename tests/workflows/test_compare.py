@@ -11,8 +11,8 @@ import pytest
 from ldsearch.errors import BudgetError, RunError, SpaceError
 from ldsearch.evaluation import Evaluator
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.compare import compare
-from ldsearch.workflows.comparison import Cell, Comparison, Entry
+from ldsearch.workflows.comparing.compare import compare
+from ldsearch.workflows.comparing.comparison import Cell, Comparison, Entry
 from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import Ldsearch, ldsearch, wild
 

@@ -14,8 +14,8 @@ from ldsearch.reports.compare import draw_comparison
 from ldsearch.search.loop import SearchResult
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
-from ldsearch.workflows.compare import compare
-from ldsearch.workflows.comparison import Cell, Comparison, Contender, Limit
+from ldsearch.workflows.comparing.compare import compare
+from ldsearch.workflows.comparing.comparison import Cell, Comparison, Contender, Limit
 from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import CONFIG, Ldsearch, ldsearch, wild, wild_place
 

@@ -15,8 +15,8 @@ from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import DataError
 from ldsearch.search.validation import Validation
 from ldsearch.subnet import Subnet
-from ldsearch.workflows import imitation
-from ldsearch.workflows.imitation import imitator, shortlist
+from ldsearch.workflows.searching import imitation
+from ldsearch.workflows.searching.imitation import imitator, shortlist
 from ldsearch.workflows.watching import Unwatched
 from tests.translators import sentences
 

@@ -18,12 +18,12 @@ from ldsearch.intervals import Interval
 from ldsearch.reports.tune import draw_tuning, tuning_table
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.trial import Score, Trial
-from ldsearch.workflows import tune as module
-from ldsearch.workflows.options import TrainOptions
-from ldsearch.workflows.tune import tune
-from ldsearch.workflows.tune_study import Attempt, Study
-from ldsearch.workflows.variation import kind_of, parse_variations, varied
-from ldsearch.workflows.yardstick import Yardstick
+from ldsearch.workflows.training.options import TrainOptions
+from ldsearch.workflows.tuning import tune as module
+from ldsearch.workflows.tuning.tune import tune
+from ldsearch.workflows.tuning.tune_study import Attempt, Study
+from ldsearch.workflows.tuning.variation import kind_of, parse_variations, varied
+from ldsearch.workflows.tuning.yardstick import Yardstick
 
 VARY = ("learning_rate=1e-5:1e-1:log", "layer_drop=0,0.1,0.2")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ldsearch.errors import TrainingError
+from ldsearch.errors import TrainingError, unknown
 from ldsearch.registry import Registry
 from ldsearch.training.strategies.base import Draws, Pass, Setting, StackSetting, TrainingStrategy
 from ldsearch.training.strategies.flexible_depth import FlexibleDepth
@@ -23,7 +23,7 @@ def make_strategy(name: str, setting: Setting) -> TrainingStrategy:
         TrainingError: If there is none of that name.
     """
     if name not in STRATEGIES:
-        raise TrainingError(f"unknown training strategy {name!r}: use one of {', '.join(STRATEGIES)}")
+        raise TrainingError(unknown("training strategy", name, STRATEGIES))
     return STRATEGIES[name](setting)
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ldsearch.errors import TrainingError
+from ldsearch.errors import TrainingError, unknown
 from ldsearch.registry import Registry
 from ldsearch.subnet import Stack, Sublayer
 from ldsearch.training.strategies.base import StackSetting
@@ -37,9 +37,7 @@ def parts_of(name: str) -> Parts:
     """
     kinds = name.split("+")
     if len(set(kinds)) < len(kinds) or not set(kinds) <= set(GROUPS):
-        raise TrainingError(
-            f"unknown drop groups {name!r}: use one of {', '.join(GROUPS)}, or different ones joined by +"
-        )
+        raise TrainingError(f"{unknown('drop groups', name, GROUPS)}, or different ones joined by +")
     # In the registry's order, so that head+layer and layer+head draw the same.
     return tuple(dict.fromkeys(part for kind in GROUPS if kind in kinds for part in GROUPS[kind]))
 

@@ -10,8 +10,8 @@ from typing import Any
 from ldsearch.runs import TRAINING_FILE, read_json
 from ldsearch.search.evolve import EvolveSettings
 from ldsearch.supernet.folder import SupernetRecord
-from ldsearch.workflows.finished import FinishedRun
-from ldsearch.workflows.options import TrainOptions
+from ldsearch.workflows.reporting.finished import FinishedRun
+from ldsearch.workflows.training.options import TrainOptions
 
 _RENAMED = {"reference": "max-length"}
 _DEPTH_TASKS = {"batch_fraction": "batch-share"}

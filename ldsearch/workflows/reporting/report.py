@@ -10,9 +10,9 @@ from ldsearch.files import write_atomic
 from ldsearch.reports.drawing import Drawing, Rendered, file_names, inline, plain, render
 from ldsearch.reports.html import GENERATOR, Markup, Section, heading, page, paragraphs, table
 from ldsearch.reports.overlay import Line, common_areas, draw_overlay, panels_of
-from ldsearch.workflows.chapters import Part, chapters
-from ldsearch.workflows.chapters_of_costs import number
-from ldsearch.workflows.finished import FinishedRun
+from ldsearch.workflows.reporting.chapters import Part, chapters
+from ldsearch.workflows.reporting.chapters_of_costs import number
+from ldsearch.workflows.reporting.finished import FinishedRun
 
 
 @dataclass(frozen=True)

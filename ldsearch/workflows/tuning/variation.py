@@ -11,7 +11,7 @@ from transformers import TrainingArguments
 from ldsearch.errors import TrainingError
 from ldsearch.length_drop import as_rate
 from ldsearch.tuning import Value, ends, parse_values
-from ldsearch.workflows.options import TrainOptions
+from ldsearch.workflows.training.options import TrainOptions
 
 # Not the data, the model, the metric or the inputs' length: areas of these cannot be compared.
 FIELDS: Mapping[str, type[Value]] = MappingProxyType(

@@ -8,8 +8,8 @@ from ldsearch.interruption import interruptible
 from ldsearch.intervals import Interval
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
-from ldsearch.workflows.fixed import FixedOptions, train_fixed
 from ldsearch.workflows.target import Target
+from ldsearch.workflows.training.fixed import FixedOptions, train_fixed
 from ldsearch.workflows.workbench import Workbench
 
 

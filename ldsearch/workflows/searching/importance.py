@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ldsearch.errors import RunError
+from ldsearch.errors import RunError, unknown
 from ldsearch.evaluation import Evaluator
 from ldsearch.evaluation.counts import Counts
 from ldsearch.files import write_json
@@ -24,7 +24,7 @@ from ldsearch.search.importance import Ablation, Importance, importance
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import Writing
 from ldsearch.trial import Trial
-from ldsearch.workflows.imitation import imitator
+from ldsearch.workflows.searching.imitation import imitator
 from ldsearch.workflows.watching import Unwatched, Watcher, watched
 from ldsearch.workflows.workbench import Workbench
 
@@ -108,7 +108,7 @@ def block_importance(
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
     if objective not in OBJECTIVES:
-        raise RunError(f"unknown objective {objective!r}: use one of {', '.join(OBJECTIVES)}")
+        raise RunError(unknown("objective", objective, OBJECTIVES))
     bench.require_supernet()
     name, folder, watcher = stack_of(bench, stack), Path(folder), watcher or Unwatched()
     depth = bench.supernet.depths[name]

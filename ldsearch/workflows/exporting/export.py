@@ -24,10 +24,10 @@ from ldsearch.latency.probes import generating
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
-from ldsearch.workflows.checked_rows import split_rows
+from ldsearch.workflows.exporting.checked_rows import split_rows
+from ldsearch.workflows.exporting.words import recovered_in_words, score_in_words, training_in_words
 from ldsearch.workflows.recorded import load_recorded_task
 from ldsearch.workflows.target import Target
-from ldsearch.workflows.words import recovered_in_words, score_in_words, training_in_words
 
 FORMATS = MappingProxyType({"hf": write_huggingface, "onnx": write_onnx})
 FRONTIER_FILE = "frontier.csv"

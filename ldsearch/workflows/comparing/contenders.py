@@ -9,11 +9,11 @@ from ldsearch.errors import RunError
 from ldsearch.interruption import Stop
 from ldsearch.search.loop import Evaluate, SearchResult, search
 from ldsearch.search.searches import SEARCHES, Asked, search_named
-from ldsearch.workflows.comparison import RANDOM, Comparison, Contender, Entry
-from ldsearch.workflows.finished import FinishedRun, result_of
-from ldsearch.workflows.outcome import Question
-from ldsearch.workflows.select import RULES, rule_named
-from ldsearch.workflows.spaces import search_space
+from ldsearch.workflows.comparing.comparison import RANDOM, Comparison, Contender, Entry
+from ldsearch.workflows.reporting.finished import FinishedRun, result_of
+from ldsearch.workflows.searching.outcome import Question
+from ldsearch.workflows.searching.select import RULES, rule_named
+from ldsearch.workflows.searching.spaces import search_space
 from ldsearch.workflows.watching import Watcher, watched
 from ldsearch.workflows.workbench import Workbench
 

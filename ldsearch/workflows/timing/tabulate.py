@@ -8,8 +8,8 @@ from ldsearch.latency.device import device_facts, synchroniser, threads
 from ldsearch.latency.stages import SupernetStages, build_table
 from ldsearch.latency.table import LatencyTable, length_grid
 from ldsearch.runs import RUN_FILE
-from ldsearch.workflows.profile import OnDone, ProfileOptions, load_resting, trained_length
 from ldsearch.workflows.target import Target
+from ldsearch.workflows.timing.profile import OnDone, ProfileOptions, load_resting, trained_length
 
 
 def tabulate(

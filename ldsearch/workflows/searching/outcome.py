@@ -26,8 +26,8 @@ from ldsearch.selector import Selector, WithinBudget
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import Writing
 from ldsearch.trial import Trial, pareto_front
-from ldsearch.workflows.confirm import Latencies, choose, measured_latencies
-from ldsearch.workflows.timed import write_latencies
+from ldsearch.workflows.timing.confirm import Latencies, choose, measured_latencies
+from ldsearch.workflows.timing.timed import write_latencies
 from ldsearch.workflows.watching import Watcher, watched
 from ldsearch.workflows.workbench import Workbench
 

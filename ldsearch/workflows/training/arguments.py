@@ -8,7 +8,7 @@ import torch
 from transformers import HfArgumentParser, Trainer, TrainingArguments
 
 from ldsearch.errors import TrainingError, one_line
-from ldsearch.workflows.options import TrainOptions
+from ldsearch.workflows.training.options import TrainOptions
 
 
 def training_arguments(folder: Path, options: TrainOptions) -> TrainingArguments:

@@ -13,8 +13,8 @@ from ldsearch.reports.latency import LATENCY_COLUMNS
 from ldsearch.reports.tables import write_csv
 from ldsearch.reports.tradeoff import Point, draw_tradeoff
 from ldsearch.trial import Trial
-from ldsearch.workflows.confirm import Latencies
-from ldsearch.workflows.profile import CSV_FILE, JSON_FILE, latency_row
+from ldsearch.workflows.timing.confirm import Latencies
+from ldsearch.workflows.timing.profile import CSV_FILE, JSON_FILE, latency_row
 from ldsearch.workflows.workbench import Workbench
 
 FIGURE_FILE = "tradeoff.png"

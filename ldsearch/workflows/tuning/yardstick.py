@@ -9,7 +9,7 @@ from ldsearch.intervals import Interval, bootstrap
 from ldsearch.reports.held_out import area_terms
 from ldsearch.search.constant_ratio import constant_ratio_line
 from ldsearch.trial import Trial
-from ldsearch.workflows.spaces import search_space
+from ldsearch.workflows.searching.spaces import search_space
 from ldsearch.workflows.workbench import Workbench
 
 

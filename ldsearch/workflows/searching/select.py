@@ -11,7 +11,7 @@ from ldsearch.assignment import configurations
 from ldsearch.costs.macs import Cost
 from ldsearch.costs.objective import Objective
 from ldsearch.depth_space import DepthSpace
-from ldsearch.errors import RunError
+from ldsearch.errors import RunError, unknown
 from ldsearch.joint_space import JointSpace
 from ldsearch.registry import Registry
 from ldsearch.search.beam import Beam
@@ -26,13 +26,13 @@ from ldsearch.search.swaps import Swaps
 from ldsearch.search.validation import Validation
 from ldsearch.selector import Selector, parse_selector
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.confirm import know_latency
 from ldsearch.workflows.grid import trained_assignment
-from ldsearch.workflows.imitation import shortlist
-from ldsearch.workflows.outcome import Question, RunOutcome, run
-from ldsearch.workflows.search import check_reachable, objective_of
-from ldsearch.workflows.signals import SIGNALS
-from ldsearch.workflows.spaces import identity_of, pinned_of
+from ldsearch.workflows.searching.imitation import shortlist
+from ldsearch.workflows.searching.outcome import Question, RunOutcome, run
+from ldsearch.workflows.searching.search import check_reachable, objective_of
+from ldsearch.workflows.searching.signals import SIGNALS
+from ldsearch.workflows.searching.spaces import identity_of, pinned_of
+from ldsearch.workflows.timing.confirm import know_latency
 from ldsearch.workflows.watching import Unwatched, Watcher
 from ldsearch.workflows.workbench import Workbench
 
@@ -176,7 +176,7 @@ def rule_named(
         return RULES[strategy](choice)
     if strategy in SEARCHES:
         return _search_rule(strategy, choice)
-    raise RunError(f"unknown strategy {strategy!r}: use one of {', '.join([*RULES, *SEARCHES])}")
+    raise RunError(unknown("strategy", strategy, [*RULES, *SEARCHES]))
 
 
 def _across(name: str, lists: Sequence[Listed]) -> Listed:

@@ -24,9 +24,9 @@ from ldsearch.selector import WithinBudget
 from ldsearch.supernet.folder import read_record
 from ldsearch.training.checkpoints import Writing
 from ldsearch.trial import Trial
-from ldsearch.workflows.comparison import Cell, Comparison, Contender, Limit
-from ldsearch.workflows.contenders import Benches, Subject, of_run, of_strategies, read_runs
-from ldsearch.workflows.finished import FinishedRun
+from ldsearch.workflows.comparing.comparison import Cell, Comparison, Contender, Limit
+from ldsearch.workflows.comparing.contenders import Benches, Subject, of_run, of_strategies, read_runs
+from ldsearch.workflows.reporting.finished import FinishedRun
 from ldsearch.workflows.watching import Unwatched, Watcher
 from ldsearch.workflows.workbench import Workbench
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ldsearch.costs.budget import Budget
-from ldsearch.errors import RunError
+from ldsearch.errors import RunError, unknown
 from ldsearch.search.loop import SearchResult
 from ldsearch.search.searches import SEARCHES
 from ldsearch.trial import Trial
-from ldsearch.workflows.select import RULES
-from ldsearch.workflows.spaces import kinds_of
+from ldsearch.workflows.searching.select import RULES
+from ldsearch.workflows.searching.spaces import kinds_of
 
 RANDOM = "random"
 
@@ -38,7 +38,7 @@ class Entry:
         """
         strategy, _, genes = text.partition(":")
         if strategy not in SEARCHES and strategy not in RULES:
-            raise RunError(f"unknown strategy {strategy!r}: use one of {', '.join([*SEARCHES, *RULES])}")
+            raise RunError(unknown("strategy", strategy, [*SEARCHES, *RULES]))
         if genes and strategy not in SEARCHES:
             raise RunError(f"{strategy} is a rule that knows what it chooses: it takes no genes")
         if genes:

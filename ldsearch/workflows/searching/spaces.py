@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ldsearch.depth_space import DepthSpace
-from ldsearch.errors import SpaceError
+from ldsearch.errors import SpaceError, unknown
 from ldsearch.joint_space import JointSpace
 from ldsearch.length_space import LengthSpace
 from ldsearch.space import load_space
@@ -90,9 +90,7 @@ def kinds_of(genes: str) -> tuple[str, ...]:
     """
     kinds = genes.split("+")
     if len(set(kinds)) < len(kinds) or not set(kinds) <= set(GENES):
-        raise SpaceError(
-            f"unknown genes {genes!r}: use one of {', '.join(GENES)}, or different ones joined by +"
-        )
+        raise SpaceError(f"{unknown('genes', genes, GENES)}, or different ones joined by +")
     return tuple(kind for kind in GENES if kind in kinds)
 
 

@@ -22,7 +22,7 @@ from ldsearch.runs import HEALTH_FILE, RUN_FILE, claim, read_json
 from ldsearch.search.random_search import RandomSearch
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import Writing
-from ldsearch.workflows.fixed import FixedOptions, train_fixed
+from ldsearch.workflows.training.fixed import FixedOptions, train_fixed
 from ldsearch.workflows.workbench import Workbench
 
 COUNT = 8

@@ -26,7 +26,7 @@ from ldsearch.supernet.heads import HEADS, head_of
 from ldsearch.supernet.refusals import refuse_config
 from ldsearch.tasks import Task
 from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
-from ldsearch.workflows.options import TrainOptions
+from ldsearch.workflows.training.options import TrainOptions
 
 _VOCABULARY = 8_000
 

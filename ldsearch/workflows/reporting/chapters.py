@@ -12,10 +12,10 @@ from ldsearch.reports.html import Markup, bullets, code, definitions, paragraphs
 from ldsearch.reports.overlay import Line, draw_overlay
 from ldsearch.reports.tables import COST_WORDS
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.chapters_of_costs import latency, number, spent
-from ldsearch.workflows.deliver import info
-from ldsearch.workflows.finished import FinishedRun, health_beside
-from ldsearch.workflows.rebuild import genes_of, search_command, train_command
+from ldsearch.workflows.exporting.deliver import info
+from ldsearch.workflows.reporting.chapters_of_costs import latency, number, spent
+from ldsearch.workflows.reporting.finished import FinishedRun, health_beside
+from ldsearch.workflows.reporting.rebuild import genes_of, search_command, train_command
 
 Part = Markup | Drawing
 Chapter = Callable[[FinishedRun, str], list[Part]]

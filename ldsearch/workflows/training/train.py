@@ -39,9 +39,9 @@ from ldsearch.training.strategies import Setting, StackSetting, TrainingStrategy
 from ldsearch.training.strategies.groups import applied_rates, drops_whole_blocks, parts_of
 from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.trial import Score
-from ldsearch.workflows.arguments import changed_arguments, training_arguments
-from ldsearch.workflows.models import initial_model, known_labels, separate_teacher
-from ldsearch.workflows.options import TrainOptions
+from ldsearch.workflows.training.arguments import changed_arguments, training_arguments
+from ldsearch.workflows.training.models import initial_model, known_labels, separate_teacher
+from ldsearch.workflows.training.options import TrainOptions
 
 _PARITY_BOUND = Fraction(1, 5)
 _PLAIN_SHARE = 0.4

@@ -29,14 +29,14 @@ from ldsearch.reports.tune import draw_tuning, tuning_table
 from ldsearch.runs import SUPERNET_FILE, claim
 from ldsearch.training.checkpoints import Writing
 from ldsearch.tuning import ends
-from ldsearch.workflows.arguments import training_arguments
-from ldsearch.workflows.options import TrainOptions
-from ldsearch.workflows.spaces import kinds_of
-from ldsearch.workflows.train import train_supernet
-from ldsearch.workflows.tune_study import Attempt, Study, alone
-from ldsearch.workflows.variation import parse_variations, varied
+from ldsearch.workflows.searching.spaces import kinds_of
+from ldsearch.workflows.training.arguments import training_arguments
+from ldsearch.workflows.training.options import TrainOptions
+from ldsearch.workflows.training.train import train_supernet
+from ldsearch.workflows.tuning.tune_study import Attempt, Study, alone
+from ldsearch.workflows.tuning.variation import parse_variations, varied
+from ldsearch.workflows.tuning.yardstick import Yardstick, area_of, cost_range
 from ldsearch.workflows.workbench import Workbench
-from ldsearch.workflows.yardstick import Yardstick, area_of, cost_range
 
 TUNE_FILE = "tune.json"
 

@@ -11,10 +11,10 @@ from ldsearch.search.searches import Asked, search_named
 from ldsearch.selector import Selector, WithinBudget, parse_selector
 from ldsearch.space import LengthSpace
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.confirm import know_latency
-from ldsearch.workflows.imitation import shortlist
-from ldsearch.workflows.outcome import Question, RunOutcome, run
-from ldsearch.workflows.spaces import identity_of, search_space
+from ldsearch.workflows.searching.imitation import shortlist
+from ldsearch.workflows.searching.outcome import Question, RunOutcome, run
+from ldsearch.workflows.searching.spaces import identity_of, search_space
+from ldsearch.workflows.timing.confirm import know_latency
 from ldsearch.workflows.watching import Unwatched, Watcher
 from ldsearch.workflows.workbench import Workbench
 

@@ -16,9 +16,9 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import load_supernet, save_model
 from ldsearch.training.checkpoints import Writing, remove_checkpoints
 from ldsearch.training.strategies.fixed import Fixed
-from ldsearch.workflows.arguments import changed_arguments, training_arguments
-from ldsearch.workflows.options import TrainOptions
-from ldsearch.workflows.train import fit, make_trainer
+from ldsearch.workflows.training.arguments import changed_arguments, training_arguments
+from ldsearch.workflows.training.options import TrainOptions
+from ldsearch.workflows.training.train import fit, make_trainer
 from ldsearch.workflows.workbench import Workbench
 
 STEPS = 300

@@ -1,0 +1,1 @@
+"""Strategies, supernets and runs side by side."""

@@ -1,0 +1,1 @@
+"""Exports, what is checked of them, and what folders say of themselves."""

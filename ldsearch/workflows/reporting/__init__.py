@@ -1,0 +1,1 @@
+"""One page of what finished runs left."""

@@ -1,0 +1,1 @@
+"""Searches of one supernet, and what is written of them."""

@@ -1,0 +1,1 @@
+"""Latency: profiles, tables, and what a search found, timed."""

@@ -1,0 +1,1 @@
+"""Trainings: of supernets, of one sub-network alone, of what a teacher wrote."""

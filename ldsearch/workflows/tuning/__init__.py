@@ -1,0 +1,1 @@
+"""A study over how to train the supernet."""
