@@ -1,9 +1,8 @@
 """How well does a latency table predict sub-networks that it never saw? MiniLM-L6 on this device.
 
 The table is built anew, then random sub-networks (depths and lengths) are timed in turn beside the full
-model. Those that the table's correction was not fitted on are compared with what it predicts: error (also
-without the correction), rank correlation, and the correlation of latency with MACs. Weights do not change the
-time. The last line is one JSON object.
+model, and compared with what it predicts: error, rank correlation, and the correlation of latency with MACs.
+Weights do not change the time. The last line is one JSON object.
 
     python scripts/bench_latency.py --out results/latency --batch 1 --batch 8
 """
@@ -58,23 +57,19 @@ def compared(supernet: Supernet, batch: int, options: argparse.Namespace, folder
     subnets = RandomSearch(space, macs, 0, options.count).propose(0, ())
     entries = entries_of(supernet, subnets, "own")
     lines, noise = measure(supernet, entries, random_cell(supernet, batch, LENGTH), FORWARD, clock)
-    unseen = [one for one in lines if one.entry.runtime == "own" and one.entry.subnet not in table.fitted_on]
+    unseen = [one for one in lines if one.entry.runtime == "own" and one.entry.subnet != supernet.full]
     measured = np.array([1e3 * line.timing.median for line in unseen])
     asked = [line.entry.subnet for line in unseen]
-    predicted, (added, _) = table.predict(asked, batch, LENGTH), table.added(asked, batch, LENGTH)
-    errors, uncorrected = predicted / measured - 1, added / measured - 1
+    predicted = table.predict(asked, batch, LENGTH)
+    errors = predicted / measured - 1
     return {
         "batch": batch,
         "subnets": len(unseen),
         "measured_ms": measured.tolist(),
         "predicted_ms": predicted.tolist(),
-        "added_ms": added.tolist(),
         "macs": [line.macs for line in unseen],
-        "correction": table.wholes(batch).describe(),
         "mean_absolute_error": float(np.abs(errors).mean()),
         "bias": float(errors.mean()),
-        "uncorrected_error": float(np.abs(uncorrected).mean()),
-        "uncorrected_bias": float(uncorrected.mean()),
         "rank_correlation": float(spearmanr(predicted, measured).statistic),
         "macs_correlation": float(np.corrcoef([line.macs for line in unseen], measured)[0, 1]),
         "noisy_groups": f"{sum(one.noisy for one in noises)} of {len(noises)}",

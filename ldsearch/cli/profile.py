@@ -119,8 +119,6 @@ def _tabulate(folder: Path, path: Path, options: "ProfileOptions") -> dict[str, 
     print(f"{facts['device']}, {facts['threads']} threads, {facts['dtype']}")
     print(f"lengths {' '.join(map(str, facts['lengths']))}; {len(found.cells)} cells in all")
     print(f"groups of cells measured now: {len(noises)}, {noisy} of them on a noisy machine")
-    for batch in found.corrections:
-        print(f"batch {batch}: {found.wholes(batch).describe()}")
     print(f"written: {path}")
     return {"table": str(path), "cells": len(found.cells), "noisy": noisy}
 

@@ -54,12 +54,12 @@ class Predictor:
         return cls(table)
 
     def __call__(self, entry: Entry, cell: Cell) -> float:
-        """Milliseconds of a batch; NaN where the table does not know, or was fitted on the sub-network."""
+        """Milliseconds of a batch; NaN where the table does not know."""
         table, stack = self.table, entry.subnet.encoder
-        if table is None or entry.runtime not in TABLED or cell.batch not in table.corrections:
+        if table is None or entry.runtime not in TABLED or not table.finished(cell.batch):
             return math.nan
         if not isinstance(cell.length, int) or cell.length > table.grid[-1]:
             return math.nan
-        if stack is None or stack.structured or entry.subnet in table.fitted_on:
+        if stack is None or stack.structured:
             return math.nan
         return float(table.predict([entry.subnet], cell.batch, cell.length)[0])

@@ -10,11 +10,8 @@ import torch
 
 from ldsearch.errors import SupernetError
 from ldsearch.latency.clock import Clock, Noise, Run
-from ldsearch.latency.inputs import random_cell, random_tokens
-from ldsearch.latency.probes import FORWARD, runs_of
-from ldsearch.latency.runtimes import RUNTIMES
-from ldsearch.latency.table import VERSION, Key, LatencyTable, block_stage, timed_whole
-from ldsearch.subnet import Subnet
+from ldsearch.latency.inputs import random_tokens
+from ldsearch.latency.table import VERSION, LatencyTable, block_stage
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import run_head
 from ldsearch.supernet.stages import State, put_back
@@ -29,9 +26,6 @@ class Stages(Protocol):
 
     def run(self, stage: str, batch: int, enter: int, leave: int) -> Run:
         """One stage on random unpadded inputs, ``leave`` of ``enter`` tokens leaving it."""
-
-    def whole(self, subnet: Subnet, batch: int, length: int) -> Run:
-        """A whole sub-network on random unpadded inputs."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +71,6 @@ class SupernetStages:
                 return timed()
 
         return run
-
-    def whole(self, subnet: Subnet, batch: int, length: int) -> Run:
-        """The supernet's own forward."""
-        cell = random_cell(self.supernet, batch, length)
-        return runs_of(FORWARD, RUNTIMES["own"], self.supernet, subnet, cell)[0]
 
     def _state(self, batch: int, length: int) -> State:
         """One for all stages of a group: as many as there are cells would not fit in memory."""
@@ -165,7 +154,7 @@ def build_table(
     done, total = count(1), sum(clock.calls(len(group)) for group in missing)
     noises = []
     for group in missing:
-        rounds = clock([_run(stages, key) for key in group], lambda: on_call(next(done), total))
+        rounds = clock([stages.run(*key) for key in group], lambda: on_call(next(done), total))
         noises.append(rounds.noise)
         measured = {
             key: (1e3 * timing.median, 1e3 * timing.low, 1e3 * timing.high, timing.repeats)
@@ -174,8 +163,3 @@ def build_table(
         table = replace(table, cells={**table.cells, **measured})
         table.save(path)
     return table, tuple(noises)
-
-
-def _run(stages: Stages, key: Key) -> Run:
-    subnet = timed_whole(key)
-    return stages.run(*key) if subnet is None else stages.whole(subnet, *key[1:3])

@@ -1,10 +1,8 @@
 """Latency as a cost: a table of stages timed once per device, added up, linear between measured lengths.
 
-The sum is corrected by what a handful of whole sub-networks took, which lie in the same table. Cells are
-(stage, batch, entering length, leaving length); a whole sub-network's stage is its JSON. Where as many tokens
-leave as enter, a block runs the stock layer; where fewer do, it computes the scores too: two functions,
-interpolated apart. The second is measured where a length of the grid enters and one less than a length of the
-grid leaves.
+Cells are (stage, batch, entering length, leaving length). Where as many tokens leave as enter, a block runs
+the stock layer; where fewer do, it computes the scores too: two functions, interpolated apart. The second is
+measured where a length of the grid enters and one less than a length of the grid leaves.
 """
 
 import json
@@ -21,7 +19,6 @@ from numpy.typing import NDArray
 
 from ldsearch.errors import LdsearchError, RunError, SubnetError
 from ldsearch.files import write_atomic
-from ldsearch.latency.correction import Correction, Wholes, spread
 from ldsearch.subnet import Subnet
 
 Key = tuple[str, int, int, int]
@@ -49,18 +46,6 @@ def block_stage(block: int) -> str:
     return f"block {block}"
 
 
-def _whole_key(subnet: Subnet, batch: int, length: int) -> Key:
-    stack = subnet.encoder
-    assert stack is not None
-    left = length if stack.lengths is None else stack.lengths.tokens[-1]
-    return subnet.to_json(), batch, length, left
-
-
-def timed_whole(key: Key) -> Subnet | None:
-    """The sub-network that a cell is of; None where it is a stage's."""
-    return Subnet.from_json(key[0]) if key[0].startswith("{") else None
-
-
 @dataclass(frozen=True)
 class LatencyTable:
     """Milliseconds of the stages of one model on one device.
@@ -84,23 +69,16 @@ class LatencyTable:
         """Every cell of a batch size, in groups that are timed in turn.
 
         A group is an entering length, its stages behind one another as in a forward: a stage timed again and
-        again finds its weights in the cache and its memory with the allocator, and is too fast. Whole
-        sub-networks are spread over the groups: timed at once, they would tell how fast the machine was then.
+        again finds its weights in the cache and its memory with the allocator, and is too fast.
         """
         blocks = [block_stage(block) for block in range(self.facts["blocks"])]
         grid = [int(n) for n in self.grid]
-        wholes = [_whole_key(subnet, batch, grid[-1]) for subnet in self.fitted_on]
-        for place, n in enumerate(grid):
+        for n in grid:
             dropping = [k - 1 for k in grid if k <= n]
             group = [(block, batch, n, leave) for leave in (n, *dropping) for block in blocks]
             group += [("embed", batch, n, n), ("head", batch, n, n)]
             group += [("restore", batch, n, leave) for leave in dropping if self.facts["restores"]]
-            yield group + wholes[place :: len(grid)]
-
-    @cached_property
-    def fitted_on(self) -> tuple[Subnet, ...]:
-        """The sub-networks that are timed whole, at the longest length; no test of a prediction."""
-        return spread(self.facts["blocks"], int(self.grid[-1]))
+            yield group
 
     def finished(self, batch: int) -> bool:
         """Whether every cell of a batch size is measured."""
@@ -164,40 +142,19 @@ class LatencyTable:
             LdsearchError: If the table does not know batch or length.
             SubnetError: If a sub-network is no encoder's, or parts of its blocks are off.
         """
-        if batch not in self.corrections:
+        if not self.finished(batch):
             raise LdsearchError(f"the latency table has no batch {batch}, or not all of it: measure it first")
         if not 1 <= length <= self.grid[-1]:
             raise LdsearchError(f"the latency table ends at {self.grid[-1]:.0f} tokens, before {length}")
-        return self.corrections[batch](*self.added(subnets, batch, length))
-
-    @cached_property
-    def corrections(self) -> Mapping[int, Correction]:
-        """By finished batch size, ascending."""
-        batches = sorted({batch for _, batch, _, _ in self.cells})
-        return {batch: self.wholes(batch).correction for batch in batches if self.finished(batch)}
-
-    def added(
-        self, subnets: Sequence[Subnet], batch: int, length: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """What ``predict`` corrects: milliseconds of the stages, and how many blocks drop tokens."""
-        milliseconds, drops = np.zeros(len(subnets)), np.zeros(len(subnets), dtype=np.int64)
+        milliseconds = np.zeros(len(subnets))
         visits: dict[str, list[tuple[int, int, int]]] = {}
         for index, subnet in enumerate(subnets):
             for stage, enter, leave in self._stages(subnet, length):
                 visits.setdefault(stage, []).append((index, enter, leave))
-                drops[index] += leave < enter and stage != "restore"
         for stage, rows in visits.items():
             owners, enters, leaves = np.array(rows).T
             np.add.at(milliseconds, owners, self._times(stage, batch, enters, leaves))
-        return milliseconds, drops
-
-    def wholes(self, batch: int) -> Wholes:
-        """The sub-networks of a finished batch size that were timed whole."""
-        longest = int(self.grid[-1])
-        keys = [_whole_key(subnet, batch, longest) for subnet in self.fitted_on]
-        return Wholes(
-            *self.added(self.fitted_on, batch, longest), np.array([self.cells[key][0] for key in keys])
-        )
+        return milliseconds
 
     def _stages(self, subnet: Subnet, length: int) -> Iterator[tuple[str, int, int]]:
         stack = subnet.encoder

@@ -89,9 +89,6 @@ def test_a_table_is_filled_and_kept(ldsearch: Ldsearch, place: Path) -> None:
     before = path.read_bytes()
     again = ldsearch(*asked, "--batch", "2").out
     assert "measured now: 0" in again
-    # Two blocks or one, keeping all or falling to three shares.
-    assert f"batch 2: {found.wholes(2).describe()}" in again
-    assert "8 sub-networks, each predicted from the others, are off by" in again
     assert path.read_bytes() == before
     assert ldsearch(*asked, "--batch", "1,2").code == 0
     assert {batch for _, batch, _, _ in LatencyTable.load(path).cells} == {1, 2}
@@ -110,13 +107,12 @@ def test_predictions_of_the_table_beside_the_supernet_are_judged(
     assert outcome.code == 0, outcome.err
     found = rows(wild_place / "runs/with/latency.csv")
     table = LatencyTable.load(path)
-    own = [row for row in found if row["predicted_ms"]]
-    unseen = {row["subnet"] for row in found} - {subnet.to_json() for subnet in table.fitted_on}
-    assert full not in unseen
-    assert {row["subnet"] for row in own} == unseen != set()
+    own = [row for row in found if row["runtime"] == "eager"]
+    assert all(row["predicted_ms"] for row in found)
+    assert {row["subnet"] for row in own} > {full}
     predicted = table.predict([Subnet.from_json(row["subnet"]) for row in own], 2, 8)
     off = predicted / [float(row["median_ms"]) for row in own] - 1
-    said = f"of {len(own)} sub-networks that it never saw are off by {abs(off).mean():.1%} in the mean"
+    said = f"of {len(own)} sub-networks are off by {abs(off).mean():.1%} in the mean"
     assert f"eager, 2 x 8: the latency table's predictions {said} ({off.mean():+.1%})" in outcome.out
     assert outcome.out.count("MACs and latency correlate, r = ") == 1
     # Another device's says nothing, which is said.

@@ -17,19 +17,12 @@ GRID = length_grid([16])
 class PlantedStages:
     """Stages whose seconds are a known function, linear between the lengths 2, 4, ... 16."""
 
-    def __init__(self, clock, restores, weight=1.0, factor=1.0, per_drop=0.0):
+    def __init__(self, clock, restores, weight=1.0):
         self.clock, self.restores, self.weight, self.timed = clock, restores, weight, []
-        self.factor, self.per_drop = factor, per_drop
 
     @property
     def facts(self):
         return {"model": {"weight": self.weight}, "blocks": 3, "restores": self.restores}
-
-    def whole(self, subnet, batch, length):
-        self.timed.append((subnet.to_json(), batch, length, length))
-        seconds = closed_form(self, subnet, batch, length) / 1e3
-        drops = sum(subnet.encoder.lengths is not None for _ in subnet.encoder.blocks)
-        return self.clock.work("whole", iter(lambda: self.factor * seconds + 1e-3 * self.per_drop * drops, 0))
 
     def run(self, stage, batch, enter, leave):
         self.timed.append((stage, batch, enter, leave))
@@ -82,9 +75,6 @@ def test_predictions_are_the_closed_form_at_every_length(tmp_path, restores):
     for batch, length in ((2, 16), (3, 13), (2, 5), (2, 2)):
         expected = [closed_form(stages, subnet, batch, length) for subnet in subnets]
         assert np.allclose(table.predict(subnets, batch, length), expected, rtol=1e-4), length
-        # What adds up leaves nothing to correct.
-        assert table.corrections[batch].factor == pytest.approx(1, rel=1e-4)
-        assert table.corrections[batch].per_drop == pytest.approx(0, abs=1e-3)
     # As a cost, read back from its file.
     cost = Latency(LatencyTable.load(tmp_path / "t.csv"), 2, 16)
     assert (cost.name, cost.unit) == ("latency", "ms")
@@ -108,40 +98,19 @@ def test_a_table_goes_on_where_it_stopped(tmp_path):
     with pytest.raises(LdsearchError, match="no batch 2, or not all of it"):
         half.predict([Subnet.full(3)], 2, 16)
     whole, stages, noises = built(path, clock=clock)
-    # A whole sub-network's last number is what it keeps.
-    timed = {key[:3] for key in stages.timed}
     assert not {*half.cells} & {*stages.timed}
-    assert {key[:3] for key in half.cells} | timed == {key[:3] for key in whole.cells}
+    assert {*half.cells} | {*stages.timed} == {*whole.cells}
     assert len(half.cells) + len(stages.timed) == len(whole.cells)
     assert 0 < len(noises) < len(list(whole.wanted(2)))
     _, again, _ = built(path, batches=(2, 1))
     assert {batch for _, batch, _, _ in again.timed} == {1}
 
 
-@pytest.mark.parametrize("restores", [False, True])
-def test_what_whole_subnetworks_take_beside_their_stages_is_found(tmp_path, restores):
-    """Planted: a tenth more of everything, and 3 ms for each block that drops."""
-    table, stages, _ = built(tmp_path / "t.csv", restores, factor=1.1, per_drop=3.0)
-    subnets = [Subnet.of_encoder([2]), Subnet.of_encoder([0, 2], [11, 3], 16)]
-    subnets.append(Subnet.of_encoder([0, 1, 2], [16, 9, 9], 16))
-    assert not {*subnets} & {*table.fitted_on}
-    for length in (16, 10):
-        sums = [closed_form(stages, subnet, 2, length) for subnet in subnets]
-        expected = 1.1 * np.array(sums) + 3.0 * np.array([0, 2, 1])
-        assert np.allclose(table.predict(subnets, 2, length), expected, rtol=1e-4), length
-    # Each of them is predicted from the others, and this clock has no noise.
-    assert np.allclose(table.wholes(2).errors, 0, atol=1e-4)
-    assert "1.100 x the sum of the stages + 3.00 ms for each block that drops" in table.wholes(2).describe()
-
-
 def test_stages_are_timed_behind_one_another(tmp_path):
-    table, stages, _ = built(tmp_path / "t.csv")
+    _, stages, _ = built(tmp_path / "t.csv")
     longest = [key for key in stages.timed if key[2] == 16 and key[0].startswith("block")]
     assert [key[0] for key in longest] == ["block 0", "block 1", "block 2"] * (len(GRID) + 1)
     assert [key[3] for key in longest[::3]] == [16, *(n - 1 for n in GRID)]
-    # Of the whole ones, one in each of the eight groups.
-    wholes = {subnet.to_json() for subnet in table.fitted_on}
-    assert [sum(key[0] in wholes for key in group) for group in table.wanted(2)] == [1] * 8
 
 
 def test_a_table_of_another_model_device_or_grid_is_left_alone(tmp_path):

