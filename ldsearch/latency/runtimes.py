@@ -94,7 +94,7 @@ class OnnxRuntime:
         Raises:
             LdsearchError: If the sub-network cannot be exported, or ONNX Runtime is missing.
         """
-        from ldsearch.export.onnx import trace
+        from ldsearch.export.graph import trace
 
         with tempfile.TemporaryDirectory() as folder:
             graph = trace(supernet, subnet, Path(folder) / "model.onnx")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ldsearch.errors import ExportError, SupernetError
-from ldsearch.export import check, load_exported, onnx
+from ldsearch.export import check, graph, load_exported, onnx
 from ldsearch.export.staging import staged
 from ldsearch.export.verification import random_rows, verify
 from ldsearch.subnet import Lengths, Stack, Subnet
@@ -106,9 +106,9 @@ def test_segments_are_read(tmp_path):
 def test_kept_counts_are_the_exact_ceiling():
     lengths, n = torch.arange(1, 400), range(1, 400)
     for kept, reference in ((3, 7), (269, 384), (1, 384), (90, 128), (7, 7)):
-        counts = onnx.kept_counts(Lengths((kept,), reference), 0, lengths)
+        counts = graph.kept_counts(Lengths((kept,), reference), 0, lengths)
         assert counts.tolist() == [math.ceil(Fraction(own * kept, reference)) for own in n]
-        counts = onnx.kept_counts(Lengths((kept,), reference, "absolute"), 0, lengths)
+        counts = graph.kept_counts(Lengths((kept,), reference, "absolute"), 0, lengths)
         assert counts.tolist() == [min(kept, own) for own in n]
 
 
@@ -119,7 +119,7 @@ def test_the_tokens_that_stay_are_the_supernets(keep_first):
     mask = torch.arange(9) < torch.tensor([[9], [6], [1]])
     counts = torch.tensor([4, 5, 1])
     theirs = tokens.select(scores, mask, counts, keep_first)
-    ours = onnx.select(scores, mask, counts, keep_first)
+    ours = graph.select(scores, mask, counts, keep_first)
     for mine, other in zip(zip(*ours, strict=True), zip(*theirs, strict=True), strict=True):
         assert sorted(mine[0][mine[1]].tolist()) == other[0][other[1]].tolist()
 
@@ -131,9 +131,9 @@ def test_a_graph_scores_as_the_supernet_does():
     near = (torch.arange(7)[:, None] - torch.arange(7)).abs() < 3
     for allowed in (None, (near & real[:, None, :] | torch.eye(7).bool())[:, None]):
         attention = tokens.Attention(queries, keys, values, real, 0.5, allowed)
-        ours = onnx.traced(attention)
+        ours = graph.traced(attention)
         torch.testing.assert_close(ours.probabilities, attention.probabilities)
-        torch.testing.assert_close(onnx.product_column(ours), tokens.column(attention))
+        torch.testing.assert_close(graph.product_column(ours), tokens.column(attention))
 
 
 def test_the_operators_that_stand_for_torchs_are_torchs():
@@ -218,7 +218,7 @@ def test_what_is_no_encoder_is_refused_in_one_line(tmp_path):
             onnx.write_onnx(supernet, TOKENIZER, supernet.full, tmp_path / "out", PROVENANCE)
         assert "\n" not in str(refusal.value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(onnx, "find_spec", lambda name: None)
+        patch.setattr(graph, "find_spec", lambda name: None)
         with pytest.raises(ExportError, match="pip install"):
             onnx.write_onnx(Supernet(tiny_model("bert")), TOKENIZER, SUBNETS["depth"], tmp_path, PROVENANCE)
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ldsearch.errors import ExportError
-from ldsearch.export import check, onnx
+from ldsearch.export import check, graph, onnx
 from ldsearch.export.fresh import FreshProcess
 from ldsearch.export.huggingface import write_huggingface
 from ldsearch.export.staging import Written, staged
@@ -47,8 +47,8 @@ def giving(supernet: Supernet, rows: Rows, subnet: Subnet, change: object, label
 
 def test_a_wrong_graph_is_removed_and_its_check_named(tmp_path, monkeypatch):
     supernet = Supernet(tiny_model("bert", blocks=3))
-    exact = onnx.kept_counts
-    monkeypatch.setattr(onnx, "kept_counts", lambda *given: exact(*given) + 1)
+    exact = graph.kept_counts
+    monkeypatch.setattr(graph, "kept_counts", lambda *given: exact(*given) + 1)
 
     def export() -> None:
         with staged(tmp_path / "out") as staging:

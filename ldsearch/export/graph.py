@@ -1,0 +1,221 @@
+"""The graph of an encoder's sub-network: tokens dropped inside, each row by its own length.
+
+Batch and length are dynamic. A padded batch keeps as many tokens as its longest row does and masks the
+rest, as torch does it, so what a row gives does not depend on the rows beside it. Written by torch's
+tracing exporter: its successor, ``dynamo=True``, refuses counts of tokens that depend on the data.
+"""
+
+import warnings
+from dataclasses import replace
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ldsearch.errors import ExportError
+from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.supernet import FixedSubnet, Supernet, tokens
+from ldsearch.supernet.heads import run_head
+from ldsearch.supernet.onnx_operators import reshaped
+from ldsearch.supernet.stages import State, put_back
+from ldsearch.supernet.tokens import TOKEN_SCORES, Attention
+
+OPSET = 17  # the first with layer norms as one operator
+# What a protocol buffer can hold.
+MOST_BYTES = 2**31
+
+
+def trace(supernet: Supernet, subnet: Subnet, path: Path) -> "Graph":
+    """Write the file alone; returns what it was made of.
+
+    Raises:
+        ExportError: As for ``write_onnx``.
+        SubnetError: If the sub-network does not fit.
+    """
+    refuse(supernet)
+    graph = Graph(supernet, subnet)
+    if sum(tensor.nbytes for tensor in graph.state_dict().values()) >= MOST_BYTES:
+        raise ExportError("an ONNX file holds less than 2 GiB of weights: export this model as --format hf")
+    _trace(graph, path)
+    return graph
+
+
+def refuse(supernet: Supernet) -> None:
+    """Refuse what no graph is made of, before anything is written.
+
+    Raises:
+        ExportError: If the model is no encoder of a registered family, or a library is missing.
+    """
+    if supernet.depth_only or supernet.head.generates:
+        raise ExportError(
+            f"--format onnx is for encoders of the registered families, not for "
+            f"{type(supernet.model).__name__}: export it as --format hf"
+        )
+    missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
+    if missing:
+        raise ExportError(f"--format onnx needs {' and '.join(missing)}: pip install 'ldsearch[onnx]'")
+
+
+class Graph(nn.Module):
+    """A sub-network as one function of tensors, free of decisions by data, so that it can be traced.
+
+    Args:
+        supernet: Whose sub-network it is.
+        subnet: What runs.
+    """
+
+    def __init__(self, supernet: Supernet, subnet: Subnet) -> None:
+        super().__init__()
+        model = supernet.materialise(subnet)
+        own = model.supernet if isinstance(model, FixedSubnet) else Supernet(model, supernet.score)
+        blocks = Stack(tuple(range(own.blocks)))
+        stack = model.subnet.encoder if isinstance(model, FixedSubnet) else blocks
+        assert own.family is not None
+        assert stack is not None
+        self.model, self.head = own.model, own.head
+        self.family = own.family
+        # Heads and units that are off were cut out of the weights.
+        self.stack = replace(stack, heads_off=(), ffn_share=())
+        score = TOKEN_SCORES[own.score]
+        self.score = product_column if score is tokens.column else score
+        self.reads_first = own.reads_first
+
+    @property
+    def names(self) -> list[str]:
+        """The inputs' names."""
+        segments = getattr(self.model.config, "type_vocab_size", 0) > 1
+        return ["input_ids", "attention_mask", *(["token_type_ids"] if segments else [])]
+
+    @property
+    def outputs(self) -> list[str]:
+        """The outputs' names, the stock model's."""
+        return ["start_logits", "end_logits"] if self.head.name == "QuestionAnswering" else ["logits"]
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Inputs by ``names``, each of shape (B, n); outputs by ``outputs``."""
+        entered = self.family.embed(self.model, dict(zip(self.names, inputs, strict=True)))
+        state, restored = entered, None
+        true_lengths = entered.real.sum(dim=1)
+        for position, block in enumerate(self.stack.blocks):
+            counts = self._counts(position, true_lengths)
+            if counts is not None and not self.reads_first:
+                restored = state.hidden if restored is None else put_back(restored, state)
+            state = self._block(block, state, counts)
+        if restored is not None:
+            state = replace(entered, hidden=put_back(restored, state))
+        hidden = self.family.finish(self.model, state.hidden)
+        output = run_head(self.model, hidden, {"attention_mask": state.real})
+        return tuple(cast(Tensor, output[name]) for name in self.outputs)
+
+    def _counts(self, position: int, true_lengths: Tensor) -> Tensor | None:
+        """How many tokens of each row leave, shape (B,); None where as many as enter."""
+        lengths = self.stack.lengths
+        if lengths is None:
+            return None
+        if position and lengths.tokens[position] == lengths.tokens[position - 1]:
+            return None
+        if lengths.mode == "ratio" and lengths.tokens[position] == lengths.reference:
+            return None
+        return kept_counts(lengths, position, true_lengths)
+
+    def _block(self, block: int, state: State, counts: Tensor | None) -> State:
+        """One block; dropped tokens leave before the output projection, which never sees them."""
+        layer, groups = self.family.layers(self.model)[block], self.stack.groups(block)
+        if groups.runs("attention"):
+            attention = traced(self.family.attention(layer, state))
+            context = (attention.probabilities @ attention.values).transpose(1, 2)
+            context = reshaped(context, (0, 0, -1))
+            if counts is not None:
+                index, real = select(self.score(attention), state.real, counts, self.reads_first)
+                state, context = state.take(state.hidden, index, real), tokens.gather(context, index)
+            state = replace(state, hidden=self.family.merge(layer, context, state.hidden))
+        if groups.runs("feed_forward"):
+            units = self.family.expand(layer, state.hidden)
+            state = replace(state, hidden=self.family.contract(layer, units, state.hidden))
+        return state
+
+
+class Traced(Attention):
+    """Attention with its mask added: ONNX Runtime chooses between two tensors much more slowly."""
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """As of ``Attention``."""
+        products = (self.queries * self.scaling) @ self.keys.transpose(-1, -2)
+        assert self.allowed is not None
+        lowest = torch.finfo(products.dtype).min
+        added = torch.zeros_like(self.allowed, dtype=products.dtype).masked_fill(~self.allowed, lowest)
+        return (products + added).softmax(dim=-1)
+
+
+def traced(attention: Attention) -> Traced:
+    """The same, masked whether the example's rows end in pads here or not."""
+    allowed = attention.real[:, None, None, :] if attention.allowed is None else attention.allowed
+    parts = (attention.queries, attention.keys, attention.values, attention.real, attention.scaling)
+    return Traced(*parts, allowed)
+
+
+def product_column(attention: Attention) -> Tensor:
+    """``ldsearch.supernet.tokens.column`` as one matrix product, which reads the probabilities once."""
+    real = attention.real[:, None, None, :].to(attention.probabilities.dtype)
+    return (real @ attention.probabilities).sum(dim=(1, 2))
+
+
+def kept_counts(lengths: Lengths, position: int, true_lengths: Tensor) -> Tensor:
+    """``Lengths.kept`` of each row, shape (B,), in whole numbers throughout.
+
+    Lengths never rise, so no row keeps more than entered.
+    """
+    kept = lengths.tokens[position]
+    if lengths.mode == "absolute":
+        return true_lengths.clamp(max=kept)
+    raised = true_lengths * kept + (lengths.reference - 1)
+    return torch.div(raised, lengths.reference, rounding_mode="trunc").clamp(min=1)
+
+
+def select(scores: Tensor, real: Tensor, counts: Tensor, keep_first: bool) -> tuple[Tensor, Tensor]:
+    """``ldsearch.supernet.tokens.select`` in rank order: positions travel with the tokens.
+
+    Args:
+        scores: Shape (B, n).
+        real: Shape (B, n).
+        counts: Shape (B,).
+        keep_first: Whether position 0 always stays; it is the first then.
+
+    Returns:
+        Indices (B, k), best first, and the new ``real`` (B, k), with k the largest count.
+    """
+    ranked = scores.masked_fill(~real, -torch.inf)
+    if keep_first:
+        first = torch.arange(real.shape[1], device=real.device) == 0
+        ranked = ranked.masked_fill(first, torch.inf)
+    # A tensor, not a number: the trace would keep the number.
+    longest = cast(int, counts.max())
+    index = ranked.topk(longest, dim=1).indices
+    return index, torch.arange(longest, device=real.device) < counts[:, None]
+
+
+def _trace(graph: Graph, path: Path) -> None:
+    """Export from one example, of which nothing but its number of axes stays."""
+    mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2], device=graph.model.device)
+    example = {"input_ids": mask, "attention_mask": mask, "token_type_ids": torch.zeros_like(mask)}
+    axes = {0: "batch", 1: "length"}
+    with warnings.catch_warnings(), torch.no_grad():
+        # Of this exporter's age, and of Python decisions, none of which depends on the data here.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            graph,
+            tuple(example[name] for name in graph.names),
+            path,
+            input_names=graph.names,
+            output_names=graph.outputs,
+            dynamic_axes={
+                **dict.fromkeys(graph.names, axes),
+                **{name: {0: "batch"} if graph.head.pools else axes for name in graph.outputs},
+            },
+            opset_version=OPSET,
+            dynamo=False,
+        )
