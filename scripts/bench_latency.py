@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from bench_inference_models import subject
 from matplotlib.figure import Figure
-from scipy.stats import spearmanr
 
 from ldsearch.depth_space import DepthSpace
 from ldsearch.files import write_json
@@ -32,6 +31,7 @@ from ldsearch.latency.stages import SupernetStages, build_table
 from ldsearch.latency.table import length_grid
 from ldsearch.length_space import LengthSpace
 from ldsearch.reports.figures import save_figure
+from ldsearch.reports.latency import Accuracy
 from ldsearch.search.random_search import RandomSearch
 from ldsearch.supernet import Supernet
 from ldsearch.workload import Workload
@@ -61,16 +61,16 @@ def compared(supernet: Supernet, batch: int, options: argparse.Namespace, folder
     measured = np.array([1e3 * line.timing.median for line in unseen])
     asked = [line.entry.subnet for line in unseen]
     predicted = table.predict(asked, batch, LENGTH)
-    errors = predicted / measured - 1
+    accuracy = Accuracy.of(predicted, measured)
     return {
         "batch": batch,
         "subnets": len(unseen),
         "measured_ms": measured.tolist(),
         "predicted_ms": predicted.tolist(),
         "macs": [line.macs for line in unseen],
-        "mean_absolute_error": float(np.abs(errors).mean()),
-        "bias": float(errors.mean()),
-        "rank_correlation": float(spearmanr(predicted, measured).statistic),
+        "mean_absolute_error": accuracy.mean_error,
+        "bias": accuracy.bias,
+        "rank_correlation": accuracy.ranks,
         "macs_correlation": float(np.corrcoef([line.macs for line in unseen], measured)[0, 1]),
         "noisy_groups": f"{sum(one.noisy for one in noises)} of {len(noises)}",
         "noise": noise.describe(),

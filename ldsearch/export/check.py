@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
@@ -16,6 +15,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ldsearch.export.session import onnx_session
 from ldsearch.export.staging import ONNX_FILE
 
 Batch = Mapping[str, NDArray[np.int64]]
@@ -126,18 +126,8 @@ def main(place: Path) -> None:
             send(out, each)
 
 
-def session(folder: Path, threads: int = 0) -> Any:
-    """ONNX Runtime on a folder's graph, with so many threads; 0: as many as it takes by itself."""
-    runtime = import_module("onnxruntime")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    # Threads that wait by spinning would slow down what is timed next.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return runtime.InferenceSession(folder / ONNX_FILE, options, providers=["CPUExecutionProvider"])
-
-
 def _of_onnxruntime(folder: Path, device: str) -> Loaded:
-    graph = session(folder)
+    graph = onnx_session(folder / ONNX_FILE)
     names = [entry.name for entry in graph.get_inputs()]
 
     def call(batch: Batch) -> Logits:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from ldsearch.errors import ExportError
-from ldsearch.export import check
 from ldsearch.export.loading import load_exported
+from ldsearch.export.session import onnx_session
 from ldsearch.export.staging import ONNX_FILE
 from ldsearch.latency.clock import Clock, Run
 from ldsearch.latency.clock import Timing as Quartiles
@@ -20,7 +20,7 @@ from ldsearch.latency.device import device_facts, synchroniser
 from ldsearch.latency.inputs import Cell, random_cell
 from ldsearch.latency.measuring import FASTER, FEWER_MACS
 from ldsearch.latency.probes import FORWARD, Probe, generating, runs_of
-from ldsearch.latency.runtimes import RUNTIMES, Forward
+from ldsearch.latency.runtimes import RUNTIMES, Forward, in_session
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet
 
@@ -140,14 +140,7 @@ def _export(folder: Path, supernet: Supernet) -> tuple[Any, Forward]:
         model: Any = load_exported(folder)
         torch.nn.Module.to(model, supernet.model.device)
         return model, lambda inputs: model(**inputs)
-    graph = check.session(folder, torch.get_num_threads())
-    names = [entry.name for entry in graph.get_inputs()]
-
-    def run(inputs: Mapping[str, torch.Tensor]) -> object:
-        blank = torch.zeros_like(inputs["input_ids"])
-        return graph.run(None, {name: inputs.get(name, blank).cpu().numpy() for name in names})
-
-    return None, run
+    return None, in_session(onnx_session(folder / ONNX_FILE, torch.get_num_threads()))
 
 
 def _timed(

@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -95,26 +94,22 @@ class OnnxRuntime:
             LdsearchError: If the sub-network cannot be exported, or ONNX Runtime is missing.
         """
         from ldsearch.export.graph import trace
+        from ldsearch.export.session import onnx_session
 
         with tempfile.TemporaryDirectory() as folder:
-            graph = trace(supernet, subnet, Path(folder) / "model.onnx")
-            runtime = import_module("onnxruntime")
-            options = runtime.SessionOptions()
-            options.intra_op_num_threads = torch.get_num_threads()
-            # Threads that wait by spinning would slow down what is timed next.
-            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-            session = runtime.InferenceSession(
-                Path(folder) / "model.onnx", options, providers=["CPUExecutionProvider"]
-            )
-        names = graph.names
+            trace(supernet, subnet, Path(folder) / "model.onnx")
+            return in_session(onnx_session(Path(folder) / "model.onnx", torch.get_num_threads()))
 
-        def run(inputs: Inputs) -> object:
-            given = {name: inputs.get(name) for name in names}
-            zeros = torch.zeros_like(inputs["input_ids"])
-            arrays = {name: (zeros if own is None else own).cpu().numpy() for name, own in given.items()}
-            return session.run(None, arrays)
 
-        return run
+def in_session(session: Any) -> Forward:
+    """A session's run, fed with tensors; what a graph asks for and is not given is zeros."""
+    names = [entry.name for entry in session.get_inputs()]
+
+    def run(inputs: Inputs) -> object:
+        blank = torch.zeros_like(inputs["input_ids"])
+        return session.run(None, {name: inputs.get(name, blank).cpu().numpy() for name in names})
+
+    return run
 
 
 RUNTIMES: Registry[Runtime] = Registry(

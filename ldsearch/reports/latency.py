@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 LATENCY_COLUMNS: Mapping[str, str] = MappingProxyType(
     {
@@ -44,6 +46,40 @@ def correlation(rows: pd.DataFrame) -> float | None:
     return float(np.corrcoef(rows["macs"], rows["median_ms"])[0, 1])
 
 
+@dataclass(frozen=True)
+class Accuracy:
+    """How well latencies were predicted.
+
+    Args:
+        points: Sub-networks.
+        mean_error: Mean distance of predicted over measured from 1.
+        bias: The same with its sign.
+        ranks: Spearman's correlation; None of fewer than three points, or where one side is constant.
+    """
+
+    points: int
+    mean_error: float
+    bias: float
+    ranks: float | None
+
+    @classmethod
+    def of(cls, predicted: ArrayLike, measured: ArrayLike) -> "Accuracy":
+        """From milliseconds, both of shape (sub-networks,)."""
+        ours, theirs = pd.Series(np.asarray(predicted)), pd.Series(np.asarray(measured))
+        off = ours / theirs - 1
+        ranks = float(ours.corr(theirs, method="spearman"))
+        known = len(off) >= FEWEST_POINTS and not math.isnan(ranks)
+        return cls(len(off), float(off.abs().mean()), float(off.mean()), ranks if known else None)
+
+    def describe(self) -> str:
+        """In words."""
+        ranks = "" if self.ranks is None else f", ranks agree by {self.ranks:.3f}"
+        return (
+            f"predictions of {self.points} sub-networks are off by {self.mean_error:.1%} in the mean "
+            f"({self.bias:+.1%}){ranks}"
+        )
+
+
 def prediction_errors(table: pd.DataFrame) -> list[str]:
     """How far a latency table's predictions were off, a line for each runtime, batch size and length.
 
@@ -53,15 +89,8 @@ def prediction_errors(table: pd.DataFrame) -> list[str]:
     found = []
     known = table[table["predicted_ms"].notna()]
     for (runtime, batch, length), rows in known.groupby(["runtime", "batch", "length"], sort=False):
-        off = rows["predicted_ms"] / rows["median_ms"] - 1
-        ranks = rows["predicted_ms"].corr(rows["median_ms"], method="spearman")
-        ordered = (
-            f", ranks agree by {ranks:.3f}" if len(rows) >= FEWEST_POINTS and not math.isnan(ranks) else ""
-        )
-        found.append(
-            f"{runtime}, {batch} x {length}: the latency table's predictions of {len(rows)} sub-networks "
-            f"are off by {off.abs().mean():.1%} in the mean ({off.mean():+.1%}){ordered}"
-        )
+        accuracy = Accuracy.of(rows["predicted_ms"], rows["median_ms"])
+        found.append(f"{runtime}, {batch} x {length}: the latency table's {accuracy.describe()}")
     return found
 
 

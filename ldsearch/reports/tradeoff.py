@@ -1,5 +1,6 @@
 """Score against measured latency and against MACs, side by side, of frontiers and the full model."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ def draw_tradeoff(lines: Mapping[str, Sequence[Point]], full: Point, score: str,
     """
     figure = Figure(figsize=(11.5, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    for (name, points), (colour, marker) in zip(lines.items(), _STYLES, strict=False):
+    for (name, points), (colour, marker) in zip(lines.items(), itertools.cycle(_STYLES), strict=False):
         for axes, measured in ((left, True), (right, False)):
             _draw_line(axes, points, measured, name, colour, marker)
     for axes, place in ((left, full.milliseconds), (right, 1.0)):

@@ -1,13 +1,9 @@
 """Latency in a search: predicted from a device's table while searching, measured before it is reported."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from scipy.stats import spearmanr
 
 from ldsearch.costs.objective import Objective
 from ldsearch.errors import BudgetError, RunError
@@ -19,6 +15,7 @@ from ldsearch.latency.predicted import table_beside
 from ldsearch.latency.probes import FORWARD
 from ldsearch.latency.stages import SupernetStages
 from ldsearch.latency.table import Latency, LatencyTable
+from ldsearch.reports.latency import Accuracy
 from ldsearch.selector import Selector
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
@@ -26,7 +23,6 @@ from ldsearch.workflows.workbench import Workbench
 
 REPEATS = 5
 _RUNTIME = "eager"
-_FEWEST_RANKED = 3
 
 
 def know_latency(bench: Workbench, objective: Objective, table: Path | None = None) -> None:
@@ -83,21 +79,13 @@ class Latencies:
         return 1e3 * self.lines[subnet].timing.median
 
     @property
-    def errors(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Predicted over measured, less 1."""
-        return np.array([self.predicted[subnet] / self.measured(subnet) - 1 for subnet in self.lines])
-
-    @property
-    def rank_correlation(self) -> float:
-        """Spearman's, of predicted and measured; NaN of fewer than three."""
-        if len(self.lines) < _FEWEST_RANKED:
-            return math.nan
-        ours = [(self.predicted[subnet], self.measured(subnet)) for subnet in self.lines]
-        return float(spearmanr(*zip(*ours, strict=True)).statistic)
+    def accuracy(self) -> Accuracy:
+        """Of the predictions."""
+        return Accuracy.of([self.predicted[one] for one in self.lines], list(map(self.measured, self.lines)))
 
     def to_dict(self, best: Subnet) -> dict[str, Any]:
         """For run.json, of the choice and of all."""
-        line, errors = self.lines[best], self.errors
+        line, accuracy = self.lines[best], self.accuracy
         return {
             "predicted_ms": self.predicted[best],
             "measured_ms": self.measured(best),
@@ -108,10 +96,10 @@ class Latencies:
             "timing": asdict(line.timing),
             "batch": self.cell.batch,
             "length": self.cell.length,
-            "points": len(self.lines),
-            "mean_error": float(np.abs(errors).mean()),
-            "bias": float(errors.mean()),
-            "rank_correlation": None if math.isnan(self.rank_correlation) else self.rank_correlation,
+            "points": accuracy.points,
+            "mean_error": accuracy.mean_error,
+            "bias": accuracy.bias,
+            "rank_correlation": accuracy.ranks,
             "points_not_faster": sum(own.not_faster for own in self.lines.values()),
             "noise": {**asdict(self.noise), "noisy": self.noise.noisy},
             **self.facts,
@@ -126,12 +114,7 @@ class Latencies:
             f"({predicted / measured - 1:+.0%}); {line.ratio:.3f} of the full model's "
             f"{self.full:.2f} ms{slow} ({self.facts['threads']} threads, {self.noise.describe()})"
         ]
-        ranks = "" if math.isnan(self.rank_correlation) else f", ranks agree by {self.rank_correlation:.3f}"
-        mean, bias = np.abs(self.errors).mean(), self.errors.mean()
-        said.append(
-            f"predictions of {len(self.lines)} sub-networks were off by {mean:.1%} in the mean "
-            f"({bias:+.1%}){ranks}"
-        )
+        said.append(self.accuracy.describe())
         slow_ones = sum(own.not_faster for own in self.lines.values())
         if slow_ones:
             said.append(f"{slow_ones} of them have fewer MACs than the full model and are not faster")

@@ -48,7 +48,7 @@ def write_latencies(
     write_json(folder / JSON_FILE, {**latencies.facts, "noise": heard})
     held = bench.held_out
     split = full.split if held is None else held.split
-    examples = full.examples if held is None else len(held.statistics(full.subnet))
+    examples = full.examples if held is None else held.examples
     figure = draw_tradeoff(
         {name: [_point(bench, latencies, trial, full) for trial in front] for name, front in fronts.items()},
         _point(bench, latencies, full, full),
