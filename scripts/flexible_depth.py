@@ -84,6 +84,7 @@ def train(options: argparse.Namespace, name: str, data: str, start: Path | None,
                 task="translation",
                 data=data,
                 validation=held_out(options),
+                search_rows="half",  # scores are against real targets, not the teacher's
                 model=None if start is None else str(start),
                 strategy=how.strategy,
                 layer_drop=(RATE,) if how.strategy == "layerdrop" else None,
@@ -111,7 +112,7 @@ def untrained(options: argparse.Namespace, teacher: Path, depths: tuple[int, int
 def distilled(options: argparse.Namespace, teacher: Path, data: str) -> str:
     """The teacher's translations of the training sources."""
     out: Path = options.runs / "distilled.jsonl"
-    source = DataSource(data, validation=held_out(options))
+    source = DataSource(data, validation=held_out(options), search_rows="half")
     how = DistillOptions(str(teacher), source, "translation", Decoding(options.beams), TOKENS)
     distill_data(out, how)
     return str(out)
@@ -124,7 +125,7 @@ def grids(options: argparse.Namespace, folder: Path, metric: str) -> GridResult:
         return load_grid(place)
     print(f"grid of {folder.name}, {metric}", flush=True)
     bench = Workbench.open(folder, "report")
-    source = DataSource(rows(options, options.teacher_rows), validation=held_out(options))
+    source = DataSource(rows(options, options.teacher_rows), validation=held_out(options), search_rows="half")
     task = load_task("translation", source)
     parts = (bench.folder, bench.supernet, bench.record, bench.tokenizer, task)
     evaluator, macs = split_evaluator(*parts, "report", bench.runs)

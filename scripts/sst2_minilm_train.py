@@ -80,6 +80,7 @@ def train(options: argparse.Namespace, name: str, strategy: str, seed: int, rate
             folder,
             TrainOptions(
                 data=options.data,
+                search_rows="half",  # each half of the validation rows is held out once
                 model=str(options.model or minilm()),
                 strategy=strategy,
                 seed=seed,

@@ -73,6 +73,7 @@ def distill_data(
             validation=validation,
             columns=Columns(text=text_column, label=label_column),
             keep_overlap=keep_overlap,
+            search_rows="half",  # of the training rows all are written anew
         ),
         task=task,
         decoding=Decoding(beams, length_penalty, min_target, max_target, no_repeat_ngram),
@@ -95,5 +96,7 @@ def distill_data(
         notes.append(f"{data} has no validation rows of its own: some were cut from it and are not decoded")
     print_notes(notes)
     held_out = validation or "<the original validation file>"
-    print(f"next: ldsearch train-supernet --task {task} --data {out} --validation {held_out} --model {model}")
+    # Search rows that were cut from the written ones would be scored against the teacher's words.
+    flags = f"--task {task} --data {out} --validation {held_out} --search-rows half --model {model}"
+    print(f"next: ldsearch train-supernet {flags}")
     return {"data": str(found.out), "rows": found.rows}

@@ -43,6 +43,14 @@ def train_supernet(
             rich_help_panel=_DATA,
         ),
     ] = False,
+    search_rows: Annotated[
+        str,
+        typer.Option(
+            help="Without a test split: train (4,000 training rows search, all validation rows report), half "
+            "(of the validation rows search), or how many of them; auto: train from 20,000 training rows on.",
+            rich_help_panel=_DATA,
+        ),
+    ] = "auto",
     metric: Annotated[
         str | None,
         typer.Option(
@@ -236,6 +244,7 @@ def train_supernet(
         sentences=sentences,
         teacher=teacher,
         data=data,
+    from ldsearch.tasks.splits import parse_search_rows
         config=config,
         validation=validation,
         columns=Columns(text_column, pair_column, label_column),
@@ -257,6 +266,7 @@ def train_supernet(
         token_score=token_score,
         memory=cast(Any, memory),
         average_last=average_last,
+        search_rows=parse_search_rows(search_rows),
         parity=parity,
         seed=seed,
         trainer=tuple(context.args),

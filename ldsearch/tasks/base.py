@@ -14,6 +14,7 @@ from ldsearch.errors import DataError
 from ldsearch.intervals import Statistics
 from ldsearch.tasks.metrics import Metric
 from ldsearch.tasks.objectives import Objective
+from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
 from ldsearch.trial import Score
 from ldsearch.workload import Workload
@@ -88,6 +89,7 @@ class DataSource:
             ones.
         columns: Columns that are not found by name.
         keep_overlap: Use every row, also those that share text across splits.
+        search_rows: Which rows search and which report, of data without report rows (``fix_splits``).
         metric: Name of the score; None takes the task's first.
         stride: Tokens that two windows of one long context share (question answering).
         sentences: No block of text tears a line (causal language modelling).
@@ -98,6 +100,7 @@ class DataSource:
     validation: str | None = None
     columns: Columns = field(default_factory=Columns)
     keep_overlap: bool = False
+    search_rows: SearchRows = "auto"
     metric: str | None = None
     stride: int = 128
     sentences: bool = False
@@ -111,6 +114,7 @@ class DataSource:
             "validation": None if self.validation is None else _absolute(self.validation),
             "columns": dict(columns),
             "keep_overlap": self.keep_overlap,
+            "search_rows": self.search_rows,
             "metric": self.metric,
             "stride": self.stride,
             "sentences": self.sentences,

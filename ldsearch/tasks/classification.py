@@ -167,7 +167,11 @@ def load_classification(
         )
         for role, table in rows.items()
     }
-    fixed = fix_splits({role: _joined(examples) for role, examples in given.items()}, source.keep_overlap)
+    fixed = fix_splits(
+        {role: _joined(examples) for role, examples in given.items()},
+        source.keep_overlap,
+        search_rows=source.search_rows,
+    )
     splits = {role: given[table].take(index.tolist()) for role, (table, index) in fixed.rows.items()}
     record = source.record(kind, {"text": found.text, "pair": found.pair, "label": found.label})
     task = TextClassification(record, tuple(names), splits, fixed.overlap.describe(), kind, source.metric)

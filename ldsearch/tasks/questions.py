@@ -193,7 +193,11 @@ def load_questions(source: DataSource, known_labels: Sequence[str] | None = None
             continue  # public test sets hide their answers
         find_columns(table, Columns(*columns), f"{source.data} ({role})")
         given[role] = _examples(table, columns, role)
-    fixed = fix_splits({role: examples.contexts for role, examples in given.items()}, source.keep_overlap)
+    fixed = fix_splits(
+        {role: examples.contexts for role, examples in given.items()},
+        source.keep_overlap,
+        search_rows=source.search_rows,
+    )
     splits = {role: given[table].take(index.tolist()) for role, (table, index) in fixed.rows.items()}
     record = replace(source, metric=name).record(KIND, columns._asdict())
     return QuestionAnswering(record, splits, METRICS[name], fixed.overlap.describe(), source.stride)

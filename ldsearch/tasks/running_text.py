@@ -74,7 +74,11 @@ def read_running_text(source: DataSource) -> RunningText:
     given = {role: _lines(table, column, f"{source.data} ({role})", role) for role, table in tables.items()}
     if len(given) == 3:
         return RunningText(column, given, "" if source.keep_overlap else _AS_GIVEN)
-    fixed = fix_splits({role: lines.texts for role, lines in given.items()}, source.keep_overlap)
+    fixed = fix_splits(
+        {role: lines.texts for role, lines in given.items()},
+        source.keep_overlap,
+        search_rows=source.search_rows,
+    )
     splits = {role: given[table].take(index.tolist()) for role, (table, index) in fixed.rows.items()}
     return RunningText(column, splits, fixed.overlap.describe())
 

@@ -176,7 +176,7 @@ def load_sequences(
         if role != "report" or (columns[1] in table and not table[columns[1]].isna().all())
     }
     texts = {role: _joined(pairs) for role, pairs in given.items()}
-    fixed = fix_splits(texts, source.keep_overlap)
+    fixed = fix_splits(texts, source.keep_overlap, search_rows=source.search_rows)
     splits = {role: given[table].take(index.tolist()) for role, (table, index) in fixed.rows.items()}
     record = source.record(kind, {"text": columns[0], "pair": None, "label": columns[1]})
     task = SequenceToSequence(record, splits, fixed.overlap.describe(), source.metric)

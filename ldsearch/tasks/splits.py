@@ -7,6 +7,7 @@ and report on the same rows, which inflates both.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from ldsearch.errors import DataError
 
 Index = NDArray[np.int64]
+SearchRows = Literal["auto", "train", "half"] | int
 
 # Rows that share this many words in a row are one group. Where that makes a group larger than a hundredth of
 # the different rows (and than 50), the span is an idiom of long texts, not a common origin, and is doubled.
@@ -27,6 +29,10 @@ _GROUP_ROWS = 50
 # split, up to a limit.
 _CUT_SHARE = 0.1
 _CUT_LIMIT = 2_000
+# From so many training rows on, the search split is cut from them and all validation rows report: halves of
+# a small validation set can tell no two sub-networks apart (436 rows have a standard error of 1.5 points).
+MANY_ROWS = 20_000
+SEARCH_ROWS = 4_000
 _NONE = np.array([], dtype=np.int64)
 _ANYWAY = " (--keep-overlap ignores shared text)"
 # Any odd base and any fixed draw make a good hash of words; fixed, so that splits are the same everywhere.
@@ -76,16 +82,24 @@ class Splits:
     overlap: Overlap
 
 
-def fix_splits(texts: Mapping[str, Sequence[str]], keep_overlap: bool = False, seed: int = 0) -> Splits:
+def fix_splits(
+    texts: Mapping[str, Sequence[str]],
+    keep_overlap: bool = False,
+    seed: int = 0,
+    search_rows: SearchRows = "auto",
+) -> Splits:
     """Assign rows to train, search and report.
 
-    Given search rows alone are halved into search and report; what is missing otherwise is cut from the
-    training rows, a tenth each.
+    Where the source has validation rows and no report rows, ``search_rows`` says which of them report;
+    whatever else is missing is cut from the training rows, a tenth each.
 
     Args:
         texts: ``train`` and, where the source has them, ``search`` and ``report``.
         keep_overlap: Use every row where it is, whatever text it shares.
         seed: Of the cut.
+        search_rows: ``"train"``: 4,000 training rows search and all validation rows report; ``"half"``: half
+            of the validation rows search, the other half reports; a number: so many validation rows search;
+            ``"auto"``: ``"train"`` from 20,000 training rows on, else ``"half"``.
 
     Raises:
         DataError: If there are too few rows, or they share too much text, to fill every side.
@@ -94,7 +108,7 @@ def fix_splits(texts: Mapping[str, Sequence[str]], keep_overlap: bool = False, s
     groups, span = (words.alone(), 0) if keep_overlap else _span_groups(words)
     ends = np.cumsum([len(part) for part in texts.values()])
     given = dict(zip(texts, np.split(np.arange(ends[-1]), ends[:-1]), strict=True))
-    sides = _cut(given, groups, seed)
+    sides = _cut(given, groups, seed, search_rows)
     overlap = Overlap()
     if not keep_overlap:
         sides, overlap = _without_overlap(sides, words, groups, span)
@@ -110,21 +124,33 @@ def fix_splits(texts: Mapping[str, Sequence[str]], keep_overlap: bool = False, s
     return Splits(rows, overlap)
 
 
-def _cut(given: Mapping[str, Index], groups: Index, seed: int) -> dict[str, Index]:
+def parse_search_rows(text: str) -> SearchRows:
+    """From the command line.
+
+    Raises:
+        DataError: If it is neither a rule nor a number above 0.
+    """
+    if text in ("auto", "train", "half"):
+        return cast(SearchRows, text)
+    if not text.isdigit() or int(text) == 0:
+        raise DataError(f"--search-rows takes auto, train, half or a number above 0, not {text!r}")
+    return int(text)
+
+
+def _cut(given: Mapping[str, Index], groups: Index, seed: int, search_rows: SearchRows) -> dict[str, Index]:
     """Fill the roles that the source does not have."""
     rng = np.random.default_rng(seed)
-    sides = dict(given)
+    sides, cut = dict(given), min(_CUT_LIMIT, round(_CUT_SHARE * len(given["train"])))
     if "search" in given and "report" not in given:
-        sides["report"], sides["search"] = _draw(given["search"], groups, len(given["search"]) // 2, rng)
-        if min(len(sides["report"]), len(sides["search"])) == 0:
-            raise DataError(
-                f"{len(given['search'])} validation rows are too few, or share too much text, to be halved "
-                f"into rows to search on and rows to report on{_ANYWAY}"
-            )
-        return sides
+        if search_rows == "auto":
+            search_rows = "train" if len(given["train"]) >= MANY_ROWS else "half"
+        if search_rows != "train":
+            return _halved(sides, groups, rng, search_rows)
+        sides["report"], cut = sides.pop("search"), SEARCH_ROWS
+        given = dict(sides)
     for role in ("search", "report"):
         if role not in given:
-            count = min(_CUT_LIMIT, round(_CUT_SHARE * len(given["train"])))
+            count = cut
             # What is linked to given report rows would be dropped again.
             free = sides["train"][~np.isin(groups[sides["train"]], groups[given.get("report", _NONE)])]
             sides[role], _ = _draw(free, groups, count, rng)
@@ -134,6 +160,21 @@ def _cut(given: Mapping[str, Index], groups: Index, seed: int) -> dict[str, Inde
                     f"{len(given['train'])} training rows are too few, or share too much text, to cut {role} "
                     f"rows from{_ANYWAY}"
                 )
+    return sides
+
+
+def _halved(
+    sides: dict[str, Index], groups: Index, rng: np.random.Generator, search_rows: Literal["half"] | int
+) -> dict[str, Index]:
+    """Report rows out of the given search rows: half of them, or all but ``search_rows``."""
+    given = sides["search"]
+    reporting = len(given) // 2 if search_rows == "half" else len(given) - search_rows
+    sides["report"], sides["search"] = _draw(given, groups, max(0, reporting), rng)
+    if min(len(sides["report"]), len(sides["search"])) == 0:
+        raise DataError(
+            f"{len(given)} validation rows are too few, or share too much text, to be divided "
+            f"into rows to search on and rows to report on{_ANYWAY}"
+        )
     return sides
 
 

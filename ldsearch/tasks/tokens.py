@@ -232,7 +232,11 @@ def load_tokens(source: DataSource, known_labels: Sequence[str] | None = None) -
     for role, (sentences, _) in rows.items():
         ids = iter(SingleLabel().values(flat[role], names, role))
         given[role] = TaggedExamples(sentences, tuple(tuple(islice(ids, len(row))) for row in sentences))
-    fixed = fix_splits({role: examples.texts for role, examples in given.items()}, source.keep_overlap)
+    fixed = fix_splits(
+        {role: examples.texts for role, examples in given.items()},
+        source.keep_overlap,
+        search_rows=source.search_rows,
+    )
     splits = {role: given[table].take(index.tolist()) for role, (table, index) in fixed.rows.items()}
     labels = tuple(names if known_labels is None else known_labels)
     record = source.record(KIND, {"text": words, "pair": None, "label": tags})

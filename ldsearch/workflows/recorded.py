@@ -27,6 +27,8 @@ def load_recorded_task(record: SupernetRecord, data: str | None) -> Task:
         validation=_moved(source.get("validation"), data),
         columns=Columns(**source.get("columns", {})),
         keep_overlap=bool(source.get("keep_overlap", False)),
+        # Supernets of before this was recorded halved their validation rows.
+        search_rows=source.get("search_rows", "half"),
         metric=source.get("metric"),
         stride=source.get("stride", DataSource.stride),
         sentences=bool(source.get("sentences", False)),

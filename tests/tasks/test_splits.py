@@ -16,7 +16,7 @@ import pytest
 from ldsearch.errors import DataError
 from ldsearch.tasks import DataSource
 from ldsearch.tasks.classification import load_classification
-from ldsearch.tasks.splits import Overlap, Splits, _Words, fix_splits
+from ldsearch.tasks.splits import Overlap, Splits, _Words, fix_splits, parse_search_rows
 
 Texts = dict[str, list[str]]
 LAYOUTS: dict[str, tuple[int, int, int]] = {  # train, search and report rows; 0: the source has no such rows
@@ -330,6 +330,68 @@ def test_splits_are_a_function_of_the_texts_alone() -> None:
         env={**os.environ, "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"},
     )
     assert json.loads(there.stdout) == here
+
+
+def many_rows(train: int, search: int = 60) -> Texts:
+    """Distinct rows; every tenth training row shares five words with a search row."""
+
+    def common(row: int) -> str:
+        return " ".join(f"{letter}{row % search}" for letter in "abcde")
+
+    return {
+        "train": [f"{common(row // 10)} t{row}" if row % 10 == 0 else f"row {row}" for row in range(train)],
+        "search": [f"{common(row)} s{row}" for row in range(search)],
+    }
+
+
+@pytest.mark.parametrize("count", [19_999, 20_000])
+def test_with_many_training_rows_the_search_split_is_cut_from_them(count: int) -> None:
+    texts = {"train": [f"row {row}" for row in range(count)], "search": [f"held {row}" for row in range(60)]}
+    rows = fix_splits(texts).rows
+    if count < 20_000:
+        assert [rows[role][0] for role in ("search", "report")] == ["search", "search"]
+        assert sorted([*rows["search"][1], *rows["report"][1]]) == list(range(60))
+        return
+    assert (rows["search"][0], rows["report"][0]) == ("train", "search")
+    assert rows["report"][1].tolist() == list(range(60))
+    assert len(rows["search"][1]) == 4_000
+    assert sorted([*rows["train"][1], *rows["search"][1]]) == list(range(count))
+
+
+@pytest.mark.parametrize("rule", ["train", "half", 20, "auto"])
+def test_the_rule_can_be_chosen_and_keeps_groups_whole(rule) -> None:
+    texts = many_rows(9_000)
+    splits = fix_splits(texts, search_rows=rule)
+    sides = chosen(texts, splits)
+    groups = _Words(flat(texts)).linked(5).tolist()
+    held = [{groups[row] for row in sides[role]} for role in ("train", "search", "report")]
+    assert not held[0] & held[1]
+    assert not held[0] & held[2]
+    assert not held[1] & held[2]
+    if rule == "train":
+        assert sorted(sides["report"]) == list(range(9_000, 9_060))
+        assert len(sides["search"]) == 4_000
+    else:
+        assert len(sides["search"]) == (20 if rule == 20 else 30)
+        assert len(sides["search"]) + len(sides["report"]) == 60
+
+
+@pytest.mark.parametrize("rows", [60, 100])
+def test_as_many_search_rows_as_there_are_leave_none_to_report(rows: int) -> None:
+    with pytest.raises(DataError, match="60 validation rows"):
+        fix_splits(many_rows(100), search_rows=rows)
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "some", "", "1.5"])
+def test_search_rows_are_read_from_the_command_line(text: str) -> None:
+    assert [parse_search_rows(one) for one in ("auto", "train", "half", "12")] == [
+        "auto",
+        "train",
+        "half",
+        12,
+    ]
+    with pytest.raises(DataError, match="--search-rows"):
+        parse_search_rows(text)
 
 
 def test_another_seed_cuts_other_rows() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from ldsearch.supernet.supernet import Memory
 from ldsearch.tasks import EMBEDDED, DataSource
+from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.depth_tasks import DepthTasks
 
@@ -20,6 +21,7 @@ class TrainOptions:
         validation: A file with rows to search and report on.
         columns: Columns that are not found by name.
         keep_overlap: Use every row, also those that share text across splits.
+        search_rows: Which rows search and which report, of data without report rows (``fix_splits``).
         metric: Name of the score; None takes the task's first.
         sentences: No block of running text tears a line (causal language modelling).
         stride: Tokens that two windows of one long context share (question answering).
@@ -61,6 +63,7 @@ class TrainOptions:
     stride: int = 128
     sentences: bool = False
     model: str | None = None
+    search_rows: SearchRows = "auto"
     strategy: str = "lengthdrop"
     reference: int | None = None
     drop_bound: float | None = None
