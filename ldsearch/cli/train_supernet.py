@@ -149,6 +149,21 @@ def train_supernet(
             rich_help_panel=_LENGTHDROP,
         ),
     ] = "in-place",
+    label_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Weight of the labels' loss beside the teacher's; 0.5 mixes them evenly.",
+            show_default="the paper's: full model from labels, the others from the teacher",
+            rich_help_panel=_LENGTHDROP,
+        ),
+    ] = None,
+    state_weight: Annotated[
+        float,
+        typer.Option(
+            help="Also learn what the teacher's [CLS] holds after each block, with this weight.",
+            rich_help_panel=_LENGTHDROP,
+        ),
+    ] = 0.0,
     token_score: Annotated[
         str | None,
         typer.Option(
@@ -229,6 +244,7 @@ def train_supernet(
 
     - `ldsearch train-supernet --data nyu-mll/glue --config sst2 --model ./my-finetuned-bert --name sst2`
     """
+    from ldsearch.tasks.splits import parse_search_rows
     from ldsearch.tasks.tables import Columns
     from ldsearch.training.depth_tasks import DepthTasks
     from ldsearch.training.rates import parse
@@ -243,12 +259,14 @@ def train_supernet(
         stride=stride,
         sentences=sentences,
         teacher=teacher,
+        label_share=label_share,
+        state_weight=state_weight,
         data=data,
-    from ldsearch.tasks.splits import parse_search_rows
         config=config,
         validation=validation,
         columns=Columns(text_column, pair_column, label_column),
         keep_overlap=keep_overlap,
+        search_rows=parse_search_rows(search_rows),
         model=model,
         strategy=strategy,
         reference=max_length,
@@ -266,7 +284,6 @@ def train_supernet(
         token_score=token_score,
         memory=cast(Any, memory),
         average_last=average_last,
-        search_rows=parse_search_rows(search_rows),
         parity=parity,
         seed=seed,
         trainer=tuple(context.args),

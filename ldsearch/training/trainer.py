@@ -1,6 +1,8 @@
 """The one trainer: a Hugging Face Trainer that runs every pass a strategy names, backward by backward."""
 
 import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,15 +13,21 @@ from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
+from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import save_model
 from ldsearch.supernet.heads import logits_of
 from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Draws, Pass, TrainingStrategy
+from ldsearch.training.teaching import Distillation, FirstTokens, Targets, state_distance
 
 # Of the generators of a batch, the one that prepares it; the passes count from 0.
 _BATCH_DRAW = 1_000_000
+# The key under which a batch says which training rows it holds.
+_ROWS = "training_rows"
+# Rows that a teacher reads at a time.
+_TAUGHT_ROWS = 64
 
 
 class SupernetTrainer(Trainer):
@@ -33,9 +41,11 @@ class SupernetTrainer(Trainer):
         train: Training examples.
         search: Examples for ``--eval_strategy``.
         tokenizer: Pads batches; saved with every checkpoint.
-        reverse_kl: Distil with the reference code's divergence.
+        distillation: The loss of what learns from a teacher.
         pad_to: Pad every input to this length, as the reference code does.
         teacher: A frozen model whose full sub-network is distilled from; None: the first pass of the batch.
+        taught: What the teacher reads for each training row. Its outputs are computed once, before the first
+            step; for a head with one output a row. None: it reads every batch as it comes.
     """
 
     def __init__(
@@ -48,15 +58,17 @@ class SupernetTrainer(Trainer):
         train: Encoded,
         search: Encoded,
         tokenizer: PreTrainedTokenizerBase,
-        reverse_kl: bool = False,
+        distillation: Distillation | None = None,
         pad_to: int | None = None,
         teacher: Supernet | None = None,
+        taught: Encoded | None = None,
     ) -> None:
+        self._collate = task.collate(tokenizer, pad_to)
         super().__init__(
             model=supernet,
             args=args,
-            data_collator=task.collate(tokenizer, pad_to),
-            train_dataset=cast(Any, train),
+            data_collator=self._collated,
+            train_dataset=cast(Any, train if taught is None else _numbered(train)),
             eval_dataset=cast(Any, search),
             processing_class=tokenizer,
             compute_metrics=lambda held: _score(task, search, held.predictions),
@@ -65,8 +77,10 @@ class SupernetTrainer(Trainer):
         self.strategy = strategy
         self.task = task
         self.search = search
-        self.reverse_kl = reverse_kl
+        self.distillation = distillation or Distillation()
         self.teacher = None if teacher is None else teacher.eval().to(args.device)
+        self._taught = taught
+        self._targets: Targets | None = None
         self._lengths = train.lengths.tolist()
         self._micro_step = (-1, -1)  # (optimizer step, micro-step within it)
 
@@ -78,9 +92,10 @@ class SupernetTrainer(Trainer):
         draws = self._next_draws()
         rng = draws(_BATCH_DRAW)
         tokenizer = cast(PreTrainedTokenizerBase, self.processing_class)
+        rows = inputs.pop(_ROWS, None)
         batch = self.task.prepare(self._prepare_inputs(inputs), tokenizer, rng)
         total = torch.zeros((), device=batch["labels"].device)
-        teacher = self._teach(batch)
+        targets = self._teach(batch, rows)
         progress = self.state.global_step / max(1, self.state.max_steps)
         passes = self.strategy.passes(draws, progress)
         for index, one in enumerate(passes):
@@ -89,27 +104,73 @@ class SupernetTrainer(Trainer):
             # Only the last backward may synchronise: the passes of a batch are one gradient.
             last = index == len(passes) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
-                logits = logits_of(model(self.supernet.inputs(some), one.subnet))
-                loss = one.weight * self._loss(one, logits, some, None if teacher is None else teacher[part])
+                outputs = self._outputs(model, some, one.subnet)
+                own = None if targets is None else targets.take(part)
+                loss = one.weight * self._loss(one, outputs, some, own)
                 self.accelerator.backward(loss / self.current_gradient_accumulation_steps)
-            if teacher is None:
-                teacher = logits.detach()
+            if targets is None:
+                states = None if outputs.states is None else outputs.states.detach()
+                targets = Targets(outputs.logits.detach(), states)
             total += loss.detach() / self.current_gradient_accumulation_steps
         return total
 
-    def _teach(self, batch: Batch) -> Tensor | None:
-        """The separate teacher's logits."""
+    def _outputs(self, model: nn.Module, batch: Batch, subnet: Subnet) -> Targets:
+        """The logits of a sub-network, and its first token's states where they are distilled."""
+        if not self.distillation.state_weight:
+            return Targets(logits_of(model(self.supernet.inputs(batch), subnet)))
+        first = FirstTokens()
+        logits = logits_of(model(self.supernet.inputs(batch), subnet, first))
+        return Targets(logits, first.states)
+
+    def _teach(self, batch: Batch, rows: Tensor | None) -> Targets | None:
+        """The separate teacher's outputs."""
         if self.teacher is None:
             return None
-        with torch.no_grad(), self.compute_loss_context_manager():
-            return logits_of(self.teacher(self.teacher.inputs(batch), self.teacher.full))
+        if rows is None:
+            return self._ask(self.teacher, batch)
+        if self._targets is None:
+            self._targets = self._ask_once(self.teacher)
+        return self._targets.take(rows.to(self._targets.logits.device))
 
-    def _loss(self, one: Pass, logits: Tensor, batch: Batch, teacher: Tensor | None) -> Tensor:
-        if one.loss == "label":
-            return self.task.objective.loss(logits, batch, self.args.label_smoothing_factor)
-        if teacher is None:
+    def _ask(self, teacher: Supernet, batch: Batch) -> Targets:
+        with torch.no_grad(), self.compute_loss_context_manager():
+            return self._outputs(teacher, batch, teacher.full)
+
+    def _ask_once(self, teacher: Supernet) -> Targets:
+        """Of every training row: in batches of like length, the same whenever a training goes on."""
+        assert self._taught is not None
+        order = np.argsort(self._taught.lengths, kind="stable")
+        parts = []
+        for start in range(0, len(order), _TAUGHT_ROWS):
+            rows = order[start : start + _TAUGHT_ROWS].tolist()
+            batch = self._prepare_inputs(self._collate([self._taught[row] for row in rows]))
+            parts.append(self._ask(teacher, batch))
+        states = [part.states for part in parts if part.states is not None]
+        sorted_targets = Targets(
+            torch.cat([part.logits for part in parts]), torch.cat(states) if states else None
+        )
+        return sorted_targets.take(torch.from_numpy(np.argsort(order)))
+
+    def _loss(self, one: Pass, outputs: Targets, batch: Batch, targets: Targets | None) -> Tensor:
+        how, objective = self.distillation, self.task.objective
+        if one.loss == "label" and (how.label_share is None or targets is None):
+            return objective.loss(outputs.logits, batch, self.args.label_smoothing_factor)
+        if targets is None:
             raise ValueError("the first pass of a batch has nothing to be distilled from")
-        return self.task.objective.divergence(teacher, logits, batch, self.reverse_kl)
+        loss = objective.divergence(targets.logits, outputs.logits, batch, how.reverse_kl)
+        if how.label_share is not None:
+            labels = objective.loss(outputs.logits, batch, self.args.label_smoothing_factor)
+            loss = how.label_share * labels + (1 - how.label_share) * loss
+        if targets.states is not None and outputs.states is not None:
+            loss = loss + how.state_weight * state_distance(targets.states, outputs.states)
+        return loss
+
+    def _collated(self, features: Sequence[Mapping[str, Any]]) -> Batch:
+        """A batch, with its training rows where the features say them."""
+        batch = self._collate([{k: v for k, v in row.items() if k != _ROWS} for row in features])
+        if _ROWS in features[0]:
+            batch[_ROWS] = torch.tensor([row[_ROWS] for row in features])
+        return batch
 
     def _next_draws(self) -> Draws:
         """Generators for this micro-step: functions of counters only, so the same on every rank."""
@@ -161,6 +222,12 @@ class SupernetTrainer(Trainer):
         best = self.state.best_model_checkpoint
         if best is not None:
             self._load_from_checkpoint(best)
+
+
+def _numbered(train: Encoded) -> Encoded:
+    """The same features, each with its row number."""
+    features = tuple({**feature, _ROWS: row} for row, feature in enumerate(train))
+    return replace(train, features=features)
 
 
 def _rows(one: Pass, count: int) -> slice:

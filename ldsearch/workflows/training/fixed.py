@@ -16,6 +16,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import load_supernet, save_model
 from ldsearch.training.checkpoints import Writing, remove_checkpoints
 from ldsearch.training.strategies.fixed import Fixed
+from ldsearch.training.teaching import Distillation
 from ldsearch.workflows.training.arguments import changed_arguments, training_arguments
 from ldsearch.workflows.training.options import TrainOptions
 from ldsearch.workflows.training.train import fit, make_trainer
@@ -31,12 +32,16 @@ class FixedOptions:
     Args:
         steps: Optimizer steps.
         loss: ``"distill"`` from the full model of the supernet, frozen; or ``"label"``.
+        label_share: Weight of the task's own loss beside ``"distill"``; None: none.
+        state_weight: Factor on the distance of the first token's states beside ``"distill"``.
         seed: Of everything random.
         trainer: More arguments, as the Hugging Face Trainer's command line takes them.
     """
 
     steps: int = STEPS
     loss: Literal["label", "distill"] = "distill"
+    label_share: float | None = None
+    state_weight: float = 0.0
     seed: int = 0
     trainer: tuple[str, ...] = ()
 
@@ -70,6 +75,8 @@ def train_fixed(
         "supernet": inherited,
         "subnet": subnet.to_json(),
         "loss": options.loss,
+        "label_share": options.label_share,
+        "state_weight": options.state_weight,
         "seed": options.seed,
         "trainer": list(flags),
     }
@@ -87,7 +94,8 @@ def train_fixed(
         task=bench.task,
         tokenizer=tokenizer,
         reference=record.reference,
-        parity=record.parity,
+        distillation=Distillation(options.label_share, options.state_weight, record.parity),
+        pad_to=record.reference if record.parity else None,
         teacher=bench.supernet if options.loss == "distill" else None,
     )
     # A signal between two of the final files would leave half a model.

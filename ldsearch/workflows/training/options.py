@@ -42,6 +42,10 @@ class TrainOptions:
             where the classification head starts untrained, 0 for a fine-tuned classifier.
         teacher: What LengthDrop's sub-networks are distilled from: ``"in-place"`` (the full pass of the
             batch), ``"none"`` (the labels instead), or the folder of a fine-tuned model.
+        label_share: Weight of the task's own loss where a pass learns from the teacher; the full model's pass
+            mixes the two as well where the teacher is separate. None: as in the paper.
+        state_weight: Factor on the distance of the first token's states, added where a pass learns from the
+            teacher.
         depth_tasks: Which depths the strategy ``flexible-depth`` trains at a step.
         token_score: Which tokens leave a block: a key of ``ldsearch.supernet.tokens.TOKEN_SCORES``. None:
             ``"column"``, with ``parity`` ``"column-with-pads"``.
@@ -59,11 +63,11 @@ class TrainOptions:
     validation: str | None = None
     columns: Columns = field(default_factory=Columns)
     keep_overlap: bool = False
+    search_rows: SearchRows = "auto"
     metric: str | None = None
     stride: int = 128
     sentences: bool = False
     model: str | None = None
-    search_rows: SearchRows = "auto"
     strategy: str = "lengthdrop"
     reference: int | None = None
     drop_bound: float | None = None
@@ -75,6 +79,8 @@ class TrainOptions:
     sandwich: str = "paper"
     plain_share: float | None = None
     teacher: str = "in-place"
+    label_share: float | None = None
+    state_weight: float = 0.0
     depth_tasks: DepthTasks = field(default_factory=DepthTasks)
     token_score: str | None = None
     memory: Memory = "restored"

@@ -37,6 +37,7 @@ from ldsearch.training.checkpoints import (
 from ldsearch.training.rates import layer_rates, mean
 from ldsearch.training.strategies import Setting, StackSetting, TrainingStrategy, make_strategy
 from ldsearch.training.strategies.groups import applied_rates, drops_whole_blocks, parts_of
+from ldsearch.training.teaching import Distillation
 from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.trial import Score
 from ldsearch.workflows.training.arguments import changed_arguments, training_arguments
@@ -97,7 +98,8 @@ def train_supernet(
         task=task,
         tokenizer=tokenizer,
         reference=setting.reference,
-        parity=options.parity,
+        distillation=_distillation(options, supernet),
+        pad_to=setting.reference if options.parity else None,
         teacher=teacher,
     )
     # Once trained, a stop waits for the end: without checkpoints there would be nothing to go on from.
@@ -126,16 +128,24 @@ def make_trainer(
     task: Task,
     tokenizer: PreTrainedTokenizerBase,
     reference: int,
-    parity: bool,
+    distillation: Distillation,
+    pad_to: int | None,
     teacher: Supernet | None = None,
 ) -> SupernetTrainer:
     """The trainer of a run, whose folder is made, or is this run's already.
+
+    A separate teacher of a model with one output a row reads every row once, if training reads each at all.
 
     Raises:
         RunError: If the folder holds another run.
         TrainingError: If the Trainer refuses its arguments; a new folder is removed then.
     """
     train, search = (task.encode(split, tokenizer, reference) for split in ("train", "search"))
+    batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
+    epochs = (
+        arguments.max_steps * batch / len(train) if arguments.max_steps > 0 else arguments.num_train_epochs
+    )
+    once = teacher is not None and supernet.head.pools and epochs >= 1
     fresh = claim(folder, TRAINING_FILE, identity)
     try:
         return SupernetTrainer(
@@ -146,9 +156,10 @@ def make_trainer(
             train=train,
             search=search,
             tokenizer=tokenizer,
-            reverse_kl=parity,
-            pad_to=reference if parity else None,
+            distillation=distillation,
+            pad_to=pad_to,
             teacher=teacher,
+            taught=train if once else None,
         )
     except (ValueError, RuntimeError, ImportError) as error:
         if fresh:
@@ -229,6 +240,26 @@ def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setti
         drop_groups=options.drop_groups,
         depth_tasks=replace(options.depth_tasks, lengths=_trains_lengths(options)),
     )
+
+
+def _distillation(options: TrainOptions, supernet: Supernet) -> Distillation:
+    """The loss of what learns from a teacher.
+
+    Raises:
+        TrainingError: If a number makes no sense, or the training has no teacher or no first token to match.
+    """
+    share, weight = options.label_share, options.state_weight
+    if share is None and not weight:
+        return Distillation(reverse_kl=options.parity)
+    if options.strategy != "lengthdrop" or options.teacher == "none":
+        raise TrainingError("--label-share and --state-weight are for --strategy lengthdrop with a teacher")
+    if share is not None and not 0 <= share <= 1:
+        raise TrainingError(f"--label-share must lie in 0..1, not {share}")
+    if not weight >= 0:
+        raise TrainingError(f"--state-weight must not be negative, as {weight} is")
+    if weight and not supernet.reads_first:
+        raise TrainingError("--state-weight is for heads that read the first token only")
+    return Distillation(share, weight, options.parity)
 
 
 def _trains_lengths(options: TrainOptions) -> bool:

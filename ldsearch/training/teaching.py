@@ -1,0 +1,81 @@
+"""Distillation targets: a teacher's logits, and what position 0 ([CLS]) holds after each of its blocks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ldsearch.supernet.stages import State
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """The loss of passes that learn from a teacher.
+
+    Args:
+        label_share: Weight of the task's own loss; the divergence from the teacher has the rest. Every pass
+            mixes the two then, the full model's too where the teacher is separate. None: as in Kim & Cho
+            2020, the full model learns from labels alone and its sub-networks from the teacher alone.
+        state_weight: Factor on the distance of the first token's states (``state_distance``), which is added;
+            only for heads that read that token.
+        reverse_kl: Minimise KL(student || teacher), as the reference code does.
+    """
+
+    label_share: float | None = None
+    state_weight: float = 0.0
+    reverse_kl: bool = False
+
+
+@dataclass(frozen=True)
+class Targets:
+    """A teacher's outputs for a batch; no gradient flows into them.
+
+    Args:
+        logits: As its head gives them, rows first.
+        states: Shape (B, blocks, d): position 0 after each executed block; None where nobody asked.
+    """
+
+    logits: Tensor
+    states: Tensor | None = None
+
+    def take(self, rows: slice | Tensor) -> "Targets":
+        """Those of some rows."""
+        return Targets(self.logits[rows], None if self.states is None else self.states[rows])
+
+
+class FirstTokens:
+    """Collects position 0 after each block of one forward pass (``Supernet.forward``'s ``between``)."""
+
+    def __init__(self) -> None:
+        self._states: list[Tensor] = []
+
+    def __call__(self, block: int, before: State, after: State) -> Tensor:
+        """Keep the first token's state; hidden states go on as they are."""
+        self._states.append(after.hidden[:, 0])
+        return after.hidden
+
+    @property
+    def states(self) -> Tensor | None:
+        """Shape (B, blocks, d); None where no block ran."""
+        return torch.stack(self._states, dim=1) if self._states else None
+
+
+def state_distance(teacher: Tensor, student: Tensor) -> Tensor:
+    """Squared distance of first-token states over the teacher's squared norm; a mean over rows and blocks.
+
+    The student's k-th of K blocks is compared with the teacher's block ⌊(k + 1) N / K⌋ - 1 of N, 0-based:
+    evenly spaced, the last with the last (as Jiao et al. 2020, TinyBERT, Sec. 3.1).
+
+    Args:
+        teacher: Shape (B, N, d).
+        student: Shape (B, K, d), K > 0.
+    """
+    matched = teacher[:, matched_blocks(student.shape[1], teacher.shape[1])].detach().float()
+    squared = (student.float() - matched).square().sum(dim=-1)
+    return (squared / matched.square().sum(dim=-1)).mean()
+
+
+def matched_blocks(student: int, teacher: int) -> Sequence[int]:
+    """For each of the student's blocks the teacher's that it is compared with."""
+    return [(index + 1) * teacher // student - 1 for index in range(student)]
