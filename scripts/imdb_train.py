@@ -1,0 +1,341 @@
+"""Trains everything that results/imdb compares: a supernet of MiniLM-L6 on IMDB, and what people do instead.
+
+    python scripts/imdb_train.py --data path/to/imdb --runs runs/imdb
+
+What is finished is used again and an interrupted training goes on, so run it until it ends. Everybody starts
+from one plain fine-tuning, learns from it and from the labels alike, and takes the same rows; what a training
+may spend is counted in epochs of plain fine-tuning, by the multiply-accumulates of its passes.
+"""
+
+import argparse
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from sst2_minilm_train import minilm
+
+from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch.errors import LdsearchError
+from ldsearch.files import write_json
+from ldsearch.interruption import interruptible
+from ldsearch.length_drop import constant_ratio_lengths
+from ldsearch.runs import TRAINING_FILE, claim, read_json
+from ldsearch.subnet import Subnet
+from ldsearch.supernet.folder import load_supernet, save_model
+from ldsearch.tasks import Encoded
+from ldsearch.tasks.splits import fix_splits
+from ldsearch.training.strategies.fixed import Fixed
+from ldsearch.training.teaching import Distillation
+from ldsearch.training.trainer import SupernetTrainer
+from ldsearch.workflows.training.arguments import training_arguments
+from ldsearch.workflows.training.fixed import FixedOptions, train_fixed
+from ldsearch.workflows.training.train import fit
+
+ROWS, SEARCH_ROWS, TOKENS = 4_000, 1_000, 192
+BATCH = 32
+PLAIN_EPOCHS, PLAIN_RATE = 5, 1e-4
+SUPERNET_EPOCHS, SUPERNET_RATE = 4, 7e-5
+STUDENT_RATE = 1e-4  # of everything that serves one budget
+BOUND = Fraction(62, 100)  # the smallest costs 0.15 of the MACs
+LABEL_SHARE, STATE_WEIGHT = 0.5, 1.0
+DEPTHS = ((0, 2, 4), (0, 3))
+SPECIALISTS = (0.35, 0.2, 0.5)  # shares of the full model's MACs
+HOW = "how.json"  # what a finished training took
+
+Cut = Callable[[Sequence[int]], list[int]]  # positions of an input that stay
+
+
+def first(tokens: int) -> Cut:
+    """The input cut to its first tokens, [SEP] included."""
+    return lambda ids: [*range(min(len(ids), tokens) - 1), len(ids) - 1]
+
+
+def ends(tokens: int) -> Cut:
+    """Half of the tokens from the beginning, half from the end."""
+    half = tokens // 2
+    return lambda ids: (
+        [*range(len(ids))] if len(ids) <= tokens else [*range(half), *range(len(ids) - half, len(ids))]
+    )
+
+
+def rarest(tokens: int, rows: Encoded) -> Cut:
+    """The tokens that the fewest training rows hold, in their order; [CLS] and [SEP] stay."""
+    counts: dict[int, int] = {}
+    for row in rows:
+        for token in set(row["input_ids"]):
+            counts[token] = counts.get(token, 0) + 1
+
+    def cut(ids: Sequence[int]) -> list[int]:
+        if len(ids) <= tokens:
+            return [*range(len(ids))]
+        inner = sorted(range(1, len(ids) - 1), key=lambda place: (counts.get(ids[place], 0), place))
+        return [0, *sorted(inner[: tokens - 2]), len(ids) - 1]
+
+    return cut
+
+
+def cuts(train: Encoded) -> Mapping[str, tuple[int, Cut]]:
+    """The inputs that people cut, by name: how many tokens are left, and which."""
+    return {
+        "first-64": (64, first(64)),
+        "ends-64": (64, ends(64)),
+        "rarest-64": (64, rarest(64, train)),
+        "first-128": (128, first(128)),
+    }
+
+
+def shortened(rows: Encoded, tokens: int, cut: Cut) -> Encoded:
+    """A split with every input cut."""
+    features = []
+    for row in rows:
+        places = cut(row["input_ids"])
+        features.append(
+            {
+                name: [values[place] for place in places] if isinstance(values, list) else values
+                for name, values in row.items()
+            }
+        )
+    return Encoded(tuple(features), tokens)
+
+
+def constant_ratio(share: float, bench: Workbench) -> Subnet:
+    """The constant-ratio configuration whose MACs come nearest to that share of the full model's."""
+    blocks, full = bench.supernet.blocks, bench.full
+    rates = [Fraction(percent, 200) for percent in range(1, 150)]
+    lengths = dict.fromkeys(constant_ratio_lengths(TOKENS, blocks, rate) for rate in rates)
+    subnets = [Subnet.of_encoder(range(blocks), one, TOKENS) for one in lengths]
+    shares = bench.macs(subnets) / bench.macs([full])[0]
+    return subnets[int(np.abs(shares - share).argmin())]
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """The trainings of one folder.
+
+    Args:
+        runs: Where they go.
+    """
+
+    runs: Path
+
+    def prepare(self, data: Path) -> None:
+        """Fix the rows once: training, 1,000 held-out ones that choose (groups whole), 3,000 that report."""
+        folder = self.runs / "data"
+        if (folder / "test.jsonl").is_file():
+            return
+        tables = {
+            "train": pd.read_json(data / "train.jsonl.gz", lines=True)[:ROWS],
+            "search": pd.read_json(data / "validation.jsonl.gz", lines=True),
+        }
+        texts = {role: list(table["text"]) for role, table in tables.items()}
+        splits = fix_splits(texts, search_rows=SEARCH_ROWS)
+        folder.mkdir(parents=True, exist_ok=True)
+        for role, name in (("train", "train"), ("search", "validation"), ("report", "test")):
+            table, index = splits.rows[role]
+            rows = tables[table].iloc[index][["text", "label"]]
+            rows.to_json(folder / f"{name}.jsonl", orient="records", lines=True)
+
+    def started(self, name: str, source: Path, **changes: float) -> Path:
+        """A copy of a model whose configuration says otherwise.
+
+        Attention dropout is off for everybody: on a CPU it takes half of a training's time. Eager attention
+        trains faster there than sdpa.
+        """
+        folder = self.runs / name
+        if not (folder / "config.json").is_file():
+            shutil.copytree(
+                source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(TRAINING_FILE, HOW)
+            )
+            config = json.loads((folder / "config.json").read_text())
+            config |= {"attention_probs_dropout_prob": 0.0, "attn_implementation": "eager", **changes}
+            write_json(folder / "config.json", config)
+        return folder
+
+    def timed(self, name: str, train: Callable[[Path], object], **facts: object) -> Path:
+        """Train unless it is done; beside the model, how long it took here and what it was given."""
+        folder = self.runs / name
+        if not (folder / HOW).is_file():
+            print(f"training {name}: {facts}", flush=True)
+            start = time.perf_counter()
+            train(folder)
+            write_json(folder / HOW, {"seconds": time.perf_counter() - start, **facts})
+        return folder
+
+    def plain(self) -> Path:
+        """Plain fine-tuning, trained out: the epoch that is best on the search rows is kept."""
+        start = self.started("start", minilm())
+        flags = ("--eval_strategy", "epoch", "--load_best_model_at_end", "True")
+        flags += ("--metric_for_best_model", "accuracy", "--per_device_eval_batch_size", "64")
+        options = TrainOptions(
+            data=str(self.runs / "data"),
+            keep_overlap=True,  # the rows were fixed with their groups whole
+            model=str(start),
+            strategy="plain",
+            reference=TOKENS,
+            trainer=(*training_flags(PLAIN_RATE, PLAIN_EPOCHS), *flags),
+        )
+        return self.timed(
+            "plain", lambda folder: train_supernet(folder, options), epochs=PLAIN_EPOCHS, compute=PLAIN_EPOCHS
+        )
+
+    def supernet(self, taught: Path) -> Path:
+        """The sandwich, from the plain model and distilled from it."""
+        options = TrainOptions(
+            data=str(self.runs / "data"),
+            keep_overlap=True,
+            model=str(taught),
+            strategy="lengthdrop",
+            reference=TOKENS,
+            drop_bound=float(BOUND),
+            layer_drop=(0.0,),
+            plain_share=0.0,
+            teacher=str(taught),
+            label_share=LABEL_SHARE,
+            state_weight=STATE_WEIGHT,
+            trainer=training_flags(SUPERNET_RATE, SUPERNET_EPOCHS),
+        )
+        compute = SUPERNET_EPOCHS * sandwich_share(Workbench.open(taught, "train"))
+        return self.timed(
+            "supernet",
+            lambda folder: train_supernet(folder, options),
+            epochs=SUPERNET_EPOCHS,
+            compute=compute,
+            learning_rate=SUPERNET_RATE,
+        )
+
+    def alone(self, name: str, taught: Path, subnet: Subnet, compute: float) -> Path:
+        """One sub-network of the plain model, trained by itself for so many plain epochs' compute."""
+        bench = Workbench.open(taught, "train")
+        share = float(bench.macs([subnet])[0] / bench.macs([bench.full])[0])
+        rows = len(bench.task.splits["train"])
+        options = FixedOptions(
+            steps=round(compute / share * rows / BATCH),
+            label_share=LABEL_SHARE,
+            state_weight=STATE_WEIGHT,
+            trainer=training_flags(STUDENT_RATE, None),
+        )
+        return self.timed(
+            name,
+            lambda folder: train_fixed(bench, folder, subnet, options),
+            epochs=compute / share,
+            compute=compute,
+            macs_share=share,
+            subnet=json.loads(subnet.to_json()),
+        )
+
+    def cut(self, name: str, taught: Path, compute: float) -> Path:
+        """The whole model on cut inputs, taught by the plain model, which reads them whole."""
+        bench = Workbench.open(taught, "train")
+        task, tokenizer = bench.task, bench.tokenizer
+        whole, search = (task.encode(split, tokenizer, TOKENS) for split in ("train", "search"))
+        tokens, keep = cuts(whole)[name]
+        train = shortened(whole, tokens, keep)
+        share = float(bench.supernet.macs(train.workload)([bench.full])[0] / bench.macs([bench.full])[0])
+        epochs = compute / share
+
+        def run(folder: Path) -> None:
+            options = TrainOptions(
+                model=str(taught), strategy="fixed", trainer=training_flags(STUDENT_RATE, epochs)
+            )
+            student, _, _ = load_supernet(taught)
+            claim(folder, TRAINING_FILE, {"cut": name, "epochs": epochs})
+            trainer = SupernetTrainer(
+                student,
+                Fixed(student.full, "distill"),
+                training_arguments(folder, options),
+                task=task,
+                train=train,
+                search=shortened(search, tokens, keep),
+                tokenizer=tokenizer,
+                distillation=Distillation(LABEL_SHARE, STATE_WEIGHT),
+                teacher=bench.supernet,
+                taught=whole,
+            )
+            with interruptible():
+                fit(trainer, folder)
+                save_model(student.model, tokenizer, folder)
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+        return self.timed(f"cut-{name}", run, epochs=epochs, compute=compute, macs_share=share)
+
+
+def training_flags(rate: float, epochs: float | None) -> tuple[str, ...]:
+    """What every training gives the Trainer."""
+    flags: list[object] = ["--bf16", "--learning_rate", rate, "--per_device_train_batch_size", BATCH]
+    flags += ["--disable_tqdm", "True", "--logging_steps", 50]
+    flags += [] if epochs is None else ["--num_train_epochs", epochs]
+    return tuple(map(str, flags))
+
+
+def sandwich_share(bench: Workbench) -> float:
+    """MACs of a sandwich over those of the full model's pass: the mean of what is drawn."""
+    from ldsearch.training.rates import constant
+    from ldsearch.training.strategies import Setting, StackSetting, make_strategy
+
+    blocks = bench.supernet.blocks
+    stack = StackSetting(blocks, constant(0.0, blocks))
+    strategy = make_strategy("lengthdrop", Setting({"encoder": stack}, TOKENS, BOUND))
+    subnets = []
+    for step in range(500):
+        draws = lambda index, step=step: np.random.default_rng([0, step, 0, index])  # noqa: E731
+        subnets += [one.subnet for one in strategy.passes(draws, 0.0)]
+    return float(bench.macs(subnets).sum() / (500 * bench.macs([bench.full])[0]))
+
+
+def train_all(data: Path, runs: Path) -> dict[str, Path]:
+    """Every training, what decides the gate first; folders by name."""
+    runs = runs.resolve()
+    trainings = Trainings(runs)
+    trainings.prepare(data)
+    folders = {"plain": trainings.plain()}
+    taught = trainings.started("taught", folders["plain"], hidden_dropout_prob=0.0)
+    folders["supernet"] = trainings.supernet(taught)
+    compute = float(read_json(folders["supernet"] / HOW)["compute"])
+    bench = Workbench.open(taught, "search")
+    specialist = {share: constant_ratio(share, bench) for share in SPECIALISTS}
+
+    def alone(share: float) -> None:
+        name = f"specialist-{share}"
+        folders[name] = trainings.alone(name, taught, specialist[share], compute / 3)
+
+    def depth(blocks: tuple[int, ...]) -> None:
+        name = f"blocks-{'-'.join(map(str, blocks))}"
+        folders[name] = trainings.alone(name, taught, Subnet.of_encoder(blocks), compute)
+
+    def cut(name: str) -> None:
+        folders[f"cut-{name}"] = trainings.cut(name, taught, compute / 3)
+
+    cut("first-64")
+    alone(0.35)
+    depth((0, 3))
+    cut("rarest-64")
+    cut("ends-64")
+    alone(0.2)
+    depth((0, 2, 4))
+    alone(0.5)
+    cut("first-128")
+    return folders
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """What every script of this comparison takes."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", type=Path, required=True, help="folder with IMDB, train and validation")
+    parser.add_argument("--runs", type=Path, default=Path("runs/imdb"), help="where models go")
+    return parser
+
+
+if __name__ == "__main__":
+    options = arguments(__doc__.splitlines()[0]).parse_args()
+    try:
+        print(
+            json.dumps({name: str(folder) for name, folder in train_all(options.data, options.runs).items()})
+        )
+    except LdsearchError as error:
+        raise SystemExit(f"error: {error}") from error
