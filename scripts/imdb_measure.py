@@ -1,0 +1,324 @@
+"""Scores and times what scripts/imdb_train.py trained, all of it as int8 graphs in ONNX Runtime.
+
+    python scripts/imdb_measure.py --data path/to/imdb --runs runs/imdb --out results/imdb
+
+Scores are on the 3,000 report rows, which chose nothing; they are kept beside the models, so a second run
+times again and scores nothing twice. Nothing else may run meanwhile. The last line is one JSON object.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from imdb_page import write_page
+from imdb_train import DEPTHS, HOW, SPECIALISTS, TOKENS, arguments, constant_ratio, cuts, shortened
+from int8_graphs import versions as graph_versions
+from int8_graphs import write_graphs
+from numpy.typing import NDArray
+from transformers import AutoModelForSequenceClassification
+
+from ldsearch import Workbench, evolve
+from ldsearch.errors import LdsearchError
+from ldsearch.export.session import onnx_session
+from ldsearch.files import write_json
+from ldsearch.fingerprint import digest, weights_fingerprint
+from ldsearch.intervals import paired_bootstrap
+from ldsearch.latency.clock import Clock
+from ldsearch.latency.device import crowding, device_facts, load_average, threads
+from ldsearch.latency.inputs import data_cell
+from ldsearch.latency.runtimes import in_session
+from ldsearch.runs import read_json
+from ldsearch.selector import parse_selector
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.tasks import Encoded
+
+LINE = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.75)  # constant ratio, shares of the MACs
+GATE = {share: f"ratio-{share}" for share in SPECIALISTS}  # ours, at the configurations of the specialists
+BUDGETS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6)  # of the search
+BATCHES = (1, 8, 32)
+SCORED_BATCH = 32
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One thing that could be shipped.
+
+    Args:
+        name: Names its folder too.
+        group: ``full``, ``cut``, ``blocks``, ``specialist``, ``line`` (ours, constant ratio), ``evolve``
+            (ours, searched) or ``plain-cut`` (the plain model, its tokens dropped without training for it).
+        folder: The model.
+        subnet: What of it runs.
+        inputs: The report rows as it reads them.
+        compute: Of its training, in epochs of plain fine-tuning, the plain one it starts from not counted.
+    """
+
+    name: str
+    group: str
+    folder: Path
+    subnet: Subnet
+    inputs: Encoded
+    compute: float
+
+
+def contenders(
+    bench: Workbench, plain: Path, runs: Path, searched: Mapping[float, Subnet]
+) -> Iterator[Contender]:
+    """Whatever has been trained so far."""
+    task, tokenizer, full = bench.task, bench.tokenizer, bench.full
+    search = Workbench.open(plain, "search", task=task)  # configurations are chosen by its lengths
+    report = task.encode("report", tokenizer, TOKENS)
+    trained = float(read_json(runs / "supernet" / HOW)["compute"])
+    yield Contender("full", "full", plain, full, report, 0.0)
+    for name, (tokens, cut) in cuts(task.encode("train", tokenizer, TOKENS)).items():
+        if (how := finished(runs / f"cut-{name}")) is not None:
+            yield Contender(
+                name, "cut", runs / f"cut-{name}", full, shortened(report, tokens, cut), how["compute"]
+            )
+    for blocks in DEPTHS:
+        name = f"blocks-{'-'.join(map(str, blocks))}"
+        if (how := finished(runs / name)) is not None:
+            yield Contender(name, "blocks", runs / name, Subnet.of_encoder(blocks), report, how["compute"])
+    for share in SPECIALISTS:
+        name = f"specialist-{share}"
+        if (how := finished(runs / name)) is not None:
+            subnet = Subnet.from_json(json.dumps(how["subnet"]))
+            yield Contender(name, "specialist", runs / name, subnet, report, how["compute"])
+    yield Contender("supernet-full", "line", runs / "supernet", full, report, trained)
+    for share in LINE:
+        subnet = constant_ratio(share, search)
+        yield Contender(f"ratio-{share}", "line", runs / "supernet", subnet, report, trained)
+        yield Contender(f"plain-ratio-{share}", "plain-cut", plain, subnet, report, 0.0)
+    for budget, subnet in searched.items():
+        yield Contender(f"evolve-{budget}", "evolve", runs / "supernet", subnet, report, trained)
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """What a training took, if it ended."""
+    return read_json(folder / HOW) if (folder / HOW).is_file() else None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A contender's graphs and scores.
+
+    Args:
+        contender: Which.
+        fp32: Its graph.
+        int8: The quantised one.
+        correct: 1 for each report row that the int8 graph labels right, shape (rows,).
+        agrees: Share of the report rows that both graphs label alike; None where that was not asked.
+        supernet: The model, for what reads batches as it does.
+        macs: Multiply-accumulates per report row.
+    """
+
+    contender: Contender
+    fp32: Path
+    int8: Path
+    correct: NDArray[np.float64]
+    agrees: float | None
+    supernet: Supernet
+    macs: float
+
+
+def measure(contender: Contender, bench: Workbench, runs: Path, both: bool) -> Measured:
+    """Graphs and scores, from the folder where they are kept or made."""
+    supernet = load(contender.folder)
+    key = digest([weights_fingerprint(contender.folder), contender.subnet.to_json(), contender.name])
+    folder = runs / "graphs" / f"{contender.name}-{key[:12]}"
+    fp32, int8 = write_graphs(supernet, contender.subnet, folder)
+    labels = np.array([feature["labels"] for feature in contender.inputs])
+    answers = {}
+    for name, path in (("int8", int8), ("fp32", fp32)):
+        if name == "int8" or both:
+            kept = folder / f"{name}.npy"
+            if not kept.is_file():
+                print(f"scoring {contender.name}, {name}", flush=True)
+                np.save(kept, predictions(path, contender.inputs, bench))
+            answers[name] = np.load(kept)
+    agrees = float((answers["int8"] == answers["fp32"]).mean()) if both else None
+    correct = (answers["int8"] == labels).astype(float)
+    macs = float(supernet.macs(contender.inputs.workload)([contender.subnet])[0])
+    return Measured(contender, fp32, int8, correct, agrees, supernet, macs)
+
+
+def load(folder: Path) -> Supernet:
+    """A trained model, with the attention that people run."""
+    model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="sdpa")
+    return Supernet(model.eval())
+
+
+def predictions(path: Path, rows: Encoded, bench: Workbench) -> NDArray[np.int64]:
+    """The label of each row, shape (rows,), in batches of like length."""
+    run = in_session(onnx_session(path, torch.get_num_threads()))
+    collate = bench.task.collate(bench.tokenizer, None)
+    order = np.argsort(rows.lengths, kind="stable")
+    found = np.zeros(len(rows), dtype=np.int64)
+    for start in range(0, len(order), SCORED_BATCH):
+        chosen = order[start : start + SCORED_BATCH]
+        outputs: Any = run(collate([rows[row] for row in chosen.tolist()]))
+        found[chosen] = outputs[0].argmax(axis=-1)
+    return found
+
+
+def timed(measured: Sequence[Measured], bench: Workbench, repeats: int) -> list[dict[str, Any]]:
+    """Milliseconds of a batch of each contender at each batch size, in turn, and of two full fp32 models."""
+    collate: Callable[[Any], Any] = bench.task.collate(bench.tokenizer, None)
+    full = measured[0]
+    stock = full.supernet.model
+    cells = []
+    for batch in BATCHES:
+        load_before = load_average()
+        runs: dict[str, Callable[[], object]] = {}
+        for one in measured:
+            cell = data_cell(one.supernet, list(map(dict, one.contender.inputs)), collate, batch)
+            forward = in_session(onnx_session(one.int8, torch.get_num_threads()))
+            runs[one.contender.name] = over(cell.batches, forward)
+            if one is full:
+                fp32 = in_session(onnx_session(one.fp32, torch.get_num_threads()))
+                runs["full, fp32 in ONNX Runtime"] = over(cell.batches, fp32)
+                runs["full, fp32 in transformers"] = over(cell.batches, lambda inputs: stock(**inputs))
+        rounds = Clock(repeats=repeats)(list(runs.values()))
+        batches = len(cell.batches)
+        cells.append(
+            {
+                "batch": batch,
+                "crowding": crowding(load_before, torch.get_num_threads(), torch.get_num_threads()),
+                "noise": {"noisy": rounds.noise.noisy, "words": rounds.noise.describe()},
+                "ms": {
+                    name: {part: 1000 * getattr(each, part) / batches for part in ("median", "low", "high")}
+                    for name, each in zip(runs, rounds.timings, strict=True)
+                },
+            }
+        )
+        print(f"timed batch {batch}: {cells[-1]['noise']['words']}", flush=True)
+    return cells
+
+
+def over(batches: Sequence[Any], forward: Callable[[Any], object]) -> Callable[[], object]:
+    """One call runs every batch."""
+    return lambda: [forward(inputs) for inputs in batches]
+
+
+def gate(measured: Mapping[str, Measured], ms: Mapping[str, float]) -> list[dict[str, Any]]:
+    """What the gate asks, for each specialist that was trained.
+
+    Rivals are the cut inputs and the shallower models that are no slower than ours, 2% allowed for noise.
+    """
+    rows = []
+    for share in SPECIALISTS:
+        own, alone = measured[GATE[share]], measured.get(f"specialist-{share}")
+        if alone is None:
+            continue
+        name = own.contender.name
+        rivals = [
+            one
+            for one in measured.values()
+            if one.contender.group in ("cut", "blocks") and ms[one.contender.name] <= 1.02 * ms[name]
+        ]
+        row = {"share": share, "ms": ms[name], "of_full": ms[name] / ms["full"]}
+        row["loss"] = asdict(paired_bootstrap(alone.correct, own.correct))
+        row["loss_upper"] = paired_bootstrap(alone.correct, own.correct, level=0.9).high
+        row["fast"] = row["of_full"] <= 0.5
+        row["near"] = row["loss"]["mean"] <= 0.005 and row["loss_upper"] < 0.01
+        row["against_full"] = asdict(paired_bootstrap(own.correct, measured["full"].correct))
+        if rivals:
+            best = max(rivals, key=lambda one: one.correct.mean())
+            row["rival"] = best.contender.name
+            row["gain"] = asdict(paired_bootstrap(own.correct, best.correct))
+            row["ahead"] = row["gain"]["mean"] >= 0.01 and row["gain"]["low"] > 0
+        row["met"] = bool(row["fast"] and row["near"] and row.get("ahead", False))
+        rows.append(row)
+    return rows
+
+
+def result_of(
+    measured: Mapping[str, Measured], cells: Sequence[dict[str, Any]], runs: Path
+) -> dict[str, Any]:
+    """What the page needs."""
+    full = measured["full"]
+    rows = []
+    for name, one in measured.items():
+        rows.append(
+            {
+                "name": name,
+                "group": one.contender.group,
+                "subnet": one.contender.subnet.describe(),
+                "macs_share": one.macs / full.macs,
+                "accuracy": float(one.correct.mean()),
+                "minus_full": asdict(paired_bootstrap(one.correct, full.correct)),
+                "agrees": one.agrees,
+                "compute": one.contender.compute,
+                "ms": {str(cell["batch"]): cell["ms"][name] for cell in cells},
+            }
+        )
+    by_batch = {cell["batch"]: cell for cell in cells}
+    eight = {name: each["median"] for name, each in by_batch[8]["ms"].items()}
+    known = ("plain", "supernet", *(one.contender.folder.name for one in measured.values()))
+    return {
+        "examples": len(full.correct),
+        "contenders": rows,
+        "gate": gate(measured, eight),
+        "cells": [
+            {**cell, "ms": {k: v for k, v in cell["ms"].items() if k not in measured}} for cell in cells
+        ],
+        "trainings": {name: finished(runs / name) for name in dict.fromkeys(known)},
+    }
+
+
+def search(runs: Path, evaluations: int) -> dict[float, Subnet]:
+    """What the search finds for each budget on the search rows; nothing where no search is asked for."""
+    if not evaluations:
+        return {}
+    bench = Workbench.open(runs / "supernet", "search")
+    outcome = evolve(bench, runs / "supernet-evolve", evaluations=evaluations)
+    candidates, full = outcome.result.candidates, outcome.result.trials[0]
+    cheapest = min(trial.costs["macs"] for trial in candidates) / full.costs["macs"]
+    return {
+        budget: parse_selector(str(budget)).choose(candidates, full).subnet
+        for budget in BUDGETS
+        if budget >= cheapest
+    }
+
+
+def main() -> None:
+    """Search, score, time, write."""
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument(
+        "--out", type=Path, required=True, help="where imdb.json, the figures and the page go"
+    )
+    parser.add_argument("--evaluations", type=int, default=60, help="of the search; 0: none")
+    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--threads", type=int, help="in an operation (default: torch's)")
+    options = parser.parse_args()
+    runs = options.runs.resolve()
+    with threads(options.threads):
+        searched = search(runs, options.evaluations)
+        bench = Workbench.open(runs / "plain", "report")
+        measured = {}
+        with torch.inference_mode():
+            for one in contenders(bench, runs / "plain", runs, searched):
+                both = one.group in ("full", "specialist") or one.name in GATE.values()
+                measured[one.name] = measure(one, bench, runs, both)
+            cells = timed(list(measured.values()), bench, options.repeats)
+        facts = device_facts(torch.device("cpu"), torch.float32)
+    result = result_of(measured, cells, runs)
+    result |= {"device": facts, "runtime": graph_versions(), "command": " ".join(["python", *sys.argv])}
+    result |= {"repeats": options.repeats, "evaluations": options.evaluations}
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_json(options.out / "imdb.json", result)
+    write_page(options.out)
+    print(json.dumps({"gate": result["gate"], "rows": len(measured["full"].correct)}))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except LdsearchError as error:
+        raise SystemExit(f"error: {error}") from error

@@ -1,0 +1,33 @@
+"""ONNX graphs of sub-networks, quantised as people do it: ONNX Runtime's dynamic int8, nothing else."""
+
+import contextlib
+import io
+import logging
+from pathlib import Path
+
+import onnxruntime
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+from ldsearch.export.graph import trace
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+
+
+def write_graphs(supernet: Supernet, subnet: Subnet, folder: Path) -> tuple[Path, Path]:
+    """The fp32 and the int8 graph of a sub-network; those that are there are taken."""
+    fp32, int8 = folder / "model.onnx", folder / "model_int8.onnx"
+    if not int8.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        trace(supernet, subnet, fp32)
+        torn = folder / "torn.onnx"
+        # The quantiser recommends a pre-processing that changes nothing here, on a logger and on stdout.
+        logging.getLogger().setLevel(logging.ERROR)
+        with contextlib.redirect_stdout(io.StringIO()):
+            quantize_dynamic(fp32, torn, weight_type=QuantType.QInt8)
+        torn.rename(int8)
+    return fp32, int8
+
+
+def versions() -> dict[str, str]:
+    """What ran the graphs."""
+    return {"onnxruntime": onnxruntime.__version__}
