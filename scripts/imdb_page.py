@@ -96,9 +96,9 @@ def gate_table(result: Row) -> str:
     """One row for each specialist."""
     lines = [
         "## The gate\n",
-        "At most half of the int8 full model's time; at least 1.0 point above the best cut input or shallower",
-        "model that is no slower (2% allowed), the paired interval above 0; within 0.5 points of the",
-        "specialist, the one-sided 95% bound below 1.0.\n",
+        "At most half of the int8 full model's time; at least 1.0 point above the best cut input or",
+        "shallower model that is no slower (2% allowed), the paired interval above 0; within 0.5 points of",
+        "the specialist, the one-sided 95% bound below 1.0.\n",
         "| MACs | of int8 full | best rival | ours minus rival | specialist minus ours | bound | gate |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -115,9 +115,9 @@ def contenders(result: Row) -> str:
     """One row each."""
     lines = [
         "## Every contender\n",
-        "Differences are paired on the report rows, 95%. Compute is that of its own training, in epochs of",
-        "plain fine-tuning by multiply-accumulates; all of ours are one training. `agrees`: the share of rows",
-        "that the int8 and the fp32 graph label alike.\n",
+        "Differences are paired on the report rows, 95%. Compute is that of its own training, in epochs",
+        "of plain fine-tuning by multiply-accumulates; all of ours are one training. `agrees`: the share of",
+        "rows that the int8 and the fp32 graph label alike.\n",
         "| | MACs | accuracy, int8 | minus full, points | ms, b1 | b8 | b32 | of int8 full, b8 | agrees "
         "| compute |",
         "|---|---|---|---|---|---|---|---|---|---|",
