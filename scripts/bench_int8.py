@@ -75,8 +75,8 @@ def write_page(result: Mapping[str, Any], out: Path) -> None:
         "MiniLM-L6 with two labels: weights do not change the time. Graphs as `export --format onnx` writes",
         "them, int8 by ONNX Runtime's `quantize_dynamic(weight_type=QInt8)`. Lengths (90, 63, 45, 32, 23,",
         "17) of 128 and (269, 189, 133, 94, 66, 47) of 384 tokens; blocks (0, 2, 4). Unpadded random",
-        f"tokens, in turn, medians. {device['device']}, ONNX Runtime {result['runtime']['onnxruntime']}, torch",
-        f"{device['versions']['torch']}.",
+        f"tokens, in turn, medians. {device['device']}, ONNX Runtime {result['runtime']['onnxruntime']},",
+        f"torch {device['versions']['torch']}.",
     ]
     for count in THREADS:
         cells = [each for each in result["cells"] if each["threads"] == count]
