@@ -69,7 +69,7 @@ def load_task(name: str, source: DataSource, known_labels: Sequence[str] | None 
     if name != "classification" or source != DataSource(EMBEDDED):
         raise DataError(
             f"{EMBEDDED} is a classification task with splits and a metric of its own: "
-            "no --task, --metric, --validation, --config, --stride, --keep-overlap or columns"
+            "no --task, --metric, --validation, --config, --stride, --keep-overlap, --search-rows or columns"
         )
     return load_docstrings()
 

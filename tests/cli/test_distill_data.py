@@ -49,7 +49,8 @@ def test_it_says_what_it_wrote_and_how_to_train_on_it(ldsearch: Ldsearch, here: 
     assert [line["de"] for line in lines] == sentences(10, 2)
     said = " ".join(done.out.split())
     assert "new/distilled.jsonl: 10 pairs (beam 2, length penalty 1, 1 to 10 tokens)" in said
-    assert "--task translation --data new/distilled.jsonl --validation dev.jsonl --model teacher" in said
+    flags = "--task translation --data new/distilled.jsonl --validation dev.jsonl --search-rows half"
+    assert f"{flags} --model teacher" in said
     assert done.err == ""
 
 

@@ -141,6 +141,12 @@ def test_a_separate_teacher_or_none_trains_another_model_than_the_batch_itself(
     names = [name for name in taught["none"] if "layer" in name]
     for one, other in (("in-place", "none"), ("in-place", "runs/tiny"), ("none", "runs/tiny")):
         assert any(not torch.equal(taught[one][name], taught[other][name]) for name in names)
+    mixed = ldsearch(
+        *start, "--teacher", "runs/tiny", "--label-share", "0.5", "--state-weight", 1, "--name", "m"
+    )
+    assert mixed.code == 0, mixed.err
+    alike = weights(place / "runs/m")
+    assert any(not torch.equal(taught["runs/tiny"][name], alike[name]) for name in names)
     refused = ldsearch(*start, "--teacher", "runs/tiny", "--strategy", "plain", "--name", "x")
     assert refused.code == 2
     assert "does not distil" in refused.err
