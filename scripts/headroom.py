@@ -10,7 +10,6 @@ stored, so run it until it ends. The last line is one JSON object.
 import argparse
 import itertools
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -160,7 +159,9 @@ def write_page(result: Mapping[str, Any], out: Path) -> None:
     lines = [
         "# How much could a perfect search win?",
         "",
-        f"```\n{result['command']}\n```",
+        "```",
+        "python scripts/headroom.py --data path/to/sst2 --runs runs/headroom --out results/headroom",
+        "```",
         "",
         f"SST-2, MiniLM-L6, one supernet trained without {result['rows']:,} training rows. Half of them",
         "choose, the other half scores, both ways round; differences to the best constant ratio that the",
@@ -206,7 +207,6 @@ def main() -> None:
         for half in halves.values():
             half.scored(kind.subnets, lambda words, name=kind.name: print(f"{name}, {words}", flush=True))
     result: dict[str, Any] = {
-        "command": " ".join(["python", *sys.argv]),
         "rows": sum(half.bench.evaluator.examples for half in halves.values()),
         "kinds": {
             kind.name: {

