@@ -29,18 +29,18 @@ class Distillation:
 
 @dataclass(frozen=True)
 class Targets:
-    """A teacher's outputs for a batch; no gradient flows into them.
+    """Outputs that a teacher gives for a batch and a student is compared by.
 
     Args:
         logits: As its head gives them, rows first.
-        states: Shape (B, blocks, d): position 0 after each executed block; None where nobody asked.
+        states: Shape (B, blocks, d): position 0 after each executed block; None unless states are distilled.
     """
 
     logits: Tensor
     states: Tensor | None = None
 
     def take(self, rows: slice | Tensor) -> "Targets":
-        """Those of some rows."""
+        """Select rows."""
         return Targets(self.logits[rows], None if self.states is None else self.states[rows])
 
 
@@ -51,7 +51,7 @@ class FirstTokens:
         self._states: list[Tensor] = []
 
     def __call__(self, block: int, before: State, after: State) -> Tensor:
-        """Keep the first token's state; hidden states go on as they are."""
+        """Record the first token's state and return the hidden states unchanged."""
         self._states.append(after.hidden[:, 0])
         return after.hidden
 
@@ -77,5 +77,5 @@ def state_distance(teacher: Tensor, student: Tensor) -> Tensor:
 
 
 def matched_blocks(student: int, teacher: int) -> Sequence[int]:
-    """For each of the student's blocks the teacher's that it is compared with."""
+    """The teacher's block that each of the student's blocks is compared with."""
     return [(index + 1) * teacher // student - 1 for index in range(student)]

@@ -24,9 +24,9 @@ from ldsearch.training.teaching import Distillation, FirstTokens, Targets, state
 
 # Of the generators of a batch, the one that prepares it; the passes count from 0.
 _BATCH_DRAW = 1_000_000
-# The key under which a batch says which training rows it holds.
+# Key of a batch's training row numbers.
 _ROWS = "training_rows"
-# Rows that a teacher reads at a time.
+# Batch size of the teacher's pass over the training rows.
 _TAUGHT_ROWS = 64
 
 
@@ -104,7 +104,7 @@ class SupernetTrainer(Trainer):
             # Only the last backward may synchronise: the passes of a batch are one gradient.
             last = index == len(passes) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
-                outputs = self._outputs(model, some, one.subnet)
+                outputs = self._outputs(model, self.supernet.inputs(some), one.subnet)
                 own = None if targets is None else targets.take(part)
                 loss = one.weight * self._loss(one, outputs, some, own)
                 self.accelerator.backward(loss / self.current_gradient_accumulation_steps)
@@ -114,37 +114,37 @@ class SupernetTrainer(Trainer):
             total += loss.detach() / self.current_gradient_accumulation_steps
         return total
 
-    def _outputs(self, model: nn.Module, batch: Batch, subnet: Subnet) -> Targets:
-        """The logits of a sub-network, and its first token's states where they are distilled."""
+    def _outputs(self, model: nn.Module, inputs: Batch, subnet: Subnet) -> Targets:
+        """Logits of a sub-network, with first-token states if they are distilled."""
         if not self.distillation.state_weight:
-            return Targets(logits_of(model(self.supernet.inputs(batch), subnet)))
+            return Targets(logits_of(model(inputs, subnet)))
         first = FirstTokens()
-        logits = logits_of(model(self.supernet.inputs(batch), subnet, first))
+        logits = logits_of(model(inputs, subnet, first))
         return Targets(logits, first.states)
 
     def _teach(self, batch: Batch, rows: Tensor | None) -> Targets | None:
-        """The separate teacher's outputs."""
+        """Outputs of the separate teacher: looked up by training row, or computed for this batch."""
         if self.teacher is None:
             return None
         if rows is None:
-            return self._ask(self.teacher, batch)
+            return self._teacher_outputs(self.teacher, batch)
         if self._targets is None:
-            self._targets = self._ask_once(self.teacher)
+            self._targets = self._all_targets(self.teacher)
         return self._targets.take(rows.to(self._targets.logits.device))
 
-    def _ask(self, teacher: Supernet, batch: Batch) -> Targets:
+    def _teacher_outputs(self, teacher: Supernet, batch: Batch) -> Targets:
         with torch.no_grad(), self.compute_loss_context_manager():
-            return self._outputs(teacher, batch, teacher.full)
+            return self._outputs(teacher, teacher.inputs(batch), teacher.full)
 
-    def _ask_once(self, teacher: Supernet) -> Targets:
-        """Of every training row: in batches of like length, the same whenever a training goes on."""
+    def _all_targets(self, teacher: Supernet) -> Targets:
+        """Targets of every training row, in batches fixed by length: a resumed training gets the same."""
         assert self._taught is not None
         order = np.argsort(self._taught.lengths, kind="stable")
         parts = []
         for start in range(0, len(order), _TAUGHT_ROWS):
             rows = order[start : start + _TAUGHT_ROWS].tolist()
             batch = self._prepare_inputs(self._collate([self._taught[row] for row in rows]))
-            parts.append(self._ask(teacher, batch))
+            parts.append(self._teacher_outputs(teacher, batch))
         states = [part.states for part in parts if part.states is not None]
         sorted_targets = Targets(
             torch.cat([part.logits for part in parts]), torch.cat(states) if states else None
@@ -166,7 +166,7 @@ class SupernetTrainer(Trainer):
         return loss
 
     def _collated(self, features: Sequence[Mapping[str, Any]]) -> Batch:
-        """A batch, with its training rows where the features say them."""
+        """Collate features; keep their training row numbers, if they have any."""
         batch = self._collate([{k: v for k, v in row.items() if k != _ROWS} for row in features])
         if _ROWS in features[0]:
             batch[_ROWS] = torch.tensor([row[_ROWS] for row in features])
@@ -225,7 +225,7 @@ class SupernetTrainer(Trainer):
 
 
 def _numbered(train: Encoded) -> Encoded:
-    """The same features, each with its row number."""
+    """Add its row number to each feature."""
     features = tuple({**feature, _ROWS: row} for row, feature in enumerate(train))
     return replace(train, features=features)
 
