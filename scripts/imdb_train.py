@@ -311,10 +311,10 @@ def train_all(data: Path, runs: Path) -> dict[str, Path]:
 
     cut("first-64")
     alone(0.35)
-    depth((0, 3))
     cut("rarest-64")
-    cut("ends-64")
+    depth((0, 3))
     alone(0.2)
+    cut("ends-64")
     depth((0, 2, 4))
     alone(0.5)
     cut("first-128")
