@@ -166,7 +166,8 @@ class Supernet(nn.Module):
             batch: ``input_ids`` (B, n), and optionally ``attention_mask`` and ``token_type_ids``; an
                 encoder-decoder's also ``decoder_input_ids`` (B, t).
             subnet: What runs.
-            between: Called after each executed block of a model with one stack; no tokens may be dropped.
+            between: Called after each executed block of a model with one stack. Where a block drops tokens,
+                fewer leave it than entered.
 
         Returns:
             The stock class's output. Dropped tokens are restored for what reads all of them (``Pipeline``).

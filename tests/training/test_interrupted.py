@@ -8,11 +8,13 @@ import torch
 from transformers import TrainerCallback
 
 from ldsearch.interruption import Interrupted, interruptible
+from ldsearch.supernet import Supernet
 from ldsearch.training.checkpoints import StopAfterSaving, last_complete_checkpoint
 from ldsearch.training.strategies import make_strategy
+from ldsearch.training.teaching import Distillation
 from ldsearch.training.trainer import SupernetTrainer
-from tests.tiny import small_setting
-from tests.training.test_trainer import trainer_for
+from tests.tiny import small_setting, tiny_model
+from tests.training.test_trainer import TOKENIZER, examples, trainer_for
 
 # 24 examples in batches of 4: six steps an epoch.
 LAST = 18
@@ -70,6 +72,38 @@ def test_it_stops_after_the_step_with_a_checkpoint_and_ends_where_an_uninterrupt
     resumed = make(folder, **arguments)
     train(resumed, folder)
     assert resumed.state.best_metric == whole.state.best_metric
+    for name, parameter in whole.supernet.model.state_dict().items():
+        assert torch.equal(resumed.supernet.model.state_dict()[name], parameter), name
+
+
+def taught(folder: Path) -> SupernetTrainer:
+    """Distilled from another model, which reads every row before the first step."""
+    torch.manual_seed(0)
+    strategy = make_strategy("lengthdrop", small_setting(0.2))
+    plain = trainer_for(folder, strategy, num_train_epochs=3)
+    return SupernetTrainer(
+        plain.supernet,
+        strategy,
+        plain.args,
+        task=plain.task,
+        train=examples(),
+        search=examples(8, seed=1),
+        tokenizer=TOKENIZER,
+        distillation=Distillation(0.5, 1.0),
+        teacher=Supernet(tiny_model("bert", seed=1)),
+        taught=examples(),
+    )
+
+
+def test_targets_that_are_computed_once_are_the_same_after_an_interruption(tmp_path):
+    whole = taught(tmp_path / "whole")
+    train(whole, tmp_path / "whole")
+    broken = taught(tmp_path / "broken")
+    broken.add_callback(SignalAt(8))
+    with pytest.raises(Interrupted):
+        train(broken, tmp_path / "broken")
+    resumed = taught(tmp_path / "broken")
+    train(resumed, tmp_path / "broken")
     for name, parameter in whole.supernet.model.state_dict().items():
         assert torch.equal(resumed.supernet.model.state_dict()[name], parameter), name
 
