@@ -296,7 +296,8 @@ def test_scitldr_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.skipif(not (DATA / "multi30k_de_en").is_dir(), reason="LDSEARCH_DATA names no multi30k_de_en")
 def test_multi30k_is_read() -> None:
     train, held = (str(DATA / "multi30k_de_en" / f"{name}.jsonl.gz") for name in ("train", "validation"))
-    task = load_sequences(DataSource(train, validation=held), kind="translation")
+    source = DataSource(train, validation=held, search_rows="half")
+    task = load_sequences(source, kind="translation")
     assert len(task.splits["train"]) > 28_900
     assert {len(task.splits[name]) for name in ("search", "report")} <= {506, 507, 508}
     assert task.references("train")[0] == ["Two young, White males are outside near many bushes."]

@@ -476,25 +476,33 @@ SST2 = Path(os.environ.get("LDSEARCH_DATA", "")) / "sst2"
 @pytest.mark.skipif(
     not (SST2 / "train.jsonl.gz").is_file(), reason="LDSEARCH_DATA names no folder with sst2/train.jsonl.gz"
 )
-def test_sst2_loses_what_string_containment_and_a_union_find_say() -> None:
+@pytest.mark.parametrize(
+    ("rule", "sizes", "contained"),
+    [
+        ("half", {"train": 63_064, "search": 436, "report": 436}, 1769),
+        ("auto", {"train": 56_850, "search": 4_000, "report": 872}, 3983),
+    ],
+)
+def test_sst2_loses_what_string_containment_and_a_union_find_say(rule, sizes, contained) -> None:
     def sentences(name: str) -> list[str]:
         with gzip.open(SST2 / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
             return [json.loads(line)["sentence"] for line in lines]
 
     texts = {"train": sentences("train"), "search": sentences("validation")}
-    splits = fix_splits(texts)
-    assert splits.overlap == Overlap(span=5, contained=1769, grouped=2516, search_dropped=0)
-    sizes = {role: len(rows) for role, (_, rows) in splits.rows.items()}
-    assert sizes == {"train": 63_064, "search": 436, "report": 436}
+    splits = fix_splits(texts, search_rows=rule)
+    assert splits.overlap == Overlap(span=5, contained=contained, grouped=2516, search_dropped=0)
+    assert {role: len(rows) for role, (_, rows) in splits.rows.items()} == sizes
 
-    held = " \n ".join(["", *map(plain, texts["search"]), ""])
-    contained = [f" {plain(text)} " in held for text in texts["train"]]
-    assert sum(contained) == 1769
-    groups = roots(flat(texts), 5)
-    held_groups = set(groups[len(texts["train"]) :])
-    linked = [group in held_groups for group in groups[: len(texts["train"])]]
-    kept = [row for row, gone in enumerate(zip(contained, linked, strict=True)) if not any(gone)]
-    assert splits.rows["train"][1].tolist() == kept
+    every, sides = flat(texts), chosen(texts, splits)
+    held_rows = [*sides["search"], *sides["report"]]
+    held = " \n ".join(["", *(plain(every[row]) for row in held_rows), ""])
+    groups = roots(every, 5)
+    held_groups = {groups[row] for row in held_rows}
+    searching = set(sides["search"])
+    rest = [row for row in range(len(texts["train"])) if row not in searching]
+    inside = {row for row in rest if f" {plain(every[row])} " in held}
+    assert len(inside) == contained
+    assert sides["train"] == [row for row in rest if row not in inside and groups[row] not in held_groups]
 
 
 def test_repeated_rows_do_not_make_the_span_longer() -> None:
