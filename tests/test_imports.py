@@ -87,8 +87,8 @@ def test_rooms_know_only_whom_they_may_know(path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
-def test_no_file_is_longer_than_300_lines(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
+def test_no_file_is_longer_than_450_lines(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 450
 
 
 def test_every_rule_speaks_of_a_room_that_is_there():
