@@ -129,6 +129,7 @@ def test_the_source_says_enough_to_read_it_again(write: Write, monkeypatch: pyte
         "validation": None,
         "columns": {"text": "passage", "pair": "query", "label": "spans"},
         "keep_overlap": False,
+        "search_rows": "auto",
         "metric": "exact-match",
         "stride": 7,
         "sentences": False,
