@@ -62,7 +62,7 @@ def first_words(result: Row) -> str:
     met = [row for row in result["gate"] if row["met"]]
     fast = [row for row in result["gate"] if row["fast"] and "rival" in row]
     best = max(met or fast or result["gate"], key=lambda row: (row.get("gain") or {"mean": -1})["mean"])
-    verdict = "met" if met else "missed"
+    verdict = "met" if met else "missed, so far" if result["missing"] else "missed"
     words = f"**The gate is {verdict}.** At {best['of_full']:.2f} of the int8 full model's time (batch 8) "
     words += "ours is "
     if "rival" in best:
