@@ -30,6 +30,8 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import load_supernet, save_model
 from ldsearch.tasks import Encoded
 from ldsearch.tasks.splits import fix_splits
+from ldsearch.training.rates import constant
+from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.strategies.fixed import Fixed
 from ldsearch.training.teaching import Distillation
 from ldsearch.training.trainer import SupernetTrainer
@@ -40,14 +42,34 @@ from ldsearch.workflows.training.train import fit
 ROWS, SEARCH_ROWS, TOKENS = 4_000, 1_000, 192
 BATCH = 32
 PLAIN_EPOCHS, PLAIN_RATE = 5, 1e-4
-SUPERNET_EPOCHS, SUPERNET_RATE = 4, 7e-5
 STUDENT_RATE = 1e-4  # of everything that serves one budget
 BOUND = Fraction(62, 100)  # the smallest costs 0.15 of the MACs
 LABEL_SHARE, STATE_WEIGHT = 0.5, 1.0
+DRAWS = 500  # sandwiches whose mean cost is taken
 DEPTHS = ((0, 2, 4), (0, 3))
 SPECIALISTS = (0.35, 0.2, 0.5)  # shares of the full model's MACs
 HOW = "how.json"  # what a finished training took
+COMPUTE = 4  # epochs of the first attempt: what it took is what the others get
 
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way to train the supernet.
+
+    Args:
+        name: Of its folder.
+        rate: Peak learning rate.
+        sandwich: As ``train-supernet --sandwich`` takes it.
+    """
+
+    name: str
+    rate: float
+    sandwich: str
+
+
+# The second was pointed at by what the first left to a specialist: in the same compute more steps, at the
+# specialists' rate, by spending less on the full model.
+ATTEMPTS = (Attempt("supernet", 7e-5, "paper"), Attempt("supernet-2", 1e-4, "taught"))
 CUTS = ("first-64", "ends-64", "rarest-64", "first-128")
 
 Cut = Callable[[Sequence[int]], list[int]]  # positions of an input that stay
@@ -182,8 +204,11 @@ class Trainings:
             "plain", lambda folder: train_supernet(folder, options), epochs=PLAIN_EPOCHS, compute=PLAIN_EPOCHS
         )
 
-    def supernet(self, taught: Path) -> Path:
-        """The sandwich, from the plain model and distilled from it."""
+    def supernet(self, attempt: Attempt, taught: Path) -> Path:
+        """The sandwich, from the plain model and distilled from it; every attempt takes the same compute."""
+        bench = Workbench.open(taught, "train")
+        first, own = (sandwich_share(bench, one.sandwich) for one in (ATTEMPTS[0], attempt))
+        epochs = COMPUTE * first / own
         options = TrainOptions(
             data=str(self.runs / "data"),
             keep_overlap=True,
@@ -192,19 +217,20 @@ class Trainings:
             reference=TOKENS,
             drop_bound=float(BOUND),
             layer_drop=(0.0,),
+            sandwich=attempt.sandwich,
             plain_share=0.0,
             teacher=str(taught),
             label_share=LABEL_SHARE,
             state_weight=STATE_WEIGHT,
-            trainer=training_flags(SUPERNET_RATE, SUPERNET_EPOCHS),
+            trainer=training_flags(attempt.rate, epochs),
         )
-        compute = SUPERNET_EPOCHS * sandwich_share(Workbench.open(taught, "train"))
         return self.timed(
-            "supernet",
+            attempt.name,
             lambda folder: train_supernet(folder, options),
-            epochs=SUPERNET_EPOCHS,
-            compute=compute,
-            learning_rate=SUPERNET_RATE,
+            epochs=epochs,
+            compute=COMPUTE * first,
+            learning_rate=attempt.rate,
+            sandwich=attempt.sandwich,
         )
 
     def alone(self, name: str, taught: Path, subnet: Subnet, compute: float) -> Path:
@@ -271,19 +297,18 @@ def training_flags(rate: float, epochs: float | None) -> tuple[str, ...]:
     return tuple(map(str, flags))
 
 
-def sandwich_share(bench: Workbench) -> float:
+def sandwich_share(bench: Workbench, sandwich: str) -> float:
     """MACs of a sandwich over those of the full model's pass: the mean of what is drawn."""
-    from ldsearch.training.rates import constant
-    from ldsearch.training.strategies import Setting, StackSetting, make_strategy
-
     blocks = bench.supernet.blocks
     stack = StackSetting(blocks, constant(0.0, blocks))
-    strategy = make_strategy("lengthdrop", Setting({"encoder": stack}, TOKENS, BOUND))
-    subnets = []
-    for step in range(500):
-        draws = lambda index, step=step: np.random.default_rng([0, step, 0, index])  # noqa: E731
-        subnets += [one.subnet for one in strategy.passes(draws, 0.0)]
-    return float(bench.macs(subnets).sum() / (500 * bench.macs([bench.full])[0]))
+    strategy = make_strategy("lengthdrop", Setting({"encoder": stack}, TOKENS, BOUND, sandwich=sandwich))
+    passes = [
+        one
+        for step in range(DRAWS)
+        for one in strategy.passes(lambda index, step=step: np.random.default_rng([0, step, 0, index]), 0.0)
+    ]
+    rows = np.array([1 / one.rows[1] for one in passes])
+    return float(bench.macs([one.subnet for one in passes]) @ rows / (DRAWS * bench.macs([bench.full])[0]))
 
 
 def train_all(data: Path, runs: Path) -> dict[str, Path]:
@@ -293,8 +318,9 @@ def train_all(data: Path, runs: Path) -> dict[str, Path]:
     trainings.prepare(data)
     folders = {"plain": trainings.plain()}
     taught = trainings.started("taught", folders["plain"], hidden_dropout_prob=0.0)
-    folders["supernet"] = trainings.supernet(taught)
-    compute = float(read_json(folders["supernet"] / HOW)["compute"])
+    first, *later = ATTEMPTS
+    folders[first.name] = trainings.supernet(first, taught)
+    compute = float(read_json(folders[first.name] / HOW)["compute"])
     bench = Workbench.open(taught, "search")
     specialist = {share: constant_ratio(share, bench) for share in SPECIALISTS}
 
@@ -313,6 +339,8 @@ def train_all(data: Path, runs: Path) -> dict[str, Path]:
     alone(0.35)
     cut("rarest-64")
     depth((0, 3))
+    for attempt in later:
+        folders[attempt.name] = trainings.supernet(attempt, taught)
     alone(0.2)
     cut("ends-64")
     depth((0, 2, 4))

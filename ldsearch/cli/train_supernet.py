@@ -130,7 +130,8 @@ def train_supernet(
     sandwich: Annotated[
         str,
         typer.Option(
-            help="LengthDrop's sub-networks see all of a batch (paper) or parts of it (shares).",
+            help="LengthDrop's sub-networks see all of a batch (paper) or parts of it (shares); with "
+            "--teacher FOLDER the full model may see a quarter (taught).",
             rich_help_panel=_LENGTHDROP,
         ),
     ] = "paper",

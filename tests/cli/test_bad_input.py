@@ -128,6 +128,8 @@ def test_a_missing_model_is_named(ldsearch: Ldsearch, place: Path, model: str) -
         (["--label-share", "0.5", "--teacher", "none"], "with a teacher"),
         (["--label-share", "0.5", "--strategy", "plain"], "--strategy lengthdrop"),
         (["--state-weight", "-1"], "--state-weight must not be negative"),
+        (["--sandwich", "taught"], "--sandwich taught needs --teacher FOLDER"),
+        (["--sandwich", "club"], "use paper, shares, taught"),
         (["--drop-bound", "nan"], "drop rate"),
         (["--layer-drop", "1.1"], "LayerDrop"),
         (["--plain-share", "-0.1"], "plain share"),

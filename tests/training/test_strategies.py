@@ -40,7 +40,11 @@ def test_by_default_every_pass_sees_all_rows_and_on_request_the_shortened_ones_s
         assert sorted(seen) == list(range(count))
     # The draws are the same ones.
     assert [one.subnet for one in shares] == [one.subnet for one in paper]
-    assert set(SANDWICHES) == {"paper", "shares"}
+    # With a separate teacher the full model needs to see little.
+    taught = make_strategy("lengthdrop", setting(sandwich="taught")).passes(draws_of(0), 0.5)
+    assert [one.rows for one in taught] == [(0, 4), (0, 1), (0, 1), (0, 1)]
+    assert [one.subnet for one in taught] == [one.subnet for one in paper]
+    assert set(SANDWICHES) == {"paper", "shares", "taught"}
 
 
 def test_without_distillation_every_pass_learns_from_the_labels():
@@ -93,7 +97,7 @@ def test_senseless_options_are_refused():
     for changes in ({"plain_share": 1.0}, {"plain_share": -0.1}):
         with pytest.raises(TrainingError):
             setting(**changes)
-    with pytest.raises(TrainingError, match=r"unknown sandwich 'club': use paper or shares"):
+    with pytest.raises(TrainingError, match=r"unknown sandwich 'club': use paper, shares, taught"):
         make_strategy("lengthdrop", setting(sandwich="club"))
     with pytest.raises(TrainingError, match="plain, layerdrop, lengthdrop"):
         make_strategy("sandwich", setting())

@@ -14,12 +14,15 @@ from ldsearch.training.strategies.base import Draws, Pass, Setting
 from ldsearch.training.strategies.layerdrop import draw_stacks
 
 RANDOM_PASSES = 2  # n_s of Sec. 3.1
-# Rows of the batch that the smallest and the random sub-networks see.
+_ALL = (0, 1)
+# Rows of the batch that the full, the smallest and the random sub-networks see.
 SANDWICHES: Mapping[str, tuple[tuple[int, int], ...]] = MappingProxyType(
     {
-        "paper": ((0, 1),) * (1 + RANDOM_PASSES),
+        "paper": (_ALL,) * (2 + RANDOM_PASSES),
         # Half for the smallest, which suffers most from seeing less.
-        "shares": ((0, 2), (1, 4), (3, 4)),
+        "shares": (_ALL, (0, 2), (1, 4), (3, 4)),
+        # The full pass is half of the work, and with a separate teacher nobody learns from it.
+        "taught": ((0, 4), *(_ALL,) * (1 + RANDOM_PASSES)),
     }
 )
 
@@ -30,12 +33,13 @@ class LengthDrop:
     Every shortened pass draws its own LayerDrop set first and then lengths for the blocks that run; a
     skipped block keeps its length. The full pass is really full; under ``parity`` LayerDrop is applied
     to it too, as the reference code does. The paper runs every sub-network on all rows of the batch;
-    with ``shares`` the smallest sees half of them, a random one a quarter.
+    with ``shares`` the smallest sees half of them, a random one a quarter; with ``taught``, for a separate
+    teacher, the full model sees a quarter.
     """
 
     def __init__(self, setting: Setting) -> None:
         if setting.sandwich not in SANDWICHES:
-            raise TrainingError(f"unknown sandwich {setting.sandwich!r}: use {' or '.join(SANDWICHES)}")
+            raise TrainingError(f"unknown sandwich {setting.sandwich!r}: use {', '.join(SANDWICHES)}")
         if "encoder" not in setting.stacks:
             raise TrainingError("lengths are dropped in encoders: train a decoder with layerdrop or plain")
         self.setting = setting
@@ -55,8 +59,11 @@ class LengthDrop:
         loss: Literal["label", "distill"] = "distill" if self.setting.distil else "label"
         rows = SANDWICHES[self.setting.sandwich]
         return [
-            Pass(full, "label", self.weight),
-            *(Pass(subnet, loss, self.weight, part) for subnet, part in zip(shortened, rows, strict=True)),
+            Pass(full, "label", self.weight, rows[0]),
+            *(
+                Pass(subnet, loss, self.weight, part)
+                for subnet, part in zip(shortened, rows[1:], strict=True)
+            ),
         ]
 
     def _draw(self, rng: np.random.Generator) -> dict[str, Stack]:

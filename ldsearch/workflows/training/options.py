@@ -37,7 +37,8 @@ class TrainOptions:
         drop_groups: What the strategy ``layerdrop`` drops: ``"layer"``, ``"sublayer"``, ``"head"``,
             ``"ffn"``, or several joined by ``+``.
         sandwich: ``"paper"``: each shortened sub-network of LengthDrop sees the whole batch; ``"shares"``: a
-            part of it, which takes two thirds of the time and costs a little accuracy.
+            part of it, which takes two thirds of the time and costs a little accuracy; ``"taught"``: all of
+            it, and the full model a quarter, for a separate teacher.
         plain_share: Share of a LengthDrop training that trains the full model alone first; None: 0.4
             where the classification head starts untrained, 0 for a fine-tuned classifier.
         teacher: What LengthDrop's sub-networks are distilled from: ``"in-place"`` (the full pass of the

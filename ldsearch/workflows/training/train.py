@@ -224,6 +224,10 @@ def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setti
     plain_share = options.plain_share
     if plain_share is None:
         plain_share = 0.0 if has_head else _PLAIN_SHARE
+    if options.sandwich == "taught" and options.teacher in ("in-place", "none"):
+        raise TrainingError(
+            "--sandwich taught needs --teacher FOLDER: the full pass sees too little to teach"
+        )
     if options.drop_groups != "layer" and options.strategy != "layerdrop":
         raise TrainingError(f"--drop-groups is for --strategy layerdrop, not {options.strategy}")
     if options.drop_groups != "layer" and (supernet.depth_only or "decoder" in supernet.stacks):
