@@ -24,7 +24,8 @@ from ldsearch.fingerprint import versions
 from ldsearch.length_drop import default_bound
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded, TextClassification
-from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.rates import constant
+from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.workload import Workload
 
@@ -91,10 +92,9 @@ def timed(strategy: str, blocks: int, rate: float, sandwich: str, options: argpa
     )
     encoded = Encoded(features, options.tokens)
     setting = Setting(
-        blocks=blocks,
+        stacks={"encoder": StackSetting(blocks, constant(rate, blocks))},
         reference=options.tokens,
         drop_bound=default_bound(blocks),
-        layer_rates=(rate,) * blocks,
         sandwich=sandwich,
     )
     arguments = TrainingArguments(

@@ -3,11 +3,14 @@
     python scripts/imdb.py --data path/to/imdb --runs runs/imdb --out results/imdb
 
 Trains what is missing (``imdb_train.py``), hours on two cores, and goes on where it was stopped. Then
-everything is quantised, scored on the 3,000 report rows, which chose nothing, and timed in turn; scores are
-kept beside the models. Nothing else may run meanwhile. The last line is one JSON object.
+everything is quantised, scored on the 3,000 report rows, which chose nothing, and timed in turn, weights of
+one shape once; scores are kept beside the models. Nothing else may run meanwhile. The last line is one JSON
+object.
 """
 
+import itertools
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +20,7 @@ import numpy as np
 import torch
 from imdb_page import write_page
 from imdb_train import (
+    ATTEMPTS,
     CUTS,
     DEPTHS,
     HOW,
@@ -28,8 +32,8 @@ from imdb_train import (
     shortened,
     train_all,
 )
+from int8_graphs import quantise, write_graphs
 from int8_graphs import versions as graph_versions
-from int8_graphs import write_graphs
 from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification
 
@@ -50,7 +54,9 @@ from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded
 
 LINE = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.75)  # constant ratio, shares of the MACs
-GATE = {share: f"ratio-{share}" for share in SPECIALISTS}  # ours, at the configurations of the specialists
+SEARCHED = ATTEMPTS[-1].name  # the supernet that evolve searches
+# Ours at a specialist's share of the MACs: its very configuration in each attempt, and what was searched.
+OURS = (*(one.name for one in ATTEMPTS), "evolve")
 BUDGETS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6)  # of the search
 BATCHES = (1, 8, 32)
 SCORED_BATCH = 32
@@ -62,8 +68,9 @@ class Contender:
 
     Args:
         name: Names its folder too.
-        group: ``full``, ``cut``, ``blocks``, ``specialist``, ``line`` (ours, constant ratio), ``evolve``
-            (ours, searched) or ``plain-cut`` (the plain model, its tokens dropped without training for it).
+        group: ``full``, ``cut``, ``blocks``, ``specialist``, an attempt's name (ours, constant ratio),
+            ``evolve`` (ours, searched) or ``plain-cut`` (the plain model, its tokens dropped without training
+            for it).
         folder: The model.
         subnet: What of it runs.
         inputs: The report rows as it reads them.
@@ -82,32 +89,39 @@ def contenders(
     bench: Workbench, plain: Path, runs: Path, searched: Mapping[float, Subnet]
 ) -> Iterator[Contender]:
     """Whatever has been trained so far."""
-    task, tokenizer, full = bench.task, bench.tokenizer, bench.full
-    search = Workbench.open(plain, "search", task=task)  # configurations are chosen by its lengths
-    report = task.encode("report", tokenizer, TOKENS)
-    trained = float(read_json(runs / "supernet" / HOW)["compute"])
-    yield Contender("full", "full", plain, full, report, 0.0)
-    for name, (tokens, cut) in cuts(task.encode("train", tokenizer, TOKENS)).items():
-        if (how := finished(runs / f"cut-{name}")) is not None:
-            yield Contender(
-                name, "cut", runs / f"cut-{name}", full, shortened(report, tokens, cut), how["compute"]
-            )
-    for blocks in DEPTHS:
-        name = f"blocks-{'-'.join(map(str, blocks))}"
+    search = Workbench.open(plain, "search", task=bench.task)  # configurations are chosen by its lengths
+    report = bench.task.encode("report", bench.tokenizer, TOKENS)
+    yield Contender("full", "full", plain, bench.full, report, 0.0)
+    yield from rivals(bench, runs, report)
+    line = {share: constant_ratio(share, search) for share in LINE}
+    for share, subnet in line.items():
+        yield Contender(f"plain-{share}", "plain-cut", plain, subnet, report, 0.0)
+    for name in (one.name for one in ATTEMPTS):
         if (how := finished(runs / name)) is not None:
-            yield Contender(name, "blocks", runs / name, Subnet.of_encoder(blocks), report, how["compute"])
-    for share in SPECIALISTS:
-        name = f"specialist-{share}"
-        if (how := finished(runs / name)) is not None:
-            subnet = Subnet.from_json(json.dumps(how["subnet"]))
-            yield Contender(name, "specialist", runs / name, subnet, report, how["compute"])
-    yield Contender("supernet-full", "line", runs / "supernet", full, report, trained)
-    for share in LINE:
-        subnet = constant_ratio(share, search)
-        yield Contender(f"ratio-{share}", "line", runs / "supernet", subnet, report, trained)
-        yield Contender(f"plain-ratio-{share}", "plain-cut", plain, subnet, report, 0.0)
+            for share, subnet in {**line, "full": bench.full}.items():
+                yield Contender(f"{name}-{share}", name, runs / name, subnet, report, how["compute"])
     for budget, subnet in searched.items():
-        yield Contender(f"evolve-{budget}", "evolve", runs / "supernet", subnet, report, trained)
+        trained = read_json(runs / SEARCHED / HOW)["compute"]
+        yield Contender(f"evolve-{budget}", "evolve", runs / SEARCHED, subnet, report, trained)
+
+
+def rivals(bench: Workbench, runs: Path, report: Encoded) -> Iterator[Contender]:
+    """What people do instead: cut inputs, fewer blocks, one configuration trained alone."""
+    train = bench.task.encode("train", bench.tokenizer, TOKENS)
+    of_blocks = {f"blocks-{'-'.join(map(str, kept))}": Subnet.of_encoder(kept) for kept in DEPTHS}
+    asked = [("cut", name, runs / f"cut-{name}") for name in CUTS]
+    asked += [("blocks", name, runs / name) for name in of_blocks]
+    asked += [("specialist", name, runs / name) for name in (f"specialist-{share}" for share in SPECIALISTS)]
+    cut = cuts(train)
+    for group, name, folder in asked:
+        if (how := finished(folder)) is None:
+            continue
+        subnet, inputs = bench.full, report
+        if group == "cut":
+            inputs = shortened(report, *cut[name])
+        else:
+            subnet = of_blocks.get(name) or Subnet.from_json(json.dumps(how["subnet"]))
+        yield Contender(name, group, folder, subnet, inputs, how["compute"])
 
 
 def finished(folder: Path) -> dict[str, Any] | None:
@@ -136,6 +150,11 @@ class Measured:
     agrees: float | None
     supernet: Supernet
     macs: float
+
+    @property
+    def shape(self) -> object:
+        """What its time depends on: all but the weights."""
+        return self.contender.subnet, tuple(self.contender.inputs.lengths.tolist())
 
 
 def measure(contender: Contender, bench: Workbench, runs: Path, both: bool) -> Measured:
@@ -179,15 +198,19 @@ def predictions(path: Path, rows: Encoded, bench: Workbench) -> NDArray[np.int64
 
 
 def timed(measured: Sequence[Measured], bench: Workbench, repeats: int) -> list[dict[str, Any]]:
-    """Milliseconds of a batch of each contender at each batch size, in turn, and of two full fp32 models."""
+    """Milliseconds of a batch of each contender at each batch size, in turn, and of two full fp32 models.
+
+    Where two differ in their weights alone, one is timed for both.
+    """
     collate: Callable[[Any], Any] = bench.task.collate(bench.tokenizer, None)
     full = measured[0]
     stock = full.supernet.model
+    shapes: dict[object, Measured] = {}
+    same = {one.contender.name: shapes.setdefault(one.shape, one).contender.name for one in measured}
     cells = []
     for batch in BATCHES:
-        load_before = load_average()
         runs: dict[str, Callable[[], object]] = {}
-        for one in measured:
+        for one in shapes.values():
             cell = data_cell(one.supernet, list(map(dict, one.contender.inputs)), collate, batch)
             forward = in_session(onnx_session(one.int8, torch.get_num_threads()))
             runs[one.contender.name] = over(cell.batches, forward)
@@ -195,17 +218,21 @@ def timed(measured: Sequence[Measured], bench: Workbench, repeats: int) -> list[
                 fp32 = in_session(onnx_session(one.fp32, torch.get_num_threads()))
                 runs["full, fp32 in ONNX Runtime"] = over(cell.batches, fp32)
                 runs["full, fp32 in transformers"] = over(cell.batches, lambda inputs: stock(**inputs))
+                per_matrix = full.int8.with_name("model_int8_per_matrix.onnx")
+                quantise(full.fp32, per_matrix)
+                default = in_session(onnx_session(per_matrix, torch.get_num_threads()))
+                runs["full, int8 with a scale per matrix"] = over(cell.batches, default)
         rounds = Clock(repeats=repeats)(list(runs.values()))
         batches = len(cell.batches)
+        ms = {
+            name: {part: 1000 * getattr(each, part) / batches for part in ("median", "low", "high")}
+            for name, each in zip(runs, rounds.timings, strict=True)
+        }
         cells.append(
             {
                 "batch": batch,
-                "crowding": crowding(load_before, torch.get_num_threads(), torch.get_num_threads()),
                 "noise": {"noisy": rounds.noise.noisy, "words": rounds.noise.describe()},
-                "ms": {
-                    name: {part: 1000 * getattr(each, part) / batches for part in ("median", "low", "high")}
-                    for name, each in zip(runs, rounds.timings, strict=True)
-                },
+                "ms": ms | {name: ms[timed_one] for name, timed_one in same.items()},
             }
         )
         print(f"timed batch {batch}: {cells[-1]['noise']['words']}", flush=True)
@@ -218,22 +245,22 @@ def over(batches: Sequence[Any], forward: Callable[[Any], object]) -> Callable[[
 
 
 def gate(measured: Mapping[str, Measured], ms: Mapping[str, float]) -> list[dict[str, Any]]:
-    """What the gate asks, for each specialist that was trained.
+    """What the gate asks, for each specialist that was trained, of each of ours that was.
 
     Rivals are the cut inputs and the shallower models that are no slower than ours, 2% allowed for noise.
     """
     rows = []
-    for share in SPECIALISTS:
-        own, alone = measured[GATE[share]], measured.get(f"specialist-{share}")
-        if alone is None:
+    for share, ours in itertools.product(SPECIALISTS, OURS):
+        name = f"{ours}-{share}"
+        own, alone = measured.get(name), measured.get(f"specialist-{share}")
+        if own is None or alone is None:
             continue
-        name = own.contender.name
         rivals = [
             one
             for one in measured.values()
             if one.contender.group in ("cut", "blocks") and ms[one.contender.name] <= 1.02 * ms[name]
         ]
-        row = {"share": share, "ms": ms[name], "of_full": ms[name] / ms["full"]}
+        row = {"share": share, "name": name, "ms": ms[name], "of_full": ms[name] / ms["full"]}
         row["loss"] = asdict(paired_bootstrap(alone.correct, own.correct))
         row["loss_upper"] = paired_bootstrap(alone.correct, own.correct, level=0.9).high
         row["fast"] = row["of_full"] <= 0.5
@@ -271,7 +298,7 @@ def result_of(
         )
     by_batch = {cell["batch"]: cell for cell in cells}
     eight = {name: each["median"] for name, each in by_batch[8]["ms"].items()}
-    known = ("plain", "supernet", *(one.contender.folder.name for one in measured.values()))
+    known = ("plain", *(one.contender.folder.name for one in measured.values()))
     return {
         "examples": len(full.correct),
         "contenders": rows,
@@ -287,15 +314,16 @@ def result_of(
 def expected() -> set[str]:
     """The contenders that have a training of their own."""
     blocks = {f"blocks-{'-'.join(map(str, kept))}" for kept in DEPTHS}
-    return blocks | {f"specialist-{share}" for share in SPECIALISTS} | set(CUTS)
+    supernets = {f"{one.name}-full" for one in ATTEMPTS}
+    return blocks | supernets | {f"specialist-{share}" for share in SPECIALISTS} | set(CUTS)
 
 
 def search(runs: Path, evaluations: int) -> dict[float, Subnet]:
     """What the search finds for each budget on the search rows; nothing where no search is asked for."""
     if not evaluations:
         return {}
-    bench = Workbench.open(runs / "supernet", "search")
-    outcome = evolve(bench, runs / "supernet-evolve", evaluations=evaluations)
+    bench = Workbench.open(runs / SEARCHED, "search")
+    outcome = evolve(bench, runs / f"{SEARCHED}-evolve", evaluations=evaluations)
     candidates, full = outcome.result.candidates, outcome.result.trials[0]
     cheapest = min(trial.costs["macs"] for trial in candidates) / full.costs["macs"]
     return {
@@ -316,6 +344,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--threads", type=int, help="in an operation (default: torch's)")
     options = parser.parse_args()
+    load_before = load_average()
     runs = options.runs.resolve()
     if not options.as_is:
         train_all(options.data, runs)
@@ -323,15 +352,17 @@ def main() -> None:
         searched = search(runs, options.evaluations)
         bench = Workbench.open(runs / "plain", "report")
         measured = {}
+        asked = {f"{ours}-{share}" for ours in OURS for share in SPECIALISTS}
         with torch.inference_mode():
             for one in contenders(bench, runs / "plain", runs, searched):
-                both = one.group in ("full", "specialist") or one.name in GATE.values()
+                both = one.group in ("full", "specialist") or one.name in asked
                 measured[one.name] = measure(one, bench, runs, both)
             cells = timed(list(measured.values()), bench, options.repeats)
         facts = device_facts(torch.device("cpu"), torch.float32)
     result = result_of(measured, cells, runs)
     result |= {"device": facts, "runtime": graph_versions()}
     result |= {"repeats": options.repeats, "evaluations": options.evaluations}
+    result["crowding"] = crowding(load_before, os.cpu_count() or 1, facts["threads"])
     options.out.mkdir(parents=True, exist_ok=True)
     write_json(options.out / "imdb.json", result)
     write_page(options.out)

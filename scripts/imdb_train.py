@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from sst2_minilm_train import minilm
+from sst2_minilm_train import minilm, sandwich_cost
 
 from ldsearch import TrainOptions, Workbench, train_supernet
 from ldsearch.errors import LdsearchError
@@ -31,7 +31,7 @@ from ldsearch.supernet.folder import load_supernet, save_model
 from ldsearch.tasks import Encoded
 from ldsearch.tasks.splits import fix_splits
 from ldsearch.training.rates import constant
-from ldsearch.training.strategies import Setting, StackSetting, make_strategy
+from ldsearch.training.strategies import Setting, StackSetting
 from ldsearch.training.strategies.fixed import Fixed
 from ldsearch.training.teaching import Distillation
 from ldsearch.training.trainer import SupernetTrainer
@@ -207,7 +207,11 @@ class Trainings:
     def supernet(self, attempt: Attempt, taught: Path) -> Path:
         """The sandwich, from the plain model and distilled from it; every attempt takes the same compute."""
         bench = Workbench.open(taught, "train")
-        first, own = (sandwich_share(bench, one.sandwich) for one in (ATTEMPTS[0], attempt))
+        stack = StackSetting(bench.supernet.blocks, constant(0.0, bench.supernet.blocks))
+        first, own = (
+            sandwich_cost(bench, Setting({"encoder": stack}, TOKENS, BOUND, sandwich=name), DRAWS)
+            for name in (ATTEMPTS[0].sandwich, attempt.sandwich)
+        )
         epochs = COMPUTE * first / own
         options = TrainOptions(
             data=str(self.runs / "data"),
@@ -295,20 +299,6 @@ def training_flags(rate: float, epochs: float | None) -> tuple[str, ...]:
     flags += ["--disable_tqdm", "True", "--logging_steps", 50]
     flags += [] if epochs is None else ["--num_train_epochs", epochs]
     return tuple(map(str, flags))
-
-
-def sandwich_share(bench: Workbench, sandwich: str) -> float:
-    """MACs of a sandwich over those of the full model's pass: the mean of what is drawn."""
-    blocks = bench.supernet.blocks
-    stack = StackSetting(blocks, constant(0.0, blocks))
-    strategy = make_strategy("lengthdrop", Setting({"encoder": stack}, TOKENS, BOUND, sandwich=sandwich))
-    passes = [
-        one
-        for step in range(DRAWS)
-        for one in strategy.passes(lambda index, step=step: np.random.default_rng([0, step, 0, index]), 0.0)
-    ]
-    rows = np.array([1 / one.rows[1] for one in passes])
-    return float(bench.macs([one.subnet for one in passes]) @ rows / (DRAWS * bench.macs([bench.full])[0]))
 
 
 def train_all(data: Path, runs: Path) -> dict[str, Path]:

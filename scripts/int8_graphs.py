@@ -1,4 +1,8 @@
-"""ONNX graphs of sub-networks, quantised as people do it: ONNX Runtime's dynamic int8, nothing else."""
+"""ONNX graphs of sub-networks, quantised as people do it: ONNX Runtime's dynamic int8, nothing else.
+
+Weights have a scale per output channel. With one per matrix, the default, MiniLM-L6 on IMDB gives 2.6% of the
+rows another label than in fp32 instead of 0.8%, at 0.35 of the MACs 4.5% instead of 2.9%.
+"""
 
 import contextlib
 import io
@@ -19,13 +23,18 @@ def write_graphs(supernet: Supernet, subnet: Subnet, folder: Path) -> tuple[Path
     if not int8.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         trace(supernet, subnet, fp32)
-        torn = folder / "torn.onnx"
-        # The quantiser recommends a pre-processing that changes nothing here, on a logger and on stdout.
-        logging.getLogger().setLevel(logging.ERROR)
-        with contextlib.redirect_stdout(io.StringIO()):
-            quantize_dynamic(fp32, torn, weight_type=QuantType.QInt8)
-        torn.rename(int8)
+        quantise(fp32, int8)
     return fp32, int8
+
+
+def quantise(fp32: Path, int8: Path, per_channel: bool = True) -> None:
+    """Write the int8 graph of a graph."""
+    torn = int8.with_name("torn.onnx")
+    # The quantiser recommends a pre-processing that changes nothing here, on a logger and on stdout.
+    logging.getLogger().setLevel(logging.ERROR)
+    with contextlib.redirect_stdout(io.StringIO()):
+        quantize_dynamic(fp32, torn, weight_type=QuantType.QInt8, per_channel=per_channel)
+    torn.rename(int8)
 
 
 def versions() -> dict[str, str]:

@@ -21,7 +21,7 @@ from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
 from ldsearch.length_drop import default_bound
 from ldsearch.training.rates import DEFAULT_RATE, constant
-from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 
 RATES = (2e-5, 5e-5, 1e-4, 2e-4)
 STEPS = 1_200  # in batches of 32: 0.6 epochs of the training rows that are left
@@ -47,23 +47,23 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def sandwich_ratio(plain: Path, steps: int) -> float:
-    """MACs of a supernet training over those of plain fine-tuning with the same updates.
+def sandwich_cost(bench: Workbench, setting: Setting, steps: int) -> float:
+    """MACs of a sandwich training over those of plain fine-tuning with the same updates.
 
     Of the passes that the strategy really draws, at the training rows' lengths; backward passes cost the
     same multiple of forward ones.
     """
-    bench = Workbench.open(plain, "train")
-    blocks = bench.supernet.blocks
-    setting = Setting(
-        blocks, 128, default_bound(blocks), constant(DEFAULT_RATE, blocks), plain_share=PLAIN_SHARE
-    )
     strategy = make_strategy("lengthdrop", setting)
-    subnets = []
-    for step in range(steps):
-        passes = strategy.passes(lambda i, step=step: np.random.default_rng([0, step, 0, i]), step / steps)
-        subnets += [one.subnet for one in passes]
-    return float(bench.macs(subnets).sum() / (steps * bench.macs([bench.full])[0]))
+    passes = [
+        one
+        for step in range(steps)
+        for one in strategy.passes(
+            lambda index, step=step: np.random.default_rng([0, step, 0, index]), step / steps
+        )
+    ]
+    rows = np.array([1 / one.rows[1] for one in passes])  # shares of the batch
+    macs = bench.macs([one.subnet for one in passes]) @ rows
+    return float(macs / (steps * bench.macs([bench.full])[0]))
 
 
 def train(options: argparse.Namespace, name: str, strategy: str, seed: int, rate: float, steps: int) -> Path:
@@ -108,7 +108,11 @@ def train_all(options: argparse.Namespace) -> dict[str, list[Path]]:
     steps = options.steps
     tried = {rate: train(options, f"plain-0-{rate:g}", "plain", 0, rate, steps) for rate in RATES}
     rate = max(RATES, key=lambda rate: search_score(tried[rate]))
-    equal = round(steps * sandwich_ratio(tried[rate], steps))
+    bench = Workbench.open(tried[rate], "train")
+    blocks = bench.supernet.blocks
+    stack = StackSetting(blocks, constant(DEFAULT_RATE, blocks))
+    setting = Setting({"encoder": stack}, 128, default_bound(blocks), plain_share=PLAIN_SHARE)
+    equal = round(steps * sandwich_cost(bench, setting, steps))
     folders: dict[str, list[Path]] = {"lengthdrop": [], "plain": [tried[rate]], "equal-macs": []}
     for seed in range(options.seeds):
         folders["lengthdrop"].append(train(options, f"lengthdrop-{seed}", "lengthdrop", seed, rate, steps))
