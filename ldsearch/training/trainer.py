@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
+from ldsearch.interruption import interruptible
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import save_model
@@ -137,14 +138,20 @@ class SupernetTrainer(Trainer):
             return self._outputs(teacher, teacher.inputs(batch), teacher.full)
 
     def _all_targets(self, teacher: Supernet) -> Targets:
-        """Targets of every training row, in batches fixed by length: a resumed training gets the same."""
+        """Targets of every training row, in batches fixed by length: a resumed training gets the same.
+
+        Raises:
+            Interrupted: Where somebody asked for a stop; no step has been made that a checkpoint could hold.
+        """
         assert self._taught is not None
         order = np.argsort(self._taught.lengths, kind="stable")
         parts = []
-        for start in range(0, len(order), _TAUGHT_ROWS):
-            rows = order[start : start + _TAUGHT_ROWS].tolist()
-            batch = self._prepare_inputs(self._collate([self._taught[row] for row in rows]))
-            parts.append(self._teacher_outputs(teacher, batch))
+        with interruptible() as stop:
+            for start in range(0, len(order), _TAUGHT_ROWS):
+                stop.check()
+                rows = order[start : start + _TAUGHT_ROWS].tolist()
+                batch = self._prepare_inputs(self._collate([self._taught[row] for row in rows]))
+                parts.append(self._teacher_outputs(teacher, batch))
         states = [part.states for part in parts if part.states is not None]
         sorted_targets = Targets(
             torch.cat([part.logits for part in parts]), torch.cat(states) if states else None

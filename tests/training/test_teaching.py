@@ -1,18 +1,22 @@
 """Targets of a separate teacher: the mixed loss by hand, states from the stock model, each row asked once."""
 
 import copy
+import os
+import signal
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
+from ldsearch.interruption import Interrupted
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks.objectives import kl_divergence
 from ldsearch.training.strategies import Pass
 from ldsearch.training.teaching import Distillation, matched_blocks, state_distance
 from ldsearch.training.trainer import SupernetTrainer
+from ldsearch.workflows.training.train import fit
 from tests.tiny import tiny_model
 from tests.training.test_trainer import FULL, TOKENIZER, Fixed, examples, gradients, trainer_for
 
@@ -159,3 +163,20 @@ def test_states_are_compared_with_evenly_spaced_blocks():
     assert matched_blocks(5, 6) == [0, 1, 2, 3, 5]
     teacher = torch.tensor([[[3.0, 4.0], [0.0, 2.0]]])
     assert float(state_distance(teacher, torch.tensor([[[0.0, 1.0]]]))) == pytest.approx(0.25)
+
+
+def test_a_stop_that_is_asked_for_while_the_teacher_reads_does_not_wait_for_a_step(tmp_path, monkeypatch):
+    student, teacher = models()
+    monkeypatch.setattr("ldsearch.training.trainer._TAUGHT_ROWS", 4)
+    training = trainer(tmp_path, student, teacher, [Pass(FULL, "distill", 1.0)], Distillation(), once=True)
+    calls = []
+
+    def asks(*inputs: object) -> None:
+        calls.append(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    teacher.register_forward_pre_hook(asks)
+    with pytest.raises(Interrupted):
+        fit(training, tmp_path)
+    assert calls == [1]
+    assert training.state.global_step == 0
