@@ -55,7 +55,7 @@ from ldsearch.tasks import Encoded
 
 LINE = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.75)  # constant ratio, shares of the MACs
 SEARCHED = ATTEMPTS[-1].name  # the supernet that evolve searches
-# Ours at a specialist's share of the MACs: its very configuration in each attempt, and what was searched.
+# Ours at a specialist's share of the MACs: the constant ratio of each attempt, and what was searched.
 OURS = (*(one.name for one in ATTEMPTS), "evolve")
 BUDGETS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6)  # of the search
 BATCHES = (1, 8, 32)
@@ -93,13 +93,19 @@ def contenders(
     report = bench.task.encode("report", bench.tokenizer, TOKENS)
     yield Contender("full", "full", plain, bench.full, report, 0.0)
     yield from rivals(bench, runs, report)
-    line = {share: constant_ratio(share, search) for share in LINE}
-    for share, subnet in line.items():
+    for share in sorted(SPECIALISTS):
+        subnet = constant_ratio(share, search)
         yield Contender(f"plain-{share}", "plain-cut", plain, subnet, report, 0.0)
-    for name in (one.name for one in ATTEMPTS):
-        if (how := finished(runs / name)) is not None:
-            for share, subnet in {**line, "full": bench.full}.items():
-                yield Contender(f"{name}-{share}", name, runs / name, subnet, report, how["compute"])
+    for attempt in ATTEMPTS:
+        if (how := finished(runs / attempt.name)) is None:
+            continue
+        most = len(attempt.blocks) / bench.supernet.blocks
+        line = {
+            share: constant_ratio(share, search, attempt.blocks if share <= most else None) for share in LINE
+        }
+        for share, subnet in {**line, "full": bench.full}.items():
+            name = f"{attempt.name}-{share}"
+            yield Contender(name, attempt.name, runs / attempt.name, subnet, report, how["compute"])
     for budget, subnet in searched.items():
         trained = read_json(runs / SEARCHED / HOW)["compute"]
         yield Contender(f"evolve-{budget}", "evolve", runs / SEARCHED, subnet, report, trained)

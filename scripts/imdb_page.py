@@ -20,11 +20,12 @@ GROUPS = {
     "specialist": ("specialist, one length configuration", "tab:red", "D"),
     "supernet": ("ours, constant ratio, first attempt", "tab:cyan", "o"),
     "supernet-2": ("ours, constant ratio, second attempt", "tab:blue", "o"),
+    "supernet-3": ("ours, every other block, then constant ratio, third attempt", "navy", "o"),
     "evolve": ("ours, searched", "tab:purple", "x"),
     "plain-cut": ("plain model, cut without training for it", "tab:gray", "."),
 }
 TITLE = "# IMDB with MiniLM-L6, in int8"
-LINES = ("supernet", "supernet-2", "evolve", "plain-cut")
+LINES = ("supernet", "supernet-2", "supernet-3", "evolve", "plain-cut")
 
 
 def write_page(out: Path) -> None:

@@ -30,7 +30,6 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import load_supernet, save_model
 from ldsearch.tasks import Encoded
 from ldsearch.tasks.splits import fix_splits
-from ldsearch.training.rates import constant
 from ldsearch.training.strategies import Setting, StackSetting
 from ldsearch.training.strategies.fixed import Fixed
 from ldsearch.training.teaching import Distillation
@@ -60,16 +59,35 @@ class Attempt:
         name: Of its folder.
         rate: Peak learning rate.
         sandwich: As ``train-supernet --sandwich`` takes it.
+        bound: Of the lengths.
+        layer_drop: Probability of each block to be left out of a shortened pass.
+        blocks: What its constant-ratio configurations run where they can.
     """
 
     name: str
     rate: float
     sandwich: str
+    bound: Fraction = BOUND
+    layer_drop: tuple[float, ...] = (0.0,)
+    blocks: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
+
+    def setting(self, blocks: int) -> Setting:
+        """As training has it."""
+        rates = self.layer_drop * (blocks // len(self.layer_drop))
+        stack = StackSetting(blocks, rates)
+        return Setting({"encoder": stack}, TOKENS, self.bound, sandwich=self.sandwich)
 
 
 # The second was pointed at by what the first left to a specialist: in the same compute more steps, at the
-# specialists' rate, by spending less on the full model.
-ATTEMPTS = (Attempt("supernet", 7e-5, "paper"), Attempt("supernet-2", 1e-4, "taught"))
+# specialists' rate, by spending less on the full model. The third by (0, 2, 4), which at half of the MACs is
+# above both and above a specialist in lengths: every other block goes first, then tokens.
+ATTEMPTS = (
+    Attempt("supernet", 7e-5, "paper"),
+    Attempt("supernet-2", 1e-4, "taught"),
+    Attempt(
+        "supernet-3", 1e-4, "taught", Fraction(60, 100), (0.0, 0.7, 0.0, 0.7, 0.0, 0.7), blocks=(0, 2, 4)
+    ),
+)
 CUTS = ("first-64", "ends-64", "rarest-64", "first-128")
 
 Cut = Callable[[Sequence[int]], list[int]]  # positions of an input that stay
@@ -124,12 +142,16 @@ def shortened(rows: Encoded, tokens: int, cut: Cut) -> Encoded:
     return Encoded(tuple(features), tokens)
 
 
-def constant_ratio(share: float, bench: Workbench) -> Subnet:
-    """The constant-ratio configuration whose MACs come nearest to that share of the full model's."""
-    blocks, full = bench.supernet.blocks, bench.full
+def constant_ratio(share: float, bench: Workbench, blocks: Sequence[int] | None = None) -> Subnet:
+    """The constant-ratio configuration whose MACs come nearest to that share of the full model's.
+
+    Of all blocks, or of these.
+    """
+    full = bench.full
+    kept = range(bench.supernet.blocks) if blocks is None else blocks
     rates = [Fraction(percent, 200) for percent in range(1, 150)]
-    lengths = dict.fromkeys(constant_ratio_lengths(TOKENS, blocks, rate) for rate in rates)
-    subnets = [Subnet.of_encoder(range(blocks), one, TOKENS) for one in lengths]
+    lengths = dict.fromkeys(constant_ratio_lengths(TOKENS, len(kept), rate) for rate in rates)
+    subnets = [Subnet.of_encoder(kept, one, TOKENS) for one in lengths]
     shares = bench.macs(subnets) / bench.macs([full])[0]
     return subnets[int(np.abs(shares - share).argmin())]
 
@@ -207,10 +229,8 @@ class Trainings:
     def supernet(self, attempt: Attempt, taught: Path) -> Path:
         """The sandwich, from the plain model and distilled from it; every attempt takes the same compute."""
         bench = Workbench.open(taught, "train")
-        stack = StackSetting(bench.supernet.blocks, constant(0.0, bench.supernet.blocks))
         first, own = (
-            sandwich_cost(bench, Setting({"encoder": stack}, TOKENS, BOUND, sandwich=name), DRAWS)
-            for name in (ATTEMPTS[0].sandwich, attempt.sandwich)
+            sandwich_cost(bench, one.setting(bench.supernet.blocks), DRAWS) for one in (ATTEMPTS[0], attempt)
         )
         epochs = COMPUTE * first / own
         options = TrainOptions(
@@ -219,8 +239,8 @@ class Trainings:
             model=str(taught),
             strategy="lengthdrop",
             reference=TOKENS,
-            drop_bound=float(BOUND),
-            layer_drop=(0.0,),
+            drop_bound=float(attempt.bound),
+            layer_drop=attempt.layer_drop,
             sandwich=attempt.sandwich,
             plain_share=0.0,
             teacher=str(taught),
@@ -235,6 +255,8 @@ class Trainings:
             compute=COMPUTE * first,
             learning_rate=attempt.rate,
             sandwich=attempt.sandwich,
+            layer_drop=attempt.layer_drop,
+            drop_bound=float(attempt.bound),
         )
 
     def alone(self, name: str, taught: Path, subnet: Subnet, compute: float) -> Path:
