@@ -329,7 +329,7 @@ def search(runs: Path, evaluations: int) -> dict[float, Subnet]:
     if not evaluations:
         return {}
     bench = Workbench.open(runs / SEARCHED, "search")
-    outcome = evolve(bench, runs / f"{SEARCHED}-evolve", evaluations=evaluations)
+    outcome = evolve(bench, runs / f"{SEARCHED}-evolve", evaluations=evaluations, genes="depth+lengths")
     candidates, full = outcome.result.candidates, outcome.result.trials[0]
     cheapest = min(trial.costs["macs"] for trial in candidates) / full.costs["macs"]
     return {
