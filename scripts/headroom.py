@@ -112,7 +112,7 @@ class Half:
 
 
 def scored(folder: Path, split: str, subnets: Sequence[str]) -> None:
-    """Measure what is not known on one half, beside the other one: a process each is faster than threads."""
+    """Measure what is not known on one half, in a process beside the other one's."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // len(DIRECTIONS)))
     done, every = itertools.count(1), max(1, len(subnets) // 20)
 

@@ -45,10 +45,10 @@ STUDENT_RATE = 1e-4  # of everything that serves one budget
 BOUND = Fraction(62, 100)  # the smallest costs 0.15 of the MACs
 LABEL_SHARE, STATE_WEIGHT = 0.5, 1.0
 DRAWS = 500  # sandwiches whose mean cost is taken
-DEPTHS = ((0, 2, 4), (0, 3))
+DEPTHS = {"blocks-0-3": (0, 3), "blocks-0-2-4": (0, 2, 4)}
 SPECIALISTS = (0.35, 0.2, 0.5)  # shares of the full model's MACs
 HOW = "how.json"  # what a finished training took
-COMPUTE = 4  # epochs of the first attempt: what it took is what the others get
+FIRST_EPOCHS = 4  # of the first attempt: what it took is what the others get
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,19 @@ class Attempt:
     rate: float
     sandwich: str
     bound: Fraction = BOUND
-    layer_drop: tuple[float, ...] = (0.0,)
+    layer_drop: tuple[float, ...] = (0.0,) * 6
     blocks: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
 
-    def setting(self, blocks: int) -> Setting:
+    @property
+    def setting(self) -> Setting:
         """As training has it."""
-        rates = self.layer_drop * (blocks // len(self.layer_drop))
-        stack = StackSetting(blocks, rates)
+        stack = StackSetting(len(self.layer_drop), self.layer_drop)
         return Setting({"encoder": stack}, TOKENS, self.bound, sandwich=self.sandwich)
 
 
 # The second was pointed at by what the first left to a specialist: in the same compute more steps, at the
 # specialists' rate, by spending less on the full model. The third by (0, 2, 4), which at half of the MACs is
-# above both and above a specialist in lengths: every other block goes first, then tokens.
+# above both and takes less time: every other block goes first, then tokens.
 ATTEMPTS = (
     Attempt("supernet", 7e-5, "paper"),
     Attempt("supernet-2", 1e-4, "taught"),
@@ -229,10 +229,8 @@ class Trainings:
     def supernet(self, attempt: Attempt, taught: Path) -> Path:
         """The sandwich, from the plain model and distilled from it; every attempt takes the same compute."""
         bench = Workbench.open(taught, "train")
-        first, own = (
-            sandwich_cost(bench, one.setting(bench.supernet.blocks), DRAWS) for one in (ATTEMPTS[0], attempt)
-        )
-        epochs = COMPUTE * first / own
+        first, own = (sandwich_cost(bench, one.setting, DRAWS) for one in (ATTEMPTS[0], attempt))
+        epochs = FIRST_EPOCHS * first / own
         options = TrainOptions(
             data=str(self.runs / "data"),
             keep_overlap=True,
@@ -252,7 +250,7 @@ class Trainings:
             attempt.name,
             lambda folder: train_supernet(folder, options),
             epochs=epochs,
-            compute=COMPUTE * first,
+            compute=FIRST_EPOCHS * first,
             learning_rate=attempt.rate,
             sandwich=attempt.sandwich,
             layer_drop=attempt.layer_drop,
@@ -340,9 +338,8 @@ def train_all(data: Path, runs: Path) -> dict[str, Path]:
         name = f"specialist-{share}"
         folders[name] = trainings.alone(name, taught, specialist[share], compute / 3)
 
-    def depth(blocks: tuple[int, ...]) -> None:
-        name = f"blocks-{'-'.join(map(str, blocks))}"
-        folders[name] = trainings.alone(name, taught, Subnet.of_encoder(blocks), compute)
+    def depth(name: str) -> None:
+        folders[name] = trainings.alone(name, taught, Subnet.of_encoder(DEPTHS[name]), compute)
 
     def cut(name: str) -> None:
         folders[f"cut-{name}"] = trainings.cut(name, taught, compute / 3)
@@ -350,12 +347,12 @@ def train_all(data: Path, runs: Path) -> dict[str, Path]:
     cut("first-64")
     alone(0.35)
     cut("rarest-64")
-    depth((0, 3))
+    depth("blocks-0-3")
     for attempt in later:
         folders[attempt.name] = trainings.supernet(attempt, taught)
     alone(0.2)
     cut("ends-64")
-    depth((0, 2, 4))
+    depth("blocks-0-2-4")
     alone(0.5)
     cut("first-128")
     return folders
