@@ -8,6 +8,7 @@ one shape once; scores are kept beside the models. Nothing else may run meanwhil
 object.
 """
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,10 +56,10 @@ from ldsearch.tasks import Encoded
 
 LINE = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.75)  # constant ratio, shares of the MACs
 SEARCHED = ATTEMPTS[-1].name  # the supernet that evolve searches
-# Ours at each specialist's share of the MACs: the constant ratio of each attempt, and what was searched.
-OURS = {
-    f"{ours}-{share}": share for share in SPECIALISTS for ours in (*(one.name for one in ATTEMPTS), "evolve")
-}
+OURS = (
+    *(one.name for one in ATTEMPTS),
+    "evolve",
+)  # groups: constant ratios of each attempt, what was searched
 SLACK = 1.02  # of times that count as equal
 BUDGETS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6)  # of the search
 BATCHES = (1, 8, 32)
@@ -248,25 +249,35 @@ def timed(measured: Sequence[Measured], bench: Workbench, repeats: int) -> list[
 
 
 def gate(measured: Mapping[str, Measured], ms: Mapping[str, float]) -> list[dict[str, Any]]:
-    """What the gate asks, for each specialist that was trained, of each of ours that was.
+    """What the gate asks, for each specialist that was trained, of each group of ours.
 
-    Rivals are the cut inputs and the shallower models that are no slower than ours, which may be no slower
-    than the specialist: 2% are allowed for noise.
+    Ours is the slowest of its group that is no slower than the specialist, so that no score chooses it;
+    rivals are the cut inputs and the shallower models that are no slower than ours. 2% are allowed for noise.
     """
     rows = []
-    for name, share in OURS.items():
-        own, alone = measured.get(name), measured.get(f"specialist-{share}")
-        if own is None or alone is None:
+    for share, group in itertools.product(SPECIALISTS, OURS):
+        alone = measured.get(f"specialist-{share}")
+        if alone is None:
             continue
+        limit = SLACK * ms[alone.contender.name]
+        fits = [
+            one
+            for one in measured.values()
+            if one.contender.group == group and ms[one.contender.name] <= limit
+        ]
+        if not fits:
+            continue
+        own = max(fits, key=lambda one: ms[one.contender.name])
+        name = own.contender.name
         rivals = [
             one
             for one in measured.values()
             if one.contender.group in ("cut", "blocks") and ms[one.contender.name] <= SLACK * ms[name]
         ]
-        row = {"share": share, "name": name, "ms": ms[name], "of_full": ms[name] / ms["full"]}
+        row = {"specialist": alone.contender.name, "name": name, "of_full": ms[name] / ms["full"]}
         row["loss"] = asdict(paired_bootstrap(alone.correct, own.correct))
         row["loss_upper"] = paired_bootstrap(alone.correct, own.correct, level=0.9).high
-        row["fast"] = row["of_full"] <= 0.5 and ms[name] <= SLACK * ms[f"specialist-{share}"]
+        row["fast"] = row["of_full"] <= 0.5
         row["near"] = row["loss"]["mean"] <= 0.005 and row["loss_upper"] < 0.01
         row["against_full"] = asdict(paired_bootstrap(own.correct, measured["full"].correct))
         if rivals:
@@ -293,6 +304,7 @@ def result_of(
                 "subnet": one.contender.subnet.describe(),
                 "macs_share": one.macs / full.macs,
                 "accuracy": float(one.correct.mean()),
+                "correct": np.packbits(one.correct.astype(bool)).tobytes().hex(),  # for other pairings
                 "minus_full": asdict(paired_bootstrap(one.correct, full.correct)),
                 "agrees": one.agrees,
                 "compute": one.contender.compute,
@@ -356,7 +368,7 @@ def main() -> None:
         measured = {}
         with torch.inference_mode():
             for one in contenders(bench, runs / "plain", runs, searched):
-                both = one.group in ("full", "specialist") or one.name in OURS
+                both = one.group in ("full", "specialist")
                 measured[one.name] = measure(one, bench, runs, both)
             cells = timed(list(measured.values()), bench, options.repeats)
         facts = device_facts(torch.device("cpu"), torch.float32)
