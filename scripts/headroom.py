@@ -34,7 +34,6 @@ from ldsearch.workflows.searching.spaces import search_space
 RATE = 1e-4  # of results/sst2_minilm, chosen there
 BUDGETS = (0.3, 0.4, 0.5, 0.7)
 DIRECTIONS = (("search", "report"), ("report", "search"))  # which half chooses, which scores
-EVALUATIONS = 150  # of the search that is compared with a perfect one
 
 
 def prepare(options: argparse.Namespace) -> Path:
@@ -123,12 +122,14 @@ def scored(folder: Path, split: str, subnets: Sequence[str]) -> None:
     Workbench.open(folder, split).evaluator([Subnet.from_json(one) for one in subnets], on_trial=told)
 
 
-def gains(kind: Kind, halves: Mapping[str, Half], budget: float, base: Kind) -> dict[str, Any] | None:
+def gains(
+    kind: Kind, halves: Mapping[str, Half], budget: float, base: Kind, evaluations: int
+) -> dict[str, Any] | None:
     """What choosing wins over constant ratio at a budget, over both directions.
 
-    ``perfect``: the best of all on the rows that choose, scored on the others. ``ours``: the same of what a
-    search of ``EVALUATIONS`` measured. ``regular``: the same of the regular ones of this kind. ``bound``: the
-    best of all on the very rows that score, which no search can reach.
+    ``perfect``: the best of all on the rows that choose, scored on the others. ``ours``: the same of what the
+    default search measured in so many evaluations. ``regular``: the same of the regular ones of this kind.
+    ``bound``: the best of all on the very rows that score, which no search can reach.
     """
     parts: dict[str, list[Statistics]] = {}
     for chooses, scores in DIRECTIONS:
@@ -138,7 +139,7 @@ def gains(kind: Kind, halves: Mapping[str, Half], budget: float, base: Kind) -> 
             return None
         named = {
             "perfect": choosing.best(choosing.within(kind.subnets, budget)),
-            "ours": choosing.best(choosing.within(ours(kind, choosing), budget)),
+            "ours": choosing.best(choosing.within(ours(kind, choosing, evaluations), budget)),
             "regular": choosing.best(choosing.within(kind.regular, budget)),
             "bound": scoring.best(choosing.within(kind.subnets, budget)),
         }
@@ -151,11 +152,11 @@ def gains(kind: Kind, halves: Mapping[str, Half], budget: float, base: Kind) -> 
     return {name: asdict(paired_bootstrap(one, np.zeros_like(one))) for name, one in joined.items()}
 
 
-def ours(kind: Kind, half: Half) -> list[Subnet]:
+def ours(kind: Kind, half: Half, evaluations: int) -> list[Subnet]:
     """What the default search measures on these rows."""
     genes = None if kind.genes == "lengths" else kind.genes
     folder = half.bench.folder.parent / f"surrogate-{kind.genes}-{half.bench.evaluator.split}"
-    outcome = evolve(half.bench, folder, evaluations=EVALUATIONS, genes=genes)
+    outcome = evolve(half.bench, folder, evaluations=evaluations, genes=genes)
     return [trial.subnet for trial in outcome.result.trials]
 
 
@@ -172,8 +173,8 @@ def write_page(result: Mapping[str, Any], out: Path) -> None:
         "choose, the other half scores, both ways round; differences to the best constant ratio that the",
         "budget pays for, chosen on the same rows, in points with 95% paired intervals. *Perfect*: the best",
         "of all that were scored. *Ours*: the best of what the default search measures in",
-        f"{EVALUATIONS} evaluations. *Regular*: the best that follows a rule. *Bound*: the best on the very",
-        "rows that score; no search can reach it.",
+        f"{result['evaluations']} evaluations. *Regular*: the best that follows a rule. *Bound*: the best on",
+        "the very rows that score; no search can reach it.",
     ]
     for name, kind in result["kinds"].items():
         lines += ["", f"## {name.capitalize()}: {kind['subnets']:,} sub-networks", ""]
@@ -201,6 +202,9 @@ def main() -> None:
     parser.add_argument(
         "--configurations", type=int, default=2_000, help="of lengths, and of depth with lengths"
     )
+    parser.add_argument(
+        "--evaluations", type=int, default=150, help="of the search that is compared with a perfect one"
+    )
     options = parser.parse_args()
     options.runs = options.runs.resolve()
     folder = prepare(options)
@@ -217,10 +221,14 @@ def main() -> None:
         "kinds": {
             kind.name: {
                 "subnets": len(kind.subnets),
-                "gains": {str(budget): gains(kind, halves, budget, asked[0]) for budget in BUDGETS},
+                "gains": {
+                    str(budget): gains(kind, halves, budget, asked[0], options.evaluations)
+                    for budget in BUDGETS
+                },
             }
             for kind in asked
         },
+        "evaluations": options.evaluations,
         "versions": versions(),
     }
     options.out.mkdir(parents=True, exist_ok=True)
