@@ -129,7 +129,7 @@ def gains(
 
     ``perfect``: the best of all on the rows that choose, scored on the others. ``ours``: the same of what the
     default search measured in so many evaluations. ``regular``: the same of the regular ones of this kind.
-    ``bound``: the best of all on the very rows that score, which no search can reach.
+    ``bound``: the best of all on the very rows that score.
     """
     parts: dict[str, list[Statistics]] = {}
     for chooses, scores in DIRECTIONS:
@@ -174,7 +174,7 @@ def write_page(result: Mapping[str, Any], out: Path) -> None:
         "budget pays for, chosen on the same rows, in points with 95% paired intervals. *Perfect*: the best",
         "of all that were scored. *Ours*: the best of what the default search measures in",
         f"{result['evaluations']} evaluations. *Regular*: the best that follows a rule. *Bound*: the best on",
-        "the very rows that score; no search can reach it.",
+        "the very rows that score; a search may have measured others.",
     ]
     for name, kind in result["kinds"].items():
         lines += ["", f"## {name.capitalize()}: {kind['subnets']:,} sub-networks", ""]

@@ -56,10 +56,8 @@ from ldsearch.tasks import Encoded
 
 LINE = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.75)  # constant ratio, shares of the MACs
 SEARCHED = ATTEMPTS[-1].name  # the supernet that evolve searches
-OURS = (
-    *(one.name for one in ATTEMPTS),
-    "evolve",
-)  # groups: constant ratios of each attempt, what was searched
+# Groups of ours: the constant ratios of each attempt, and what was searched.
+OURS = (*(one.name for one in ATTEMPTS), "evolve")
 SLACK = 1.02  # of times that count as equal
 BUDGETS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6)  # of the search
 BATCHES = (1, 8, 32)
