@@ -161,19 +161,21 @@ def ours(kind: Kind, half: Half, evaluations: int) -> list[Subnet]:
 
 
 def write_page(result: Mapping[str, Any], out: Path) -> None:
-    """``README.md`` in the folder."""
+    """``README.md`` in the folder, with the command that makes it."""
+    said = result["options"]
+    own = "".join(f" --{name} {said[name]}" for name in ("rows", "configurations", "evaluations"))
     lines = [
         "# How much could a perfect search win?",
         "",
         "```",
-        "python scripts/headroom.py --data path/to/sst2 --runs runs/headroom --out results/headroom",
+        f"python scripts/headroom.py --data path/to/sst2 --runs runs/headroom --out results/headroom{own}",
         "```",
         "",
         f"SST-2, MiniLM-L6, one supernet trained without {result['rows']:,} training rows. Half of them",
         "choose, the other half scores, both ways round; differences to the best constant ratio that the",
         "budget pays for, chosen on the same rows, in points with 95% paired intervals. *Perfect*: the best",
         "of all that were scored. *Ours*: the best of what the default search measures in",
-        f"{result['evaluations']} evaluations. *Regular*: the best that follows a rule. *Bound*: the best on",
+        f"{said['evaluations']} evaluations. *Regular*: the best that follows a rule. *Bound*: the best on",
         "the very rows that score; a search may have measured others.",
     ]
     for name, kind in result["kinds"].items():
@@ -228,7 +230,9 @@ def main() -> None:
             }
             for kind in asked
         },
-        "evaluations": options.evaluations,
+        "options": {
+            name: getattr(options, name) for name in ("rows", "configurations", "evaluations", "steps")
+        },
         "versions": versions(),
     }
     options.out.mkdir(parents=True, exist_ok=True)
