@@ -106,7 +106,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "select-assignment": ("select", "--strategy", "assignment", "--supernet", "models/flexible"),
     "grid": ("grid", "--supernet", "models/flexible"),
     "evaluate": ("evaluate", "models/lengthdrop", "--subnet", "full", "--split", "report"),
-    "pareto": ("pareto", "--supernet", "models/lengthdrop", "--budget", 0.7),
+    "pareto": ("pareto", "runs/lengthdrop-evolve", "--budget", 0.7),
     "compare": (
         *(
             "compare",
@@ -187,7 +187,7 @@ def commands(folder: Path) -> dict[str, Any]:
     for name, arguments in COMMANDS.items():
         known = tables(folder / "runs")
         code, output, errors = ldsearch([*arguments, *runs_of(arguments)], folder, json_only=True)
-        answer: Any = steady(json.loads(output)) if output.strip() else errors.strip().splitlines()[-1:]
+        answer: Any = steady(json.loads(output)) if output.strip() else last_line(errors, folder)
         written = tables(folder / "runs")
         new = {table: rows for table, rows in written.items() if known.get(table) != rows}
         found[name] = {"exit": code, "answer": answer, "tables": new}
@@ -195,9 +195,14 @@ def commands(folder: Path) -> dict[str, Any]:
     return found
 
 
+def last_line(errors: str, folder: Path) -> list[str]:
+    """The last line of what a command said of its failure, without the folder it ran in."""
+    return [line.replace(f"{folder}/", "") for line in errors.strip().splitlines()[-1:]]
+
+
 def runs_of(arguments: Sequence[object]) -> tuple[str, ...]:
     """Where a command writes; some write nowhere."""
-    return () if arguments[0] in ("info", "evaluate") else ("--runs", "runs")
+    return () if arguments[0] in ("info", "evaluate", "pareto") else ("--runs", "runs")
 
 
 def tables(folder: Path) -> dict[str, list[dict[str, Any]]]:
