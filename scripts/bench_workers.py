@@ -21,7 +21,7 @@ import json, sys, time
 from pathlib import Path
 import torch
 import ldsearch
-from ldsearch.workflows.searching import search
+from ldsearch.commands import evolve as search
 torch.set_num_threads(1)
 supernet, runs, evaluations = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 bench = ldsearch.Workbench.open(supernet, runs=runs)

@@ -21,6 +21,9 @@ import pandas as pd
 from sst2_minilm_train import minilm, sandwich_cost
 
 from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch.commands.arguments import training_arguments
+from ldsearch.commands.fixed import FixedOptions, train_fixed
+from ldsearch.commands.train_supernet import fit
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
 from ldsearch.interruption import interruptible
@@ -34,9 +37,6 @@ from ldsearch.training.strategies import Setting, StackSetting
 from ldsearch.training.strategies.fixed import Fixed
 from ldsearch.training.teaching import Distillation
 from ldsearch.training.trainer import SupernetTrainer
-from ldsearch.workflows.training.arguments import training_arguments
-from ldsearch.workflows.training.fixed import FixedOptions, train_fixed
-from ldsearch.workflows.training.train import fit
 
 ROWS, SEARCH_ROWS, TOKENS = 4_000, 1_000, 192
 BATCH = 32

@@ -18,6 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch.commands.fixed import FixedOptions, train_fixed
+from ldsearch.commands.signals import SIGNALS
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Statistics
@@ -25,8 +27,6 @@ from ldsearch.search.every_other import every_other
 from ldsearch.search.learned import strongest
 from ldsearch.subnet import Subnet
 from ldsearch.tasks.metrics import ratio
-from ldsearch.workflows.searching.signals import SIGNALS
-from ldsearch.workflows.training.fixed import FixedOptions, train_fixed
 
 BLOCKS, HALF = 8, 4
 MODEL = {

@@ -22,6 +22,8 @@ from matplotlib.figure import Figure
 from overlays_student import student
 
 from ldsearch import Workbench, evolve, select
+from ldsearch.commands.compare import compare
+from ldsearch.commands.comparison import Comparison
 from ldsearch.files import write_atomic, write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import OfMeans, Statistics, bootstrap, paired_bootstrap
@@ -31,8 +33,6 @@ from ldsearch.reports.overlay import Line, draw_overlay
 from ldsearch.reports.tables import trials_table, write_csv
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial, pareto_front
-from ldsearch.workflows.comparing.compare import compare
-from ldsearch.workflows.comparing.comparison import Comparison
 
 SEED, RATE = 7, 1e-4  # of the trainings on SST-2
 

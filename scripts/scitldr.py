@@ -13,10 +13,10 @@ import json
 from pathlib import Path
 
 from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch.commands.grid import GridOptions, measure_grid
 from ldsearch.decoding import Decoding
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
-from ldsearch.workflows.grid import GridOptions, measure_grid
 
 METRICS = ("nats", "rouge1", "rouge2", "rougeL")
 

@@ -46,13 +46,24 @@ PURE = {
 }
 # Rooms that run models, and the rooms they must not know.
 FORBIDDEN = {
-    "supernet": {"training", "tasks", "search", "evaluation", "export", "reports", "workflows", "cli"},
-    "tasks": {"training", "search", "evaluation", "export", "workflows", "cli", "supernet"},
-    "training": {"search", "evaluation", "export", "reports", "workflows", "cli"},
-    "evaluation": {"training", "search", "export", "reports", "workflows", "cli"},
-    "export": {"training", "search", "evaluation", "reports", "workflows", "cli", "tasks"},
-    "latency": {"training", "tasks", "search", "evaluation", "reports", "workflows", "cli"},
+    "supernet": {
+        "training",
+        "tasks",
+        "search",
+        "evaluation",
+        "export",
+        "reports",
+        "workflows",
+        "commands",
+        "cli",
+    },
+    "tasks": {"training", "search", "evaluation", "export", "workflows", "commands", "cli", "supernet"},
+    "training": {"search", "evaluation", "export", "reports", "workflows", "commands", "cli"},
+    "evaluation": {"training", "search", "export", "reports", "workflows", "commands", "cli"},
+    "export": {"training", "search", "evaluation", "reports", "workflows", "commands", "cli", "tasks"},
+    "latency": {"training", "tasks", "search", "evaluation", "reports", "workflows", "commands", "cli"},
     "workflows": {"cli"},
+    "commands": {"cli"},
 }
 
 

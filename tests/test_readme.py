@@ -12,13 +12,13 @@ import typer.main
 from hatchling.builders.wheel import WheelBuilder
 
 from ldsearch.cli import app
+from ldsearch.commands.train_options import TrainOptions
 from ldsearch.costs.named import COSTS, added_costs
 from ldsearch.reports.held_out import HELD_OUT_COLUMNS
 from ldsearch.reports.tables import COLUMNS, COST_COLUMNS
 from ldsearch.search.searches import SEARCHES
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet.families import FAMILIES
-from ldsearch.workflows.training.options import TrainOptions
 from ldsearch.workload import Workload
 
 ROOT = Path(__file__).parent.parent

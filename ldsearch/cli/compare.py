@@ -11,7 +11,7 @@ from ldsearch.cli.console import MovedData, Name, Runs, quiet_libraries, resumab
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ldsearch.workflows.comparing.comparison import Cell
+    from ldsearch.commands.comparison import Cell
 
 
 def compare(
@@ -60,10 +60,10 @@ def compare(
     """
     from dataclasses import asdict
 
+    from ldsearch.commands.compare import compare as run
+    from ldsearch.commands.comparison import Comparison, Entry
+    from ldsearch.commands.finished import FinishedRun
     from ldsearch.runs import newest_supernet
-    from ldsearch.workflows.comparing.compare import compare as run
-    from ldsearch.workflows.comparing.comparison import Comparison, Entry
-    from ldsearch.workflows.reporting.finished import FinishedRun
 
     names = strategy or ([] if finished and not supernet else ["surrogate", "every-other"])
     entries = tuple(Entry.parse(text) for text in names)

@@ -14,8 +14,8 @@ from ldsearch.interruption import Interrupted
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from ldsearch.bench import Workbench
     from ldsearch.trial import Trial
-    from ldsearch.workflows.workbench import Workbench
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")]
 Name = Annotated[str | None, typer.Option("--name", help="Folder below --runs to write to.")]
@@ -93,8 +93,8 @@ def open_bench(
     storage: str | None = None,
 ) -> "Workbench":
     """Load the named supernet, or the newest of the folder, and say which."""
+    from ldsearch.bench import Workbench
     from ldsearch.runs import newest_supernet
-    from ldsearch.workflows.workbench import Workbench
 
     quiet_libraries()
     folder = supernet or newest_supernet(runs)

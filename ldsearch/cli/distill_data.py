@@ -58,11 +58,11 @@ def distill_data(
     - `ldsearch distill-data ./my-bart --task summarisation --data papers.jsonl --validation dev.jsonl
       --no-repeat-ngram 3 --max-source 512 --out papers-distilled.jsonl`
     """
+    from ldsearch.commands.distill_data import DistillOptions
+    from ldsearch.commands.distill_data import distill_data as distill
     from ldsearch.decoding import Decoding
     from ldsearch.tasks import DataSource
     from ldsearch.tasks.tables import Columns
-    from ldsearch.workflows.training.distill_data import DistillOptions
-    from ldsearch.workflows.training.distill_data import distill_data as distill
 
     quiet_libraries()
     options = DistillOptions(

@@ -22,7 +22,7 @@ from ldsearch.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from ldsearch.workflows.evaluate import Evaluation, Rescored
+    from ldsearch.commands.evaluate import Evaluation, Rescored
 
 
 def evaluate(
@@ -62,11 +62,11 @@ def evaluate(
 
     - `ldsearch evaluate runs/multi30k-evolve --frontier --metric bleu --beams 4 --limit 200`
     """
+    from ldsearch.commands.evaluate import evaluate as run
+    from ldsearch.commands.evaluate import evaluate_frontier
+    from ldsearch.commands.generation import TextTest, text_metric
     from ldsearch.decoding import Decoding
     from ldsearch.errors import RunError
-    from ldsearch.workflows.evaluate import evaluate as run
-    from ldsearch.workflows.evaluate import evaluate_frontier
-    from ldsearch.workflows.generation import TextTest, text_metric
 
     quiet_libraries()
     decoding = Decoding(beams, length_penalty, min_target, max_target, no_repeat_ngram)
@@ -98,7 +98,7 @@ def _fields(found: "Evaluation | Rescored") -> dict[str, Any]:
     """For ``--json``."""
     from dataclasses import asdict
 
-    from ldsearch.workflows.evaluate import Rescored
+    from ldsearch.commands.evaluate import Rescored
 
     if isinstance(found, Rescored):
         return {"written": str(found.path), "full_score": found.full_score}
@@ -115,7 +115,7 @@ def _fields(found: "Evaluation | Rescored") -> dict[str, Any]:
 
 
 def _print(found: "Evaluation | Rescored") -> None:
-    from ldsearch.workflows.evaluate import Rescored
+    from ldsearch.commands.evaluate import Rescored
 
     if isinstance(found, Rescored):
         _print_frontier(found)

@@ -106,8 +106,8 @@ def evolve(
     from ldsearch.selector import parse_selector
 
     selector = parse_selector(budget, at_least, most_accurate)  # before anything is loaded
-    from ldsearch.workflows.searching.search import evolve as run
-    from ldsearch.workflows.searching.search import objective_of, plan_evolve
+    from ldsearch.commands.evolve import evolve as run
+    from ldsearch.commands.evolve import objective_of, plan_evolve
     from ldsearch.workflows.searching.spaces import search_space
 
     bench = open_bench(supernet, runs, data, swap, storage)

@@ -49,9 +49,9 @@ def export(
 
     - `ldsearch export runs/docstrings-lengthdrop-evolve exported/frontier --all --format onnx`
     """
+    from ldsearch.commands.export import export_frontier, export_one
     from ldsearch.errors import ExportError
     from ldsearch.export.hub import check_name, push
-    from ldsearch.workflows.exporting.export import export_frontier, export_one
 
     quiet_libraries()
     if everything and subnet is not None:

@@ -52,9 +52,9 @@ def grid(
 
     - `ldsearch grid --metric bleu --beams 4 --baseline runs/multi30k-layerdrop-grid-bleu`
     """
+    from ldsearch.commands.grid import GridOptions, load_grid, mean_difference, measure_grid
     from ldsearch.decoding import Decoding
     from ldsearch.reports.grid import grid_text
-    from ldsearch.workflows.grid import GridOptions, load_grid, mean_difference, measure_grid
 
     options = GridOptions(
         metric,

@@ -39,9 +39,9 @@ def health(
     from rich.console import Console
     from rich.table import Table
 
+    from ldsearch.commands.fixed import FixedOptions
+    from ldsearch.commands.health import health as run
     from ldsearch.subnet import Subnet
-    from ldsearch.workflows.training.fixed import FixedOptions
-    from ldsearch.workflows.training.health import health as run
 
     bench = open_bench(supernet, runs, data)
     options = FixedOptions(steps=steps, loss="label", seed=seed, trainer=tuple(context.args))

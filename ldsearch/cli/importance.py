@@ -47,8 +47,8 @@ def importance(
     from rich.console import Console
     from rich.table import Table
 
-    from ldsearch.workflows.searching.importance import block_importance, stack_of
-    from ldsearch.workflows.target import Target
+    from ldsearch.commands.importance import block_importance, stack_of
+    from ldsearch.target import Target
 
     supernet = None if folder is None else Target.resolve(folder, "full").supernet
     bench = open_bench(supernet, runs, data)

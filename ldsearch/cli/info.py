@@ -17,7 +17,7 @@ def info(folder: Annotated[Path, typer.Argument(help="A supernet or a search run
 
     - `ldsearch info runs/docstrings-lengthdrop-evolve`
     """
-    from ldsearch.workflows.exporting.deliver import info as describe
+    from ldsearch.commands.info import info as describe
 
     fields = describe(folder)
     print_fields(fields)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ldsearch.commands.searching import RunOutcome
     from ldsearch.trial import Trial
-    from ldsearch.workflows.searching.outcome import RunOutcome
 
 Cell = Callable[["Trial"], str]
 

@@ -35,10 +35,10 @@ def pareto(
     from rich.console import Console
     from rich.table import Table
 
+    from ldsearch.commands.pareto import pareto as ask
     from ldsearch.errors import RunError
     from ldsearch.files import write_json
     from ldsearch.selector import parse_selector
-    from ldsearch.workflows.pareto import pareto as ask
 
     if save is not None and save.exists():
         raise RunError(f"{save} exists already: choose another --save")

@@ -18,7 +18,7 @@ from ldsearch.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from ldsearch.workflows.timing.profile import Profile, ProfileOptions
+    from ldsearch.commands.profile import Profile, ProfileOptions
 
 _CACHES = (
     ("cache_bytes_per_token", "key-value cache {:,.0f} bytes per token"),
@@ -69,9 +69,9 @@ def profile(
 
     - `ldsearch profile runs/sst2-lengthdrop --table latency_table.csv --batch 8 --length 128`
     """
+    from ldsearch.commands.profile import DATA, ProfileOptions, parse_counts
+    from ldsearch.commands.profile import profile as run
     from ldsearch.errors import LdsearchError
-    from ldsearch.workflows.timing.profile import DATA, ProfileOptions, parse_counts
-    from ldsearch.workflows.timing.profile import profile as run
 
     batches = tuple(int(size) for size in parse_counts(batch, "--batch"))
     lengths = () if length is None else parse_counts(length, "--length", (DATA,))
@@ -104,7 +104,7 @@ def _output(folder: Path, name: str | None, runs: Path) -> Path | None:
 
 
 def _tabulate(folder: Path, path: Path, options: "ProfileOptions") -> dict[str, Any]:
-    from ldsearch.workflows.timing.tabulate import tabulate
+    from ldsearch.commands.tabulate import tabulate
 
     with resumable("run the same command again; nothing measured is lost"), watching() as watcher:
         watcher.phase("stages", None)

@@ -39,8 +39,8 @@ def recover(
 
     - `ldsearch recover runs/sst2-lengthdrop-evolve --steps 1000 --bf16 --learning_rate 3e-5`
     """
-    from ldsearch.workflows.training.fixed import FixedOptions
-    from ldsearch.workflows.training.recover import recover as run
+    from ldsearch.commands.fixed import FixedOptions
+    from ldsearch.commands.recover import recover as run
 
     quiet_libraries()
     options = FixedOptions(steps=steps, seed=seed, trainer=tuple(context.args))

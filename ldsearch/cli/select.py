@@ -81,9 +81,9 @@ def select(
     from ldsearch.selector import parse_selector
 
     selector = parse_selector(budget, at_least, most_accurate)  # before anything is loaded
-    from ldsearch.workflows.searching.search import objective_of
-    from ldsearch.workflows.searching.select import rule_named
-    from ldsearch.workflows.searching.select import select as run
+    from ldsearch.commands.evolve import objective_of
+    from ldsearch.commands.rules import rule_named
+    from ldsearch.commands.rules import select as run
 
     kept = numbers(keep)
     bench = open_bench(supernet, runs, data, swap, storage)

@@ -245,13 +245,13 @@ def train_supernet(
 
     - `ldsearch train-supernet --data nyu-mll/glue --config sst2 --model ./my-finetuned-bert --name sst2`
     """
+    from ldsearch.commands.info import info
+    from ldsearch.commands.train_options import TrainOptions
+    from ldsearch.commands.train_supernet import train_supernet as train
     from ldsearch.tasks.splits import parse_search_rows
     from ldsearch.tasks.tables import Columns
     from ldsearch.training.depth_tasks import DepthTasks
     from ldsearch.training.rates import parse
-    from ldsearch.workflows.exporting.deliver import info
-    from ldsearch.workflows.training.options import TrainOptions
-    from ldsearch.workflows.training.train import train_supernet as train
 
     quiet_libraries()
     options = TrainOptions(

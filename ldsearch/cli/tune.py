@@ -11,7 +11,7 @@ import typer
 from ldsearch.cli.console import Name, Runs, Seed, print_notes, quiet_libraries, resumable
 
 if TYPE_CHECKING:
-    from ldsearch.workflows.training.options import TrainOptions
+    from ldsearch.commands.train_options import TrainOptions
     from ldsearch.workflows.tuning.tune import Tuning
     from ldsearch.workflows.tuning.tune_study import Attempt
 

@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
+from ldsearch.bench import Workbench
 from ldsearch.cli import main
-from ldsearch.workflows.workbench import Workbench
 
 TRAIN = ("train-supernet", "--data", "reviews.csv", "--model", "config.json", "--max-length", "16")
 EPOCHS = ("--num_train_epochs", "1")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertModel
 
-from ldsearch.workflows.training import distill_data as workflow
+from ldsearch.commands import distill_data as workflow
 from tests.cli.conftest import Ldsearch
 from tests.cli.test_bad_input import expect_refusal
 from tests.translators import sentences, tiny_translator, word_tokenizer

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ldsearch.bench import Workbench
 from ldsearch.pareto import frontier
 from ldsearch.subnet import Subnet
 from ldsearch.workflows.searching.spaces import search_space
-from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import Ldsearch, read, unsettle
 
 SPACE = """

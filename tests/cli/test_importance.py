@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ldsearch.bench import Workbench
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import Ldsearch, read
 
 FILES = {"importance.csv", "importance.png", "importance.json"}

@@ -7,6 +7,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.finished import FinishedRun
+from ldsearch.commands.latencies import Latencies, choose, know_latency
+from ldsearch.commands.rebuild import search_command
 from ldsearch.costs.named import COSTS
 from ldsearch.costs.objective import Objective
 from ldsearch.errors import BudgetError, LdsearchError
@@ -16,10 +20,6 @@ from ldsearch.latency.measuring import Entry, Line
 from ldsearch.latency.predicted import table_beside
 from ldsearch.selector import parse_selector
 from ldsearch.trial import Score, Trial
-from ldsearch.workflows.reporting.finished import FinishedRun
-from ldsearch.workflows.reporting.rebuild import search_command
-from ldsearch.workflows.timing.confirm import Latencies, choose, know_latency
-from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import Ldsearch, read
 
 BUDGET = "@batch=2,length=16"

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ldsearch.bench import Workbench
 from ldsearch.intervals import paired_bootstrap
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import EPOCHS, TRAIN, WILD, WILD_SEARCH, Ldsearch, read
 
 Row = dict[str, str]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from ldsearch.commands.rebuild import genes_of, train_command
 from ldsearch.runs import read_json
 from ldsearch.supernet.folder import read_record
 from ldsearch.workflows.reporting.chapters import verdict
-from ldsearch.workflows.reporting.rebuild import genes_of, train_command
 from tests.cli.conftest import Ldsearch
 from tests.cli.test_bad_input import expect_refusal
 from tests.reports.test_html import Reader

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import entropy
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.imitation import imitator
 from ldsearch.pareto import frontier
-from ldsearch.workflows.searching.imitation import imitator
-from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import Ldsearch, read, unsettle
 
 

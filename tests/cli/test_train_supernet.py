@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, TrainerCallback
 
+from ldsearch.bench import Workbench
 from ldsearch.training.trainer import SupernetTrainer
-from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, read, weights
 
 

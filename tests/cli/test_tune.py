@@ -12,6 +12,7 @@ import pytest
 import torch
 from optuna.trial import TrialState
 
+from ldsearch.bench import Workbench
 from ldsearch.cli.tune import options_of
 from ldsearch.errors import RunError
 from ldsearch.evaluation import Evaluator
@@ -21,7 +22,6 @@ from ldsearch.subnet import Subnet
 from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.workflows.tuning.variation import varied
 from ldsearch.workflows.tuning.yardstick import Yardstick, area_of
-from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import TRAIN, Ldsearch, read, weights
 
 WORDS = (*TRAIN[1:], "--max_steps", "2")

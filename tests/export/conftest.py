@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ldsearch.commands import export
 from ldsearch.export import check
 from ldsearch.export.timing import Timed, Timing
-from ldsearch.workflows.exporting import export
 from tests.cli.conftest import ldsearch, wild, wild_place
 
 __all__ = ["Here", "in_process", "ldsearch", "wild", "wild_place"]

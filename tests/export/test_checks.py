@@ -11,6 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from ldsearch.bench import Workbench
+from ldsearch.commands import checked_rows, export
+from ldsearch.commands.export import export_one
 from ldsearch.errors import ExportError
 from ldsearch.export.agreement import agreement
 from ldsearch.export.huggingface import write_huggingface
@@ -18,9 +21,6 @@ from ldsearch.export.staging import Written
 from ldsearch.export.timing import Timed, Timing, timings
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.workflows.exporting import checked_rows, export
-from ldsearch.workflows.exporting.export import export_one
-from ldsearch.workflows.workbench import Workbench
 from tests.export.conftest import Here
 from tests.export.test_export import PROVENANCE, TOKENIZER
 from tests.tiny import padded_batch, tiny_decoder, tiny_encoder_decoder, tiny_model

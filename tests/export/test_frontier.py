@@ -10,9 +10,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from ldsearch.bench import Workbench
 from ldsearch.export import hub
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import Ldsearch, reviews
 
 RUN = "runs/tiny-evolve"

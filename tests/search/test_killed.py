@@ -70,7 +70,7 @@ def progress(runs: Path) -> int:
 def killed(place: Path) -> dict[str, object]:
     """Search once straight through; then again, killed at random moments, until one search ends."""
     torch.set_num_threads(1)
-    from ldsearch.workflows.searching import search as _  # children start with every import made  # noqa: F401
+    from ldsearch.commands import evolve as _  # children start with every import made  # noqa: F401
 
     (place / "reviews.csv").write_text(reviews(400))
     (place / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 3}))

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy, kl_div
 
 from ldsearch import TrainOptions, train_supernet
 from ldsearch.assignment import assignment_named, configurations
+from ldsearch.bench import Workbench
 from ldsearch.cli import main
 from ldsearch.errors import TrainingError
 from ldsearch.subnet import Subnet
@@ -25,7 +26,6 @@ from ldsearch.supernet.heads import logits_of
 from ldsearch.testing import StrategyContract
 from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.strategies import Pass, Setting, StackSetting, make_strategy
-from ldsearch.workflows.workbench import Workbench
 from tests.tiny import tiny_model
 from tests.training import test_trainer as one_stack
 from tests.training import test_two_stacks as two_stacks

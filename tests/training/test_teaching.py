@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from ldsearch.commands.train_supernet import fit
 from ldsearch.interruption import Interrupted
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -16,7 +17,6 @@ from ldsearch.tasks.objectives import kl_divergence
 from ldsearch.training.strategies import Pass
 from ldsearch.training.teaching import Distillation, matched_blocks, state_distance
 from ldsearch.training.trainer import SupernetTrainer
-from ldsearch.workflows.training.train import fit
 from tests.tiny import tiny_model
 from tests.training.test_trainer import FULL, TOKENIZER, Fixed, examples, gradients, trainer_for
 

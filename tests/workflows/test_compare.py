@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.compare import compare
+from ldsearch.commands.comparison import Cell, Comparison, Entry
 from ldsearch.errors import BudgetError, RunError, SpaceError
 from ldsearch.evaluation import Evaluator
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.comparing.compare import compare
-from ldsearch.workflows.comparing.comparison import Cell, Comparison, Entry
-from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import Ldsearch, ldsearch, wild
 
 __all__ = ["ldsearch", "wild"]  # fixtures of the command line's tests

@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 
 from ldsearch import TrainOptions, evolve, select, train_supernet
+from ldsearch.bench import Workbench
+from ldsearch.commands.compare import compare
+from ldsearch.commands.comparison import Cell, Comparison, Contender, Limit
 from ldsearch.errors import RunError
 from ldsearch.reports.compare import draw_comparison
 from ldsearch.search.loop import SearchResult
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
-from ldsearch.workflows.comparing.compare import compare
-from ldsearch.workflows.comparing.comparison import Cell, Comparison, Contender, Limit
-from ldsearch.workflows.workbench import Workbench
 from tests.cli.conftest import CONFIG, Ldsearch, ldsearch, wild, wild_place
 
 __all__ = ["ldsearch", "wild", "wild_place"]  # fixtures of the command line's tests

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from transformers import MarianMTModel
 
+from ldsearch.commands.distill_data import DistillOptions, distill_data
 from ldsearch.decoding import Decoding
 from ldsearch.errors import DataError, RunError
 from ldsearch.interruption import Interrupted
 from ldsearch.tasks import DataSource, load_task
-from ldsearch.workflows.training.distill_data import DistillOptions, distill_data
 from tests.translators import PAD, sentences, tiny_translator, word_tokenizer
 
 TRAINED_ON = sentences(22, seed=2)
@@ -165,7 +165,7 @@ def test_what_is_done_is_not_done_again(options, tmp_path, monkeypatch):
     out = tmp_path / "distilled.jsonl"
     first = distill_data(out, options)
     before = files(tmp_path)
-    monkeypatch.setattr("ldsearch.workflows.training.distill_data.decode_batches", None)
+    monkeypatch.setattr("ldsearch.commands.distill_data.decode_batches", None)
     assert distill_data(out, options) == first
     assert files(tmp_path) == before
 

@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ldsearch import TrainOptions, Workbench, evaluate, train_supernet
+from ldsearch.commands import generation
+from ldsearch.commands.evaluate import evaluate_frontier
+from ldsearch.commands.generation import TextTest, text_metric
 from ldsearch.decoding import Decoding, decode
 from ldsearch.errors import DataError, RunError
 from ldsearch.files import write_json
 from ldsearch.reports.tables import write_csv
 from ldsearch.subnet import Subnet
-from ldsearch.workflows import generation
-from ldsearch.workflows.evaluate import evaluate_frontier
-from ldsearch.workflows.generation import TextTest, text_metric
 from tests.translators import sentences
 
 SIDE = {"layers": 2, "attention_heads": 2, "ffn_dim": 32}

@@ -10,9 +10,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ldsearch import TrainOptions, Workbench, train_supernet
-from ldsearch.decoding import Decoding
-from ldsearch.errors import DataError, RunError
-from ldsearch.workflows.grid import (
+from ldsearch.commands.grid import (
     GridOptions,
     GridResult,
     grid_metric,
@@ -20,6 +18,8 @@ from ldsearch.workflows.grid import (
     mean_difference,
     measure_grid,
 )
+from ldsearch.decoding import Decoding
+from ldsearch.errors import DataError, RunError
 from tests.translators import sentences
 
 MODEL = {
@@ -108,7 +108,7 @@ def test_decoded_texts_are_kept_and_not_decoded_again(bench, tmp_path, monkeypat
     first = measure_grid(bench, tmp_path / "g", how)
     texts = json.loads((tmp_path / "g" / "1-2.json").read_text())
     assert len(texts) == 5
-    monkeypatch.setattr("ldsearch.workflows.generation.generate", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr("ldsearch.commands.generation.generate", lambda *_: pytest.fail("decoded again"))
     assert measure_grid(bench, tmp_path / "g", how).scores == first.scores
     with pytest.raises(RunError, match="holds another run"):
         measure_grid(bench, tmp_path / "g", GridOptions("bleu", decoding=Decoding(max_length=9), limit=5))

@@ -11,13 +11,13 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import kl_div
 
 from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch.commands import imitation
+from ldsearch.commands.imitation import imitator, shortlist
 from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import DataError
 from ldsearch.search.validation import Validation
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.searching import imitation
-from ldsearch.workflows.searching.imitation import imitator, shortlist
-from ldsearch.workflows.watching import Unwatched
+from ldsearch.watching import Unwatched
 from tests.translators import sentences
 
 FLAGS = ("--max_steps", "1", "--disable_tqdm", "True")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch.commands.importance import block_importance
 from ldsearch.errors import RunError, SpaceError
 from ldsearch.evaluation.counts import Counts
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
-from ldsearch.workflows.searching.importance import block_importance
 from tests.translators import sentences
 
 WEIGHTS = (4.0, -1.0, 0.5, 0.0, 2.0, 8.0)

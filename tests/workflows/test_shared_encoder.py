@@ -5,10 +5,10 @@ from functools import wraps
 import pytest
 import torch
 
+from ldsearch.commands.generation import SharedEncoder
 from ldsearch.decoding import Decoding, decode
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.workflows.generation import SharedEncoder
 from tests.translators import sentences, tiny_translator, word_tokenizer
 
 TOKENIZER, SOURCES = word_tokenizer(), sentences(14, seed=1)

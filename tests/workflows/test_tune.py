@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 import torch
 
+from ldsearch.commands.train_options import TrainOptions
 from ldsearch.errors import RunError, TrainingError
 from ldsearch.intervals import Interval
 from ldsearch.reports.tune import draw_tuning, tuning_table
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.trial import Score, Trial
-from ldsearch.workflows.training.options import TrainOptions
 from ldsearch.workflows.tuning import tune as module
 from ldsearch.workflows.tuning.tune import tune
 from ldsearch.workflows.tuning.tune_study import Attempt, Study

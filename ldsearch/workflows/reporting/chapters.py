@@ -4,6 +4,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ldsearch.commands.finished import FinishedRun, health_beside
+from ldsearch.commands.info import info
+from ldsearch.commands.rebuild import genes_of, search_command, train_command
 from ldsearch.reports.convergence import area_table, draw_convergence
 from ldsearch.reports.drawing import Drawing, plain
 from ldsearch.reports.figures import Marks, draw_frontier, draw_health
@@ -12,10 +15,7 @@ from ldsearch.reports.html import Markup, bullets, code, definitions, paragraphs
 from ldsearch.reports.overlay import Line, draw_overlay
 from ldsearch.reports.tables import COST_WORDS
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.exporting.deliver import info
 from ldsearch.workflows.reporting.chapters_of_costs import latency, number, spent
-from ldsearch.workflows.reporting.finished import FinishedRun, health_beside
-from ldsearch.workflows.reporting.rebuild import genes_of, search_command, train_command
 
 Part = Markup | Drawing
 Chapter = Callable[[FinishedRun, str], list[Part]]

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ldsearch.commands.finished import FinishedRun, read_table
 from ldsearch.reports.html import Markup, definitions, paragraphs, table
 from ldsearch.runs import read_json
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.reporting.finished import FinishedRun, read_table
 from ldsearch.workload import Workload
 
 _LATENCY_FILES = ("latency.csv", "latency.json")

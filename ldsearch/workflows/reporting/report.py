@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ldsearch.commands.finished import FinishedRun
 from ldsearch.errors import RunError, one_line
 from ldsearch.files import write_atomic
 from ldsearch.reports.drawing import Drawing, Rendered, file_names, inline, plain, render
@@ -12,7 +13,6 @@ from ldsearch.reports.html import GENERATOR, Markup, Section, heading, page, par
 from ldsearch.reports.overlay import Line, common_areas, draw_overlay, panels_of
 from ldsearch.workflows.reporting.chapters import Part, chapters
 from ldsearch.workflows.reporting.chapters_of_costs import number
-from ldsearch.workflows.reporting.finished import FinishedRun
 
 
 @dataclass(frozen=True)

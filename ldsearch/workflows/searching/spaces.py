@@ -3,6 +3,7 @@
 from dataclasses import asdict, replace
 from typing import Any
 
+from ldsearch.bench import Workbench
 from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError, unknown
 from ldsearch.joint_space import JointSpace
@@ -10,7 +11,6 @@ from ldsearch.length_space import LengthSpace
 from ldsearch.space import load_space
 from ldsearch.subnet import WHOLE, Groups
 from ldsearch.supernet import Supernet
-from ldsearch.workflows.workbench import Workbench
 
 Searched = LengthSpace | JointSpace
 GENES = ("lengths", "depth", "ffn", "head", "sublayer")

@@ -18,6 +18,10 @@ import numpy as np
 import torch
 from optuna.distributions import distribution_to_json
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.arguments import training_arguments
+from ldsearch.commands.train_options import TrainOptions
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import RunError, TrainingError, one_line
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
@@ -30,13 +34,9 @@ from ldsearch.runs import SUPERNET_FILE, claim
 from ldsearch.training.checkpoints import Writing
 from ldsearch.tuning import ends
 from ldsearch.workflows.searching.spaces import kinds_of
-from ldsearch.workflows.training.arguments import training_arguments
-from ldsearch.workflows.training.options import TrainOptions
-from ldsearch.workflows.training.train import train_supernet
 from ldsearch.workflows.tuning.tune_study import Attempt, Study, alone
 from ldsearch.workflows.tuning.variation import parse_variations, varied
 from ldsearch.workflows.tuning.yardstick import Yardstick, area_of, cost_range
-from ldsearch.workflows.workbench import Workbench
 
 TUNE_FILE = "tune.json"
 

@@ -8,10 +8,10 @@ from typing import get_args, get_type_hints
 from optuna.distributions import BaseDistribution
 from transformers import TrainingArguments
 
+from ldsearch.commands.train_options import TrainOptions
 from ldsearch.errors import TrainingError
 from ldsearch.length_drop import as_rate
 from ldsearch.tuning import Value, ends, parse_values
-from ldsearch.workflows.training.options import TrainOptions
 
 # Not the data, the model, the metric or the inputs' length: areas of these cannot be compared.
 FIELDS: Mapping[str, type[Value]] = MappingProxyType(

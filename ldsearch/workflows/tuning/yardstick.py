@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ldsearch.bench import Workbench
 from ldsearch.errors import RunError
 from ldsearch.interruption import interruptible
 from ldsearch.intervals import Interval, bootstrap
@@ -10,7 +11,6 @@ from ldsearch.reports.held_out import area_terms
 from ldsearch.search.constant_ratio import constant_ratio_line
 from ldsearch.trial import Trial
 from ldsearch.workflows.searching.spaces import search_space
-from ldsearch.workflows.workbench import Workbench
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.generation import TextTest, writing_task
 from ldsearch.errors import RunError
 from ldsearch.fingerprint import digest, versions
 from ldsearch.intervals import Interval, Statistics, paired_bootstrap
@@ -14,13 +16,11 @@ from ldsearch.reports.tables import write_csv
 from ldsearch.runs import claim
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
+from ldsearch.target import Target
 from ldsearch.tasks.base import score
 from ldsearch.tasks.metrics import Metric
 from ldsearch.tasks.text_metrics import bleu_signature
 from ldsearch.trial import Score
-from ldsearch.workflows.generation import TextTest, writing_task
-from ldsearch.workflows.target import Target
-from ldsearch.workflows.workbench import Workbench
 
 # In a run's folder: texts, a folder for each way of decoding them, and the table of a frontier.
 TEXTS = "generated"

@@ -11,6 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ldsearch.assignment import configurations
+from ldsearch.bench import Workbench
+from ldsearch.commands.generation import TextTest
 from ldsearch.decoding import Decoding
 from ldsearch.errors import DataError, RunError
 from ldsearch.fingerprint import versions
@@ -22,8 +24,6 @@ from ldsearch.subnet import Subnet
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.sequences import SequenceToSequence
 from ldsearch.tasks.text_metrics import TEXT_METRICS
-from ldsearch.workflows.generation import TextTest
-from ldsearch.workflows.workbench import Workbench
 
 MARKER = "grid.json"
 Depths = tuple[int, int]

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.comparison import RANDOM, Comparison, Contender, Entry
+from ldsearch.commands.finished import FinishedRun, result_of
+from ldsearch.commands.rules import RULES, rule_named
+from ldsearch.commands.searching import Question
 from ldsearch.errors import RunError
 from ldsearch.interruption import Stop
 from ldsearch.search.loop import Evaluate, SearchResult, search
 from ldsearch.search.searches import SEARCHES, Asked, search_named
-from ldsearch.workflows.comparing.comparison import RANDOM, Comparison, Contender, Entry
-from ldsearch.workflows.reporting.finished import FinishedRun, result_of
-from ldsearch.workflows.searching.outcome import Question
-from ldsearch.workflows.searching.select import RULES, rule_named
+from ldsearch.watching import Watcher, watched
 from ldsearch.workflows.searching.spaces import search_space
-from ldsearch.workflows.watching import Watcher, watched
-from ldsearch.workflows.workbench import Workbench
 
 
 @dataclass(frozen=True)

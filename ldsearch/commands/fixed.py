@@ -8,6 +8,10 @@ from typing import Literal
 
 from transformers import set_seed
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.arguments import changed_arguments, training_arguments
+from ldsearch.commands.train_options import TrainOptions
+from ldsearch.commands.train_supernet import fit, make_trainer
 from ldsearch.errors import RunError
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.interruption import interruptible
@@ -17,10 +21,6 @@ from ldsearch.supernet.folder import load_supernet, save_model
 from ldsearch.training.checkpoints import Writing, remove_checkpoints
 from ldsearch.training.strategies.fixed import Fixed
 from ldsearch.training.teaching import Distillation
-from ldsearch.workflows.training.arguments import changed_arguments, training_arguments
-from ldsearch.workflows.training.options import TrainOptions
-from ldsearch.workflows.training.train import fit, make_trainer
-from ldsearch.workflows.workbench import Workbench
 
 STEPS = 300
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from ldsearch.commands.checked_rows import split_rows
+from ldsearch.commands.words import recovered_in_words, score_in_words, training_in_words
 from ldsearch.errors import DataError, ExportError, RunError
 from ldsearch.export.card import Provenance
 from ldsearch.export.fresh import FreshProcess
@@ -21,13 +23,11 @@ from ldsearch.export.timing import TOKENS, Timing
 from ldsearch.export.verification import Rows, Verified, random_rows, verify, write_card
 from ldsearch.files import write_json
 from ldsearch.latency.probes import generating
+from ldsearch.recorded import load_recorded_task
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
-from ldsearch.workflows.exporting.checked_rows import split_rows
-from ldsearch.workflows.exporting.words import recovered_in_words, score_in_words, training_in_words
-from ldsearch.workflows.recorded import load_recorded_task
-from ldsearch.workflows.target import Target
+from ldsearch.target import Target
 
 FORMATS = MappingProxyType({"hf": write_huggingface, "onnx": write_onnx})
 FRONTIER_FILE = "frontier.csv"

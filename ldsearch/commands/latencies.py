@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ldsearch.bench import Workbench
 from ldsearch.costs.objective import Objective
 from ldsearch.errors import BudgetError, RunError
 from ldsearch.latency.clock import Clock, Noise
@@ -19,7 +20,6 @@ from ldsearch.reports.latency import Accuracy
 from ldsearch.selector import Selector
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
-from ldsearch.workflows.workbench import Workbench
 
 REPEATS = 5
 _RUNTIME = "eager"

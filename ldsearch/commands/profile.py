@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from ldsearch.bench import Workbench
 from ldsearch.errors import LdsearchError, RunError
 from ldsearch.files import write_json
 from ldsearch.latency.clock import Clock, Noise
@@ -27,8 +28,7 @@ from ldsearch.runs import RUN_FILE, claim
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet, read_record
-from ldsearch.workflows.target import Target
-from ldsearch.workflows.workbench import Workbench
+from ldsearch.target import Target
 
 CSV_FILE = "latency.csv"
 JSON_FILE = "latency.json"

@@ -21,6 +21,7 @@ from ldsearch.fingerprint import (
 )
 from ldsearch.intervals import Interval, Statistics, paired_bootstrap
 from ldsearch.length_drop import as_rate, constant_ratio_lengths, default_bound
+from ldsearch.recorded import load_recorded_task
 from ldsearch.runs import CACHE_FILE
 from ldsearch.sidecar import FOLDER, Sidecar
 from ldsearch.space import LengthSpace, load_space
@@ -31,7 +32,6 @@ from ldsearch.supernet.folder import SupernetRecord, load_supernet
 from ldsearch.tasks import Encoded, Task
 from ldsearch.tasks.base import score
 from ldsearch.trial import Score
-from ldsearch.workflows.recorded import load_recorded_task
 from ldsearch.workload import Workload
 
 

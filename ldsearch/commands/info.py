@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ldsearch.commands.words import layer_drop_in_words, score_in_words, training_in_words
 from ldsearch.errors import RunError
 from ldsearch.runs import BEST_FILE, HEALTH_FILE, RUN_FILE, SUPERNET_FILE, beside, read_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
-from ldsearch.workflows.exporting.words import layer_drop_in_words, score_in_words, training_in_words
 
 
 def info(folder: str | Path) -> dict[str, str]:

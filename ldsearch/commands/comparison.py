@@ -5,12 +5,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ldsearch.commands.rules import RULES
 from ldsearch.costs.budget import Budget
 from ldsearch.errors import RunError, unknown
 from ldsearch.search.loop import SearchResult
 from ldsearch.search.searches import SEARCHES
 from ldsearch.trial import Trial
-from ldsearch.workflows.searching.select import RULES
 from ldsearch.workflows.searching.spaces import kinds_of
 
 RANDOM = "random"

@@ -10,6 +10,8 @@ from typing import Any
 
 import pandas as pd
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.imitation import imitator
 from ldsearch.errors import RunError, unknown
 from ldsearch.evaluation import Evaluator
 from ldsearch.evaluation.counts import Counts
@@ -24,9 +26,7 @@ from ldsearch.search.importance import Ablation, Importance, importance
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import Writing
 from ldsearch.trial import Trial
-from ldsearch.workflows.searching.imitation import imitator
-from ldsearch.workflows.watching import Unwatched, Watcher, watched
-from ldsearch.workflows.workbench import Workbench
+from ldsearch.watching import Unwatched, Watcher, watched
 
 MARKER = "importance.json"
 OBJECTIVES: Mapping[str, Callable[[Workbench], Evaluator]] = MappingProxyType(

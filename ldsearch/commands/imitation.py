@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
+from ldsearch.bench import Workbench, split_evaluator
 from ldsearch.errors import DataError
 from ldsearch.evaluation import Evaluator
 from ldsearch.interruption import interruptible
@@ -15,8 +16,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.imitation import Imitation, Key
 from ldsearch.trial import Trial
-from ldsearch.workflows.watching import Watcher, watched
-from ldsearch.workflows.workbench import Workbench, split_evaluator
+from ldsearch.watching import Watcher, watched
 
 # The most rows that are compared: the divergence moves with every example, so that a few hundred tell what
 # thousands of right and wrong do.

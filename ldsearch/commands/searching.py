@@ -11,6 +11,9 @@ from typing import Any
 
 import pandas as pd
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.latencies import Latencies, choose, measured_latencies
+from ldsearch.commands.timed import write_latencies
 from ldsearch.costs.objective import Objective
 from ldsearch.errors import RunError
 from ldsearch.evaluation.counts import Counts, peak_memory
@@ -26,10 +29,7 @@ from ldsearch.selector import Selector, WithinBudget
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import Writing
 from ldsearch.trial import Trial, pareto_front
-from ldsearch.workflows.timing.confirm import Latencies, choose, measured_latencies
-from ldsearch.workflows.timing.timed import write_latencies
-from ldsearch.workflows.watching import Watcher, watched
-from ldsearch.workflows.workbench import Workbench
+from ldsearch.watching import Watcher, watched
 
 
 @dataclass(frozen=True)

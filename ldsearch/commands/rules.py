@@ -8,6 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ldsearch.assignment import configurations
+from ldsearch.bench import Workbench
+from ldsearch.commands.evolve import check_reachable, objective_of
+from ldsearch.commands.grid import trained_assignment
+from ldsearch.commands.imitation import shortlist
+from ldsearch.commands.latencies import know_latency
+from ldsearch.commands.searching import Question, RunOutcome, run
+from ldsearch.commands.signals import SIGNALS
 from ldsearch.costs.macs import Cost
 from ldsearch.costs.objective import Objective
 from ldsearch.depth_space import DepthSpace
@@ -26,15 +33,8 @@ from ldsearch.search.swaps import Swaps
 from ldsearch.search.validation import Validation
 from ldsearch.selector import Selector, parse_selector
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.grid import trained_assignment
-from ldsearch.workflows.searching.imitation import shortlist
-from ldsearch.workflows.searching.outcome import Question, RunOutcome, run
-from ldsearch.workflows.searching.search import check_reachable, objective_of
-from ldsearch.workflows.searching.signals import SIGNALS
+from ldsearch.watching import Unwatched, Watcher
 from ldsearch.workflows.searching.spaces import identity_of, pinned_of
-from ldsearch.workflows.timing.confirm import know_latency
-from ldsearch.workflows.watching import Unwatched, Watcher
-from ldsearch.workflows.workbench import Workbench
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.fixed import FixedOptions, train_fixed
 from ldsearch.errors import RunError
 from ldsearch.interruption import interruptible
 from ldsearch.intervals import Interval
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
-from ldsearch.workflows.target import Target
-from ldsearch.workflows.training.fixed import FixedOptions, train_fixed
-from ldsearch.workflows.workbench import Workbench
+from ldsearch.target import Target
 
 
 @dataclass(frozen=True)

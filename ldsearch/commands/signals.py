@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import track
 
+from ldsearch.bench import Workbench
 from ldsearch.supernet.signals import BlockInfluence
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.base import Batch
 from ldsearch.training.drop_rates import learn_drop_rates
-from ldsearch.workflows.workbench import Workbench
 
 STEPS = 300  # of learning drop rates
 BATCH = 32

@@ -7,11 +7,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from ldsearch.commands.finished import FinishedRun
+from ldsearch.commands.train_options import TrainOptions
 from ldsearch.runs import TRAINING_FILE, read_json
 from ldsearch.search.evolve import EvolveSettings
 from ldsearch.supernet.folder import SupernetRecord
-from ldsearch.workflows.reporting.finished import FinishedRun
-from ldsearch.workflows.training.options import TrainOptions
 
 _RENAMED = {"reference": "max-length"}
 _DEPTH_TASKS = {"batch_fraction": "batch-share"}

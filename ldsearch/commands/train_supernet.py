@@ -17,6 +17,9 @@ from transformers import (
 )
 
 from ldsearch.assignment import warn_if_prime
+from ldsearch.commands.arguments import changed_arguments, training_arguments
+from ldsearch.commands.start import initial_model, known_labels, separate_teacher
+from ldsearch.commands.train_options import TrainOptions
 from ldsearch.errors import RunError, TrainingError, one_line
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import start_fingerprint, versions, weights_fingerprint
@@ -40,9 +43,6 @@ from ldsearch.training.strategies.groups import applied_rates, drops_whole_block
 from ldsearch.training.teaching import Distillation
 from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.trial import Score
-from ldsearch.workflows.training.arguments import changed_arguments, training_arguments
-from ldsearch.workflows.training.models import initial_model, known_labels, separate_teacher
-from ldsearch.workflows.training.options import TrainOptions
 
 _PARITY_BOUND = Fraction(1, 5)
 _PLAIN_SHARE = 0.4

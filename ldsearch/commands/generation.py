@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
+from ldsearch.bench import Workbench
 from ldsearch.decoding import Decoding, Encode, decode
 from ldsearch.errors import DataError
 from ldsearch.files import write_json
@@ -22,7 +23,6 @@ from ldsearch.tasks.metrics import Metric
 from ldsearch.tasks.sequences import SequenceToSequence
 from ldsearch.tasks.text_metrics import TEXT_METRICS
 from ldsearch.trial import Score
-from ldsearch.workflows.workbench import Workbench
 
 # Bytes for what an encoder gave, until models with another encoder are decoded.
 SHARED = 2 * 2**30

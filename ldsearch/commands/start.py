@@ -19,6 +19,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ldsearch.commands.train_options import TrainOptions
 from ldsearch.errors import SupernetError, TrainingError, one_line
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_config, load_model
@@ -26,7 +27,6 @@ from ldsearch.supernet.heads import HEADS, head_of
 from ldsearch.supernet.refusals import refuse_config
 from ldsearch.tasks import Task
 from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
-from ldsearch.workflows.training.options import TrainOptions
 
 _VOCABULARY = 8_000
 

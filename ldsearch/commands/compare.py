@@ -9,6 +9,10 @@ from statistics import mean
 
 import pandas as pd
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.comparison import Cell, Comparison, Contender, Limit
+from ldsearch.commands.contenders import Benches, Subject, of_run, of_strategies, read_runs
+from ldsearch.commands.finished import FinishedRun
 from ldsearch.costs.budget import Budget
 from ldsearch.errors import BudgetError
 from ldsearch.evaluation import Evaluator
@@ -24,11 +28,7 @@ from ldsearch.selector import WithinBudget
 from ldsearch.supernet.folder import read_record
 from ldsearch.training.checkpoints import Writing
 from ldsearch.trial import Trial
-from ldsearch.workflows.comparing.comparison import Cell, Comparison, Contender, Limit
-from ldsearch.workflows.comparing.contenders import Benches, Subject, of_run, of_strategies, read_runs
-from ldsearch.workflows.reporting.finished import FinishedRun
-from ldsearch.workflows.watching import Unwatched, Watcher
-from ldsearch.workflows.workbench import Workbench
+from ldsearch.watching import Unwatched, Watcher
 
 MARKER = "compare.json"
 

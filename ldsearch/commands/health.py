@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.fixed import FixedOptions, train_fixed
 from ldsearch.errors import RunError
 from ldsearch.evaluation import Evaluator
 from ldsearch.files import write_json
@@ -22,8 +24,6 @@ from ldsearch.runs import HEALTH_FILE, RUN_FILE, claim, read_json
 from ldsearch.search.random_search import RandomSearch
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import Writing
-from ldsearch.workflows.training.fixed import FixedOptions, train_fixed
-from ldsearch.workflows.workbench import Workbench
 
 COUNT = 8
 LEAST = 3

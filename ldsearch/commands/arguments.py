@@ -7,8 +7,8 @@ from typing import Any, NoReturn, cast
 import torch
 from transformers import HfArgumentParser, Trainer, TrainingArguments
 
+from ldsearch.commands.train_options import TrainOptions
 from ldsearch.errors import TrainingError, one_line
-from ldsearch.workflows.training.options import TrainOptions
 
 
 def training_arguments(folder: Path, options: TrainOptions) -> TrainingArguments:

@@ -3,6 +3,10 @@
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.imitation import shortlist
+from ldsearch.commands.latencies import know_latency
+from ldsearch.commands.searching import Question, RunOutcome, run
 from ldsearch.costs.objective import Objective
 from ldsearch.search.constant_ratio import ConstantRatio
 from ldsearch.search.evolve import EvolveSettings
@@ -11,12 +15,8 @@ from ldsearch.search.searches import Asked, search_named
 from ldsearch.selector import Selector, WithinBudget, parse_selector
 from ldsearch.space import LengthSpace
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.searching.imitation import shortlist
-from ldsearch.workflows.searching.outcome import Question, RunOutcome, run
+from ldsearch.watching import Unwatched, Watcher
 from ldsearch.workflows.searching.spaces import identity_of, search_space
-from ldsearch.workflows.timing.confirm import know_latency
-from ldsearch.workflows.watching import Unwatched, Watcher
-from ldsearch.workflows.workbench import Workbench
 
 # What controls and held-out scoring add to a search: random search as many measurements again, the
 # constant-ratio line and the frontiers on the held-out rows some more.

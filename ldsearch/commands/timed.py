@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from ldsearch.bench import Workbench
+from ldsearch.commands.latencies import Latencies
+from ldsearch.commands.profile import CSV_FILE, JSON_FILE, latency_row
 from ldsearch.files import write_json
 from ldsearch.latency.memory import memory_of
 from ldsearch.reports.figures import save_figure
@@ -13,9 +16,6 @@ from ldsearch.reports.latency import LATENCY_COLUMNS
 from ldsearch.reports.tables import write_csv
 from ldsearch.reports.tradeoff import Point, draw_tradeoff
 from ldsearch.trial import Trial
-from ldsearch.workflows.timing.confirm import Latencies
-from ldsearch.workflows.timing.profile import CSV_FILE, JSON_FILE, latency_row
-from ldsearch.workflows.workbench import Workbench
 
 FIGURE_FILE = "tradeoff.png"
 

@@ -1,1 +1,0 @@
-"""Strategies, supernets and runs side by side."""

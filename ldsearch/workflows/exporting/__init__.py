@@ -1,1 +1,0 @@
-"""Exports, what is checked of them, and what folders say of themselves."""

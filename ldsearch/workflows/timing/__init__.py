@@ -1,1 +1,0 @@
-"""Latency: profiles, tables, and what a search found, timed."""

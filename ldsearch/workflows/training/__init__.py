@@ -1,1 +1,0 @@
-"""Trainings: of supernets, of one sub-network alone, of what a teacher wrote."""
