@@ -19,7 +19,6 @@ _LAZY = {
     "health": "ldsearch.commands.health",
     "block_importance": "ldsearch.commands.importance",
     "compare": "ldsearch.commands.compare",
-    "tune": "ldsearch.workflows.tuning.tune",
     "FixedOptions": "ldsearch.commands.fixed",
     "evaluate": "ldsearch.commands.evaluate",
     "export_model": "ldsearch.commands.export",

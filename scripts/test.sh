@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lint, types, tests: what CI runs.
+# Lint, types, tests; with --all the tests marked slow too, as CI runs them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/setup.sh
@@ -7,4 +7,9 @@ export HF_HUB_OFFLINE=1
 .venv/bin/ruff format --check .
 .venv/bin/ruff check .
 .venv/bin/mypy
-.venv/bin/python -m pytest -n 2 --durations=5 "$@"
+selection=(-m "not slow")
+if [ "${1:-}" = --all ]; then
+  selection=()
+  shift
+fi
+.venv/bin/python -m pytest -n 2 --durations=5 "${selection[@]}" "$@"

@@ -37,7 +37,6 @@ PURE = {
     "search": RECORDS | SPACES | {"trial", "pareto", "registry"},
     "reports": RECORDS | {"trial", "pareto", "intervals", "files"},
     "backends": {"errors"},
-    "tuning": {"errors"},
     "claims": {"errors"},
     "storage": RECORDS | {"trial", "claims", "backends"},
     "selector": RECORDS | {"trial", "costs"},

@@ -7,6 +7,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from ldsearch.cli.compare import compare
 from ldsearch.cli.distill_data import distill_data
@@ -23,8 +24,17 @@ from ldsearch.cli.recover import recover
 from ldsearch.cli.report import report
 from ldsearch.cli.select import select
 from ldsearch.cli.train_supernet import train_supernet
-from ldsearch.cli.tune import tune
 from ldsearch.errors import LdsearchError
+
+# Commands of earlier versions, and what to use instead.
+MOVED = {"tune": "examples/tune.py"}
+
+
+class _Commands(typer.core.TyperGroup):
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        if args and args[0] in MOVED:
+            raise LdsearchError(f"`ldsearch {args[0]}` is now {MOVED[args[0]]}")
+        return super().resolve_command(ctx, args)
 
 
 def _answer(value: Any, quiet: bool, as_json: bool) -> None:
@@ -34,6 +44,7 @@ def _answer(value: Any, quiet: bool, as_json: bool) -> None:
 
 
 app = typer.Typer(
+    cls=_Commands,
     result_callback=_answer,
     help="Train a transformer once so that it works at every depth and length, search it for the "
     "sub-network that fits a budget, and export that as an ordinary model.",
@@ -45,7 +56,6 @@ app = typer.Typer(
 # What these do not know goes to the Trainer.
 trains = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command("train-supernet", context_settings=trains)(train_supernet)
-app.command("tune", context_settings=trains)(tune)
 app.command("distill-data")(distill_data)
 app.command("evolve")(evolve)
 app.command("select")(select)

@@ -289,9 +289,6 @@ def train_supernet(
         seed=seed,
         trainer=tuple(context.args),
     )
-    if context.obj is not None:  # ``ldsearch tune`` asks what would be trained
-        context.obj.append(options)
-        return {}
     stem = Path(data).name.split(".")[0] or "supernet"
     with resumable("run the same command again to go on from the last checkpoint"):
         folder = train(runs / (name or f"{stem}-{strategy}"), options, lambda text: print_notes([text]))

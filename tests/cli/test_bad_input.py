@@ -301,3 +301,8 @@ def test_the_console_script_says_it_the_same_way(place: Path) -> None:
     assert found.returncode == 2
     assert re.fullmatch(r"error: .*'12 bananas'.*\n", found.stderr), found.stderr
     assert listing(place) == before
+
+
+def test_a_command_that_moved_names_its_place(ldsearch: Ldsearch) -> None:
+    outcome = ldsearch("tune", "--vary", "learning_rate=1e-5:1e-3")
+    assert (outcome.code, outcome.err) == (2, "error: `ldsearch tune` is now examples/tune.py\n")

@@ -1,1 +1,0 @@
-"""A study over how to train the supernet."""
