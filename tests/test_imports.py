@@ -36,11 +36,8 @@ PURE = {
     "costs": RECORDS | {"registry"},
     "search": RECORDS | SPACES | {"trial", "pareto", "registry"},
     "reports": RECORDS | {"trial", "pareto", "intervals", "files"},
-    "backends": {"errors"},
-    "claims": {"errors"},
-    "storage": RECORDS | {"trial", "claims", "backends"},
+    "storage": RECORDS | {"trial", "files", "intervals"},
     "selector": RECORDS | {"trial", "costs"},
-    "sidecar": RECORDS | {"files", "intervals"},
     "runs": {"errors", "files"},
 }
 # Rooms that run models, and the rooms they must not know.

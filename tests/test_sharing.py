@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ldsearch.storage import MeasurementCache
-from tests.test_storage import FULL, PRUNED, SHORT, trial
+from tests.storage.test_measurements import FULL, PRUNED, SHORT, trial
 
 ROOT = Path(__file__).parent.parent
 KINDS = ("sqlite:///{}/m.db", "journal:{}/m.log")
@@ -17,9 +17,9 @@ KINDS = ("sqlite:///{}/m.db", "journal:{}/m.log")
 PROGRAM = """
 import sys
 from ldsearch.storage import MeasurementCache
-from tests.test_storage import trial
+from tests.storage.test_measurements import trial
 from ldsearch.subnet import Subnet
-from ldsearch.claims import name_of
+from ldsearch.storage.claims import name_of
 cache = MeasurementCache(sys.argv[1], "print")
 print("ready", flush=True)
 sys.stdin.readline()

@@ -20,8 +20,8 @@ from ldsearch.evaluation.prefix_tree import path_of
 from ldsearch.evaluation.sharing import nobody, parts_of
 from ldsearch.evaluation.stock_executor import StockExecutor
 from ldsearch.intervals import Statistics, standard_error
-from ldsearch.sidecar import Sidecar
 from ldsearch.storage import MeasurementCache
+from ldsearch.storage.sidecar import Sidecar
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference

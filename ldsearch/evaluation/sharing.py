@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Generator, Sequence
 
-from ldsearch.claims import name_of
 from ldsearch.storage import MeasurementCache
+from ldsearch.storage.claims import name_of
 from ldsearch.subnet import Subnet
 
 _FIRST_PAUSE, _LAST_PAUSE = 0.02, 0.2  # seconds between two looks at what others have stored

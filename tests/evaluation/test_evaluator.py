@@ -8,8 +8,8 @@ from transformers import BertTokenizer
 from ldsearch.costs.macs import Macs
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import digest
-from ldsearch.sidecar import Sidecar
 from ldsearch.storage import MeasurementCache
+from ldsearch.storage.sidecar import Sidecar
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded, TextClassification

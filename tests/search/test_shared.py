@@ -15,9 +15,9 @@ import optuna
 import pytest
 import torch
 
-from ldsearch.backends import backend_of
 from ldsearch.errors import RunError
 from ldsearch.storage import MeasurementCache
+from ldsearch.storage.backends import backend_of
 from tests.postgres import serving
 from tests.search.test_killed import ROOT, fork, wait
 
@@ -94,7 +94,7 @@ def skew(seconds: float) -> None:
 
 
 def worker(storage: str, place: Path, rank: int, workers: int, blow: signal.Signals | None) -> None:
-    from ldsearch import claims
+    from ldsearch.storage import claims
 
     # As on machines of their own, from which one cannot see that a process of another has died.
     claims.machine = lambda: f"machine{rank}"

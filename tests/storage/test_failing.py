@@ -16,9 +16,9 @@ import pytest
 from ldsearch.errors import RunError
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
-from tests.test_storage import FULL, SHORT, trial
+from tests.storage.test_measurements import FULL, SHORT, trial
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 
 
@@ -62,7 +62,7 @@ def test_a_folder_in_the_place_of_the_file_is_one_line(path: Path) -> None:
 @pytest.fixture
 def locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MeasurementCache]:
     """A cache that was opened before another process took the file for itself."""
-    monkeypatch.setattr("ldsearch.backends._PATIENCE", 0.05)
+    monkeypatch.setattr("ldsearch.storage.backends._PATIENCE", 0.05)
     cache = MeasurementCache(path, "print")
     cache.put(trial(FULL))
     with contextlib.closing(sqlite3.connect(path)) as connection:
@@ -146,8 +146,8 @@ FULL_DISK = """
 import resource, sys
 from ldsearch.errors import RunError
 from ldsearch.storage import MeasurementCache
-from tests.test_failing_storage import fill
-from tests.test_storage import FULL, trial
+from tests.storage.test_failing import fill
+from tests.storage.test_measurements import FULL, trial
 import signal, time
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 time.sleep = lambda seconds: None

@@ -11,7 +11,7 @@ import pytest
 
 from ldsearch.errors import RunError
 from ldsearch.fingerprint import digest
-from ldsearch.sidecar import Sidecar
+from ldsearch.storage.sidecar import Sidecar
 from ldsearch.subnet import Subnet
 
 EXAMPLES = 41

@@ -11,8 +11,8 @@ from itertools import chain
 
 import pytest
 
-from ldsearch import claims
-from ldsearch.claims import Claims, Entry, Holders, worker_of
+from ldsearch.storage import claims
+from ldsearch.storage.claims import Claims, Entry, Holders, worker_of
 
 
 class Shared:

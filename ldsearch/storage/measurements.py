@@ -22,9 +22,9 @@ from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from ldsearch.backends import STORAGE_ERRORS, Backend, backend_of, refusal
-from ldsearch.claims import Claims, Entry, name_of
 from ldsearch.errors import SubnetError
+from ldsearch.storage.backends import STORAGE_ERRORS, Backend, backend_of, refusal
+from ldsearch.storage.claims import Claims, Entry, name_of
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 

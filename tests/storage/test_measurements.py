@@ -120,11 +120,11 @@ def test_a_measurement_survives_a_process_that_dies_right_after_storing_it(path:
         "import os, sys\n"
         "from pathlib import Path\n"
         "from ldsearch.storage import MeasurementCache\n"
-        "from tests.test_storage import SHORT, trial\n"
+        "from tests.storage.test_measurements import SHORT, trial\n"
         "MeasurementCache(Path(sys.argv[1]), 'print').put(trial(SHORT, 0.625))\n"
         "os._exit(9)\n"
     )
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     killed = subprocess.run([sys.executable, "-c", program, str(path)], cwd=root, capture_output=True)
     assert killed.returncode == 9, killed.stderr.decode()
     found = MeasurementCache(path, "print").get(SHORT)
@@ -138,13 +138,13 @@ def test_a_process_that_dies_in_the_middle_of_storing_leaves_nothing_of_that_mea
         "from pathlib import Path\n"
         "from sqlalchemy.orm import Session\n"
         "from ldsearch.storage import MeasurementCache\n"
-        "from tests.test_storage import FULL, SHORT, trial\n"
+        "from tests.storage.test_measurements import FULL, SHORT, trial\n"
         "cache = MeasurementCache(Path(sys.argv[1]), 'print')\n"
         "cache.put(trial(FULL))\n"
         "Session.commit = lambda self: os._exit(9)\n"
         "cache.put(trial(SHORT))\n"
     )
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     killed = subprocess.run([sys.executable, "-c", program, str(path)], cwd=root, capture_output=True)
     assert killed.returncode == 9, killed.stderr.decode()
     with contextlib.closing(sqlite3.connect(path)) as connection:

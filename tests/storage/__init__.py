@@ -1,0 +1,1 @@
+"""Measurements, claims and statistics, stored."""
