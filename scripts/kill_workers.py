@@ -35,7 +35,7 @@ import ldsearch
 from ldsearch.files import write_json
 from ldsearch.storage import claims
 from ldsearch.storage.backends import backend_of
-from ldsearch.workflows.searching import search as _  # what is forked has imported everything  # noqa: F401
+from ldsearch.commands import evolve as _  # what is forked has imported everything  # noqa: F401
 from tests.cli.conftest import CONFIG, reviews
 from tests.postgres import serving
 from tests.search.test_killed import TABLES, train

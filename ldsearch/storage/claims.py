@@ -18,7 +18,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,13 +30,13 @@ LEAST = 4  # sub-networks of one part: fewer have few prefixes in common
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the log; its worker is there.
+    """One entry of the claim log; writing it shows that its worker is running.
 
     Args:
         worker: Who wrote it.
         names: What it claims besides what it holds; may be empty.
-        dead: Workers that it found dead, each with how many of its entries had been read then.
-        leaves: Whether its worker gives back what it holds.
+        dead: Workers it presumes dead, each with the number of its entries read by then.
+        leaves: Whether its worker releases everything it holds.
     """
 
     worker: str
@@ -46,31 +46,27 @@ class Entry:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "Entry":
-        """Read what ``to_fields`` wrote."""
+        """Read an entry from its fields, as JSON has them."""
         dead = tuple((str(worker), int(read)) for worker, read in fields["dead"])
         return cls(str(fields["worker"]), tuple(map(str, fields["names"])), dead, bool(fields["leaves"]))
 
-    def to_fields(self) -> dict[str, Any]:
-        """Plain JSON values by name."""
-        return asdict(self)
-
 
 class Log(Protocol):
-    """Keeps entries in one order for everyone."""
+    """Append-only log whose order is the same for every reader."""
 
     def append(self, entry: Entry) -> None:
-        """Add an entry, whole or not at all."""
+        """Append an entry atomically."""
 
     def news(self) -> list[Entry]:
-        """The entries that were not returned before, in order."""
+        """Entries since the previous call, in order."""
 
     def close(self) -> None:
-        """Give back what this thread holds of the storage."""
+        """Release this thread's database session."""
 
 
 @dataclass
 class Holders:
-    """Who holds what, after the entries so far.
+    """State of the claims after the entries applied so far.
 
     Args:
         holder: Worker by name of what is claimed.
@@ -83,10 +79,10 @@ class Holders:
     dead: set[str] = field(default_factory=set)
 
     def apply(self, entry: Entry) -> None:
-        """Go one entry further."""
+        """Apply the next entry."""
         self.written[entry.worker] += 1
         self.dead.discard(entry.worker)
-        # Of a worker that wrote meanwhile the log knows better.
+        # A worker that wrote after it was last read is alive.
         self.dead.update(worker for worker, read in entry.dead if self.written[worker] == read)
         if entry.leaves:
             self.dead.add(entry.worker)
@@ -96,11 +92,11 @@ class Holders:
 
 
 class Claims:
-    """The claims of this process on one log.
+    """Claims of this process on one log.
 
     Args:
-        log: Where everybody's claims are written.
-        worker: Names this process; None: it is named.
+        log: Shared by all workers.
+        worker: Name of this process; None: a unique one.
         lease: Seconds that a claim lasts unless it is renewed.
     """
 
@@ -117,11 +113,11 @@ class Claims:
     def take(self, names: Sequence[str]) -> tuple[list[str], set[str]]:
         """Claim a part of what nobody else holds.
 
-        A worker that is alone takes everything: nothing is faster. Of several each takes half of its share,
-        so that who is done early finds more.
+        A lone worker takes everything. Each of several takes half of its share, so that a fast worker finds
+        more to do.
 
         Args:
-            names: What is to be measured, neighbours beside each other.
+            names: What is to be measured, ordered so that neighbours share prefixes.
 
         Returns:
             What this worker holds of the part now, in the given order, and what of that another worker held

@@ -1,8 +1,8 @@
 """The measurement cache: (fingerprint, sub-network) to a trial, on an Optuna storage.
 
-It answers what was measured; it never influences what is asked. One study per fingerprint, one finished
-Optuna trial per measurement, so that optuna-dashboard opens it; beside it a study of the claims on what is
-being measured, one finished trial per entry.
+It answers what was measured and never influences what is proposed. One study per fingerprint, with one
+finished Optuna trial per measurement, so that optuna-dashboard opens it; and a second study with the claims
+on what is being measured, one finished trial per entry.
 """
 
 import contextlib
@@ -10,11 +10,11 @@ import json
 import math
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
@@ -23,20 +23,18 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from ldsearch.errors import SubnetError
-from ldsearch.storage.backends import STORAGE_ERRORS, Backend, backend_of, refusal
+from ldsearch.storage.backends import Backend, backend_of
 from ldsearch.storage.claims import Claims, Entry, name_of
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
-
-Result = TypeVar("Result")
 
 
 class MeasurementCache:
     """Measurements of one supernet on one split, stored one by one as they are made.
 
-    What is there is read at once; a file is made by the first claim or measurement. Of two measurements of
-    one sub-network, which a worker can make that was stopped for longer than its lease in the moment of
-    storing, the first one stored counts, for everybody.
+    An existing storage is read at once; a file is created by the first claim or measurement. If a worker is
+    suspended for longer than its lease while storing, a sub-network can be measured twice: the first
+    measurement stored counts for every reader.
 
     Args:
         storage: A SQLite file's path, or what ``backend_of`` reads.
@@ -58,25 +56,9 @@ class MeasurementCache:
         if self.backend.exists():
             self.refresh()
 
-    def _guarded(self, work: Callable[[], Result]) -> Result:
-        return _guarded(self.backend, work)
-
     @cached_property
     def _storage(self) -> BaseStorage:
         return self.backend.open()
-
-    def _stored(self) -> list[FrozenTrial]:
-        # What only reads must not try to make a study: it may lie where nothing can be written.
-        if self._study is None and self.fingerprint in optuna.get_all_study_names(self._storage):
-            self._study = optuna.load_study(study_name=self.fingerprint, storage=self._storage)
-        return [] if self._study is None else self._study.get_trials(deepcopy=False)
-
-    def _add(self, frozen: FrozenTrial, trial: Trial) -> None:
-        if self._study is None:
-            better = StudyDirection.MAXIMIZE if trial.score.higher_is_better else StudyDirection.MINIMIZE
-            objectives = {"macs": StudyDirection.MINIMIZE, trial.metric: better}
-            self._study = _study(self._storage, self.fingerprint, objectives)
-        self._study.add_trial(frozen)
 
     @cached_property
     def claims(self) -> Claims:
@@ -85,7 +67,8 @@ class MeasurementCache:
         Raises:
             RunError: If the storage cannot be written; from its methods too.
         """
-        return Claims(_ClaimLog(self.backend, self._guarded(lambda: self._storage), self.fingerprint))
+        storage = self.backend.guarded(lambda: self._storage)
+        return Claims(_ClaimLog(self.backend, storage, self.fingerprint))
 
     def refresh(self) -> None:
         """Read what other workers have stored meanwhile.
@@ -93,7 +76,7 @@ class MeasurementCache:
         Raises:
             RunError: If it cannot be read.
         """
-        stored = self._guarded(self._stored)
+        stored = self.backend.guarded(self._stored)
         for item in stored[self._read :]:
             # Optuna's add_trial writes a trial and its attributes in one transaction, so a killed process
             # leaves all or nothing; but other programs may add trials of their own to an Optuna storage.
@@ -106,23 +89,29 @@ class MeasurementCache:
                         self._held_out.add(trial.subnet)
         self._read = len(stored)
 
+    def _stored(self) -> list[FrozenTrial]:
+        # Reading must not create a study: the storage may be read-only.
+        if self._study is None and self.fingerprint in optuna.get_all_study_names(self._storage):
+            self._study = optuna.load_study(study_name=self.fingerprint, storage=self._storage)
+        return [] if self._study is None else self._study.get_trials(deepcopy=False)
+
     def workers(self, subnets: Iterable[Subnet]) -> int:
-        """How many processes measured these; one that was started again counts again."""
+        """How many processes measured these; a restarted process counts again."""
         return len({self._makers[subnet] for subnet in subnets if subnet in self._makers})
 
     def __len__(self) -> int:
         return len(self._known)
 
     def get(self, subnet: Subnet) -> Trial | None:
-        """The stored measurement; its ``seconds`` are 0, since nothing was spent on it now."""
-        found = self._known.get(subnet)
-        return None if found is None else replace(found, seconds=0.0)
+        """The stored measurement; its ``seconds`` are 0, since looking it up takes no time."""
+        trial = self._known.get(subnet)
+        return None if trial is None else replace(trial, seconds=0.0)
 
     def trials(self) -> tuple[Trial, ...]:
         """What was measured to be chosen from, in stored order.
 
-        What was only scored here because other rows had chosen it is left out: a choice among the chosen
-        would be one by those rows too.
+        Sub-networks that were scored here only because other rows had chosen them are left out: to choose
+        among them would be a choice by those rows too.
         """
         return tuple(trial for subnet, trial in self._known.items() if subnet not in self._held_out)
 
@@ -134,7 +123,7 @@ class MeasurementCache:
             held_out: Whether it was made to score what other rows had chosen.
 
         Returns:
-            Whether it was stored; what nobody claimed is.
+            Whether it was stored; without any claim on it, it is.
 
         Raises:
             RunError: If the storage cannot be written; the measurement is not remembered then.
@@ -142,28 +131,35 @@ class MeasurementCache:
         if self.claims.lost(name_of(trial.subnet.to_json())):
             return False
         value = trial.score.value
-        stack = trial.subnet.encoder
-        tokens = stack.lengths.tokens if stack and stack.lengths else ()
-        reference = stack.lengths.reference if stack and stack.lengths else 1
+        lengths = trial.subnet.encoder.lengths if trial.subnet.encoder else None
+        params = {f"length {i}": n for i, n in enumerate(lengths.tokens)} if lengths else {}
         measured = not math.isnan(value)
         frozen = optuna.trial.create_trial(
             state=TrialState.COMPLETE if measured else TrialState.FAIL,
             values=[trial.costs["macs"], value] if measured else None,
-            params={f"length {i}": length for i, length in enumerate(tokens)},
+            params=params,
             distributions={
-                f"length {i}": optuna.distributions.IntDistribution(1, reference) for i in range(len(tokens))
+                name: optuna.distributions.IntDistribution(1, lengths.reference if lengths else 1)
+                for name in params
             },
             user_attrs={**_to_attributes(trial), "held_out": held_out, "worker": self.claims.worker},
         )
-        self._guarded(lambda: self._add(frozen, trial))
+        self.backend.guarded(lambda: self._add(frozen, trial))
         self._known[trial.subnet] = trial
         if held_out:
             self._held_out.add(trial.subnet)
         return True
 
+    def _add(self, frozen: FrozenTrial, trial: Trial) -> None:
+        if self._study is None:
+            better = StudyDirection.MAXIMIZE if trial.score.higher_is_better else StudyDirection.MINIMIZE
+            objectives = {"macs": StudyDirection.MINIMIZE, trial.metric: better}
+            self._study = _create_study(self._storage, self.fingerprint, objectives)
+        self._study.add_trial(frozen)
+
 
 class _ClaimLog:
-    """The study that keeps claims: Optuna numbers trials in the order in which they are stored.
+    """A study of claims: Optuna numbers trials in the order in which they are stored.
 
     On every storage: it locks the study on a server, SQLite has one writer, and a journal is a list.
     """
@@ -177,30 +173,27 @@ class _ClaimLog:
 
     @cached_property
     def _study(self) -> optuna.Study:
-        return _study(self._storage, self._name, {"sub-networks": StudyDirection.MAXIMIZE})
+        return _create_study(self._storage, self._name, {"sub-networks": StudyDirection.MAXIMIZE})
 
     def append(self, entry: Entry) -> None:
-        frozen = optuna.trial.create_trial(values=[float(len(entry.names))], user_attrs=entry.to_fields())
-        _guarded(self._backend, lambda: self._study.add_trial(frozen))
+        frozen = optuna.trial.create_trial(values=[float(len(entry.names))], user_attrs=asdict(entry))
+        self._backend.guarded(lambda: self._study.add_trial(frozen))
 
     def news(self) -> list[Entry]:
         with self._lock:
-            stored = _guarded(self._backend, lambda: self._study.get_trials(deepcopy=False))
+            stored = self._backend.guarded(lambda: self._study.get_trials(deepcopy=False))
             fresh, self._read = stored[self._read :], len(stored)
-        return [entry for entry in map(_entry, fresh) if entry is not None]
+        entries = []
+        for item in fresh:
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # of trials that other programs added
+                entries.append(Entry.from_fields(item.user_attrs))
+        return entries
 
     def close(self) -> None:
         self._storage.remove_session()
 
 
-def _entry(item: FrozenTrial) -> Entry | None:
-    try:
-        return Entry.from_fields(item.user_attrs)
-    except (KeyError, TypeError, ValueError):
-        return None  # another program's
-
-
-def _study(storage: BaseStorage, name: str, objectives: Mapping[str, StudyDirection]) -> optuna.Study:
+def _create_study(storage: BaseStorage, name: str, objectives: Mapping[str, StudyDirection]) -> optuna.Study:
     study = optuna.create_study(
         study_name=name, storage=storage, directions=list(objectives.values()), load_if_exists=True
     )
@@ -210,13 +203,6 @@ def _study(storage: BaseStorage, name: str, objectives: Mapping[str, StudyDirect
             warnings.simplefilter("ignore", ExperimentalWarning)
             study.set_metric_names(list(objectives))
     return study
-
-
-def _guarded(backend: Backend, work: Callable[[], Result]) -> Result:
-    try:
-        return work()
-    except STORAGE_ERRORS as error:
-        raise refusal(backend, error) from error
 
 
 def _to_attributes(trial: Trial) -> dict[str, Any]:

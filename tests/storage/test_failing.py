@@ -118,18 +118,6 @@ def test_a_file_of_another_version_of_optuna_is_one_line(path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_measurement_that_cannot_be_stored_is_one_line_and_not_remembered(path: Path) -> None:
-    cache = MeasurementCache(path, "print")
-    cache.put(trial(FULL))
-    with sqlite3.connect(path) as connection:
-        connection.execute("drop table trials")
-    connection.close()
-    with pytest.raises(RunError, match="no such table: trials") as caught:
-        cache.put(trial(SHORT))
-    assert "\n" not in str(caught.value)
-    assert cache.get(SHORT) is None
-
-
 @pytest.mark.parametrize("content", [b"no journal\n" * 9, b'{"a": 1}\n{"b": 2}\n', b"\xff\xfe\n\n"])
 def test_a_damaged_journal_is_one_line_and_stays_as_it_is(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "m.log"

@@ -5,8 +5,10 @@ import math
 import sqlite3
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import optuna
 import pytest
 from optuna.storages import JournalStorage
@@ -16,6 +18,8 @@ from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 
+ROOT = Path(__file__).parents[2]
+KINDS = ("sqlite:///{}/m.db", "journal:{}/m.log")
 FULL = Subnet.full(3)
 SHORT = Subnet.of_encoder(range(3), (9, 5, 1), 16)
 PRUNED = Subnet.of_encoder((0, 2))
@@ -52,69 +56,6 @@ def test_a_stored_trial_comes_back_in_every_field_but_its_seconds(path: Path) ->
     assert found.seconds == 0.0
 
 
-def test_the_direction_of_a_score_comes_back(path: Path) -> None:
-    MeasurementCache(path, "print").put(trial(SHORT, score=2.0, metric="kl"))
-    perplexity = Trial(
-        FULL, "kl", Score(3.0, higher_is_better=False), {"macs": 1.0}, 1, "search", 1.0, "print"
-    )
-    MeasurementCache(path, "print").put(perplexity)
-    found = MeasurementCache(path, "print").get(FULL)
-    assert found is not None
-    assert found.score == Score(3.0, higher_is_better=False)
-
-
-def test_a_nan_score_comes_back_as_nan(path: Path) -> None:
-    MeasurementCache(path, "print").put(trial(SHORT, math.nan))
-    found = MeasurementCache(path, "print").get(SHORT)
-    assert found is not None
-    assert math.isnan(found.score.value)
-    assert found.costs["macs"] == 1234.5
-
-
-def test_what_was_never_stored_is_none(path: Path) -> None:
-    cache = MeasurementCache(path, "print")
-    cache.put(trial(SHORT))
-    assert cache.get(FULL) is None
-    assert len(cache) == 1
-
-
-def test_the_same_lengths_of_another_reference_are_another_measurement(path: Path) -> None:
-    cache = MeasurementCache(path, "print")
-    cache.put(trial(Subnet.of_encoder(range(3), (9, 5, 1), 16), 0.5))
-    cache.put(trial(Subnet.of_encoder(range(3), (9, 5, 1), 32), 0.6))
-    again = MeasurementCache(path, "print")
-    scores = [again.get(Subnet.of_encoder(range(3), (9, 5, 1), n)) for n in (16, 32)]
-    assert [found.score.value for found in scores if found] == [0.5, 0.6]
-
-
-def test_two_fingerprints_in_one_file_do_not_mix(path: Path) -> None:
-    one, other = MeasurementCache(path, "one"), MeasurementCache(path, "other")
-    one.put(trial(SHORT, 0.25))
-    other.put(trial(SHORT, 0.75))
-    other.put(trial(FULL, 0.9))
-    one, other = MeasurementCache(path, "one"), MeasurementCache(path, "other")
-    assert (len(one), len(other)) == (1, 2)
-    assert one.get(FULL) is None
-    values = [found.score.value for found in (one.get(SHORT), other.get(SHORT)) if found]
-    assert values == [0.25, 0.75]
-
-
-def test_reopening_finds_everything(path: Path) -> None:
-    cache = MeasurementCache(path, "print")
-    for index, subnet in enumerate((FULL, SHORT, PRUNED)):
-        cache.put(trial(subnet, index / 4))
-    again = MeasurementCache(path, "print")
-    found = [again.get(subnet) for subnet in (FULL, SHORT, PRUNED)]
-    assert [one.score.value for one in found if one] == [0.0, 0.25, 0.5]
-
-
-def test_looking_leaves_no_file(path: Path) -> None:
-    cache = MeasurementCache(path, "print")
-    assert cache.get(FULL) is None
-    assert len(cache) == 0
-    assert not path.parent.exists()
-
-
 def test_a_measurement_survives_a_process_that_dies_right_after_storing_it(path: Path) -> None:
     program = (
         "import os, sys\n"
@@ -124,8 +65,7 @@ def test_a_measurement_survives_a_process_that_dies_right_after_storing_it(path:
         "MeasurementCache(Path(sys.argv[1]), 'print').put(trial(SHORT, 0.625))\n"
         "os._exit(9)\n"
     )
-    root = Path(__file__).parents[2]
-    killed = subprocess.run([sys.executable, "-c", program, str(path)], cwd=root, capture_output=True)
+    killed = subprocess.run([sys.executable, "-c", program, str(path)], cwd=ROOT, capture_output=True)
     assert killed.returncode == 9, killed.stderr.decode()
     found = MeasurementCache(path, "print").get(SHORT)
     assert found is not None
@@ -144,8 +84,7 @@ def test_a_process_that_dies_in_the_middle_of_storing_leaves_nothing_of_that_mea
         "Session.commit = lambda self: os._exit(9)\n"
         "cache.put(trial(SHORT))\n"
     )
-    root = Path(__file__).parents[2]
-    killed = subprocess.run([sys.executable, "-c", program, str(path)], cwd=root, capture_output=True)
+    killed = subprocess.run([sys.executable, "-c", program, str(path)], cwd=ROOT, capture_output=True)
     assert killed.returncode == 9, killed.stderr.decode()
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("select count(*) from trials").fetchone() == (1,)
@@ -224,3 +163,97 @@ def test_the_study_of_a_score_that_falls_minimises_it(path: Path) -> None:
     study = optuna.load_study(study_name="print", storage=f"sqlite:///{path}")
     assert [direction.name for direction in study.directions] == ["MINIMIZE", "MINIMIZE"]
     assert sorted(found.number for found in study.best_trials) == [0, 1]
+    again = MeasurementCache(path, "print").get(FULL)
+    assert again is not None
+    assert again.score == Score(3.0, higher_is_better=False)
+
+
+PROGRAM = """
+import sys
+from ldsearch.storage import MeasurementCache
+from tests.storage.test_measurements import trial
+from ldsearch.subnet import Subnet
+from ldsearch.storage.claims import name_of
+cache = MeasurementCache(sys.argv[1], "print")
+print("ready", flush=True)
+sys.stdin.readline()
+subnets = {}
+for reference in range(16, 28):
+    subnet = Subnet.of_encoder(range(3), (9, 5, 1), reference)
+    subnets[name_of(subnet.to_json())] = subnet
+for name in subnets:
+    held, again = cache.claims.take([name])
+    assert not again
+    if held:
+        cache.put(trial(subnets[name]))
+        print(name, flush=True)
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_processes_that_want_the_same_at_once_have_one_winner_each(kind: str, tmp_path: Path) -> None:
+    """They also make the tables of a new file at once."""
+    command = [sys.executable, "-c", PROGRAM, kind.format(tmp_path)]
+    children = [
+        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    for child in children:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    told = [child.communicate()[0].split() for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0]
+    assert len(set(chain(*told))) == sum(map(len, told)) == 12
+    cache = MeasurementCache(kind.format(tmp_path), "print")
+    assert len(cache) == len(cache._study.trials) == 12
+    assert cache.workers(one.subnet for one in cache.trials()) == sum(bool(names) for names in told)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_storage_keeps_what_was_measured_and_two_supernets_apart(kind: str, tmp_path: Path) -> None:
+    storage = kind.format(tmp_path / "new")
+    cache, other = MeasurementCache(storage, "print"), MeasurementCache(storage, "another supernet's")
+    assert not (tmp_path / "new").exists()  # looking makes nothing
+    cache.put(trial(SHORT, 0.1 + 0.2))
+    other.put(trial(FULL, 0.5))
+    cache.put(trial(PRUNED, float("nan")))
+    again = MeasurementCache(storage, "print")
+    assert [one.subnet for one in again.trials()] == [SHORT, PRUNED]
+    found = again.get(SHORT)
+    assert found is not None
+    assert (found.score.value, dict(found.costs)) == (0.1 + 0.2, dict(trial(SHORT).costs))
+    failed = again.get(PRUNED)
+    assert failed is not None
+    assert np.isnan(failed.score.value)
+    assert again.get(FULL) is None
+    cache.put(trial(FULL))
+    assert again.get(FULL) is None
+    again.refresh()
+    assert again.get(FULL) is not None
+
+
+def test_the_first_of_two_measurements_counts_for_everybody(tmp_path: Path) -> None:
+    one, other = (MeasurementCache(tmp_path / "m.db", "print") for _ in range(2))
+    one.put(trial(SHORT, 0.25))
+    other.put(trial(SHORT, 0.75))
+    for cache in (one, other, MeasurementCache(tmp_path / "m.db", "print")):
+        cache.refresh()
+        found = cache.get(SHORT)
+        assert found is not None
+        assert found.score.value == 0.25
+
+
+def test_a_journal_line_that_was_cut_short_is_undone_and_what_was_whole_stays(tmp_path: Path) -> None:
+    path = tmp_path / "m.log"
+    cache = MeasurementCache(f"journal:{path}", "print")
+    cache.put(trial(SHORT))
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"op_code":4,"study_id')
+    assert len(MeasurementCache(f"journal:{path}", "print")) == 1
+    MeasurementCache(f"journal:{path}", "print").put(trial(FULL))
+    assert path.read_bytes().startswith(whole + b'{"op_code"')
+    assert len(MeasurementCache(f"journal:{path}", "print")) == 2

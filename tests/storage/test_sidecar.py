@@ -17,6 +17,7 @@ from ldsearch.subnet import Subnet
 EXAMPLES = 41
 FULL = Subnet.full(3)
 VALUES = np.random.default_rng(0).random(EXAMPLES)
+VALUES[3] = np.nan
 
 
 @pytest.fixture
@@ -46,19 +47,13 @@ def as_npy(array: object) -> bytes:
 
 def test_what_was_put_comes_back_bit_for_bit_in_another_process_too(folder: Path) -> None:
     assert sidecar(folder).get(FULL) is None
+    assert not folder.parent.exists()  # looking makes nothing
     stored(folder)
     found = sidecar(folder).get(FULL)
     assert found is not None
     assert found.dtype == np.float64
     assert found.tobytes() == VALUES.tobytes()
     np.testing.assert_array_equal(np.load(only_file(folder)), VALUES)  # anyone may read it
-
-
-def test_nan_comes_back(folder: Path) -> None:
-    sidecar(folder).put(FULL, np.full(EXAMPLES, np.nan))
-    found = sidecar(folder).get(FULL)
-    assert found is not None
-    assert np.isnan(found).all()
 
 
 def test_the_last_that_was_put_counts_and_leaves_one_file(folder: Path) -> None:
@@ -68,11 +63,6 @@ def test_the_last_that_was_put_counts_and_leaves_one_file(folder: Path) -> None:
     assert found is not None
     np.testing.assert_array_equal(found, 1 - VALUES)
     assert only_file(folder).suffix == ".npy"
-
-
-def test_looking_leaves_no_folder(folder: Path) -> None:
-    assert sidecar(folder).get(FULL) is None
-    assert not folder.parent.exists()
 
 
 def test_every_sub_network_has_a_file_of_its_own(folder: Path) -> None:
@@ -128,7 +118,6 @@ with zipfile.ZipFile(ZIP, "w") as archive:
     "content",
     [
         pytest.param(b"", id="empty"),
-        pytest.param(b"garbage " * 60, id="garbage"),
         pytest.param(bytes(456), id="zeros"),
         pytest.param(as_npy(VALUES[:-1]), id="one too few"),
         pytest.param(as_npy(np.append(VALUES, 0.0)), id="one too many"),
@@ -136,23 +125,13 @@ with zipfile.ZipFile(ZIP, "w") as archive:
         pytest.param(as_npy(0.5), id="no axis"),
         pytest.param(as_npy(VALUES.astype(np.float32)), id="single precision"),
         pytest.param(as_npy(VALUES > 0.5), id="bool"),
-        pytest.param(as_npy(np.full(EXAMPLES, "a")), id="text"),
-        pytest.param(b"PK\x03\x04" + b"x" * 400, id="broken zip"),
         pytest.param(ZIP.getvalue(), id="zip"),
-        pytest.param(pickle.dumps(VALUES), id="pickle"),
     ],
 )
 def test_what_is_not_one_number_per_example_is_measured_again(folder: Path, content: bytes) -> None:
     stored(folder).write_bytes(content)
     assert sidecar(folder).get(FULL) is None
     sidecar(folder).put(FULL, VALUES)
-    assert sidecar(folder).get(FULL) is not None
-
-
-def test_a_split_of_another_size_or_a_metric_of_other_parts_does_not_take_the_file(folder: Path) -> None:
-    stored(folder)
-    for shape in ((EXAMPLES - 1,), (EXAMPLES + 1,), (EXAMPLES, 1), (1, EXAMPLES)):
-        assert sidecar(folder, *shape).get(FULL) is None, shape
     assert sidecar(folder).get(FULL) is not None
 
 
@@ -222,12 +201,3 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_there(
     with pytest.raises(RunError, match=r"cannot write .*: No space left on device"):
         sidecar(folder).put(FULL, 1 - VALUES)
     assert only_file(folder).read_bytes() == before
-
-
-def test_a_folder_in_the_place_of_a_file_is_not_read(folder: Path) -> None:
-    path = stored(folder)
-    path.unlink()
-    path.mkdir()
-    assert sidecar(folder).get(FULL) is None
-    with pytest.raises(RunError, match="cannot write"):
-        sidecar(folder).put(FULL, VALUES)
