@@ -24,9 +24,8 @@ from bench_inference_models import Call, Products, Reference, session, subject
 from bench_inference_page import write_page
 
 from ldsearch.files import write_json
-from ldsearch.latency.clock import Clock
-from ldsearch.latency.device import crowding, device_facts, load_average, threads
-from ldsearch.latency.inputs import Cell, data_cell, random_cell
+from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, threads
+from ldsearch.latency.measure import Cell, data_cell, random_cell
 from ldsearch.subnet import Subnet
 
 CONFIGURATIONS = {128: (90, 63, 45, 32, 23, 17), 384: (269, 189, 133, 94, 66, 47)}

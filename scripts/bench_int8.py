@@ -22,13 +22,12 @@ from bench_inference_models import subject
 from int8_graphs import versions as graph_versions
 from int8_graphs import write_graphs
 
-from ldsearch.export.session import onnx_session
 from ldsearch.files import write_json
-from ldsearch.latency.clock import Clock, Timing
-from ldsearch.latency.device import crowding, device_facts, load_average, threads
-from ldsearch.latency.inputs import random_cell
+from ldsearch.latency.clock import Clock, Timing, crowding, device_facts, load_average, threads
+from ldsearch.latency.measure import random_cell
 from ldsearch.latency.runtimes import in_session
 from ldsearch.subnet import Subnet
+from ldsearch.supernet.graph import onnx_session
 
 THREADS, BATCHES = (1, 2), (1, 8, 32)
 BASE = "fp32 full"

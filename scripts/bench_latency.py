@@ -22,13 +22,9 @@ from matplotlib.figure import Figure
 from ldsearch.depth_space import DepthSpace
 from ldsearch.files import write_json
 from ldsearch.joint_space import JointSpace
-from ldsearch.latency.clock import Clock
-from ldsearch.latency.device import crowding, device_facts, load_average
-from ldsearch.latency.inputs import random_cell
-from ldsearch.latency.measuring import entries_of, measure
-from ldsearch.latency.probes import FORWARD
-from ldsearch.latency.stages import SupernetStages, build_table
-from ldsearch.latency.table import length_grid
+from ldsearch.latency.clock import Clock, crowding, device_facts, load_average
+from ldsearch.latency.measure import FORWARD, entries_of, measure, random_cell
+from ldsearch.latency.table import SupernetStages, build_table, length_grid
 from ldsearch.length_space import LengthSpace
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import Accuracy

@@ -8,9 +8,7 @@ from torch import Tensor
 
 from ldsearch.subnet import WHOLE, Stack
 from ldsearch.supernet import tokens
-from ldsearch.supernet.pipeline import Pipeline
-from ldsearch.supernet.stages import State, put_back
-from ldsearch.supernet.watching import Between
+from ldsearch.supernet.stages import Between, Pipeline, State, put_back
 
 
 class NaivePipeline(Pipeline):

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ldsearch.evaluation.executor import Executor
-from ldsearch.evaluation.prefix_cache import PrefixCache
+from ldsearch.evaluation.prefixes import PrefixCache
 from ldsearch.fingerprint import versions
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.tables import write_csv

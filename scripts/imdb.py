@@ -40,18 +40,17 @@ from transformers import AutoModelForSequenceClassification
 
 from ldsearch import Workbench, evolve
 from ldsearch.errors import LdsearchError
-from ldsearch.export.session import onnx_session
 from ldsearch.files import write_json
 from ldsearch.fingerprint import digest, weights_fingerprint
 from ldsearch.intervals import paired_bootstrap
-from ldsearch.latency.clock import Clock
-from ldsearch.latency.device import crowding, device_facts, load_average, threads
-from ldsearch.latency.inputs import data_cell
+from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, threads
+from ldsearch.latency.measure import data_cell
 from ldsearch.latency.runtimes import in_session
 from ldsearch.runs import read_json
 from ldsearch.selector import parse_selector
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.graph import onnx_session
 from ldsearch.tasks import Encoded
 
 LINE = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.75)  # constant ratio, shares of the MACs

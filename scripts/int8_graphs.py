@@ -12,9 +12,9 @@ from pathlib import Path
 import onnxruntime
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from ldsearch.export.graph import trace
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.graph import trace
 
 
 def write_graphs(supernet: Supernet, subnet: Subnet, folder: Path) -> tuple[Path, Path]:

@@ -87,8 +87,8 @@ def export(
 
 def _how(written: Path, everything: bool) -> str:
     """How to go on."""
-    from ldsearch.export.loading import SUBNET_FILE
-    from ldsearch.export.staging import ONNX_FILE
+    from ldsearch.export.card import ONNX_FILE
+    from ldsearch.export.folder import SUBNET_FILE
     from ldsearch.supernet.heads import head_named
 
     if everything:

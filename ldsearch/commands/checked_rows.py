@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ldsearch.evaluation.batches import collated, length_batches
-from ldsearch.export.verification import Rows
+from ldsearch.evaluation.evaluator import collated, length_batches
+from ldsearch.export.check import Rows
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
 from ldsearch.tasks import Encoded, Task

@@ -14,15 +14,13 @@ from transformers import PreTrainedTokenizerBase
 from ldsearch.commands.checked_rows import split_rows
 from ldsearch.commands.words import recovered_in_words, score_in_words, training_in_words
 from ldsearch.errors import DataError, ExportError, RunError
-from ldsearch.export.card import Provenance
-from ldsearch.export.fresh import FreshProcess
-from ldsearch.export.huggingface import write_huggingface
+from ldsearch.export.card import Provenance, Written
+from ldsearch.export.check import FreshProcess, Rows, Verified, random_rows, verify, write_card
+from ldsearch.export.folder import staged, write_huggingface
 from ldsearch.export.onnx import write_onnx
-from ldsearch.export.staging import Written, staged
 from ldsearch.export.timing import TOKENS, Timing
-from ldsearch.export.verification import Rows, Verified, random_rows, verify, write_card
 from ldsearch.files import write_json
-from ldsearch.latency.probes import generating
+from ldsearch.latency.measure import generating
 from ldsearch.recorded import load_recorded_task
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet

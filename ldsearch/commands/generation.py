@@ -17,7 +17,7 @@ from ldsearch.errors import DataError
 from ldsearch.files import write_json
 from ldsearch.intervals import Statistics
 from ldsearch.subnet import Subnet
-from ldsearch.supernet.fixed import FixedSubnet
+from ldsearch.supernet.supernet import FixedSubnet
 from ldsearch.tasks.base import score
 from ldsearch.tasks.metrics import Metric
 from ldsearch.tasks.sequences import SequenceToSequence

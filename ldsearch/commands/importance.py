@@ -14,7 +14,7 @@ from ldsearch.bench import Workbench
 from ldsearch.commands.imitation import imitator
 from ldsearch.errors import RunError, unknown
 from ldsearch.evaluation import Evaluator
-from ldsearch.evaluation.counts import Counts
+from ldsearch.evaluation.evaluator import Counts
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.interruption import interruptible

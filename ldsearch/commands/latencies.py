@@ -8,14 +8,9 @@ from typing import Any
 from ldsearch.bench import Workbench
 from ldsearch.costs.objective import Objective
 from ldsearch.errors import BudgetError, RunError
-from ldsearch.latency.clock import Clock, Noise
-from ldsearch.latency.device import device_facts, synchroniser
-from ldsearch.latency.inputs import Cell, random_cell
-from ldsearch.latency.measuring import Line, entries_of, measure
-from ldsearch.latency.predicted import table_beside
-from ldsearch.latency.probes import FORWARD
-from ldsearch.latency.stages import SupernetStages
-from ldsearch.latency.table import Latency, LatencyTable
+from ldsearch.latency.clock import Clock, Noise, device_facts, synchroniser
+from ldsearch.latency.measure import FORWARD, Cell, Line, entries_of, measure, random_cell
+from ldsearch.latency.table import Latency, LatencyTable, SupernetStages, table_beside
 from ldsearch.reports.latency import Accuracy
 from ldsearch.selector import Selector
 from ldsearch.subnet import Subnet

@@ -14,13 +14,22 @@ import torch
 from ldsearch.bench import Workbench
 from ldsearch.errors import LdsearchError, RunError
 from ldsearch.files import write_json
-from ldsearch.latency.clock import Clock, Noise
-from ldsearch.latency.device import crowding, device_facts, load_average, synchroniser, threads
-from ldsearch.latency.inputs import Cell, data_cell, random_cell
-from ldsearch.latency.measuring import Entry, Line, entries_of, measure
-from ldsearch.latency.memory import Memory, memory_of
-from ldsearch.latency.predicted import Predictor
-from ldsearch.latency.probes import FORWARD, Probe, generating
+from ldsearch.latency.clock import Clock, Noise, crowding, device_facts, load_average, synchroniser, threads
+from ldsearch.latency.measure import (
+    FORWARD,
+    Cell,
+    Entry,
+    Line,
+    Memory,
+    Probe,
+    data_cell,
+    entries_of,
+    generating,
+    measure,
+    memory_of,
+    random_cell,
+)
+from ldsearch.latency.table import Predictor
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import FEWEST_POINTS, LATENCY_COLUMNS, draw_latency
 from ldsearch.reports.tables import write_csv

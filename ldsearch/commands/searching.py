@@ -16,7 +16,7 @@ from ldsearch.commands.latencies import Latencies, choose, measured_latencies
 from ldsearch.commands.timed import write_latencies
 from ldsearch.costs.objective import Objective
 from ldsearch.errors import RunError
-from ldsearch.evaluation.counts import Counts, peak_memory
+from ldsearch.evaluation.evaluator import Counts, peak_memory
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.interruption import Stop, interruptible

@@ -24,7 +24,7 @@ from ldsearch.errors import SupernetError, TrainingError, one_line
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_config, load_model
 from ldsearch.supernet.heads import HEADS, head_of
-from ldsearch.supernet.refusals import refuse_config
+from ldsearch.supernet.stock import refuse_config
 from ldsearch.tasks import Task
 from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
 

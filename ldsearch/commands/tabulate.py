@@ -4,10 +4,8 @@ from pathlib import Path
 
 from ldsearch.commands.profile import OnDone, ProfileOptions, load_resting, trained_length
 from ldsearch.errors import LdsearchError, RunError
-from ldsearch.latency.clock import Clock, Noise
-from ldsearch.latency.device import device_facts, synchroniser, threads
-from ldsearch.latency.stages import SupernetStages, build_table
-from ldsearch.latency.table import LatencyTable, length_grid
+from ldsearch.latency.clock import Clock, Noise, device_facts, synchroniser, threads
+from ldsearch.latency.table import LatencyTable, SupernetStages, build_table, length_grid
 from ldsearch.runs import RUN_FILE
 from ldsearch.target import Target
 

@@ -10,7 +10,7 @@ from ldsearch.bench import Workbench
 from ldsearch.commands.latencies import Latencies
 from ldsearch.commands.profile import CSV_FILE, JSON_FILE, latency_row
 from ldsearch.files import write_json
-from ldsearch.latency.memory import memory_of
+from ldsearch.latency.measure import memory_of
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import LATENCY_COLUMNS
 from ldsearch.reports.tables import write_csv

@@ -1,24 +1,23 @@
 """Measures sub-networks on a split: runs what the cache does not know, counts what it ran."""
 
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from ldsearch.storage.claims import name_of
 from ldsearch.costs.macs import Cost
-from ldsearch.evaluation.batches import collated, length_batches
-from ldsearch.evaluation.counts import Counts
 from ldsearch.evaluation.executor import Executor, shares_prefixes
-from ldsearch.evaluation.prefix_cache import PrefixCache
-from ldsearch.evaluation.prefix_tree import path_of
-from ldsearch.evaluation.sharing import nobody, parts_of
-from ldsearch.evaluation.stock_executor import StockExecutor
+from ldsearch.evaluation.prefixes import PrefixCache, path_of
+from ldsearch.evaluation.stock import StockExecutor
 from ldsearch.intervals import Statistics, standard_error
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.sidecar import Sidecar
@@ -37,6 +36,157 @@ LEAST = 8
 TOGETHER = 512
 # Bytes of block states that are kept for later generations.
 CACHE_BUDGET = 4 * 2**30
+
+
+def length_batches(
+    lengths: Sequence[int] | NDArray[np.int64], most: Callable[[int], int], least: int
+) -> list[NDArray[np.int64]]:
+    """Rows in ascending order of length, cut into batches.
+
+    A batch with enough rows ends where the length changes: rows of one length need no padding, and
+    sub-networks that act alike on it are one.
+
+    Args:
+        lengths: True length of each row in tokens.
+        most: The most rows of a length that a batch may have.
+        least: Rows that are enough; fewer are joined by longer ones.
+
+    Returns:
+        Row indices of each batch.
+    """
+    batches: list[list[int]] = []
+    for row in np.argsort(lengths, kind="stable").tolist():
+        batch = batches[-1] if batches else []
+        longer = bool(batch) and lengths[row] > lengths[batch[-1]]
+        if not batch or len(batch) >= most(int(lengths[row])) or (longer and len(batch) >= least):
+            batches.append(batch := [])
+        batch.append(row)
+    return [np.array(batch, dtype=np.int64) for batch in batches]
+
+
+def collated(
+    task: Task,
+    encoded: Encoded,
+    tokenizer: PreTrainedTokenizerBase,
+    pad_to: int | None,
+    batches: Iterable[NDArray[np.int64]],
+) -> list[tuple[NDArray[np.int64], Batch]]:
+    """Batches of features, as their indices and as tensors; padded to ``pad_to`` or to their longest."""
+    collate = task.collate(tokenizer, pad_to)
+    return [(index, collate([encoded[int(i)] for i in index])) for index in batches]
+
+
+@dataclass
+class Counts:
+    """What an evaluator did, for reports.
+
+    Args:
+        full_pass_macs: MACs of one pass of the full model over the split at true lengths: the unit F that
+            searches are compared in.
+        measured: Sub-networks that were run.
+        cached: Sub-networks whose measurement was known, or that another worker measured meanwhile.
+        executed_macs: MACs that were executed, all examples.
+        alone_macs: What the same sub-networks cost one by one, at true lengths.
+        padded_macs: What they cost one by one with every input padded, as the papers' code runs them.
+        evaluations: Block evaluations, each on one batch; counted where sub-networks run together.
+        hits: Block evaluations beside these that an earlier generation had made.
+        seconds: Wall-clock time of the runs.
+        redone: Sub-networks, among those taken on here, that another worker had claimed and did not store
+            before its lease ended.
+    """
+
+    full_pass_macs: float = 0.0
+    measured: int = 0
+    cached: int = 0
+    executed_macs: float = 0.0
+    alone_macs: float = 0.0
+    padded_macs: float = 0.0
+    evaluations: int = 0
+    hits: int = 0
+    seconds: float = 0.0
+    redone: int = 0
+
+    def describe(self) -> str:
+        """One sentence, in full passes."""
+        if not self.measured:
+            return f"nothing was run: all {self.cached:,} measurements were known"
+        known = f", {self.cached:,} more were known" if self.cached else ""
+        known += f", {self.redone:,} were taken over from a worker that did not end" if self.redone else ""
+        executed, alone, padded = (
+            macs / self.full_pass_macs for macs in (self.executed_macs, self.alone_macs, self.padded_macs)
+        )
+        return (
+            f"{self.measured:,} sub-networks were measured in {self.seconds:.0f} s{known}; that took "
+            f"{executed:.1f} passes of the full model over the rows (one by one {alone:.1f}; padded too, "
+            f"as the papers' code runs them, {padded:.1f}); {describe_peak_memory()}"
+        )
+
+
+def describe_peak_memory() -> str:
+    """The most memory this process has had."""
+    gib = f"peak memory {peak_memory() / 2**30:.1f} GiB"
+    if torch.cuda.is_available():
+        gib += f", {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB on the device"
+    return gib
+
+
+def peak_memory() -> int:
+    """Bytes of this process's largest resident set so far; 0 where the system does not say."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    # Kibibytes, but on macOS bytes.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+_FIRST_PAUSE, _LAST_PAUSE = 0.02, 0.2  # seconds between two looks at what others have stored
+
+
+def nobody(news: object) -> None:
+    """Nobody asked."""
+
+
+def parts_of(
+    cache: MeasurementCache | None, subnets: Sequence[Subnet], on_wait: Callable[[int], None]
+) -> Generator[tuple[list[Subnet], int], None, None]:
+    """Parts for this worker to measure and store, until every sub-network is stored, by whomever.
+
+    Close the iterator where storing fails: what is claimed is given back then.
+
+    Args:
+        cache: The storage; without one this worker is alone.
+        subnets: What is not known; with common prefixes beside each other.
+        on_wait: Called with the number of missing sub-networks while others measure them.
+
+    Yields:
+        A part, and how many of it another worker had claimed and did not store in time.
+
+    Raises:
+        RunError: If the storage fails.
+    """
+    if cache is None or not subnets:
+        if subnets:
+            yield list(subnets), 0
+        return
+    names = {name_of(subnet.to_json()): subnet for subnet in subnets}
+    pause = _FIRST_PAUSE
+    with cache.claims.renewing():
+        while names:
+            held, again = cache.claims.take(list(names))
+            # Whoever held it before may have stored it after the last look.
+            cache.refresh()
+            part = {name: names[name] for name in held if cache.get(names[name]) is None}
+            if part:
+                yield list(part.values()), len(again & part.keys())
+                cache.refresh()
+                pause = _FIRST_PAUSE
+            names = {name: subnet for name, subnet in names.items() if cache.get(subnet) is None}
+            if names and not part:
+                on_wait(len(names))
+                time.sleep(pause)
+                pause = min(2 * pause, _LAST_PAUSE)
 
 
 class Evaluator:

@@ -4,10 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ldsearch.export.huggingface import export_subnet
-    from ldsearch.export.loading import load_exported
+    from ldsearch.export.check import export_subnet
+    from ldsearch.export.folder import load_exported
 
-_LAZY = {"export_subnet": "ldsearch.export.huggingface", "load_exported": "ldsearch.export.loading"}
+_LAZY = {"export_subnet": "ldsearch.export.check", "load_exported": "ldsearch.export.folder"}
 __all__ = ["export_subnet", "load_exported"]
 
 

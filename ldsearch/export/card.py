@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Protocol
 
 from ldsearch.subnet import Subnet
 
-if TYPE_CHECKING:
-    from ldsearch.export.timing import Timed
+ONNX_FILE = "model.onnx"
+# MACs that fell by more than a tenth should be seen in time: 0.97 is the smallest gain that is one.
+FEWER_MACS = 0.9
+FASTER = 0.97
 
 
 class Alone(Enum):
@@ -20,6 +23,58 @@ class Alone(Enum):
     OTHER = (
         "Stock AutoModel would load this folder, but compute something else: what is left out here cannot be."
     )
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Latency of an export beside the full model's, in milliseconds of a batch.
+
+    Args:
+        phase: ``forward``, ``prefill`` or ``per token``.
+        batch: Rows.
+        length: Tokens of each.
+        ms: Median.
+        low_ms: First quartile.
+        high_ms: Third quartile.
+        full_ms: The full model's median, the faster of its own path and stock sdpa; of an ONNX file the
+            full model's graph, where that can be written.
+        full_path: Which it was.
+        ratio: ``ms`` over ``full_ms``.
+        macs_ratio: MACs over the full model's, at the workload's lengths.
+        repeats: Of each.
+        noisy: Whether the machine was.
+        device: What ran it.
+        threads: Inside an operation.
+    """
+
+    phase: str
+    batch: int
+    length: int
+    ms: float
+    low_ms: float
+    high_ms: float
+    full_ms: float
+    full_path: str
+    ratio: float
+    macs_ratio: float
+    repeats: int
+    noisy: bool
+    device: str
+    threads: int
+
+    @property
+    def not_faster(self) -> bool:
+        """Whether MACs fell by more than 10% and latency did not."""
+        return self.macs_ratio < FEWER_MACS and self.ratio > FASTER
+
+    def describe(self) -> str:
+        """In words."""
+        phase = "" if self.phase == "forward" else f"{self.phase} "
+        slow = ", not faster though its MACs are fewer" if self.not_faster else ""
+        return (
+            f"{phase}{self.ms:.3g} ms at batch {self.batch} of {self.length} tokens, {self.ratio:.2f} of the "
+            f"full model's {self.full_ms:.3g} ({self.full_path}){slow}"
+        )
 
 
 @dataclass(frozen=True)
@@ -45,6 +100,32 @@ class Provenance:
     costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     fingerprint: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+
+
+class Card(Protocol):
+    """Makes a model card."""
+
+    def __call__(self, verified: str, latency: Sequence[Timed] = (), /) -> str:
+        """Given what the checks found, in words, and what was timed."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """An export that waits for its check.
+
+    Args:
+        folder: Where it lies.
+        subnet: What it is, in the supernet's ids.
+        readers: Who must be able to run it (names of ``ldsearch.export.reader.READERS``).
+        tolerance: The most its logits may differ from the supernet's, as a share of the largest or of 1.
+        card: The model card, given what the checks found.
+    """
+
+    folder: Path
+    subnet: Subnet
+    readers: tuple[str, ...]
+    tolerance: float
+    card: Card
 
 
 # The pipeline's name of a head, as the Hub tags models.
@@ -79,7 +160,7 @@ def model_card(
     head: str,
     usage: Usage,
     verified: str,
-    latency: "Sequence[Timed]" = (),
+    latency: Sequence[Timed] = (),
 ) -> str:
     """Markdown with the Hub's front matter.
 
@@ -135,7 +216,7 @@ def _number(cost: float) -> str:
     return f"{cost:,.0f}" if cost == round(cost) or cost >= 1000 else f"{cost:.3g}"
 
 
-def _latency_section(latency: "Sequence[Timed]") -> str:
+def _latency_section(latency: Sequence[Timed]) -> str:
     """Empty where nothing was timed."""
     if not latency:
         return ""

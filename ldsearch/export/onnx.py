@@ -6,13 +6,12 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from ldsearch.export.card import Provenance, model_card, onnx_usage
-from ldsearch.export.graph import OPSET, refuse, trace
-from ldsearch.export.loading import SUBNET_FILE
-from ldsearch.export.staging import ONNX_FILE, Written
+from ldsearch.export.card import ONNX_FILE, Provenance, Written, model_card, onnx_usage
+from ldsearch.export.folder import SUBNET_FILE
 from ldsearch.files import make_readable, write_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.graph import OPSET, refuse, trace
 
 TOLERANCE = 1e-4
 

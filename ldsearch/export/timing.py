@@ -11,18 +11,15 @@ import numpy as np
 import torch
 
 from ldsearch.errors import ExportError
-from ldsearch.export.loading import load_exported
-from ldsearch.export.session import onnx_session
-from ldsearch.export.staging import ONNX_FILE
-from ldsearch.latency.clock import Clock, Run
+from ldsearch.export.card import ONNX_FILE, Timed
+from ldsearch.export.folder import load_exported
+from ldsearch.latency.clock import Clock, Run, device_facts, synchroniser
 from ldsearch.latency.clock import Timing as Quartiles
-from ldsearch.latency.device import device_facts, synchroniser
-from ldsearch.latency.inputs import Cell, random_cell
-from ldsearch.latency.measuring import FASTER, FEWER_MACS
-from ldsearch.latency.probes import FORWARD, Probe, generating, runs_of
+from ldsearch.latency.measure import FORWARD, Cell, Probe, generating, random_cell, runs_of
 from ldsearch.latency.runtimes import RUNTIMES, Forward, in_session
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet
+from ldsearch.supernet.graph import onnx_session
 
 REPEATS, WARMUP = 5, 2
 # Tokens written after the first, over which the latency of one is averaged.
@@ -44,58 +41,6 @@ class Timing:
     supernet: str
     cells: Sequence[tuple[int, int]]
     macs_ratios: Sequence[float]
-
-
-@dataclass(frozen=True)
-class Timed:
-    """Latency of an export beside the full model's, in milliseconds of a batch.
-
-    Args:
-        phase: ``forward``, ``prefill`` or ``per token``.
-        batch: Rows.
-        length: Tokens of each.
-        ms: Median.
-        low_ms: First quartile.
-        high_ms: Third quartile.
-        full_ms: The full model's median, the faster of its own path and stock sdpa; of an ONNX file the
-            full model's graph, where that can be written.
-        full_path: Which it was.
-        ratio: ``ms`` over ``full_ms``.
-        macs_ratio: MACs over the full model's, at the workload's lengths.
-        repeats: Of each.
-        noisy: Whether the machine was.
-        device: What ran it.
-        threads: Inside an operation.
-    """
-
-    phase: str
-    batch: int
-    length: int
-    ms: float
-    low_ms: float
-    high_ms: float
-    full_ms: float
-    full_path: str
-    ratio: float
-    macs_ratio: float
-    repeats: int
-    noisy: bool
-    device: str
-    threads: int
-
-    @property
-    def not_faster(self) -> bool:
-        """Whether MACs fell by more than 10% and latency did not."""
-        return self.macs_ratio < FEWER_MACS and self.ratio > FASTER
-
-    def describe(self) -> str:
-        """In words."""
-        phase = "" if self.phase == "forward" else f"{self.phase} "
-        slow = ", not faster though its MACs are fewer" if self.not_faster else ""
-        return (
-            f"{phase}{self.ms:.3g} ms at batch {self.batch} of {self.length} tokens, {self.ratio:.2f} of the "
-            f"full model's {self.full_ms:.3g} ({self.full_path}){slow}"
-        )
 
 
 def timings(folders: Sequence[Path], asked: Timing, device: str) -> Iterator[list[dict[str, Any]]]:

@@ -93,8 +93,7 @@ class OnnxRuntime:
         Raises:
             LdsearchError: If the sub-network cannot be exported, or ONNX Runtime is missing.
         """
-        from ldsearch.export.graph import trace
-        from ldsearch.export.session import onnx_session
+        from ldsearch.supernet.graph import onnx_session, trace
 
         with tempfile.TemporaryDirectory() as folder:
             trace(supernet, subnet, Path(folder) / "model.onnx")

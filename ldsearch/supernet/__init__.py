@@ -1,6 +1,5 @@
 """The supernet: stages, families, tokens. Knows nothing of training, tasks or search."""
 
-from ldsearch.supernet.fixed import FixedSubnet
-from ldsearch.supernet.supernet import Supernet
+from ldsearch.supernet.supernet import FixedSubnet, Supernet
 
 __all__ = ["FixedSubnet", "Supernet"]

@@ -1,17 +1,27 @@
-"""What the stages of a stock model are made of, for costs: dimensions with the head's, parameters."""
+"""What the stages of a stock model are made of, for costs: dimensions, parameters, traced MACs."""
 
-from collections.abc import Mapping
+import copy
+import math
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from ldsearch.costs.macs import EncoderShape
 from ldsearch.costs.parameters import BlockParameters, Parameters
-from ldsearch.errors import SupernetError
-from ldsearch.supernet.cutting import handed_on
+from ldsearch.costs.traced import Polynomial, TracedMacs, terms
+from ldsearch.errors import SupernetError, one_line
+from ldsearch.supernet.cutting import handed_on, longest_input
 from ldsearch.supernet.heads import Head, head_macs
 from ldsearch.supernet.stages import Family
+from ldsearch.workload import Workload
 
 
 def shape_of(model: PreTrainedModel, family: Family, head: Head) -> EncoderShape:
@@ -69,3 +79,139 @@ def block_parameters(layer: nn.Module, family: Family | None, heads: int) -> Blo
 
 def _count(*modules: nn.Module) -> int:
     return sum(p.numel() for module in modules for p in module.parameters())
+
+
+aten = torch.ops.aten
+# Tokens read and written, enough of them for every term of the polynomials.
+_LENGTHS = ((8, 8), (16, 8), (24, 8), (8, 16), (8, 24), (16, 16))
+_SHORTEST_CHECK = 41
+
+
+def trace_macs(
+    model: PreTrainedModel, stacks: Mapping[str, str], workload: Workload, name: str
+) -> TracedMacs:
+    """The cost of a stock model's depth sub-networks at the lengths of a workload.
+
+    Args:
+        model: The stock model; it is traced eager, as fvcore counts no fused attention.
+        stacks: Dotted names of its lists of blocks.
+        workload: The lengths, of what is written too if there are two stacks.
+        name: The cost's name in tables.
+
+    Raises:
+        SupernetError: If the model cannot be traced, multiplies matrices that are not counted, or its MACs
+            are no quadratic in the lengths.
+    """
+    # The workload's longest input says whether the polynomial found is one; it is made odd, as models that
+    # fill windows up to whole ones take steps that even lengths could miss.
+    room = longest_input(model)
+    longest = [
+        (min(room, max(_SHORTEST_CHECK, int(values.max()))) - 1) | 1
+        for values in (workload.lengths, workload.written_lengths)
+    ]
+    if room <= max(max(pair) for pair in _LENGTHS):
+        raise SupernetError(f"{type(model).__name__} cannot be traced: it has only {room} positions")
+    both = len(stacks) > 1
+    found = {(n, t if both else 0) for n, t in (*_LENGTHS, longest)}
+    lengths = sorted(found)
+    try:
+        counted = [_count_macs(model, stacks, n, t) for n, t in lengths]
+    except (RuntimeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise SupernetError(f"{type(model).__name__} cannot be traced: {one_line(error)}") from error
+    points = terms(*np.array(lengths, dtype=np.float64).T)
+    blocks = {
+        stack: tuple(
+            _polynomial(points, [row[stack][block] for row, _ in counted])
+            for block in range(len(counted[0][0][stack]))
+        )
+        for stack in stacks
+    }
+    return TracedMacs(blocks, _polynomial(points, [rest for _, rest in counted]), workload, name)
+
+
+def _polynomial(points: NDArray[np.float64], counts: Sequence[float]) -> Polynomial:
+    """The coefficients of ``terms``, from all points but the last, which must agree."""
+    # Scaled, so that squares of long lengths do not drown the constant.
+    scale = points[:-1].max(axis=0)
+    scale[scale == 0] = 1.0
+    fitted = np.linalg.lstsq(points[:-1] / scale, np.array(counts[:-1]), rcond=None)[0] / scale
+    if not np.isclose(points[-1] @ fitted, counts[-1], rtol=1e-6):
+        raise SupernetError(
+            "the model's MACs do not grow as a quadratic of the lengths, so they cannot be traced"
+        )
+    return tuple(float(c) for c in fitted)
+
+
+def _batched(inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
+    """Products of ``baddbmm(added, (B, n, k), (B, k, m))``."""
+    _, left, right = (value.type().sizes() for value in inputs[:3])
+    return float(math.prod(left) * right[-1])
+
+
+def _attention(inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
+    """Products of ``scaled_dot_product_attention``: scores, and their product with the values."""
+    queries, keys, values = (value.type().sizes() for value in inputs[:3])
+    return float(math.prod(queries[:-1]) * keys[-2] * (queries[-1] + values[-1]))
+
+
+# Which fvcore does not know.
+_HANDLES = {"aten::baddbmm": _batched, "aten::scaled_dot_product_attention": _attention}
+# Which neither counter knows: counted as one too many, so that the two disagree.
+_UNKNOWN = {
+    operator: lambda *inputs, **named: 2
+    for operator in (aten.addbmm, aten.addmv, aten.addr, aten.dot, aten.mv, aten.vdot)
+}
+
+
+class _Logits(nn.Module):
+    """Takes a tensor and gives one, as tracing needs."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor, written: Tensor | None = None) -> Tensor:
+        decoder = {} if written is None else {"decoder_input_ids": written}
+        output = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **decoder)
+        logits: Tensor = output[0]
+        return logits
+
+
+def _count_macs(
+    model: PreTrainedModel, stacks: Mapping[str, str], read: int, written: int
+) -> tuple[dict[str, list[float]], float]:
+    """MACs of each block and of everything else, for one input of those lengths; norms are free.
+
+    Raises:
+        SupernetError: If torch counts others, as products that fvcore does not know are left out.
+    """
+    with warnings.catch_warnings():
+        # Of fvcore's own imports and of tracing, which torch deprecates.
+        warnings.simplefilter("ignore")
+        from fvcore.nn import FlopCountAnalysis
+
+        shared: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+        eager = copy.deepcopy(model, shared).eval()
+        eager.set_attn_implementation("eager")
+        lengths = (read, written) if len(stacks) > 1 else (read,)
+        ids = tuple(torch.ones((1, n), dtype=torch.long, device=model.device) for n in lengths)
+        traced = _Logits(eager)
+        analysis = FlopCountAnalysis(traced, ids).set_op_handle(**_HANDLES)
+        analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
+        by_module: Mapping[str, Mapping[str, float]] = analysis.by_module_and_operator()
+        with FlopCounterMode(display=False, custom_mapping=_UNKNOWN) as counter:
+            traced(*ids)
+
+    def macs(name: str) -> float:
+        return float(sum(count for operator, count in by_module[name].items() if "norm" not in operator))
+
+    if 2 * macs("") != counter.get_total_flops():
+        raise SupernetError(
+            f"{type(model).__name__} multiplies matrices that cannot be counted: fvcore finds "
+            f"{macs(''):,.0f} MACs, torch {counter.get_total_flops() / 2:,.0f}"
+        )
+    blocks = {
+        stack: [macs(f"model.{path}.{block}") for block, _ in enumerate(model.get_submodule(path).children())]
+        for stack, path in stacks.items()
+    }
+    return blocks, macs("") - sum(sum(counts) for counts in blocks.values())

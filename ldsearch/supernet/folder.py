@@ -20,7 +20,7 @@ from ldsearch.errors import SupernetError, one_line
 from ldsearch.files import make_readable, write_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.heads import Head, head_named
-from ldsearch.supernet.refusals import refuse_config
+from ldsearch.supernet.stock import refuse_config
 from ldsearch.supernet.supernet import Memory, Supernet
 from ldsearch.workload import Workload
 

@@ -1,19 +1,19 @@
 """A transformer as a pipeline of stages: embed, block i, head. One small module runs one block."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ldsearch.costs.macs import EncoderShape
 from ldsearch.errors import SupernetError
-from ldsearch.subnet import WHOLE, Groups
+from ldsearch.subnet import WHOLE, Groups, Stack
 from ldsearch.supernet import tokens
-from ldsearch.supernet.onnx_operators import reshaped
-from ldsearch.supernet.tokens import Attention, TokenScore
+from ldsearch.supernet.tokens import Attention, TokenScore, reshaped
 
 
 @dataclass(frozen=True)
@@ -256,3 +256,68 @@ def put_back(sequence: Tensor, state: State) -> Tensor:
     # Under autocast the two may differ in precision, which scatter refuses.
     written = torch.where(state.real[..., None], state.hidden.to(sequence.dtype), sequence.gather(1, index))
     return sequence.scatter(1, index, written)
+
+
+# Called after a block with its id, what entered and what left; gives the hidden states that go on.
+Between = Callable[[int, State, State], Tensor]
+
+
+class Pipeline:
+    """Stages of a stock encoder: embed, block i, finish. Holds no weights of its own.
+
+    Args:
+        model: The stock model.
+        family: How to take it apart.
+        score: Which tokens are worth keeping.
+        keep_first: Whether position 0 always stays.
+        restores: Whether dropped tokens come back for what follows the last block.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, family: Family, score: TokenScore, keep_first: bool, restores: bool
+    ) -> None:
+        self.model = model
+        self.family = family
+        self.restores = restores
+        layers = family.layers(model)
+        self.blocks = tuple(Block(layer, family, model.config, score, keep_first) for layer in layers)
+        self.checkpointing = False
+
+    def __call__(
+        self, batch: Mapping[str, Tensor], stack: Stack, training: bool, between: Between | None = None
+    ) -> State:
+        """What follows the last block of the stack: all tokens again, or those that are left.
+
+        Where tokens come back, each dropped one carries the output of the last block that processed it
+        (Drop-and-Restore, Kim & Cho 2020, Sec. 3.3).
+        """
+        state = self.family.embed(self.model, batch)
+        # Here alone, since a device must be waited for.
+        true_lengths = tuple(state.real.sum(dim=1).tolist())
+        entered = state = replace(state, padded=min(true_lengths) < state.real.shape[1])
+        left = true_lengths
+        restored: Tensor | None = None
+        for position, block in enumerate(stack.blocks):
+            keep = None
+            if stack.lengths is not None:
+                before, left = left, tuple(stack.lengths.kept(position, n) for n in true_lengths)
+                keep = None if left == before else left
+            after = self._run(block, state, keep, stack.groups(block), training)
+            if between is not None:
+                after = replace(after, hidden=between(block, state, after))
+            if after.positions is not state.positions and self.restores:
+                restored = state.hidden if restored is None else put_back(restored, state)
+            state = after
+        if restored is not None:
+            state = replace(entered, hidden=put_back(restored, state))
+        return replace(state, hidden=self.family.finish(self.model, state.hidden))
+
+    def _run(
+        self, block: int, state: State, keep: Sequence[int] | None, groups: Groups, training: bool
+    ) -> State:
+        module: nn.Module = self.blocks[block]
+        # Nobody's child, so the mode does not reach it by itself.
+        module.training = training
+        if self.checkpointing and training and torch.is_grad_enabled():
+            return cast(State, checkpoint(module, state, keep, groups, use_reentrant=False))
+        return cast(State, module(state, keep, groups))

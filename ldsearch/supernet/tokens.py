@@ -6,12 +6,12 @@ Nothing here knows a model. Shapes: B sequences of n positions, H heads.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from ldsearch.registry import Registry
-from ldsearch.supernet import onnx_operators
 
 
 @dataclass(frozen=True)
@@ -214,10 +214,52 @@ def _best(ranked: Tensor, count: int, keep_first: bool) -> Tensor:
 def gather(hidden: Tensor, index: Tensor) -> Tensor:
     """Rows ``index`` (B, k) of ``hidden`` (B, n, d): shape (B, k, d)."""
     if torch.onnx.is_in_onnx_export():
-        return onnx_operators.rows(hidden, index)
+        return copied_rows(hidden, index)
     rows, n = hidden.shape[:2]
     if rows == 1:
         return hidden[0].index_select(0, index[0])[None]
     first = torch.arange(rows, device=index.device)[:, None] * n
     # Whole rows are copied, where ``gather`` looks up every number by itself.
     return hidden.flatten(0, 1).index_select(0, (first + index).flatten()).reshape(*index.shape, -1)
+
+
+# Operators of ONNX that torch's exporter would spell out in a dozen nodes each, for traced graphs.
+
+
+class _Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, index: Tensor) -> Tensor:
+        return hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[-1]))
+
+    @staticmethod
+    def symbolic(g: Any, hidden: Any, index: Any) -> Any:
+        last = g.op("Constant", value_t=torch.tensor([-1]))
+        return g.op("GatherND", hidden, g.op("Unsqueeze", index, last), batch_dims_i=1)
+
+
+class _Reshaped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return _of_shape(tensor, shape)
+
+    @staticmethod
+    def symbolic(g: Any, tensor: Any, shape: tuple[int, ...]) -> Any:
+        return g.op("Reshape", tensor, g.op("Constant", value_t=torch.tensor(shape)))
+
+
+def copied_rows(hidden: Tensor, index: Tensor) -> Tensor:
+    """Rows ``index`` (B, k) of ``hidden`` (B, n, d), each copied as a whole: shape (B, k, d)."""
+    taken: Tensor = cast(Any, _Rows).apply(hidden, index)
+    return taken
+
+
+def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The tensor in another shape, in a graph or not: 0 stands for an axis as long as it was."""
+    if not torch.onnx.is_in_onnx_export():
+        return _of_shape(tensor, shape)
+    other: Tensor = cast(Any, _Reshaped).apply(tensor, shape)
+    return other
+
+
+def _of_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return tensor.reshape([size or tensor.shape[axis] for axis, size in enumerate(shape)])

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from ldsearch.errors import TrainingError
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of
-from ldsearch.supernet.stages import State
-from ldsearch.supernet.watching import Between
+from ldsearch.supernet.stages import Between, State
 from ldsearch.tasks.base import Batch
 
 LossOf = Callable[[Tensor, Batch], Tensor]

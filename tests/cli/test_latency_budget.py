@@ -15,9 +15,8 @@ from ldsearch.costs.named import COSTS
 from ldsearch.costs.objective import Objective
 from ldsearch.errors import BudgetError, LdsearchError
 from ldsearch.latency.clock import Noise, Timing
-from ldsearch.latency.inputs import random_cell
-from ldsearch.latency.measuring import Entry, Line
-from ldsearch.latency.predicted import table_beside
+from ldsearch.latency.measure import Entry, Line, random_cell
+from ldsearch.latency.table import table_beside
 from ldsearch.selector import parse_selector
 from ldsearch.trial import Score, Trial
 from tests.cli.conftest import Ldsearch, read

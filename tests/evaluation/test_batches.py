@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ldsearch.evaluation.batches import length_batches
+from ldsearch.evaluation.evaluator import length_batches
 
 
 @pytest.mark.parametrize("least", [1, 4, 100])

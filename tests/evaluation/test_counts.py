@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ldsearch.costs.macs import Macs
-from ldsearch.evaluation.counts import Counts, peak_memory
+from ldsearch.evaluation.evaluator import Counts, peak_memory
 from ldsearch.subnet import Subnet
 from ldsearch.workload import Workload
 from tests.evaluation.test_evaluator import RATIOS, encoded, evaluator_for

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ldsearch.evaluation.executor import Executor
-from ldsearch.evaluation.prefix_cache import Outcome, PrefixCache
+from ldsearch.evaluation.prefixes import Outcome, PrefixCache
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.stages import State

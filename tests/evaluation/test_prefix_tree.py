@@ -13,7 +13,7 @@ from transformers import ErnieConfig, ErnieForSequenceClassification
 
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.evaluation.executor import Executor, shares_prefixes
-from ldsearch.evaluation.prefix_tree import grow
+from ldsearch.evaluation.prefixes import grow
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.stages import State

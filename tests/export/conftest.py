@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from ldsearch.export import reader
+from ldsearch.export.card import Timed
+from ldsearch.export.timing import Timing
 from ldsearch.commands import export
-from ldsearch.export import check
-from ldsearch.export.timing import Timed, Timing
 from tests.cli.conftest import ldsearch, wild, wild_place
 
 __all__ = ["Here", "in_process", "ldsearch", "wild", "wild_place"]
@@ -19,7 +20,7 @@ class Here:
     """A fresh process that is this one, where what a new one adds does not matter."""
 
     where = "this process"
-    answers = staticmethod(check.answers)
+    answers = staticmethod(reader.answers)
     asked: Timing
 
     def __init__(self, scratch: Path, timing: Timing) -> None:

@@ -15,10 +15,10 @@ from ldsearch.bench import Workbench
 from ldsearch.commands import checked_rows, export
 from ldsearch.commands.export import export_one
 from ldsearch.errors import ExportError
-from ldsearch.export.agreement import agreement
-from ldsearch.export.huggingface import write_huggingface
-from ldsearch.export.staging import Written
-from ldsearch.export.timing import Timed, Timing, timings
+from ldsearch.export.card import Timed, Written
+from ldsearch.export.check import agreement
+from ldsearch.export.folder import write_huggingface
+from ldsearch.export.timing import Timing, timings
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from tests.export.conftest import Here

@@ -14,8 +14,8 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from ldsearch.errors import LdsearchError, SubnetError
-from ldsearch.export.huggingface import write_huggingface
-from ldsearch.export.verification import random_rows, verify
+from ldsearch.export.check import random_rows, verify
+from ldsearch.export.folder import write_huggingface
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
@@ -133,14 +133,14 @@ RELOAD = """
 import json, sys, numpy as np, torch
 from pathlib import Path
 import ldsearch
-from ldsearch.export import check
+from ldsearch.export import reader
 torch.set_num_threads(1)
 place, found, cached = Path(sys.argv[1]), {}, {}
 for index, (folder, readers, writes) in enumerate(json.loads((place / "jobs.json").read_text())):
     with np.load(place / f"inputs-{writes}.npz") as file:
         batch = dict(file)
-    for reader, (logits,) in zip(readers, check.run([(Path(folder), r) for r in readers], [batch])):
-        found[f"{index}.{reader}"] = logits
+    for name, (logits,) in zip(readers, reader.run([(Path(folder), r) for r in readers], [batch])):
+        found[f"{index}.{name}"] = logits
     if writes != "nothing":
         model = ldsearch.load(folder)
         ids = torch.from_numpy(batch["input_ids"])[:1]

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from ldsearch.errors import ExportError, SupernetError
-from ldsearch.export import check, graph, load_exported, onnx
-from ldsearch.export.staging import staged
-from ldsearch.export.verification import random_rows, verify
+from ldsearch.export import load_exported, onnx, reader
+from ldsearch.export.check import random_rows, verify
+from ldsearch.export.folder import staged
 from ldsearch.subnet import Lengths, Stack, Subnet
-from ldsearch.supernet import Supernet, onnx_operators, tokens
+from ldsearch.supernet import Supernet, graph, tokens
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import one_of_each
 from tests.export.test_export import PROVENANCE, TOKENIZER
@@ -49,7 +49,7 @@ def real(logits: np.ndarray, batch: dict[str, torch.Tensor]) -> np.ndarray:
 def assert_equal_to_torch_and_to_its_rows(supernet: Supernet, subnet: Subnet, folder: Path) -> None:
     alone = [row(batch, index) for batch in BATCHES for index in range(len(batch["input_ids"]))]
     asked = [{name: t.numpy() for name, t in batch.items()} for batch in (*BATCHES, *alone)]
-    (outputs,) = check.run([(written(supernet, subnet, folder), "onnxruntime")], asked)
+    (outputs,) = reader.run([(written(supernet, subnet, folder), "onnxruntime")], asked)
     together = []
     for batch, found in zip(BATCHES, outputs, strict=False):
         np.testing.assert_allclose(
@@ -98,7 +98,7 @@ def test_segments_are_read(tmp_path):
     batch = {**BATCHES[0], "token_type_ids": segments}
     asked = {name: tensor.numpy() for name, tensor in batch.items()}
     folder = written(supernet, subnet, tmp_path)
-    ((found,),) = check.run([(folder, "onnxruntime")], [asked])
+    ((found,),) = reader.run([(folder, "onnxruntime")], [asked])
     np.testing.assert_allclose(found, of_torch(supernet, batch, subnet), atol=1e-5)
     assert not np.allclose(found, of_torch(supernet, BATCHES[0], subnet), atol=1e-2)
 
@@ -138,8 +138,8 @@ def test_a_graph_scores_as_the_supernet_does():
 
 def test_the_operators_that_stand_for_torchs_are_torchs():
     hidden, index = torch.randn(2, 5, 6), torch.tensor([[4, 0], [1, 1]])
-    assert torch.equal(onnx_operators.rows(hidden, index), tokens.gather(hidden, index))
-    assert torch.equal(onnx_operators.reshaped(hidden, (0, 0, -1, 2)), hidden.unflatten(-1, (-1, 2)))
+    assert torch.equal(tokens.copied_rows(hidden, index), tokens.gather(hidden, index))
+    assert torch.equal(tokens.reshaped(hidden, (0, 0, -1, 2)), hidden.unflatten(-1, (-1, 2)))
 
 
 def test_a_graph_reads_probabilities_three_times(tmp_path):
@@ -174,9 +174,9 @@ import sys
 sys.modules["torch"] = None
 names = {{}}
 exec({code!r}, names)
-from ldsearch.export import check
+from ldsearch.export import reader
 import json
-same = check.run([({folder!r}, "onnxruntime")], [dict(names["inputs"])])[0][0].tolist()
+same = reader.run([({folder!r}, "onnxruntime")], [dict(names["inputs"])])[0][0].tolist()
 print(json.dumps([names["logits"].tolist(), same, names["inputs"]["input_ids"].tolist()]))
 """
 

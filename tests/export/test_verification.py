@@ -8,15 +8,13 @@ import pytest
 import torch
 
 from ldsearch.errors import ExportError
-from ldsearch.export import check, graph, onnx
-from ldsearch.export.fresh import FreshProcess
-from ldsearch.export.huggingface import write_huggingface
-from ldsearch.export.staging import Written, staged
-from ldsearch.export.ties import ties
+from ldsearch.export import onnx, reader
+from ldsearch.export.card import Written
+from ldsearch.export.check import FreshProcess, Rows, Run, random_rows, ties, verify
+from ldsearch.export.folder import staged, write_huggingface
 from ldsearch.export.timing import Timing
-from ldsearch.export.verification import Rows, Run, random_rows, verify
 from ldsearch.subnet import Subnet
-from ldsearch.supernet import Supernet
+from ldsearch.supernet import Supernet, graph
 from ldsearch.supernet.supernet import inference
 from tests.export.test_export import PROVENANCE, TOKENIZER
 from tests.tiny import padded_batch, tiny_model
@@ -36,7 +34,7 @@ def labels_of(supernet: Supernet) -> list[str]:
 def giving(supernet: Supernet, rows: Rows, subnet: Subnet, change: object, labels: object = None) -> Run:
     """A reader that gives the supernet's logits, changed, and its labels or others."""
 
-    def run(exports: Sequence[check.Readers], batches: object, device: str) -> Iterator[object]:
+    def run(exports: Sequence[reader.Readers], batches: object, device: str) -> Iterator[object]:
         for _ in exports:
             yield labels or labels_of(supernet)
             for batch in rows.batches:
@@ -70,9 +68,9 @@ def test_a_fresh_process_reads_both_formats_and_says_what_it_cannot_read(tmp_pat
     ]
     with FreshProcess(tmp_path, Timing("", [], [])) as fresh:
         found = verify(supernet, exports, rows, fresh.answers, fresh.where)
-    for export, reader, own in zip(exports, ("ldsearch.load", "onnxruntime"), found, strict=True):
+    for export, name, own in zip(exports, ("ldsearch.load", "onnxruntime"), found, strict=True):
         sentence = own.describe()
-        assert f"a fresh process by {reader}: 5 rows of two batches, outputs within" in sentence
+        assert f"a fresh process by {name}: 5 rows of two batches, outputs within" in sentence
         assert "5 of 5 predictions the same" in sentence
         assert sentence in (export.folder / "README.md").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "onnx"]  # no inputs are left behind

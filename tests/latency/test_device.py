@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ldsearch.latency.device import crowding, device_facts, threads
+from ldsearch.latency.clock import crowding, device_facts, threads
 
 
 def test_facts_name_the_device_and_the_threads_of_the_moment():

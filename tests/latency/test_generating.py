@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from ldsearch.errors import LdsearchError
-from ldsearch.latency import measuring
+from ldsearch.latency import measure as measuring
 from ldsearch.latency.clock import Clock
-from ldsearch.latency.inputs import random_cell
-from ldsearch.latency.measuring import entries_of, measure
-from ldsearch.latency.probes import generating, runs_of
+from ldsearch.latency.measure import entries_of, generating, measure, random_cell, runs_of
 from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ldsearch.errors import DataError, LdsearchError
-from ldsearch.latency.inputs import DATA_BATCHES, data_cell, random_cell
+from ldsearch.latency.measure import DATA_BATCHES, data_cell, random_cell
 from ldsearch.supernet import Supernet
 from ldsearch.workload import Workload
 from tests.tiny import tiny_decoder, tiny_encoder_decoder, tiny_model

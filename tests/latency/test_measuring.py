@@ -3,11 +3,9 @@
 import pytest
 
 from ldsearch.errors import LdsearchError
-from ldsearch.latency import measuring
+from ldsearch.latency import measure as measuring
 from ldsearch.latency.clock import Clock
-from ldsearch.latency.inputs import random_cell
-from ldsearch.latency.measuring import Entry, entries_of, measure
-from ldsearch.latency.probes import FORWARD
+from ldsearch.latency.measure import FORWARD, Entry, entries_of, measure, random_cell
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from tests.latency.planted_clock import PlantedClock

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ldsearch.latency.memory import memory_of, peak_activation_bytes, weight_bytes
+from ldsearch.latency.measure import memory_of, peak_activation_bytes, weight_bytes
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from tests.tiny import tiny_decoder, tiny_encoder_decoder, tiny_model

@@ -5,9 +5,8 @@ import torch
 
 from ldsearch.errors import SupernetError
 from ldsearch.latency.clock import Clock
-from ldsearch.latency.inputs import random_tokens
-from ldsearch.latency.stages import SupernetStages, build_table
-from ldsearch.latency.table import length_grid
+from ldsearch.latency.measure import random_tokens
+from ldsearch.latency.table import SupernetStages, build_table, length_grid
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of

@@ -5,8 +5,7 @@ import pytest
 
 from ldsearch.errors import LdsearchError, RunError, SubnetError
 from ldsearch.latency.clock import Clock
-from ldsearch.latency.stages import build_table
-from ldsearch.latency.table import Latency, LatencyTable, length_grid
+from ldsearch.latency.table import Latency, LatencyTable, build_table, length_grid
 from ldsearch.subnet import Stack, Subnet
 from tests.latency.planted_clock import PlantedClock
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from ldsearch.errors import SupernetError
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
-from ldsearch.supernet.refusals import refuse_config
+from ldsearch.supernet.stock import refuse_config
 from tests.tiny import tiny_model
 
 TOKENS = {"vocab_size": 9, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}

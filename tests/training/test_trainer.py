@@ -190,7 +190,7 @@ def test_recomputing_blocks_trains_the_same_weights(tmp_path, name, monkeypatch)
         recomputed.append(1)
         return checkpoint(*arguments, **options)
 
-    monkeypatch.setattr("ldsearch.supernet.pipeline.checkpoint", counting)
+    monkeypatch.setattr("ldsearch.supernet.stages.checkpoint", counting)
     found = []
     for asked in ({}, {name: True}):
         torch.manual_seed(0)

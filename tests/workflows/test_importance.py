@@ -11,7 +11,7 @@ import pytest
 from ldsearch import TrainOptions, Workbench, train_supernet
 from ldsearch.commands.importance import block_importance
 from ldsearch.errors import RunError, SpaceError
-from ldsearch.evaluation.counts import Counts
+from ldsearch.evaluation.evaluator import Counts
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 from tests.translators import sentences

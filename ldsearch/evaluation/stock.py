@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from ldsearch.costs.macs import Cost
 from ldsearch.evaluation.executor import Found, Work
-from ldsearch.evaluation.prefix_cache import PrefixCache
+from ldsearch.evaluation.prefixes import PrefixCache
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.cutting import shallow
-from ldsearch.supernet.generic import run_stock
 from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.stock import run_stock
 from ldsearch.supernet.supernet import evaluating
 
 Stacks = Mapping[str, Stack]

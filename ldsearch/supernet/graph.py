@@ -2,15 +2,16 @@
 
 Batch and length are dynamic. A padded batch keeps as many tokens as its longest row does and masks the
 rest, as torch does it, so what a row gives does not depend on the rows beside it. Written by torch's
-tracing exporter: its successor, ``dynamo=True``, refuses counts of tokens that depend on the data.
+tracing exporter: its successor, dynamo=True, refuses counts of tokens that depend on the data.
 """
 
 import warnings
 from dataclasses import replace
 from functools import cached_property
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +20,8 @@ from ldsearch.errors import ExportError
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet, tokens
 from ldsearch.supernet.heads import run_head
-from ldsearch.supernet.onnx_operators import reshaped
 from ldsearch.supernet.stages import State, put_back
-from ldsearch.supernet.tokens import TOKEN_SCORES, Attention
+from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, reshaped
 
 OPSET = 17  # the first with layer norms as one operator
 # What a protocol buffer can hold.
@@ -219,3 +219,13 @@ def _trace(graph: Graph, path: Path) -> None:
             opset_version=OPSET,
             dynamo=False,
         )
+
+
+def onnx_session(path: Path, threads: int = 0) -> Any:
+    """ONNX Runtime on a file, with so many threads; 0: as many as it takes by itself."""
+    runtime = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    # Threads that wait by spinning would slow down what is timed next.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

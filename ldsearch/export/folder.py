@@ -1,50 +1,26 @@
 """Hugging Face folders of sub-networks: stock where only depth changed, one line of ldsearch else."""
 
+import contextlib
 import json
+import shutil
+import tempfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ldsearch.export.card import Alone, Provenance, model_card, torch_usage
-from ldsearch.export.loading import SUBNET_FILE
-from ldsearch.export.staging import Written, staged
-from ldsearch.export.verification import random_rows, verify
+from ldsearch.errors import RunError, SupernetError
+from ldsearch.export.card import ONNX_FILE, Alone, Provenance, Written, model_card, torch_usage
 from ldsearch.files import write_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.cutting import silence
-from ldsearch.supernet.folder import save_model
+from ldsearch.supernet.folder import load_model, save_model
 
+SUBNET_FILE = "ldsearch_subnet.json"
 TOLERANCE = 1e-5
-
-
-def export_subnet(
-    supernet: Supernet,
-    tokenizer: PreTrainedTokenizerBase,
-    subnet: Subnet,
-    folder: Path,
-    provenance: Provenance,
-) -> Path:
-    """Write a sub-network as a Hugging Face folder and check it, in this process, before it appears.
-
-    Args:
-        supernet: Whose sub-network it is.
-        tokenizer: Goes into the folder.
-        subnet: What to export.
-        folder: Must not exist or be empty.
-        provenance: For the model card.
-
-    Raises:
-        RunError: If the folder holds something or cannot be written.
-        ExportError: If the reloaded logits differ.
-        SubnetError: If the sub-network does not fit.
-    """
-    with staged(folder) as staging:
-        written = write_huggingface(supernet, tokenizer, subnet, staging, provenance)
-        verify(supernet, [written], random_rows(supernet))
-    return folder
 
 
 def write_huggingface(
@@ -103,3 +79,50 @@ def _stand_in(supernet: Supernet, subnet: Subnet) -> tuple[PreTrainedModel, Subn
     if len(stack.blocks) < len(layers) or not silent:
         return model, own, Alone.OTHER
     return model, own, Alone.SLOWER if stack.lengths is None else Alone.LONGER
+
+
+def load_exported(folder: str | Path) -> PreTrainedModel | FixedSubnet:
+    """Load what ``export_subnet`` wrote, in eval mode; called like the stock model either way.
+
+    Raises:
+        SupernetError: If the folder holds no model of a supported family.
+    """
+    if (Path(folder) / ONNX_FILE).is_file():
+        raise SupernetError(f"{folder} holds an ONNX model: its README says how ONNX Runtime runs it")
+    model, _ = load_model(str(folder))
+    model.train(False)
+    path = Path(folder) / SUBNET_FILE
+    if not path.is_file():
+        return model
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        subnet = Subnet.from_json(json.dumps(fields["subnet"]))
+        memory = fields.get("memory", "restored")
+        return FixedSubnet(Supernet(model, fields["score"], memory), subnet).eval()
+    except (json.JSONDecodeError, KeyError) as error:
+        raise SupernetError(f"{path} is damaged: {error}") from error
+
+
+@contextlib.contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """A hidden folder beside the target, renamed to it at the end, and removed if anything goes wrong.
+
+    Raises:
+        RunError: If the target holds something or cannot be written.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{folder} already exists and is not empty: choose another folder")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    except OSError as error:
+        raise RunError(f"cannot write to {folder}: {error.strerror or error}") from error
+    try:
+        staging.chmod(0o755)
+        yield staging
+        if folder.exists():
+            folder.rmdir()
+        staging.rename(folder)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise

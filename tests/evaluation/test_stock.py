@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import ErnieConfig, ErnieForSequenceClassification
 
 from ldsearch.errors import SubnetError
-from ldsearch.evaluation.stock_executor import StockExecutor
+from ldsearch.evaluation.stock import StockExecutor
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference

@@ -1,0 +1,375 @@
+"""Times sub-networks beside the full model on one cell of a workload, and compares time with MACs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import GenerationConfig
+
+from ldsearch.errors import DataError, LdsearchError
+from ldsearch.latency.clock import Clock, Noise, Timing
+from ldsearch.latency.runtimes import RUNTIMES, Inputs, Runtime, runtime_named
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.workload import Workload
+
+# Batches of a split that stand for it: evenly spread over its lengths.
+DATA_BATCHES = 8
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Inputs of one batch size.
+
+    Args:
+        batch: Rows of each batch.
+        length: Tokens of each row, or ``"data"`` for rows of a split.
+        batches: The inputs; a latency is their mean.
+        lengths: True length of every row.
+    """
+
+    batch: int
+    length: int | str
+    batches: tuple[Inputs, ...]
+    lengths: tuple[int, ...]
+
+    def workload(self, written: int, *, causal: bool) -> Workload:
+        """The lengths that MACs count: what is read, and so many tokens written; 0 where nothing is.
+
+        A causal model reads what it writes, but for the last token.
+        """
+        if causal:
+            grown = [n + max(written - 1, 0) for n in self.lengths]
+            return Workload.from_lengths(grown, max(grown))
+        texts = [written] * len(self.lengths) if written else None
+        return Workload.from_lengths(self.lengths, max(self.lengths), texts)
+
+
+def random_cell(supernet: Supernet, batch: int, length: int, written: int = 0) -> Cell:
+    """Rows of random tokens, none of them padding; the same ones every time.
+
+    Args:
+        supernet: Whose vocabulary and device.
+        batch: Rows.
+        length: Tokens of each.
+        written: Tokens that will be generated.
+
+    Raises:
+        LdsearchError: If the model has no positions for so many tokens.
+    """
+    both = len(supernet.stacks) > 1
+    longest = max(length, written) if both else length + written
+    if batch < 1 or length < 1:
+        raise LdsearchError(f"a batch has 1 row or more of 1 token or more, not {batch} of {length}")
+    if longest > supernet.longest:
+        raise LdsearchError(f"the model has {supernet.longest} positions, too few for {longest} tokens")
+    ids = random_tokens(supernet, batch, length)
+    # As a tokenizer gives it: stock code looks for padding too.
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return Cell(batch, length, (inputs,), (length,))
+
+
+def random_tokens(supernet: Supernet, batch: int, length: int) -> Tensor:
+    """Shape (batch, length), on the supernet's device, without the padding token."""
+    config: Any = supernet.model.config
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(1, config.vocab_size, (batch, length), generator=generator)
+    if config.pad_token_id is not None:
+        # Never the id itself: some models count positions by what is not padding.
+        ids = (ids + config.pad_token_id) % config.vocab_size
+    return ids.to(supernet.model.device)
+
+
+def data_cell(
+    supernet: Supernet,
+    features: Sequence[dict[str, Any]],
+    collate: Callable[[Sequence[dict[str, Any]]], dict[str, Tensor]],
+    batch: int,
+) -> Cell:
+    """Batches of a split's rows, sorted by length and padded within a batch.
+
+    Args:
+        supernet: What will read them.
+        features: The split's, each with ``input_ids``.
+        collate: Pads some of them to one batch.
+        batch: Rows of each batch.
+
+    Raises:
+        DataError: If the split is smaller than a batch.
+        LdsearchError: If the model is a decoder on its own, whose data are one text cut evenly.
+    """
+    if supernet.head.causal:
+        raise LdsearchError("--length data: a causal model's rows are one running text; name lengths instead")
+    if len(features) < batch:
+        raise DataError(f"a batch of {batch} needs as many rows; the split has {len(features)}")
+    order = np.argsort([len(feature["input_ids"]) for feature in features], kind="stable")
+    whole = len(order) // batch
+    chosen = np.unique(np.linspace(0, whole - 1, min(whole, DATA_BATCHES)).round().astype(int))
+    rows = [[features[row] for row in order[at * batch : (at + 1) * batch]] for at in chosen]
+    batches = tuple(_inputs(supernet, collate(own)) for own in rows)
+    return Cell(batch, "data", batches, tuple(len(f["input_ids"]) for own in rows for f in own))
+
+
+def _inputs(supernet: Supernet, batch: dict[str, Tensor]) -> Inputs:
+    read = {name: tensor for name, tensor in batch.items() if name != "labels"}
+    return {name: tensor.to(supernet.model.device) for name, tensor in read.items()}
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The runs that a latency is made of.
+
+    Args:
+        written: Tokens that each run writes; 0: a forward.
+        phases: Name to the weights of the runs, whose weighted sum of seconds (or MACs) is the phase's.
+    """
+
+    written: tuple[int, ...]
+    phases: Mapping[str, tuple[float, ...]]
+
+
+FORWARD = Probe((0,), MappingProxyType({"forward": (1.0,)}))
+
+
+def generating(tokens: int) -> Probe:
+    """Prefill is all it takes to the first token; per token is the mean of those that follow.
+
+    Raises:
+        LdsearchError: If none follows.
+    """
+    if tokens < 1:
+        raise LdsearchError(f"the latency of a token needs 1 token or more, not {tokens}")
+    phases = {"prefill": (1.0, 0.0), "per token": (-1 / tokens, 1 / tokens)}
+    return Probe((1, 1 + tokens), MappingProxyType(phases))
+
+
+def runs_of(
+    probe: Probe, runtime: Runtime, supernet: Supernet, subnet: Subnet, cell: Cell
+) -> list[Callable[[], object]]:
+    """The probe's runs over all batches of a cell.
+
+    Raises:
+        LdsearchError: If the runtime cannot run the sub-network, or not write with it.
+    """
+    if not supernet.head.generates:
+        return [_forward(runtime(supernet, subnet), cell)]
+    if not runtime.generates:
+        raise LdsearchError("prefill and per-token latency are those of the eager model: use --runtime eager")
+    return [_generate(supernet.materialise(subnet), cell, written) for written in probe.written]
+
+
+def _forward(forward: Callable[[Any], object], cell: Cell) -> Callable[[], object]:
+    def run() -> None:
+        with torch.inference_mode():
+            for inputs in cell.batches:
+                forward(inputs)
+
+    return run
+
+
+def _generate(model: nn.Module, cell: Cell, written: int) -> Callable[[], object]:
+    """Greedy, cached, and never at an end before ``written`` tokens."""
+    model.eval()
+    writes: Any = model
+    for part in model.modules():
+        # Materialised: the stock model keeps its own. generate() fills in what is left open from this one.
+        saved = getattr(part, "generation_config", None)
+        if saved is not None:
+            part.generation_config = _greedy(saved, written)  # type: ignore[assignment]
+
+    def run() -> None:
+        # Not inference_mode: position tables grown inside it could not be trained through afterwards.
+        with torch.no_grad():
+            for inputs in cell.batches:
+                ids, mask = inputs["input_ids"], inputs["attention_mask"]
+                found = writes.generate(input_ids=ids, attention_mask=mask)
+                start = 1 if writes.config.is_encoder_decoder else ids.shape[1]
+                if found.shape[1] != start + written:  # it would pass for a fast one
+                    raise LdsearchError(f"{type(model).__name__} does not write {written} tokens when asked")
+
+    return run
+
+
+def _greedy(saved: GenerationConfig, written: int) -> GenerationConfig:
+    return GenerationConfig(
+        max_new_tokens=written,
+        do_sample=False,
+        num_beams=1,
+        use_cache=saved.use_cache,
+        bos_token_id=saved.bos_token_id,
+        pad_token_id=saved.pad_token_id,
+        decoder_start_token_id=saved.decoder_start_token_id,
+    )
+
+
+# MACs that fell by more than a tenth should be seen in time: 0.97 is the smallest gain that is one.
+FEWER_MACS = 0.9
+FASTER = 0.97
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A sub-network in a runtime."""
+
+    subnet: Subnet
+    runtime: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One phase of an entry on a cell.
+
+    Args:
+        entry: What ran.
+        phase: ``forward``, ``prefill`` or ``per token``.
+        timing: Seconds of a batch.
+        macs: Per example.
+        macs_ratio: ``macs`` over the full model's.
+        ratio: Median over that of the full model, the faster of the supernet's own path and stock sdpa.
+        runtime_ratio: Median over the full model's in the same runtime.
+        peak: The most bytes that a call allocates; None where that is not measured.
+    """
+
+    entry: Entry
+    phase: str
+    timing: Timing
+    macs: float
+    macs_ratio: float
+    ratio: float
+    runtime_ratio: float
+    peak: int | None
+
+    @property
+    def not_faster(self) -> bool:
+        """Whether MACs fell by more than 10% and latency did not, in its own runtime or beside the best."""
+        return self.macs_ratio < FEWER_MACS and max(self.ratio, self.runtime_ratio) > FASTER
+
+
+def entries_of(supernet: Supernet, subnets: Sequence[Subnet], runtime: str) -> list[Entry]:
+    """The full model's first, in every runtime that latency is compared with, then the sub-networks'.
+
+    Raises:
+        LdsearchError: If there is no such runtime.
+    """
+    runtime_named(runtime)
+    beside = ("eager",) if supernet.head.generates else ("eager", "own")
+    full = [Entry(supernet.full, name) for name in (*beside, runtime)]
+    return list(dict.fromkeys([*full, *(Entry(subnet, runtime) for subnet in subnets)]))
+
+
+def measure(
+    supernet: Supernet,
+    entries: Sequence[Entry],
+    cell: Cell,
+    probe: Probe,
+    clock: Clock,
+    on_call: Callable[[], None] = lambda: None,
+) -> tuple[list[Line], Noise]:
+    """Time every entry on a cell, in turn.
+
+    Args:
+        supernet: In eval mode, on its device.
+        entries: Of ``entries_of``.
+        cell: The inputs.
+        probe: What is timed of each.
+        clock: How.
+        on_call: After every call.
+
+    Raises:
+        LdsearchError: If a runtime cannot run a sub-network.
+    """
+    runs = [runs_of(probe, RUNTIMES[entry.runtime], supernet, entry.subnet, cell) for entry in entries]
+    rounds = clock([run for own in runs for run in own], on_call)
+    seconds = rounds.seconds.reshape(len(entries), len(probe.written), -1) / len(cell.batches)
+    workloads = [cell.workload(written, causal=supernet.head.causal) for written in probe.written]
+    macs = np.stack([supernet.macs(each)([entry.subnet for entry in entries]) for each in workloads])
+    peaks = [peak_activation_bytes(own[0], supernet.model.device) for own in runs]
+    lines = []
+    for phase, weights in probe.phases.items():
+        timings = [Timing.of(np.array(weights) @ own) for own in seconds]
+        counts = np.array(weights) @ macs
+        full = {
+            entry.runtime: timing.median
+            for entry, timing in zip(entries, timings, strict=True)
+            if entry.subnet == supernet.full
+        }
+        best = min(full[name] for name in ("eager", "own") if name in full)
+        lines += [
+            Line(
+                entry=entry,
+                phase=phase,
+                timing=timing,
+                macs=float(count),
+                macs_ratio=float(count / counts[0]),
+                ratio=timing.median / best,
+                runtime_ratio=timing.median / full[entry.runtime],
+                peak=peak,
+            )
+            for entry, timing, count, peak in zip(entries, timings, counts, peaks, strict=True)
+        ]
+    return lines, rounds.noise
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a sub-network holds.
+
+    Args:
+        weight_bytes: Parameters and buffers of its materialised model; tied ones once.
+        cache_bytes_per_token: Keys and values that each token of a text adds; None where none are kept.
+        cache_bytes_per_source_token: Keys and values that each token of an encoder-decoder's input adds.
+    """
+
+    weight_bytes: int
+    cache_bytes_per_token: int | None = None
+    cache_bytes_per_source_token: int | None = None
+
+
+def memory_of(supernet: Supernet, subnet: Subnet) -> Memory:
+    """From the model's tensors; a model that writes is asked for a token, for its cache."""
+    model = supernet.materialise(subnet).eval()
+    weights = weight_bytes(model)
+    if not supernet.head.generates:
+        return Memory(weights)
+    ids = random_tokens(supernet, 1, 4)
+    writes: Any = model
+    with torch.no_grad():
+        found = writes.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=2,
+            num_beams=1,
+            do_sample=False,
+            return_dict_in_generate=True,
+        )
+    cache = found.past_key_values
+    if cache is None:
+        return Memory(weights)
+    if supernet.head.causal:
+        return Memory(weights, _per_token(cache))
+    return Memory(weights, _per_token(cache.self_attention_cache), _per_token(cache.cross_attention_cache))
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Of distinct parameters and buffers."""
+    return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+
+
+def peak_activation_bytes(run: Callable[[], object], device: torch.device) -> int | None:
+    """The most a call allocates beside what is there already; None where that is not measured (CPU)."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    run()
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def _per_token(cache: Any) -> int:
+    """Heads x width x bytes of keys and values, over the layers; each of shape (B, H, n, width)."""
+    tensors: list[Tensor] = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
+    return sum(tensor.shape[1] * tensor.shape[3] * tensor.element_size() for tensor in tensors)

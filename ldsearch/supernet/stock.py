@@ -1,0 +1,159 @@
+"""The generic view: a stock model's own forward with some of its blocks, and the models that are refused."""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.utils.generic import ModelOutput
+
+from ldsearch.errors import SupernetError
+from ldsearch.supernet.cutting import Instead, with_blocks
+from ldsearch.supernet.stages import Between, State
+
+
+def run_stock(
+    model: PreTrainedModel,
+    stacks: Mapping[str, str],
+    kept: Mapping[str, Sequence[int]],
+    batch: Mapping[str, Any],
+    between: Between | None = None,
+    instead: Instead | None = None,
+) -> ModelOutput:
+    """The stock model's output with some of its blocks.
+
+    Args:
+        model: The stock model.
+        stacks: Dotted names of its lists of blocks.
+        kept: The blocks of each stack that run, maybe none.
+        batch: What its forward takes. A decoder's input may be padded on the left.
+        between: Called after each executed block; only for models with one stack.
+        instead: As for ``with_blocks``; asked for blocks that run.
+
+    Raises:
+        SupernetError: If two stacks are to be watched.
+    """
+    if between is not None and len(stacks) > 1:
+        raise SupernetError("only models with one stack of blocks can be watched")
+    # Some stock classes fail without any block: one runs, and what entered it goes on.
+    runs = {name: blocks or (0,) for name, blocks in kept.items()}
+    stock = with_blocks(model, stacks, runs, instead)
+    watch = {name: between if kept[name] else _unchanged for name in stacks}
+    layers = {name: model.get_submodule(path) for name, path in stacks.items()}
+    with watched(layers, runs, watch, batch):
+        output: ModelOutput = stock(**batch, **_positions(model, batch))
+    return output
+
+
+@contextlib.contextmanager
+def watched(
+    layers: Mapping[str, nn.Module],
+    blocks: Mapping[str, Sequence[int]],
+    between: Mapping[str, Between | None],
+    batch: Mapping[str, Any],
+) -> Iterator[None]:
+    """While inside, a stack's ``between`` is called after each of its blocks, as forward hooks."""
+    mask = batch.get("attention_mask")
+
+    def hook(block: int, call: Between) -> Callable[..., Any]:
+        def changed(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
+            entered = inputs[0] if inputs else named["hidden_states"]
+            left = output[0] if isinstance(output, tuple) else output
+            if mask is not None and mask.shape == entered.shape[:2]:
+                real = mask.bool()
+            else:
+                real = torch.ones(entered.shape[:2], dtype=torch.bool, device=entered.device)
+            goes_on = call(block, State(entered, real), State(left, real))
+            return (goes_on, *output[1:]) if isinstance(output, tuple) else goes_on
+
+        return changed
+
+    handles = [
+        layers[name].get_submodule(str(block)).register_forward_hook(hook(block, call), with_kwargs=True)
+        for name, call in between.items()
+        if call is not None
+        for block in blocks[name]
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _positions(model: PreTrainedModel, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Where each token stands behind padding on the left, for stock code that would count the padding."""
+    mask = batch.get("attention_mask")
+    if mask is None or "position_ids" in batch or bool(mask[:, 0].all()):
+        return {}
+    if "position_ids" not in inspect.signature(type(model).forward).parameters:
+        return {}
+    return {"position_ids": (mask.long().cumsum(dim=1) - 1).clamp(min=0)}
+
+
+def checkpoint_stock(model: PreTrainedModel) -> None:
+    """Recompute each block in the backward pass, the way stock code offers it, never reentrant.
+
+    Raises:
+        SupernetError: If the model does not support it.
+    """
+    if not model.supports_gradient_checkpointing:
+        raise SupernetError(f"{type(model).__name__} does not support activation checkpointing")
+    # Earlier versions of the declared range know the older name only; later ones warn of it.
+    newer = hasattr(model, "activation_checkpointing_enable")
+    name = "activation_checkpointing_enable" if newer else "gradient_checkpointing_enable"
+    getattr(model, name)({"use_reentrant": False})
+
+
+def without_own_layer_drop(model: PreTrainedModel) -> None:
+    """Switch off the LayerDrop of some stock models (BART's kin): ours is drawn outside."""
+    for module in model.modules():
+        if isinstance(getattr(module, "layerdrop", None), float):
+            module.layerdrop = 0.0  # type: ignore[assignment]
+
+
+def _unchanged(block: int, before: State, after: State) -> Tensor:
+    return before.hidden
+
+
+# What mixture-of-experts configurations call their number of experts.
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok")
+
+
+def refuse_model(model: PreTrainedModel) -> None:
+    """Refuse PEFT-wrapped, quantised and mixture-of-experts models.
+
+    Raises:
+        SupernetError: If it is one.
+    """
+    if hasattr(model, "peft_config") or type(model).__module__.partition(".")[0] == "peft":
+        raise SupernetError(
+            "the model carries PEFT adapters: merge them into the weights first (merge_and_unload)"
+        )
+    refuse_config(vars(model.config), type(model).__name__)
+
+
+def refuse_config(fields: Mapping[str, Any], name: str) -> None:
+    """Refuse what a configuration says before any weight is read.
+
+    Raises:
+        SupernetError: For code beside the model, quantised weights, mixtures of experts, and blocks that
+            depend on their number.
+    """
+    if fields.get("auto_map"):
+        raise SupernetError(
+            f"the model {name!r} brings code of its own (auto_map), which ldsearch never runs"
+        )
+    if fields.get("quantization_config"):
+        raise SupernetError(
+            f"the model {name!r} is quantised: train and search in full precision, quantise the export"
+        )
+    if fields.get("scale_attn_by_inverse_layer_idx"):
+        raise SupernetError(
+            f"the model {name!r} scales attention by the block's number, so no block can be left out"
+        )
+    if any(isinstance(fields.get(key), int) and fields[key] > 1 for key in _EXPERTS):
+        raise SupernetError(f"the model {name!r} is a mixture of experts, which ldsearch does not support")
