@@ -32,10 +32,10 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 import ldsearch
+from ldsearch.commands import evolve as _  # what is forked has imported everything  # noqa: F401
 from ldsearch.files import write_json
 from ldsearch.storage import claims
 from ldsearch.storage.backends import backend_of
-from ldsearch.commands import evolve as _  # what is forked has imported everything  # noqa: F401
 from tests.cli.conftest import CONFIG, reviews
 from tests.postgres import serving
 from tests.search.test_killed import TABLES, train

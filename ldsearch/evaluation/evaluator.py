@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ldsearch.storage.claims import name_of
 from ldsearch.costs.macs import Cost
 from ldsearch.evaluation.executor import Executor, shares_prefixes
 from ldsearch.evaluation.prefixes import PrefixCache, path_of
 from ldsearch.evaluation.stock import StockExecutor
 from ldsearch.intervals import Statistics, standard_error
 from ldsearch.storage import MeasurementCache
+from ldsearch.storage.claims import name_of
 from ldsearch.storage.sidecar import Sidecar
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet

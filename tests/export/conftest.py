@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from ldsearch.commands import export
 from ldsearch.export import reader
 from ldsearch.export.card import Timed
 from ldsearch.export.timing import Timing
-from ldsearch.commands import export
 from tests.cli.conftest import ldsearch, wild, wild_place
 
 __all__ = ["Here", "in_process", "ldsearch", "wild", "wild_place"]
