@@ -53,7 +53,7 @@ class NaivePipeline(Pipeline):
             state = replace(state, hidden=block.feed(state.hidden, WHOLE))
         if restored is not None:
             state = replace(entered, hidden=put_back(restored, state))
-        return replace(state, hidden=self.family.finish(self.model, state.hidden))
+        return state
 
 
 def _as_wide(

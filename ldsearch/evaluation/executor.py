@@ -8,16 +8,15 @@ head that reads the first token only needs one query of the last block, and no l
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from ldsearch.costs.macs import EncoderShape
 from ldsearch.errors import SupernetError
 from ldsearch.evaluation.prefixes import Kept, Node, Outcome, Path, PrefixCache, Step, grow
 from ldsearch.subnet import WHOLE, Groups, Subnet
-from ldsearch.supernet import Supernet, tokens
-from ldsearch.supernet.heads import logits_of, run_head
-from ldsearch.supernet.stages import Block, State, put_back
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.stages import State, drop_tokens, put_back
 from ldsearch.supernet.supernet import evaluating
 from ldsearch.supernet.tokens import Attention
 
@@ -105,8 +104,6 @@ class Executor:
         stacks = [self.supernet.check(subnet)["encoder"] for subnet in subnets]
         assert self.supernet.pipeline is not None
         with evaluating(self.supernet, batch) as moved:
-            for block in self.supernet.pipeline.blocks:
-                block.training = False  # nobody's child, so the mode does not reach it by itself
             walk = _Walk(self.supernet, moved, found, self.work, cache)
             walk.down(grow(stacks, walk.lengths, self.supernet.reads_first))
 
@@ -123,15 +120,13 @@ class _Walk:
         cache: PrefixCache | None,
     ) -> None:
         assert supernet.pipeline is not None
-        self.model, self.batch, self.reads_first = supernet.model, batch, supernet.reads_first
-        self.pipeline, self.family = supernet.pipeline, supernet.pipeline.family
+        self.batch, self.reads_first = batch, supernet.reads_first
+        self.pipeline = supernet.pipeline
         self.found, self.work, self.cache = found, work, cache
-        self.macs = StepMacs(supernet.shape)
-        self.embedded = self.family.embed(supernet.model, batch)
-        true = self.embedded.real.sum(dim=1).tolist()
-        self.lengths = tuple(sorted(set(true)))
-        which = [self.lengths.index(n) for n in true]
-        self.which = torch.tensor(which, device=self.embedded.real.device)
+        self.shape = supernet.shape
+        self.embedded, true_lengths = self.pipeline.embed(batch, training=False)
+        self.lengths = tuple(sorted(set(true_lengths)))
+        self.which = [self.lengths.index(n) for n in true_lengths]
 
     def down(self, root: Node) -> None:
         """Everything."""
@@ -181,101 +176,59 @@ class _Walk:
         state, index = self._sibling(before, entering)
         if attention is not None and index is not None:
             attention = rows_of(attention, index, state.real)
+        block, (rows, n) = self.pipeline.blocks[step.block], state.real.shape
+        projects = attention is None
         counts = [kept for kept in children if kept is not None]
         if not counts:
-            return Outcome(self._first(step, state, attention), None)
+            state, _ = block.run_sublayers(state, None, step.groups, attention, first_only=True)
+            self.work.macs += rows * block_macs(self.shape, step.groups, n, 1, 1, projects)
+            return Outcome(state, None)
         restored, dropped, scores = before.restored_for(entering), None, None
         drops = any(kept != entering for kept in counts)
         # A later run may ask for any length, so what is kept is kept at the full one.
         longest = entering if self.cache is not None else tuple(map(max, zip(*counts, strict=True)))
-        if step.groups == WHOLE and attention is None and not drops:
-            state = self._whole(step.block, state)
+        if step.groups == WHOLE and projects and not drops:
+            state = block(state)
         else:
             if self.pipeline.restores and (drops or self.cache is not None):
                 dropped = state.hidden if restored is None else put_back(restored, state)
-            context, scores = self._mix(step, state, attention)
-            if longest != entering:
-                assert scores is not None
-                assert context is not None
-                state, index = self._shortened(state, scores, longest)
-                # Before the output projection, as a block on its own does it.
-                scores, context = scores.gather(1, index), tokens.gather(context, index)
-            state = self._feed(step, self._merge(step, state, context))
+            keep = None if longest == entering else self._of_rows(longest)
+            state, scores = block.run_sublayers(state, keep, step.groups, attention, scored=True)
+        left = state.real.shape[1]
+        self.work.macs += rows * block_macs(self.shape, step.groups, n, n, left, projects)
         return Outcome(state, longest, scores, entering, restored, dropped)
-
-    def _first(self, step: Step, state: State, attention: Attention | None) -> State:
-        """What leaves a block at position 0: the other tokens are asked, and ask nothing themselves."""
-        first = replace(state, hidden=state.hidden[:, :1], real=state.real[:, :1])
-        context, _ = self._mix(step, state, attention, queries=1)
-        return self._feed(step, self._merge(step, first, context))
-
-    def _whole(self, block: int, state: State) -> State:
-        """The stock layer's own path, which computes the same products."""
-        rows, n = state.real.shape
-        self.work.macs += self.macs.whole(rows, n)
-        module = self._block(block)
-        return replace(state, hidden=self.family.run(module.layer, state, module.config))
-
-    def _mix(
-        self, step: Step, state: State, attention: Attention | None, queries: int | None = None
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Attention up to its output projection, of the first ``queries`` tokens; nothing if it is off."""
-        if not step.groups.runs("attention"):
-            return None, None
-        attention = attention or self._project(step.block, state)
-        rows, n = attention.real.shape
-        self.work.macs += self.macs.mixed(rows, queries or n, n, step.groups)
-        return self._block(step.block).mix(attention, step.groups, queries=queries, scored=queries is None)
-
-    def _merge(self, step: Step, state: State, context: Tensor | None) -> State:
-        """What leaves the attention sub-layer."""
-        if context is None:
-            return state
-        self.work.macs += self.macs.merged(*state.real.shape)
-        layer = self._block(step.block).layer
-        return replace(state, hidden=self.family.merge(layer, context, state.hidden))
-
-    def _feed(self, step: Step, state: State) -> State:
-        if not step.groups.runs("feed_forward"):
-            return state
-        self.work.macs += self.macs.fed(*state.real.shape)
-        return replace(state, hidden=self._block(step.block).feed(state.hidden, step.groups))
 
     def _sibling(self, outcome: Outcome, kept: Kept) -> tuple[State, Tensor | None]:
         """A sibling's state, and which positions (B, k) of the longest it has; None: all of them."""
         if kept is None or kept == outcome.kept:
             return outcome.state, None
         assert outcome.scores is not None
-        return self._shortened(outcome.state, outcome.scores, kept)
+        # Of the best k the best j are the best j of all, ties included.
+        return drop_tokens(outcome.state, outcome.scores, self._of_rows(kept), self.reads_first)
 
-    def _shortened(self, state: State, scores: Tensor, kept: Kept) -> tuple[State, Tensor]:
-        """The best tokens of each row. Of the best k the best j are the best j of all, ties included."""
-        counts = torch.tensor(kept, device=scores.device)[self.which]
-        index, real = tokens.select(scores, state.real, counts, self.reads_first)
-        return state.take(state.hidden, index, real), index
+    def _of_rows(self, kept: Kept) -> list[int]:
+        """Tokens of each row, of those of each true length."""
+        assert kept is not None
+        return [kept[which] for which in self.which]
 
     def _project(self, block: int, state: State) -> Attention:
         rows, n = state.real.shape
-        self.work.macs += self.macs.projected(rows, n)
-        return self.family.attention(self._block(block).layer, state)
+        self.work.macs += 3 * rows * n * self.shape.hidden**2
+        return self.pipeline.family.attention(self.pipeline.blocks[block].layer, state)
 
-    def _block(self, block: int) -> Block:
-        return self.pipeline.blocks[block]
-
-    def _answer(self, ends: Sequence[int], state: State, restored: Tensor | None) -> None:
+    def _answer(self, ends: Sequence[int], state: State, whole: Tensor | None) -> None:
         """The head, as ``Supernet.forward`` runs it."""
         self.work.heads += 1
-        self.work.macs += self.macs.head(*self.embedded.real.shape)
+        rows, n = self.embedded.real.shape
+        self.work.macs += rows * (self.shape.head_per_example + n * self.shape.head_per_token)
         if self.reads_first:
             state = replace(state, hidden=state.hidden[:, :1], real=state.real[:, :1])
             mask: Tensor | None = state.real
         else:
-            if restored is not None:
-                state = replace(self.embedded, hidden=put_back(restored, state))
+            if whole is not None:
+                state = replace(self.embedded, hidden=put_back(whole, state))
             mask = self.batch.get("attention_mask") if state.positions is None else state.real
-        hidden = self.family.finish(self.model, state.hidden)
-        output = run_head(self.model, hidden, {} if mask is None else {"attention_mask": mask})
-        self.found(ends, logits_of(output))
+        self.found(ends, logits_of(self.pipeline.head(state, mask)))
 
 
 def rows_of(attention: Attention, index: Tensor, real: Tensor) -> Attention:
@@ -307,38 +260,21 @@ def rows_of(attention: Attention, index: Tensor, real: Tensor) -> Attention:
     )
 
 
-@dataclass(frozen=True)
-class StepMacs:
-    """Multiply-accumulates of a step's matrix products as they are executed: on whole layers, pads too.
+def block_macs(shape: EncoderShape, groups: Groups, n: int, queries: int, left: int, projects: bool) -> int:
+    """Multiply-accumulates of one row's matrix products in a block as they are executed: on whole layers.
 
     Args:
         shape: The model's dimensions.
+        groups: What is off.
+        n: Tokens that enter, pads included.
+        queries: Tokens that attend.
+        left: Tokens that leave.
+        projects: Whether queries, keys and values are computed here.
     """
-
-    shape: EncoderShape
-
-    def projected(self, rows: int, n: int) -> int:
-        """Queries, keys and values of n tokens."""
-        return 3 * rows * n * self.shape.hidden**2
-
-    def mixed(self, rows: int, queries: int, n: int, groups: Groups = WHOLE) -> int:
-        """Products of queries with n keys and of those with the values."""
-        d, off = self.shape.hidden, len(groups.heads_off)
-        on = d - d // self.shape.heads * off
-        return 2 * rows * queries * n * on
-
-    def merged(self, rows: int, n: int) -> int:
-        """The output projection of n tokens."""
-        return rows * n * self.shape.hidden**2
-
-    def fed(self, rows: int, n: int) -> int:
-        """The feed-forward layer of n tokens."""
-        return rows * n * self.shape.ffn_matrices * self.shape.hidden * self.shape.feed_forward
-
-    def whole(self, rows: int, n: int) -> int:
-        """A block with nothing off and no token dropped."""
-        return self.projected(rows, n) + self.mixed(rows, n, n) + self.merged(rows, n) + self.fed(rows, n)
-
-    def head(self, rows: int, n: int) -> int:
-        """The head on inputs of n tokens."""
-        return rows * (self.shape.head_per_example + n * self.shape.head_per_token)
+    d, macs = shape.hidden, 0
+    if groups.runs("attention"):
+        on = d - d // shape.heads * len(groups.heads_off)
+        macs = 2 * queries * n * on + left * d**2 + (3 * n * d**2 if projects else 0)
+    if groups.runs("feed_forward"):
+        macs += left * shape.ffn_matrices * d * shape.feed_forward
+    return macs

@@ -27,7 +27,7 @@ from ldsearch.latency.measure import Cell, Entry, random_tokens
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import run_head
-from ldsearch.supernet.stages import State, put_back
+from ldsearch.supernet.stages import State, kept_of_rows, put_back, run_stages
 
 Key = tuple[str, int, int, int]
 COLUMNS = ("stage", "batch", "enter", "leave", "milliseconds", "low", "high", "repeats")
@@ -157,14 +157,15 @@ class LatencyTable:
         milliseconds = np.zeros(len(subnets))
         visits: dict[str, list[tuple[int, int, int]]] = {}
         for index, subnet in enumerate(subnets):
-            for stage, enter, leave in self._stages(subnet, length):
+            for stage, enter, leave in self._visits(subnet, length):
                 visits.setdefault(stage, []).append((index, enter, leave))
         for stage, rows in visits.items():
             owners, enters, leaves = np.array(rows).T
             np.add.at(milliseconds, owners, self._times(stage, batch, enters, leaves))
         return milliseconds
 
-    def _stages(self, subnet: Subnet, length: int) -> Iterator[tuple[str, int, int]]:
+    def _visits(self, subnet: Subnet, length: int) -> list[tuple[str, int, int]]:
+        """Stage, entering and leaving length of everything that runs, in order."""
         stack = subnet.encoder
         if stack is None or subnet.decoder is not None or stack.structured:
             raise SubnetError("a latency table predicts encoders of whole blocks, with or without lengths")
@@ -172,16 +173,21 @@ class LatencyTable:
             raise SubnetError(
                 f"block {stack.blocks[-1]} of a model of {self.facts['blocks']} blocks (0-based)"
             )
-        yield "embed", length, length
-        enter = length
-        for position, block in enumerate(stack.blocks):
-            leave = enter if stack.lengths is None else min(enter, stack.lengths.kept(position, length))
-            yield block_stage(block), enter, leave
-            if leave < enter and self.facts["restores"]:
-                yield "restore", length, leave
-            enter = leave
-        last = length if self.facts["restores"] else enter
-        yield "head", last, last
+        visits = [("embed", length, length)]
+
+        def run(block: int, enter: int, keep: tuple[int, ...] | None) -> int:
+            leave = enter if keep is None else keep[0]
+            visits.append((block_stage(block), enter, leave))
+            return leave
+
+        def restore(whole: int, tokens: int) -> int:
+            visits.append(("restore", whole, tokens))
+            return whole
+
+        keeps = kept_of_rows(stack, [length])
+        restores = self.facts["restores"]
+        left = run_stages(stack.blocks, keeps, length, run, restore=restore if restores else None)
+        return [*visits, ("head", left, left)]
 
     def _times(
         self, stage: str, batch: int, enters: NDArray[np.int64], leaves: NDArray[np.int64]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from ldsearch.errors import ExportError
-from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet, tokens
 from ldsearch.supernet.heads import run_head
-from ldsearch.supernet.stages import State, put_back
+from ldsearch.supernet.stages import Block, Keep, State, restored, run_stages
 from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, reshaped
 
 OPSET = 17  # the first with layer norms as one operator
@@ -80,8 +81,12 @@ class Graph(nn.Module):
         # Heads and units that are off were cut out of the weights.
         self.stack = replace(stack, heads_off=(), ffn_share=())
         score = TOKEN_SCORES[own.score]
-        self.score = product_column if score is tokens.column else score
+        score = product_column if score is tokens.column else score
         self.reads_first = own.reads_first
+        layers = self.family.layers(self.model)
+        self.blocks = [
+            GraphBlock(layer, self.family, self.model.config, score, self.reads_first) for layer in layers
+        ]
 
     @property
     def names(self) -> list[str]:
@@ -97,45 +102,49 @@ class Graph(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Inputs by ``names``, each of shape (B, n); outputs by ``outputs``."""
         entered = self.family.embed(self.model, dict(zip(self.names, inputs, strict=True)))
-        state, restored = entered, None
-        true_lengths = entered.real.sum(dim=1)
-        for position, block in enumerate(self.stack.blocks):
-            counts = self._counts(position, true_lengths)
-            if counts is not None and not self.reads_first:
-                restored = state.hidden if restored is None else put_back(restored, state)
-            state = self._block(block, state, counts)
-        if restored is not None:
-            state = replace(entered, hidden=put_back(restored, state))
-        hidden = self.family.finish(self.model, state.hidden)
-        output = run_head(self.model, hidden, {"attention_mask": state.real})
+        state = run_stages(
+            self.stack.blocks,
+            self._keeps(entered.real.sum(dim=1)),
+            entered,
+            lambda block, state, keep: self.blocks[block](state, keep, self.stack.groups(block)),
+            restore=None if self.reads_first else restored,
+        )
+        output = run_head(
+            self.model, self.family.finish(self.model, state.hidden), {"attention_mask": state.real}
+        )
         return tuple(cast(Tensor, output[name]) for name in self.outputs)
 
-    def _counts(self, position: int, true_lengths: Tensor) -> Tensor | None:
-        """How many tokens of each row leave, shape (B,); None where as many as enter."""
+    def _keeps(self, true_lengths: Tensor) -> list[Tensor | None]:
+        """Tokens of each row that leave each block, shape (B,); None where as many leave as enter."""
         lengths = self.stack.lengths
         if lengths is None:
-            return None
-        if position and lengths.tokens[position] == lengths.tokens[position - 1]:
-            return None
-        if lengths.mode == "ratio" and lengths.tokens[position] == lengths.reference:
-            return None
-        return kept_counts(lengths, position, true_lengths)
+            return [None] * len(self.stack.blocks)
+        # What is kept of every length alike drops nothing.
+        whole = lengths.reference if lengths.mode == "ratio" else None
+        return [
+            None if now == before else kept_counts(lengths, place, true_lengths)
+            for place, (before, now) in enumerate(pairwise([whole, *lengths.tokens]))
+        ]
 
-    def _block(self, block: int, state: State, counts: Tensor | None) -> State:
-        """One block; dropped tokens leave before the output projection, which never sees them."""
-        layer, groups = self.family.layers(self.model)[block], self.stack.groups(block)
-        if groups.runs("attention"):
-            attention = traced(self.family.attention(layer, state))
-            context = (attention.probabilities @ attention.values).transpose(1, 2)
-            context = reshaped(context, (0, 0, -1))
-            if counts is not None:
-                index, real = select(self.score(attention), state.real, counts, self.reads_first)
-                state, context = state.take(state.hidden, index, real), tokens.gather(context, index)
-            state = replace(state, hidden=self.family.merge(layer, context, state.hidden))
-        if groups.runs("feed_forward"):
-            units = self.family.expand(layer, state.hidden)
-            state = replace(state, hidden=self.family.contract(layer, units, state.hidden))
-        return state
+
+class GraphBlock(Block):
+    """A block without decisions by data: its mask is always added, its tokens stay in rank order."""
+
+    def forward(self, state: State, keep: Keep | None = None, groups: Groups = WHOLE) -> State:
+        """As of ``Block``, but sub-layer by sub-layer even where nothing is off."""
+        return self.run_sublayers(state, keep, groups)[0]
+
+    def mix(self, attention: Attention, groups: Groups, *, scored: bool) -> tuple[Tensor, Tensor | None]:
+        """As of ``Block``; heads that are off were cut out of the weights."""
+        attention = traced(attention)
+        context = (attention.probabilities @ attention.values).transpose(1, 2)
+        return reshaped(context, (0, 0, -1)), self.score(attention) if scored else None
+
+    def drop(self, state: State, scores: Tensor, keep: Keep) -> tuple[State, Tensor]:
+        """As of ``Block``, in rank order."""
+        assert isinstance(keep, Tensor)
+        index, real = select(scores, state.real, keep, self.keep_first)
+        return state.take(state.hidden, index, real), index
 
 
 class Traced(Attention):

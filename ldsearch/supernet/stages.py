@@ -2,17 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, cast
+from itertools import pairwise
+from typing import Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils.generic import ModelOutput
 
 from ldsearch.costs.macs import EncoderShape
 from ldsearch.errors import SupernetError
 from ldsearch.subnet import WHOLE, Groups, Stack
 from ldsearch.supernet import tokens
+from ldsearch.supernet.heads import run_head
 from ldsearch.supernet.tokens import Attention, TokenScore, reshaped
 
 
@@ -126,6 +129,10 @@ class Family(Protocol):
         """What follows the last block before the head (a pre-norm model's last norm)."""
 
 
+# Tokens of each row that leave a block: numbers, or a tensor (B,) in a traced graph.
+Keep = Sequence[int] | Tensor
+
+
 class Block(nn.Module):
     """One stock layer, able to drop tokens between its sub-layers and to run without some of its groups.
 
@@ -152,7 +159,7 @@ class Block(nn.Module):
         self.score = score
         self.keep_first = keep_first
 
-    def forward(self, state: State, keep: Sequence[int] | None = None, groups: Groups = WHOLE) -> State:
+    def forward(self, state: State, keep: Keep | None = None, groups: Groups = WHOLE) -> State:
         """Run the block.
 
         Args:
@@ -162,48 +169,66 @@ class Block(nn.Module):
         """
         if keep is None and groups == WHOLE:
             return replace(state, hidden=self.family.run(self.layer, state, self.config))
+        return self.run_sublayers(state, keep, groups)[0]
+
+    def run_sublayers(
+        self,
+        state: State,
+        keep: Keep | None,
+        groups: Groups,
+        attention: Attention | None = None,
+        *,
+        scored: bool = False,
+        first_only: bool = False,
+    ) -> tuple[State, Tensor | None]:
+        """Run attention and feed-forward one after the other, dropping tokens before the output projection.
+
+        Args:
+            state: What enters.
+            keep: As for ``forward``.
+            groups: As for ``forward``.
+            attention: Queries, keys and values of ``state`` if they are known already; None: computed here.
+            scored: Whether token scores are wanted even if no token is dropped.
+            first_only: Only position 0 leaves; the other tokens provide keys and values but no queries.
+
+        Returns:
+            What leaves, and the token scores (B, k) of the tokens that leave; None where nothing scored them.
+        """
         context, scores = None, None
         if groups.runs("attention"):
-            attention = self.family.attention(self.layer, state)
-            context, scores = self.mix(attention, groups, scored=keep is not None)
+            attention = attention or self.family.attention(self.layer, state)
+            attention = attention.of_queries(1) if first_only else attention
+            context, scores = self.mix(attention, groups, scored=scored or keep is not None)
+        if first_only:
+            state = replace(state, hidden=state.hidden[:, :1], real=state.real[:, :1])
         if keep is not None:
             assert context is not None
             assert scores is not None
             state, index = self.drop(state, scores, keep)
             # Before the output projection, so that it and what follows run on rows that stay.
-            context = tokens.gather(context, index)
+            context, scores = tokens.gather(context, index), scores.gather(1, index)
         if context is not None:
             state = replace(state, hidden=self.family.merge(self.layer, context, state.hidden))
-        if not groups.runs("feed_forward"):
-            return state
-        return replace(state, hidden=self.feed(state.hidden, groups))
+        if groups.runs("feed_forward"):
+            state = replace(state, hidden=self.feed(state.hidden, groups))
+        return state, scores
 
-    def drop(self, state: State, scores: Tensor, keep: Sequence[int]) -> tuple[State, Tensor]:
+    def drop(self, state: State, scores: Tensor, keep: Keep) -> tuple[State, Tensor]:
         """The state of the best tokens of each row, and their indices (B, longest)."""
-        alike = min(keep) == max(keep)
-        if alike and not state.padded:
-            index, real = tokens.select_alike(scores, keep[0], self.keep_first), state.real[:, : keep[0]]
-        else:
-            counts = torch.tensor(keep, device=scores.device)
-            index, real = tokens.select(scores, state.real, counts, self.keep_first)
-        return state.take(state.hidden, index, real, padded=not alike), index
+        assert not isinstance(keep, Tensor)
+        return drop_tokens(state, scores, keep, self.keep_first)
 
-    def mix(
-        self, attention: Attention, groups: Groups, *, scored: bool, queries: int | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    def mix(self, attention: Attention, groups: Groups, *, scored: bool) -> tuple[Tensor, Tensor | None]:
         """An attention sub-layer that runs, up to its output projection.
 
         Args:
-            attention: Among all tokens.
+            attention: Among all tokens; of as many queries as are wanted.
             groups: What is off.
             scored: Whether token scores are wanted; they need the queries of all tokens.
-            queries: Only the first so many tokens ask; None: all of them.
 
         Returns:
             Context (B, queries, heads' width), and token scores (B, n) or nothing.
         """
-        if queries is not None:
-            attention = attention.of_queries(queries)
         heads = attention.queries.shape[1]
         on = [head for head in range(heads) if head not in groups.heads_off]
         if len(on) < heads:
@@ -223,6 +248,24 @@ class Block(nn.Module):
         if (width := groups.width(whole)) < whole:
             units = units * (torch.arange(whole, device=units.device) < width)
         return self.family.contract(self.layer, units, hidden)
+
+
+def drop_tokens(state: State, scores: Tensor, keep: Sequence[int], keep_first: bool) -> tuple[State, Tensor]:
+    """The state of the best tokens of each row, and their indices (B, longest).
+
+    Args:
+        state: Of n tokens.
+        scores: Shape (B, n).
+        keep: How many tokens of each row stay.
+        keep_first: Whether position 0 always stays.
+    """
+    alike = min(keep) == max(keep)
+    if alike and not state.padded:
+        index, real = tokens.select_alike(scores, keep[0], keep_first), state.real[:, : keep[0]]
+    else:
+        counts = torch.tensor(keep, device=scores.device)
+        index, real = tokens.select(scores, state.real, counts, keep_first)
+    return state.take(state.hidden, index, real, padded=not alike), index
 
 
 def split_heads(
@@ -260,10 +303,67 @@ def put_back(sequence: Tensor, state: State) -> Tensor:
 
 # Called after a block with its id, what entered and what left; gives the hidden states that go on.
 Between = Callable[[int, State, State], Tensor]
+Left = TypeVar("Left")
+Kept = TypeVar("Kept")
+
+
+def run_stages(
+    blocks: Sequence[int],
+    keeps: Sequence[Kept | None],
+    entered: Left,
+    run: Callable[[int, Left, Kept | None], Left],
+    *,
+    between: Callable[[int, Left, Left], Left] | None = None,
+    restore: Callable[[Left, Left], Left] | None = None,
+) -> Left:
+    """Run the blocks of a stack one after the other.
+
+    Where dropped tokens come back, each carries the output of the last block that processed it
+    (Drop-and-Restore, Kim & Cho 2020, Sec. 3.3).
+
+    Args:
+        blocks: What runs.
+        keeps: What each block keeps of what enters it; None: everything.
+        entered: What enters the first block: a state, or anything else that ``run`` takes.
+        run: Runs a block, given its id, what enters and what it keeps.
+        between: Given a block, what entered and what left; gives what goes on.
+        restore: Writes the tokens of its second argument back into its first; None: dropped tokens stay
+            away.
+
+    Returns:
+        What leaves the last block, dropped tokens restored.
+    """
+    state, whole = entered, None
+    for block, keep in zip(blocks, keeps, strict=True):
+        before, state = state, run(block, state, keep)
+        if between is not None:
+            state = between(block, before, state)
+        if keep is not None and restore is not None:
+            whole = before if whole is None else restore(whole, before)
+    return state if whole is None or restore is None else restore(whole, state)
+
+
+def kept_of_rows(stack: Stack, true_lengths: Sequence[int]) -> list[tuple[int, ...] | None]:
+    """How many tokens of each row leave each block; None where as many leave as enter.
+
+    Args:
+        stack: What runs.
+        true_lengths: Tokens of each row without padding.
+    """
+    if stack.lengths is None:
+        return [None] * len(stack.blocks)
+    lengths, places = stack.lengths, range(len(stack.blocks))
+    left = [tuple(lengths.kept(place, n) for n in true_lengths) for place in places]
+    return [None if now == before else now for before, now in pairwise([tuple(true_lengths), *left])]
+
+
+def restored(whole: State, state: State) -> State:
+    """The whole state with the other's real tokens at the positions they came from."""
+    return replace(whole, hidden=put_back(whole.hidden, state))
 
 
 class Pipeline:
-    """Stages of a stock encoder: embed, block i, finish. Holds no weights of its own.
+    """Stages of a stock encoder: embed, block i, head. Holds no weights of its own.
 
     Args:
         model: The stock model.
@@ -286,38 +386,47 @@ class Pipeline:
     def __call__(
         self, batch: Mapping[str, Tensor], stack: Stack, training: bool, between: Between | None = None
     ) -> State:
-        """What follows the last block of the stack: all tokens again, or those that are left.
+        """What leaves the last block of the stack: all tokens again, or those that are left."""
+        entered, true_lengths = self.embed(batch, training)
 
-        Where tokens come back, each dropped one carries the output of the last block that processed it
-        (Drop-and-Restore, Kim & Cho 2020, Sec. 3.3).
-        """
+        def run(block: int, state: State, keep: Sequence[int] | None) -> State:
+            inputs = self.blocks[block], state, keep, stack.groups(block)
+            if self.checkpointing and training and torch.is_grad_enabled():
+                return cast(State, checkpoint(*inputs, use_reentrant=False))
+            return cast(State, inputs[0](*inputs[1:]))
+
+        def changed(block: int, before: State, after: State) -> State:
+            assert between is not None
+            return replace(after, hidden=between(block, before, after))
+
+        return run_stages(
+            stack.blocks,
+            kept_of_rows(stack, true_lengths),
+            entered,
+            run,
+            between=changed if between else None,
+            restore=restored if self.restores else None,
+        )
+
+    def embed(self, batch: Mapping[str, Tensor], training: bool) -> tuple[State, list[int]]:
+        """What enters the first block, and the true length of each row."""
+        for block in self.blocks:
+            # Not a registered submodule: train() and eval() do not propagate to it.
+            block.training = training
         state = self.family.embed(self.model, batch)
         # Here alone, since a device must be waited for.
-        true_lengths = tuple(state.real.sum(dim=1).tolist())
-        entered = state = replace(state, padded=min(true_lengths) < state.real.shape[1])
-        left = true_lengths
-        restored: Tensor | None = None
-        for position, block in enumerate(stack.blocks):
-            keep = None
-            if stack.lengths is not None:
-                before, left = left, tuple(stack.lengths.kept(position, n) for n in true_lengths)
-                keep = None if left == before else left
-            after = self._run(block, state, keep, stack.groups(block), training)
-            if between is not None:
-                after = replace(after, hidden=between(block, state, after))
-            if after.positions is not state.positions and self.restores:
-                restored = state.hidden if restored is None else put_back(restored, state)
-            state = after
-        if restored is not None:
-            state = replace(entered, hidden=put_back(restored, state))
-        return replace(state, hidden=self.family.finish(self.model, state.hidden))
+        true_lengths: list[int] = state.real.sum(dim=1).tolist()
+        return replace(state, padded=min(true_lengths) < state.real.shape[1]), true_lengths
 
-    def _run(
-        self, block: int, state: State, keep: Sequence[int] | None, groups: Groups, training: bool
-    ) -> State:
-        module: nn.Module = self.blocks[block]
-        # Nobody's child, so the mode does not reach it by itself.
-        module.training = training
-        if self.checkpointing and training and torch.is_grad_enabled():
-            return cast(State, checkpoint(module, state, keep, groups, use_reentrant=False))
-        return cast(State, module(state, keep, groups))
+    def finish(self, state: State) -> Tensor:
+        """Last hidden states (B, n, d), as the head reads them."""
+        return self.family.finish(self.model, state.hidden)
+
+    def head(self, state: State, mask: Tensor | None) -> ModelOutput:
+        """The stock model's output.
+
+        Args:
+            state: What leaves the last block.
+            mask: The attention mask of the state's tokens; None: none was given.
+        """
+        return run_head(self.model, self.finish(state), {} if mask is None else {"attention_mask": mask})

@@ -19,7 +19,7 @@ from ldsearch.subnet import Groups, Stack, Subnet
 from ldsearch.supernet.counting import parameters_of, shape_of, trace_macs
 from ldsearch.supernet.cutting import check_groups, cut, empty, find_stacks, longest_input, narrow
 from ldsearch.supernet.families import FAMILIES
-from ldsearch.supernet.heads import head_named, logits_of, run_head
+from ldsearch.supernet.heads import head_named, logits_of
 from ldsearch.supernet.stages import Between, Family, Pipeline, real_positions
 from ldsearch.supernet.stock import checkpoint_stock, refuse_model, run_stock, without_own_layer_drop
 from ldsearch.supernet.tokens import TOKEN_SCORES
@@ -177,8 +177,9 @@ class Supernet(nn.Module):
             kept = {name: stack.blocks for name, stack in stacks.items()}
             return run_stock(self.model, self.stacks, kept, self.stock_inputs(batch, encoder), between)
         state = self.pipeline(batch, encoder, self.training, between)
-        mask = batch.get("attention_mask") if state.positions is None else state.real
-        return run_head(self.model, state.hidden, {} if mask is None else {"attention_mask": mask})
+        return self.pipeline.head(
+            state, batch.get("attention_mask") if state.positions is None else state.real
+        )
 
     def stock_inputs(self, batch: Mapping[str, Tensor], encoder: Stack | None) -> Mapping[str, Any]:
         """What the stock forward takes: the batch, or what an encoder made of it that drops something.
@@ -198,7 +199,7 @@ class Supernet(nn.Module):
         assert self.pipeline is not None
         state = self.pipeline(batch, encoder, self.training)
         return {
-            "encoder_outputs": BaseModelOutput(last_hidden_state=cast(Any, state.hidden)),
+            "encoder_outputs": BaseModelOutput(last_hidden_state=cast(Any, self.pipeline.finish(state))),
             "attention_mask": state.real.long(),
         }
 
