@@ -20,10 +20,10 @@ from ldsearch.fingerprint import (
     weights_fingerprint,
 )
 from ldsearch.intervals import Interval, Statistics, paired_bootstrap
-from ldsearch.length_drop import as_rate, constant_ratio_lengths, default_bound
 from ldsearch.recorded import load_recorded_task
 from ldsearch.runs import CACHE_FILE
 from ldsearch.space import LengthSpace, load_space
+from ldsearch.space.length_drop import as_rate, constant_ratio_lengths, default_bound
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.sidecar import FOLDER, Sidecar
 from ldsearch.subnet import Stack, Subnet

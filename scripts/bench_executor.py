@@ -25,9 +25,9 @@ from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.evaluation.evaluator import length_batches
 from ldsearch.evaluation.executor import Executor
 from ldsearch.fingerprint import versions
-from ldsearch.length_drop import default_bound
-from ldsearch.length_space import LengthSpace
 from ldsearch.space import load_space
+from ldsearch.space.length_drop import default_bound
+from ldsearch.space.lengths import LengthSpace
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference

@@ -19,16 +19,16 @@ import torch
 from bench_inference_models import subject
 from matplotlib.figure import Figure
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.files import write_json
-from ldsearch.joint_space import JointSpace
 from ldsearch.latency.clock import Clock, crowding, device_facts, load_average
 from ldsearch.latency.measure import FORWARD, entries_of, measure, random_cell
 from ldsearch.latency.table import SupernetStages, build_table, length_grid
-from ldsearch.length_space import LengthSpace
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import Accuracy
 from ldsearch.search.random_search import RandomSearch
+from ldsearch.space.blocks import DepthSpace
+from ldsearch.space.lengths import LengthSpace
+from ldsearch.space.space import JointSpace
 from ldsearch.supernet import Supernet
 from ldsearch.workload import Workload
 

@@ -10,7 +10,7 @@ from bench_search_train import TRAININGS
 from ldsearch import Workbench
 from ldsearch.costs.macs import Cost
 from ldsearch.evaluation import Evaluator
-from ldsearch.length_space import LengthSpace
+from ldsearch.space.lengths import LengthSpace
 from ldsearch.supernet import Supernet
 from ldsearch.tasks.base import Encoded
 from ldsearch.tasks.questions import EncodedQuestions

@@ -22,13 +22,13 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ldsearch import TrainOptions, Workbench, train_supernet
-from ldsearch.assignment import divisors
 from ldsearch.bench import split_evaluator
 from ldsearch.commands.distill_data import DistillOptions, distill_data
 from ldsearch.commands.grid import GridOptions, GridResult, load_grid, mean_difference, measure_grid
 from ldsearch.decoding import Decoding
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
+from ldsearch.space.assignments import divisors
 from ldsearch.tasks import DataSource, load_task
 from ldsearch.tasks.text_metrics import bleu_signature
 

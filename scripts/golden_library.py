@@ -14,10 +14,10 @@ import numpy as np
 
 from ldsearch import Workbench
 from ldsearch.errors import LdsearchError
-from ldsearch.joint_space import JointSpace
 from ldsearch.search.loop import search
 from ldsearch.search.searches import SEARCHES, Asked
 from ldsearch.space import DepthSpace, load_space
+from ldsearch.space.space import JointSpace
 from ldsearch.subnet import Subnet
 from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy

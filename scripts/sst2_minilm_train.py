@@ -19,7 +19,7 @@ import numpy as np
 from ldsearch import TrainOptions, Workbench, train_supernet
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
-from ldsearch.length_drop import default_bound
+from ldsearch.space.length_drop import default_bound
 from ldsearch.training.rates import DEFAULT_RATE, constant
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 

@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from ldsearch.assignment import (
+from ldsearch.errors import SpaceError
+from ldsearch.space.assignments import (
     ASSIGNMENTS,
     assignment_named,
     average_layer_distance,
@@ -14,7 +15,6 @@ from ldsearch.assignment import (
     task_balance,
     warn_if_prime,
 )
-from ldsearch.errors import SpaceError
 from ldsearch.subnet import Stack, Subnet
 
 DEPTHS = range(4, 49)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from ldsearch.assignment import ASSIGNMENTS, assignment_named
-from ldsearch.depth_grid import DepthGrid
 from ldsearch.errors import SpaceError
 from ldsearch.space import load_space
+from ldsearch.space.assignments import ASSIGNMENTS, assignment_named
+from ldsearch.space.grid import DepthGrid
 from ldsearch.subnet import Lengths, Stack, Subnet
 
 PAPER = DepthGrid("g", "s", (("encoder", 12), ("decoder", 6)), "optimal")

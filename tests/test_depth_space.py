@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
 from ldsearch.search.every_other import EveryOther, every_other
+from ldsearch.space.blocks import DepthSpace
 from ldsearch.subnet import Subnet
 
 BLOCKS = 5

@@ -12,29 +12,18 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # Rooms that know neither torch nor transformers, and the only rooms of ours that they know.
 RECORDS = {"errors", "subnet", "workload"}
-SPACES = {
-    *("length_drop", "length_space", "depth_space", "depth_grid", "assignment", "space"),
-    *("joint_gene", "joint_space"),
-}
 PURE = {
     "errors": set(),
     "subnet": {"errors"},
     "workload": {"errors"},
-    "length_drop": {"errors"},
     "trial": RECORDS | {"pareto"},
     "pareto": set(),
     "intervals": set(),
     "files": set(),
     "interruption": set(),
-    "length_space": RECORDS | SPACES,
-    "depth_space": RECORDS | SPACES,
-    "assignment": {"errors", "subnet", "registry"},
-    "depth_grid": RECORDS | SPACES,
-    "joint_gene": RECORDS | SPACES,
-    "joint_space": RECORDS | SPACES,
-    "space": RECORDS | SPACES,
+    "space": RECORDS | {"registry"},
     "costs": RECORDS | {"registry"},
-    "search": RECORDS | SPACES | {"trial", "pareto", "registry"},
+    "search": RECORDS | {"space", "trial", "pareto", "registry"},
     "reports": RECORDS | {"trial", "pareto", "intervals", "files"},
     "storage": RECORDS | {"trial", "files", "intervals"},
     "selector": RECORDS | {"trial", "costs"},

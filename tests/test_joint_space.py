@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
-from ldsearch.joint_space import JointSpace
-from ldsearch.length_space import LengthSpace
+from ldsearch.space.blocks import DepthSpace
+from ldsearch.space.lengths import LengthSpace
+from ldsearch.space.space import JointSpace
 from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
 
 HALF = Groups(ffn_share=0.5)

@@ -17,12 +17,12 @@ from transformers import BertTokenizer, PreTrainedModel
 from ldsearch.costs.macs import Macs
 from ldsearch.export import export_subnet
 from ldsearch.export.card import Provenance
-from ldsearch.joint_gene import grouped
 from ldsearch.search.evolve import Evolve
 from ldsearch.search.loop import search
 from ldsearch.search.reference import Reference
 from ldsearch.search.surrogate import Surrogate
 from ldsearch.space import LengthSpace, SearchSpace, load_space, space_folder
+from ldsearch.space.gene import grouped
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ldsearch.assignment import configurations
 from ldsearch.bench import Workbench
 from ldsearch.commands.generation import TextTest
 from ldsearch.decoding import Decoding
@@ -20,6 +19,7 @@ from ldsearch.intervals import Interval, Statistics, bootstrap
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.grid import draw_grid, draw_pruning_ratios
 from ldsearch.runs import claim
+from ldsearch.space.assignments import configurations
 from ldsearch.subnet import Subnet
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.sequences import SequenceToSequence

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ldsearch.assignment import configurations
 from ldsearch.bench import Workbench
 from ldsearch.commands.evolve import check_reachable, objective_of
 from ldsearch.commands.grid import trained_assignment
@@ -17,9 +16,7 @@ from ldsearch.commands.searching import Question, RunOutcome, run
 from ldsearch.commands.signals import SIGNALS
 from ldsearch.costs.macs import Cost
 from ldsearch.costs.objective import Objective
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import RunError, unknown
-from ldsearch.joint_space import JointSpace
 from ldsearch.registry import Registry
 from ldsearch.search.beam import Beam
 from ldsearch.search.chunks import PLACES, Chunks
@@ -32,6 +29,9 @@ from ldsearch.search.searches import SEARCHES, Asked
 from ldsearch.search.swaps import Swaps
 from ldsearch.search.validation import Validation
 from ldsearch.selector import Selector, parse_selector
+from ldsearch.space.assignments import configurations
+from ldsearch.space.blocks import DepthSpace
+from ldsearch.space.space import JointSpace
 from ldsearch.subnet import Subnet
 from ldsearch.watching import Unwatched, Watcher
 from ldsearch.workflows.searching.spaces import identity_of, pinned_of

@@ -16,7 +16,6 @@ from transformers import (
     set_seed,
 )
 
-from ldsearch.assignment import warn_if_prime
 from ldsearch.commands.arguments import changed_arguments, training_arguments
 from ldsearch.commands.start import initial_model, known_labels, separate_teacher
 from ldsearch.commands.train_options import TrainOptions
@@ -24,8 +23,9 @@ from ldsearch.errors import RunError, TrainingError, one_line
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import start_fingerprint, versions, weights_fingerprint
 from ldsearch.interruption import interruptible
-from ldsearch.length_drop import as_rate, default_bound
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
+from ldsearch.space.assignments import warn_if_prime
+from ldsearch.space.length_drop import as_rate, default_bound
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, save_model
 from ldsearch.tasks import Encoded, Task, load_task, task_kind

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ldsearch.errors import SpaceError
-from ldsearch.joint_space import JointSpace
+from ldsearch.space.space import JointSpace
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 

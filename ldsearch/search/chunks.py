@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
 from ldsearch.search.listed import Listed
+from ldsearch.space.blocks import DepthSpace
 from ldsearch.subnet import Subnet
 
 # From how many free blocks stay to how many of them lie before the chunk. An odd one stays behind the

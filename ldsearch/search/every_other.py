@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ldsearch.depth_space import DepthSpace, evenly_spaced
 from ldsearch.errors import SpaceError
 from ldsearch.search.listed import Listed
+from ldsearch.space.blocks import DepthSpace, evenly_spaced
 from ldsearch.subnet import Subnet
 
 

@@ -21,10 +21,10 @@ from pymoo.core.problem import Problem
 from pymoo.operators.selection.tournament import TournamentSelection
 from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
 
-from ldsearch.length_space import Gene
 from ldsearch.search.constant_ratio import constant_ratio_line
 from ldsearch.search.loop import CostFunction, objectives
 from ldsearch.space import EvolvingSpace
+from ldsearch.space.lengths import Gene
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 

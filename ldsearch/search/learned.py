@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
 from ldsearch.search.listed import Listed
+from ldsearch.space.blocks import DepthSpace
 from ldsearch.subnet import Subnet
 
 

@@ -12,11 +12,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from ldsearch.length_drop import constant_ratio_lengths
-from ldsearch.length_space import Gene, LengthSpace
 from ldsearch.pareto import frontier
 from ldsearch.search.evolve import EvolveSettings
 from ldsearch.search.loop import CostFunction, objectives
+from ldsearch.space.length_drop import constant_ratio_lengths
+from ldsearch.space.lengths import Gene, LengthSpace
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ldsearch.errors import RunError, SpaceError, unknown
-from ldsearch.length_space import LengthSpace
 from ldsearch.registry import Registry
 from ldsearch.search.descent import Descent
 from ldsearch.search.evolve import Evolve, EvolveSettings
@@ -13,6 +12,7 @@ from ldsearch.search.random_search import RandomSearch
 from ldsearch.search.reference import Reference
 from ldsearch.search.surrogate import Surrogate
 from ldsearch.space import EvolvingSpace
+from ldsearch.space.lengths import LengthSpace
 
 
 @dataclass(frozen=True)

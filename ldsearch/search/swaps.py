@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
 from ldsearch.search.every_other import every_other
+from ldsearch.space.blocks import DepthSpace
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 

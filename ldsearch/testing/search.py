@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ldsearch.depth_space import DepthSpace
-from ldsearch.joint_space import JointSpace
-from ldsearch.length_space import LengthSpace
 from ldsearch.search.loop import SearchResult, SearchStrategy, search
 from ldsearch.search.searches import Asked, Search
 from ldsearch.space import EvolvingSpace
+from ldsearch.space.blocks import DepthSpace
+from ldsearch.space.lengths import LengthSpace
+from ldsearch.space.space import JointSpace
 from ldsearch.subnet import WHOLE, Groups, Subnet
 from ldsearch.trial import Score, Trial
 

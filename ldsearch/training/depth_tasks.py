@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from ldsearch.assignment import ASSIGNMENTS, configurations, divisors
 from ldsearch.errors import TrainingError, unknown
+from ldsearch.space.assignments import ASSIGNMENTS, configurations, divisors
 from ldsearch.subnet import Subnet
 
 
@@ -20,7 +20,7 @@ class DepthTasks:
     One decoder task with ``always_full`` is the paper's "MT (only encoder)": the decoder keeps its depth.
 
     Args:
-        assignment: Which blocks make up each depth (``ldsearch.assignment.ASSIGNMENTS``).
+        assignment: Which blocks make up each depth (``ldsearch.space.assignments.ASSIGNMENTS``).
         encoder_tasks: Encoder depths drawn at each step; None: all divisors.
         decoder_tasks: Decoder depths drawn at each step; None: all divisors.
         batch_fraction: 1/k: the tasks of a step share every k-th row of its batch.

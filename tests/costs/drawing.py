@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from ldsearch.joint_gene import grouped
+from ldsearch.space.gene import grouped
 from ldsearch.subnet import WHOLE, Groups, Lengths, Stack
 
 REFERENCE = 12

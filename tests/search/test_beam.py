@@ -7,11 +7,11 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
-from ldsearch.joint_space import JointSpace
 from ldsearch.search.beam import Beam
 from ldsearch.search.loop import SearchResult, search
+from ldsearch.space.blocks import DepthSpace
+from ldsearch.space.space import JointSpace
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 

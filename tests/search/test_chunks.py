@@ -2,10 +2,10 @@
 
 import pytest
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
 from ldsearch.search.chunks import Chunks
 from ldsearch.search.every_other import EveryOtherLiteral, literal_depths
+from ldsearch.space.blocks import DepthSpace
 
 
 def space(blocks: int, keep: tuple[int, ...], pinned: tuple[int, ...] = ()) -> DepthSpace:

@@ -5,10 +5,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
 from ldsearch.search.learned import Learned, strongest
 from ldsearch.search.loop import search
+from ldsearch.space.blocks import DepthSpace
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 

@@ -7,11 +7,11 @@ import pytest
 from numpy.typing import NDArray
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
-from ldsearch.depth_space import DepthSpace
-from ldsearch.joint_space import JointSpace
 from ldsearch.pareto import staircase_area
 from ldsearch.search.loop import objectives, search
 from ldsearch.search.searches import Asked, search_named
+from ldsearch.space.blocks import DepthSpace
+from ldsearch.space.space import JointSpace
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 

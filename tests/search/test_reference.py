@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ldsearch.costs.macs import EncoderShape, Macs
-from ldsearch.length_drop import as_rate, constant_ratio_lengths
 from ldsearch.search.loop import search
 from ldsearch.search.reference import Reference, spaced_rates
 from ldsearch.space import LengthSpace
+from ldsearch.space.length_drop import as_rate, constant_ratio_lengths
 from ldsearch.trial import Score, Trial
 from ldsearch.workload import Workload
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import RunError, SpaceError
-from ldsearch.joint_space import JointSpace
-from ldsearch.length_space import LengthSpace
 from ldsearch.search.loop import search
 from ldsearch.search.searches import SEARCHES, Asked, Search, search_named
 from ldsearch.space import EvolvingSpace
+from ldsearch.space.blocks import DepthSpace
+from ldsearch.space.lengths import LengthSpace
+from ldsearch.space.space import JointSpace
 from ldsearch.subnet import WHOLE, Groups, Subnet
 from ldsearch.testing.search import SearchContract, contract_costs
 from ldsearch.trial import Score, Trial

@@ -8,10 +8,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
 from ldsearch.search.loop import SearchResult, search
 from ldsearch.search.swaps import Swaps
+from ldsearch.space.blocks import DepthSpace
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 

@@ -4,10 +4,10 @@ from itertools import combinations
 
 import pytest
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
 from ldsearch.search.loop import search
 from ldsearch.search.validation import MOST, Validation
+from ldsearch.space.blocks import DepthSpace
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.trial import Score, Trial
 from tests.planted import batches, carriers_and_both

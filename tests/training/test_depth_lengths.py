@@ -15,10 +15,10 @@ from scipy.stats import chisquare
 from torch.nn.functional import cross_entropy, kl_div
 
 from ldsearch import TrainOptions, train_supernet
-from ldsearch.assignment import assignment_named, configurations
 from ldsearch.bench import Workbench
 from ldsearch.cli import main
 from ldsearch.errors import TrainingError
+from ldsearch.space.assignments import assignment_named, configurations
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import read_record

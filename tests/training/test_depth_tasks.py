@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from ldsearch.assignment import assignment_named, configurations
 from ldsearch.errors import TrainingError
+from ldsearch.space.assignments import assignment_named, configurations
 from ldsearch.subnet import Subnet
 from ldsearch.training.depth_tasks import DepthTasks
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from ldsearch.assignment import configurations
 from ldsearch.errors import TrainingError
+from ldsearch.space.assignments import configurations
 from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.strategies.flexible_depth import FlexibleDepth
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel, TrainingArguments
 
-from ldsearch.assignment import configurations
+from ldsearch.space.assignments import configurations
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference

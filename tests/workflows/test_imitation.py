@@ -13,9 +13,9 @@ from torch.nn.functional import kl_div
 from ldsearch import TrainOptions, Workbench, train_supernet
 from ldsearch.commands import imitation
 from ldsearch.commands.imitation import imitator, shortlist
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import DataError
 from ldsearch.search.validation import Validation
+from ldsearch.space.blocks import DepthSpace
 from ldsearch.subnet import Subnet
 from ldsearch.watching import Unwatched
 from tests.translators import sentences

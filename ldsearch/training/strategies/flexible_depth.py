@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ldsearch.assignment import assignment_named
 from ldsearch.errors import TrainingError
+from ldsearch.space.assignments import assignment_named
 from ldsearch.training.strategies.base import Draws, Pass, Setting
 from ldsearch.training.strategies.depth_lengths import DepthLengths
 

@@ -4,11 +4,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ldsearch.bench import Workbench
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError, unknown
-from ldsearch.joint_space import JointSpace
-from ldsearch.length_space import LengthSpace
 from ldsearch.space import load_space
+from ldsearch.space.blocks import DepthSpace
+from ldsearch.space.lengths import LengthSpace
+from ldsearch.space.space import JointSpace
 from ldsearch.subnet import WHOLE, Groups
 from ldsearch.supernet import Supernet
 

@@ -6,9 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ldsearch.assignment import configurations, divisors
 from ldsearch.errors import SpaceError
-from ldsearch.length_space import Gene
+from ldsearch.space.assignments import configurations, divisors
+from ldsearch.space.lengths import Gene
 from ldsearch.subnet import Subnet
 
 
@@ -22,7 +22,7 @@ class DepthGrid:
         name: For reports.
         source: The paper or the reason for the ranges.
         depths: Number of blocks of each stack, ``(("encoder", 12), ("decoder", 6))``; one stack will do.
-        assignment: Which blocks make up each depth (``ldsearch.assignment.ASSIGNMENTS``).
+        assignment: Which blocks make up each depth (``ldsearch.space.assignments.ASSIGNMENTS``).
 
     Raises:
         SpaceError: If a stack, a depth or the assignment makes no sense.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldsearch.errors import SpaceError
-from ldsearch.length_drop import MINIMUM_TOKENS, as_rate, constant_ratio_lengths
+from ldsearch.space.length_drop import MINIMUM_TOKENS, as_rate, constant_ratio_lengths
 from ldsearch.subnet import LengthMode, Lengths, Stack, Subnet
 
 Gene = tuple[int, ...]

@@ -9,11 +9,11 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from ldsearch.depth_grid import DepthGrid
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError, SubnetError, one_line
-from ldsearch.joint_space import JointSpace
-from ldsearch.length_space import Gene, LengthSpace
+from ldsearch.space.blocks import DepthSpace
+from ldsearch.space.grid import DepthGrid
+from ldsearch.space.lengths import Gene, LengthSpace
+from ldsearch.space.space import JointSpace
 from ldsearch.subnet import WHOLE, Groups, Subnet
 
 __all__ = [
@@ -101,8 +101,9 @@ class EvolvingSpace(SearchSpace, Protocol):
 
 def space_folder() -> Path:
     """Where the shipped search spaces lie: inside the wheel, or beside the package in a checkout."""
-    packaged = Path(__file__).parent / "search_spaces"
-    return packaged if packaged.is_dir() else Path(__file__).parent.parent / "search_spaces"
+    package = Path(__file__).parent.parent
+    packaged = package / "search_spaces"
+    return packaged if packaged.is_dir() else package.parent / "search_spaces"
 
 
 def load_space(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ldsearch.errors import SpaceError
-from ldsearch.length_space import Gene
+from ldsearch.space.lengths import Gene
 from ldsearch.subnet import Subnet
 
 

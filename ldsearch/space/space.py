@@ -10,11 +10,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ldsearch.depth_space import DepthSpace
 from ldsearch.errors import SpaceError
-from ldsearch.joint_gene import Parts, grouped, leanest
-from ldsearch.length_drop import constant_ratio_lengths
-from ldsearch.length_space import Gene, LengthSpace
+from ldsearch.space.blocks import DepthSpace
+from ldsearch.space.gene import Parts, grouped, leanest
+from ldsearch.space.length_drop import constant_ratio_lengths
+from ldsearch.space.lengths import Gene, LengthSpace
 from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
 
 _RATES = 50  # rates between 0 and 1 that name the regular configurations of each depth

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ldsearch.length_space import Gene, averaged, swept
+from ldsearch.space.lengths import Gene, averaged, swept
 from ldsearch.subnet import Groups, Lengths, Stack
 
 
