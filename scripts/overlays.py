@@ -27,9 +27,9 @@ from ldsearch.commands.comparison import Comparison
 from ldsearch.files import write_atomic, write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import OfMeans, Statistics, bootstrap, paired_bootstrap
-from ldsearch.reports.drawing import Drawing, render
+from ldsearch.reports.figures import RunFrontier, draw_overlay
 from ldsearch.reports.held_out import area_terms, held_out_table, hold_out
-from ldsearch.reports.overlay import Line, draw_overlay
+from ldsearch.reports.page import Drawing
 from ldsearch.reports.tables import trials_table, write_csv
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial, pareto_front
@@ -49,7 +49,7 @@ class Searched:
         of_means: Makes scores of means of them.
     """
 
-    line: Line
+    line: RunFrontier
     front: list[Trial]
     full: Trial
     statistics: Mapping[Subnet, Statistics]
@@ -83,7 +83,7 @@ def found(label: str, folder: Path, trials: Sequence[Trial], extra: Sequence[Tri
     ends = [one.low for one in intervals], [one.high for one in intervals]
     table = pd.concat([own, held_out_table(scored)], axis=1)
     table = table.assign(held_out_low=ends[0], held_out_high=ends[1])
-    return Searched(Line(label, table, every.iloc[0], ends), front, trials[0], statistics, of_means)
+    return Searched(RunFrontier(label, table, every.iloc[0], ends), front, trials[0], statistics, of_means)
 
 
 def difference(first: Searched, second: Searched) -> dict[str, object]:
@@ -104,10 +104,11 @@ def apart(first: Searched, second: Searched, macs: float) -> str:
     return f"{gap.mean:+.4f} ({gap.low:+.4f} to {gap.high:+.4f})"
 
 
-def publish(out: Path, name: str, lines: Sequence[Line], figure: Figure, alt: str) -> None:
+def publish(out: Path, name: str, lines: Sequence[RunFrontier], figure: Figure) -> None:
     """The figure and the frontiers that are in it."""
-    for file, content in render(Drawing(name, figure, alt, "")).files("overlay").items():
-        write_atomic(out / file, content)
+    drawing = Drawing(name, figure)
+    for kind, content in drawing.contents.items():
+        write_atomic(out / drawing.file("overlay", kind), content)
     fronts = [line.front.assign(strategy=line.label).rename(columns={"strategy": "line"}) for line in lines]
     write_csv(pd.concat(fronts), out / f"overlay-{name}.csv")
 
@@ -138,7 +139,7 @@ def lengths(options: argparse.Namespace) -> tuple[dict[str, object], str]:
     most = min(map(len, trials))
     every = [found(label, asked[label][0], own[:most]) for label, own in zip(asked, trials, strict=True)]
     lines = [one.line for one in every]
-    publish(options.out, "lengths", lines, draw_overlay(lines), "Accuracy against MACs of three searches")
+    publish(options.out, "lengths", lines, draw_overlay(lines))
     compare([], runs / "compare", Comparison(runs=tuple(map(str, folders))))
     for kind in ("csv", "png"):
         write_atomic(options.out / f"compare.{kind}", (runs / "compare" / f"compare.{kind}").read_bytes())
@@ -184,7 +185,7 @@ def depth(options: argparse.Namespace) -> tuple[dict[str, object], str]:
     figure = draw_overlay(lines)
     scales = (lambda macs: 1 + (macs - one_block) / step, lambda deep: one_block + (deep - 1) * step)
     figure.axes[0].secondary_xaxis("top", functions=scales).set_xlabel("blocks")
-    publish(options.out, "depth", lines, figure, "Perplexity against MACs of language models")
+    publish(options.out, "depth", lines, figure)
     gaps, rows = {}, []
     for deep in range(blocks, 0, -1):
         first, second = (

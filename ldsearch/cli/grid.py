@@ -54,7 +54,7 @@ def grid(
     """
     from ldsearch.commands.grid import GridOptions, load_grid, mean_difference, measure_grid
     from ldsearch.decoding import Decoding
-    from ldsearch.reports.grid import grid_text
+    from ldsearch.reports.heat_maps import grid_text
 
     options = GridOptions(
         metric,

@@ -20,8 +20,7 @@ from ldsearch.files import write_json
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.interruption import Stop, interruptible
 from ldsearch.intervals import Statistics, Term, bootstrap
-from ldsearch.reports.compare import draw_comparison
-from ldsearch.reports.figures import save_figure
+from ldsearch.reports.figures import draw_comparison, save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs import claim
 from ldsearch.selector import WithinBudget

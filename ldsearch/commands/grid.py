@@ -17,7 +17,7 @@ from ldsearch.errors import DataError, RunError
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Interval, Statistics, bootstrap
 from ldsearch.reports.figures import save_figure
-from ldsearch.reports.grid import draw_grid, draw_pruning_ratios
+from ldsearch.reports.heat_maps import draw_grid, draw_pruning_ratios
 from ldsearch.runs import claim
 from ldsearch.space.assignments import configurations
 from ldsearch.subnet import Subnet

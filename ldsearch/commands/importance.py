@@ -18,8 +18,7 @@ from ldsearch.evaluation.evaluator import Counts
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.interruption import interruptible
-from ldsearch.reports.figures import save_figure
-from ldsearch.reports.importance import draw_importance
+from ldsearch.reports.figures import draw_importance, save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs import claim
 from ldsearch.search.importance import Ablation, Importance, importance

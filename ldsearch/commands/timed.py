@@ -12,9 +12,8 @@ from ldsearch.commands.profile import CSV_FILE, JSON_FILE, latency_row
 from ldsearch.files import write_json
 from ldsearch.latency.measure import memory_of
 from ldsearch.reports.figures import save_figure
-from ldsearch.reports.latency import LATENCY_COLUMNS
+from ldsearch.reports.latency import LATENCY_COLUMNS, TimedPoint, draw_tradeoff
 from ldsearch.reports.tables import write_csv
-from ldsearch.reports.tradeoff import Point, draw_tradeoff
 from ldsearch.trial import Trial
 
 FIGURE_FILE = "tradeoff.png"
@@ -61,7 +60,7 @@ def write_latencies(
     save_figure(figure, folder / FIGURE_FILE)
 
 
-def _point(bench: Workbench, latencies: Latencies, trial: Trial, full: Trial) -> Point:
+def _point(bench: Workbench, latencies: Latencies, trial: Trial, full: Trial) -> TimedPoint:
     """Scored on the rows that chose nothing, where there are some."""
     timing = latencies.lines[trial.subnet].timing
     score, interval = trial.score.value, None
@@ -71,7 +70,7 @@ def _point(bench: Workbench, latencies: Latencies, trial: Trial, full: Trial) ->
         if trial.subnet != full.subnet:
             difference = bench.difference(own, whole)
             interval = (score - difference.mean + difference.low, score - difference.mean + difference.high)
-    return Point(
+    return TimedPoint(
         share=trial.costs["macs"] / full.costs["macs"],
         milliseconds=1e3 * timing.median,
         quartiles=(1e3 * timing.low, 1e3 * timing.high),

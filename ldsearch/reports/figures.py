@@ -1,24 +1,98 @@
-"""Figures drawn from tables: the frontier beside its controls, and on rows that chose nothing."""
+"""Figures of searches: frontiers, convergence, comparisons; health of a supernet and importance of blocks."""
 
 import io
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ldsearch.files import write_atomic
+from ldsearch.pareto import staircase_weights
 from ldsearch.reports.tables import COST_WORDS, frontier_table
 
+Scores = tuple[str, str, int]  # metric, split, number of examples
+
 _CONTROL_COLOURS = {"constant-ratio": "tab:orange", "random": "tab:green"}
+_LOG_FACTOR = 4  # scores that differ by more than this factor (perplexities of collapsed models): log axis
+_BUDGET_SPREAD = 0.03  # of the budget axis, over which the strategies at one budget are spread
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Atomic PNG."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    write_atomic(path, buffer.getvalue())
+
+
+def plain(text: str) -> str:
+    """Escape a name that Matplotlib would otherwise typeset as mathematics."""
+    return text.replace("$", r"\$")
+
+
+@dataclass(frozen=True)
+class RunFrontier:
+    """The frontier of one run.
+
+    Args:
+        label: The run's.
+        front: Its ``frontier.csv``, cheapest first.
+        full: The full model's row of ``trials.csv``.
+        ends: Lower and upper ends of the scores' own 95% intervals; None: error bars are those of the
+            difference to the full model, which say little of how far two models are apart.
+    """
+
+    label: str
+    front: pd.DataFrame
+    full: "pd.Series[Any]"
+    ends: tuple[Sequence[float], Sequence[float]] | None = None
+
+    @property
+    def held_out(self) -> bool:
+        """Whether it was scored on rows that chose nothing."""
+        return "held_out_score" in self.front.columns
+
+    @property
+    def rows(self) -> Scores:
+        """Metric, split and number of the examples behind ``scores``."""
+        first = self.front.iloc[0]
+        column = "held_out_" if self.held_out else ""
+        return str(first["metric"]), str(first[f"{column}split"]), int(first[f"{column}examples"])
+
+    @property
+    def scores(self) -> "pd.Series[Any]":
+        """Held-out scores where there are such rows, else those of the rows that chose."""
+        return self.front["held_out_score" if self.held_out else "score"]
+
+    @property
+    def bars(self) -> "list[pd.Series[Any]] | None":
+        """Length of the error bars below and above ``scores``; None without held-out rows."""
+        if self.ends is not None:
+            low, high = self.ends
+            return [self.scores - low, high - self.scores]
+        if not self.held_out:
+            return None
+        differences = self.front["difference"]
+        return [differences - self.front["difference_low"], self.front["difference_high"] - differences]
+
+    @property
+    def full_score(self) -> float:
+        """The full model's score on the same rows."""
+        if not self.held_out:
+            return float(self.full["score"])
+        first = self.front.iloc[0]
+        return float(first["held_out_score"] - first["difference"])
 
 
 @dataclass(frozen=True)
 class Marks:
-    """What a frontier figure points out beside the trials.
+    """What a frontier figure points out in addition to the trials.
 
     Args:
         title: Above the axes.
@@ -39,7 +113,7 @@ def draw_frontier(
     controls: pd.DataFrame | None = None,
     held_out: pd.DataFrame | None = None,
 ) -> Figure:
-    """Score against a share of the full model's cost; beside it, what is left of it on held-out rows.
+    """Score against a share of the full model's cost; in a second panel, the frontier on held-out rows.
 
     Args:
         table: Of ``trials_table``; its first row is the full model.
@@ -50,90 +124,76 @@ def draw_frontier(
     """
     panels = 1 if held_out is None else 2
     figure = Figure(figsize=(6.2 * panels, 4.6), layout="constrained")
-    left = figure.add_subplot(1, panels, 1)
-    full = table.iloc[0]
-    total = float(full[marks.costs[0]])
-    _draw_searched(left, table, controls, marks.costs, total)
-    best = None if marks.best is None else table.iloc[marks.best]
-    _draw_marks(left, full["score"], best, marks, total)
-    left.set_ylabel(f"{full['metric']} on {full['examples']} {full['split']} examples, which chose")
-    left.legend(loc="lower right", fontsize=8)
-    if held_out is not None and not held_out.empty:
-        right = figure.add_subplot(1, panels, 2)
-        _draw_held_out(right, held_out, held_out[marks.costs[0]] / total)
-        first = held_out.iloc[0]
-        if best is not None:
-            found = held_out[held_out["subnet"] == best["subnet"]]
-            best = found.iloc[0].rename({"score": "", "held_out_score": "score"}) if len(found) else None
-        _draw_marks(right, _full_held_out(first), best, marks, total)
-        right.set_ylabel(
-            f"{full['metric']} on {first['held_out_examples']} {first['held_out_split']} examples"
-        )
-        right.legend(loc="lower right", fontsize=8)
     figure.suptitle(marks.title)
+    left = figure.add_subplot(1, panels, 1)
+    full, cost = table.iloc[0], marks.costs[0]
+    total = float(full[cost])
+    best = None if marks.best is None else table.iloc[marks.best]
+    _draw_searched(left, table, controls, marks.costs)
+    chosen = None if best is None else (best[cost] / total, best["score"])
+    _draw_marks(left, full["score"], chosen, marks)
+    left.set_ylabel(f"{full['metric']} on {full['examples']} {full['split']} examples, which chose")
+    if held_out is None or held_out.empty:
+        return figure
+    right = figure.add_subplot(1, panels, 2)
+    again = RunFrontier("frontier, 95% interval of the difference to full", held_out, full)
+    right.errorbar(
+        held_out[cost] / total,
+        again.scores,
+        yerr=again.bars,
+        fmt="o",
+        ms=4,
+        lw=1.2,
+        capsize=2,
+        color="tab:blue",
+        label=again.label,
+    )
+    right.axhline(again.full_score, color="black", lw=0.8)
+    if best is not None:
+        rows = held_out[held_out["subnet"] == best["subnet"]]
+        chosen = (rows[cost].iloc[0] / total, rows["held_out_score"].iloc[0]) if len(rows) else None
+    _draw_marks(right, again.full_score, chosen, marks)
+    metric, split, examples = again.rows
+    right.set_ylabel(f"{metric} on {examples} {split} examples")
     return figure
 
 
-def _full_held_out(row: "pd.Series[Any]") -> float:
-    return float(row["held_out_score"] - row["difference"])
-
-
 def _draw_searched(
-    axes: Axes, table: pd.DataFrame, controls: pd.DataFrame | None, costs: Sequence[str], total: float
+    axes: Axes, table: pd.DataFrame, controls: pd.DataFrame | None, costs: Sequence[str]
 ) -> None:
-    cost = costs[0]
+    """All trials, their frontier, and the frontier of each control."""
+    cost, total = costs[0], float(table[costs[0]].iloc[0])
+    # Of several costs the frontier is a surface: seen along one of them its points make no stairs.
+    stairs = len(costs) == 1
     axes.scatter(table[cost] / total, table["score"], s=12, color="0.75", label=f"{len(table)} trials")
     front = frontier_table(table, cost)
-    # Of several costs the frontier is a surface: seen along one of them its points make no stairs.
-    width = 1.6 if len(costs) == 1 else 0.0
-    axes.step(front[cost] / total, front["score"], where="post", color="tab:blue", lw=width)
-    axes.scatter(front[cost] / total, front["score"], s=20, color="tab:blue", label="frontier", zorder=3)
-    if controls is None:
-        return
-    for name, rows in controls.groupby("strategy", sort=True):
+    shares = front[cost] / total
+    axes.step(shares, front["score"], where="post", color="tab:blue", lw=1.6 if stairs else 0.0)
+    axes.scatter(shares, front["score"], s=20, color="tab:blue", label="frontier", zorder=3)
+    for name, rows in [] if controls is None else controls.groupby("strategy", sort=True):
         line = frontier_table(rows, cost)
         axes.step(
             line[cost] / total,
             line["score"],
             where="post",
             ls="--",
-            marker="" if len(costs) == 1 else ".",
-            lw=1.3 if len(costs) == 1 else 0,
+            marker="" if stairs else ".",
+            lw=1.3 if stairs else 0,
             color=_CONTROL_COLOURS.get(str(name), "tab:purple"),
             label=f"{name}, {len(rows)} trials",
         )
 
 
-def _draw_held_out(axes: Axes, held_out: pd.DataFrame, shares: "pd.Series[float]") -> None:
-    scores, differences = held_out["held_out_score"], held_out["difference"]
-    errors = [differences - held_out["difference_low"], held_out["difference_high"] - differences]
-    axes.errorbar(
-        shares,
-        scores,
-        yerr=errors,
-        fmt="o",
-        ms=4,
-        lw=1.2,
-        capsize=2,
-        color="tab:blue",
-        label="frontier, 95% interval of the difference to full",
-    )
-    axes.axhline(_full_held_out(held_out.iloc[0]), color="black", lw=0.8)
-
-
-def _draw_marks(
-    axes: Axes, full_score: float, best: "pd.Series[Any] | None", marks: Marks, total: float
-) -> None:
-    cost = marks.costs[0]
+def _draw_marks(axes: Axes, full_score: float, chosen: tuple[float, float] | None, marks: Marks) -> None:
+    """The full model, the budget and the chosen sub-network, as (share of the cost, score)."""
     axes.scatter([1.0], [full_score], marker="*", s=130, color="black", label="full model", zorder=4)
     if marks.budget_share is not None:
-        axes.axvline(
-            marks.budget_share, color="tab:red", ls=":", lw=1.4, label=f"budget {marks.budget_share:.3g}"
-        )
-    if best is not None:
+        label = f"budget {marks.budget_share:.3g}"
+        axes.axvline(marks.budget_share, color="tab:red", ls=":", lw=1.4, label=label)
+    if chosen is not None:
         axes.scatter(
-            [best[cost] / total],
-            [best["score"]],
+            [chosen[0]],
+            [chosen[1]],
             s=110,
             facecolors="none",
             edgecolors="tab:red",
@@ -141,9 +201,151 @@ def _draw_marks(
             label="chosen",
             zorder=5,
         )
+    cost = marks.costs[0]
     where = " at true lengths" if cost == "macs" else ""
     axes.set_xlabel(f"share of the full model's {COST_WORDS.get(cost, cost)}{where}")
-    axes.grid(alpha=0.25)
+    grid_and_legend(axes, "lower right")
+
+
+def group_by_rows(frontiers: Sequence[RunFrontier]) -> dict[Scores, list[RunFrontier]]:
+    """Group frontiers that can be compared: same metric, split and number of examples."""
+    groups: dict[Scores, list[RunFrontier]] = {}
+    for frontier in frontiers:
+        groups.setdefault(frontier.rows, []).append(frontier)
+    return groups
+
+
+def common_areas(frontiers: Sequence[RunFrontier]) -> tuple[list[float], float, float]:
+    """Mean score over the costs that every frontier reaches, where each run's own search makes its choices.
+
+    Args:
+        frontiers: Of one panel.
+
+    Returns:
+        The areas (NaN where the frontiers have no range in common), and the range in MACs per example.
+    """
+    low = max(float(frontier.front["macs"].min()) for frontier in frontiers)
+    high = min(float(frontier.full["macs"]) for frontier in frontiers)
+    if not low < high:
+        return [float("nan")] * len(frontiers), low, high
+    areas = []
+    for frontier in frontiers:
+        # Along a frontier whatever costs more was better where it was chosen, in whichever direction.
+        weights = staircase_weights(frontier.front["macs"], np.arange(len(frontier.front)), low, high)
+        areas.append(float(weights @ frontier.scores.to_numpy(dtype=np.float64)))
+    return areas, low, high
+
+
+def draw_overlay(frontiers: Sequence[RunFrontier]) -> Figure:
+    """A panel for each kind of rows; shares of MACs where the full models cost the same, else MACs."""
+    panels = group_by_rows(frontiers)
+    figure = Figure(figsize=(6.2, 0.4 + 3.8 * len(panels)), layout="constrained")
+    for number, ((metric, split, examples), members) in enumerate(panels.items(), 1):
+        axes = figure.add_subplot(len(panels), 1, number)
+        _draw_overlay_panel(axes, members)
+        axes.set_ylabel(f"{metric} on {examples} {split} examples")
+    return figure
+
+
+def _draw_overlay_panel(axes: Axes, frontiers: Sequence[RunFrontier]) -> None:
+    same_cost = len({round(float(frontier.full["macs"])) for frontier in frontiers}) == 1
+    stars = Counter((float(frontier.full["macs"]), frontier.full_score) for frontier in frontiers)
+    for number, frontier in enumerate(frontiers):
+        full_macs, scores = float(frontier.full["macs"]), frontier.scores
+        unit = full_macs if same_cost else 1e6
+        costs, end, colour = frontier.front["macs"] / unit, full_macs / unit, f"C{number}"
+        axes.errorbar(
+            costs,
+            scores,
+            yerr=frontier.bars,
+            fmt="o",
+            ms=4,
+            elinewidth=0.7,
+            capsize=2,
+            color=colour,
+            label=frontier.label,
+        )
+        axes.plot([*costs, max(end, *costs)], [*scores, scores.iloc[-1]], ds="steps-post", color=colour)
+        # A star that several frontiers share has none of their colours.
+        shared = len(frontiers) == 1 or stars[full_macs, frontier.full_score] > 1
+        star = "black" if shared else colour
+        axes.scatter([end], [frontier.full_score], marker="*", s=110, c=star, zorder=4)
+    axes.scatter([], [], marker="*", s=110, c="black", label="full model")
+    axes.set_xlabel(
+        "share of the full model's MACs at true lengths" if same_cost else "million MACs per example"
+    )
+    grid_and_legend(axes)
+
+
+def draw_convergence(areas: pd.DataFrame, metric: str) -> Figure:
+    """A line for what proposed in several generations; what proposed once is a point, and its level a line.
+
+    Args:
+        areas: Of ``area_table``.
+        metric: What the scores are.
+    """
+    figure = Figure(figsize=(6.2, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    for number, (name, rows) in enumerate(areas.groupby("strategy", sort=False)):
+        colour = f"C{number}"
+        if len(rows) == 1:
+            axes.axhline(rows["area"].iloc[-1], color=colour, ls=":", lw=1.2)
+        axes.plot(rows["evaluations"], rows["area"], "o-", ms=4, lw=1.5, color=colour, label=str(name))
+    axes.set_xlabel("sub-networks measured, the full model included")
+    axes.set_ylabel(f"area: mean best {metric} over cost")
+    grid_and_legend(axes)
+    return figure
+
+
+def draw_comparison(table: pd.DataFrame) -> Figure:
+    """Held-out score against the budget, one line per strategy or run and supernet.
+
+    Supernets with the same metric and examples share their axes, so that their lines can be compared: by
+    budgets where their full models cost the same, else by the MACs of what was chosen.
+
+    Args:
+        table: Rows as ``ldsearch.commands.compare.Cell``; those of all evaluations are drawn.
+    """
+    drawn = table[table["limit"] == "evaluations"]
+    panels = list(drawn.groupby(["metric", "split", "examples"], sort=False))
+    figure = Figure(figsize=(7.5 * len(panels), 5.2), layout="constrained")
+    for index, ((metric, split, examples), rows) in enumerate(panels):
+        axes = figure.add_subplot(1, len(panels), index + 1)
+        same_cost = bool((rows["macs"] / rows["share"]).dropna().round().nunique() < 2)
+        _draw_strategies(axes, rows, same_cost)
+        scores = rows["score"].dropna()
+        if len(scores) and 0 < _LOG_FACTOR * scores.min() < scores.max():
+            axes.set_yscale("log")
+        axes.set_xlabel("budget, share of the full model's MACs" if same_cost else "million MACs per example")
+        axes.set_ylabel(f"{metric} on {examples} {split} examples, 95%")
+        grid_and_legend(axes)
+    return figure
+
+
+def _draw_strategies(axes: Axes, rows: pd.DataFrame, same_cost: bool) -> None:
+    several = rows["supernet"].nunique() > 1
+    lines = list(rows.groupby(["supernet", "strategy"], sort=False))
+    # A run's random control has the run's colour.
+    names = [(supernet, str(strategy).removesuffix(", random")) for (supernet, strategy), _ in lines]
+    colours = {name: f"C{index % 10}" for index, name in enumerate(dict.fromkeys(names))}
+    for index, ((supernet, strategy), line) in enumerate(lines):
+        scored = line[line["seeds"] > 0]
+        if scored.empty:
+            continue
+        spread = _BUDGET_SPREAD * (index / max(1, len(lines) - 1) - 0.5)
+        axes.errorbar(
+            scored["budget"] + spread if same_cost else scored["macs"] / 1e6,
+            scored["score"],
+            yerr=[scored["score"] - scored["low"], scored["high"] - scored["score"]],
+            label=f"{supernet}: {strategy}" if several else strategy,
+            marker="o",
+            ms=4,
+            lw=1,
+            capsize=2,
+            ls="--" if str(strategy).rpartition(", ")[2].startswith("random") else "-",
+            color=colours[names[index]],
+            elinewidth=0.7,
+        )
 
 
 def draw_health(table: pd.DataFrame, name: str, tau: float) -> Figure:
@@ -156,22 +358,52 @@ def draw_health(table: pd.DataFrame, name: str, tau: float) -> Figure:
     """
     figure = Figure(figsize=(5.4, 4.4), layout="constrained")
     axes = figure.add_subplot()
-    points = axes.scatter(
-        table["inherited"], table["fine_tuned"], c=table["macs_share"], s=45, cmap="viridis"
-    )
-    ends = [table[["inherited", "fine_tuned"]].min().min(), table[["inherited", "fine_tuned"]].max().max()]
+    inherited, tuned = table["inherited"], table["fine_tuned"]
+    points = axes.scatter(inherited, tuned, c=table["macs_share"], s=45, cmap="viridis")
+    ends = [min(inherited.min(), tuned.min()), max(inherited.max(), tuned.max())]
     axes.plot(ends, ends, color="0.7", lw=1, label="equal")
     axes.set_xlabel("inherited score")
     axes.set_ylabel("score after fine-tuning on its own")
     axes.set_title(f"{name}: Kendall's tau {tau:.2f}")
-    axes.legend(loc="lower right", fontsize=8)
-    axes.grid(alpha=0.25)
+    grid_and_legend(axes, "lower right")
     figure.colorbar(points, label="share of the full model's MACs")
     return figure
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """Atomic PNG."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    write_atomic(path, buffer.getvalue())
+def draw_importance(table: pd.DataFrame, title: str, metric: str) -> Figure:
+    """Loss of score without each block, with one standard error (Fig. 5 of Fan, Grave & Joulin 2019).
+
+    Below it the scores that it is the difference of.
+
+    Args:
+        table: Columns ``block``, ``loss``, ``standard_error``, ``without`` and ``restored``, a row for each
+            block that was left out.
+        title: Above the axes.
+        metric: What the scores are.
+    """
+    figure = Figure(figsize=(max(5.4, 1.6 + 0.32 * len(table)), 5.6), layout="constrained")
+    losses, scores = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    errors = table["standard_error"].fillna(0.0)
+    losses.bar(table["block"], table["loss"], yerr=errors, color="tab:blue", ecolor="0.3", capsize=2)
+    losses.axhline(0, color="black", lw=0.8)
+    losses.set_ylabel(f"loss of {metric} without the block\n(one standard error)")
+    losses.set_title(title)
+    losses.grid(alpha=0.25)
+    for column, colour, label in (
+        ("restored", "0.5", "with the block"),
+        ("without", "tab:red", "without it"),
+    ):
+        scores.plot(table["block"], table[column], "o-", ms=4, lw=1.2, color=colour, label=label)
+    scores.set_ylabel(f"mean {metric}")
+    scores.set_xlabel("block (0-based)")
+    scores.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    grid_and_legend(scores)
+    for axes in (losses, scores):
+        axes.set_axisbelow(True)
+    return figure
+
+
+def grid_and_legend(axes: Axes, place: Literal["best", "upper left", "lower right"] = "best") -> None:
+    """Finish axes the way every figure has them."""
+    axes.grid(alpha=0.25)
+    axes.legend(loc=place, fontsize=8)

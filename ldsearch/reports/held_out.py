@@ -18,7 +18,7 @@ from ldsearch.trial import Trial
 
 StatisticsOf = Callable[[Subnet], Statistics]
 
-# Columns of frontier.csv beside those of a trial.
+# Columns of frontier.csv in addition to those of a trial.
 HELD_OUT_COLUMNS: Mapping[str, str] = {
     "held_out_split": "split that nothing was chosen by",
     "held_out_examples": "its examples",
@@ -83,7 +83,7 @@ class HeldOut:
         return sign * (self._gain_searched(points) - self._gain_held_out(points))
 
     def describe(self) -> list[str]:
-        """What the numbers say, one sentence each."""
+        """State the numbers, one sentence each."""
         points = self._points
         sentences = []
         if points:
@@ -160,17 +160,17 @@ def hold_out(
         of_means: Turns means of statistics into scores (``ldsearch.intervals``); None: the mean is the score.
         cost: The cost that frontier and area go along.
     """
-    own = statistics_of(full.subnet)
+    full_statistics = statistics_of(full.subnet)
     rows: list[HeldOutRow] = []
     previous: Statistics | None = None
     for trial in frontier:
         statistics = statistics_of(trial.subnet)
         step = None if previous is None else paired_bootstrap(statistics, previous, of_means=of_means)
         score = score_of([(1.0, statistics)], of_means)
-        difference = paired_bootstrap(statistics, own, of_means=of_means)
+        difference = paired_bootstrap(statistics, full_statistics, of_means=of_means)
         rows.append(HeldOutRow(trial, score, difference, step))
         previous = statistics
-    full_score = score_of([(1.0, own)], of_means)
+    full_score = score_of([(1.0, full_statistics)], of_means)
     fronts = {name: front for name, front in (controls or {}).items() if front}
     low = max(front[0].costs[cost] for front in (frontier, *fronts.values()))
     high = full.costs[cost]
@@ -178,12 +178,12 @@ def hold_out(
         return HeldOut(split, full, full_score, tuple(rows), float("nan"), {}, cost)
     area = area_terms(frontier, statistics_of, low, high, cost)
     sign = 1 if full.score.higher_is_better else -1
-    gains = {
-        name: bootstrap(
-            _scaled(sign, area) + _scaled(-sign, area_terms(front, statistics_of, low, high, cost)), of_means
-        )
-        for name, front in fronts.items()
-    }
+    gains = {}
+    for name, front in fronts.items():
+        other = area_terms(front, statistics_of, low, high, cost)
+        terms = [(sign * weight, rows) for weight, rows in area]
+        terms += [(-sign * weight, rows) for weight, rows in other]
+        gains[name] = bootstrap(terms, of_means)
     return HeldOut(split, full, full_score, tuple(rows), score_of(area, of_means), gains, cost)
 
 
@@ -203,10 +203,6 @@ def area_terms(
     return [(weight, statistics_of(trial.subnet)) for weight, trial in used if weight]
 
 
-def _scaled(factor: float, terms: Sequence[Term]) -> list[Term]:
-    return [(factor * weight, statistics) for weight, statistics in terms]
-
-
 def held_out_table(held: HeldOut) -> pd.DataFrame:
     """One row per frontier point, the columns of ``HELD_OUT_COLUMNS``."""
     rows = [
@@ -224,5 +220,5 @@ def held_out_table(held: HeldOut) -> pd.DataFrame:
 
 
 def _apart(interval: Interval) -> bool:
-    """Whether the interval leaves out 0."""
+    """Whether the interval excludes 0."""
     return interval.low > 0 or interval.high < 0

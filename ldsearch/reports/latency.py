@@ -1,15 +1,17 @@
-"""Latency as a table, and drawn against MACs per batch size, with their correlation."""
+"""Latency as a table, its correlation with MACs, and figures of it: against MACs and against scores."""
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
+
+from ldsearch.reports.figures import grid_and_legend
 
 LATENCY_COLUMNS: Mapping[str, str] = MappingProxyType(
     {
@@ -37,6 +39,7 @@ LATENCY_COLUMNS: Mapping[str, str] = MappingProxyType(
     }
 )
 FEWEST_POINTS = 3
+_STYLES = (("tab:blue", "o"), ("tab:orange", "s"), ("tab:green", "^"))
 
 
 def correlation(rows: pd.DataFrame) -> float | None:
@@ -105,6 +108,72 @@ def correlations(table: pd.DataFrame) -> list[str]:
     return found
 
 
+@dataclass(frozen=True)
+class TimedPoint:
+    """A timed sub-network.
+
+    Args:
+        share: Of the full model's MACs.
+        milliseconds: Median latency.
+        quartiles: First and third.
+        score: Its score.
+        interval: 95%, of the difference to the full model, around the score; None where there is none.
+    """
+
+    share: float
+    milliseconds: float
+    quartiles: tuple[float, float]
+    score: float
+    interval: tuple[float, float] | None = None
+
+
+def draw_tradeoff(
+    lines: Mapping[str, Sequence[TimedPoint]], full: TimedPoint, score: str, milliseconds: str
+) -> Figure:
+    """Score against measured latency (left) and against MACs (right).
+
+    Args:
+        lines: Frontiers by name, cheapest first.
+        full: The full model.
+        score: What the scores are.
+        milliseconds: What was timed.
+    """
+    figure = Figure(figsize=(11.5, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for (name, points), (colour, marker) in zip(lines.items(), itertools.cycle(_STYLES), strict=False):
+        scores = np.array([point.score for point in points])
+        intervals = np.array([point.interval or (point.score, point.score) for point in points]).T
+        # A score can lie outside of the bootstrap's interval by the resampling's own error.
+        heights = np.maximum(0.0, [scores - intervals[0], intervals[1] - scores])
+        medians = np.array([point.milliseconds for point in points])
+        quartiles = np.array([point.quartiles for point in points]).T
+        widths = np.array([medians - quartiles[0], quartiles[1] - medians])
+        shares = np.array([point.share for point in points])
+        for axes, places, xerr in ((left, medians, widths), (right, shares, None)):
+            axes.errorbar(
+                places,
+                scores,
+                yerr=heights,
+                xerr=xerr,
+                fmt=marker,
+                ms=5,
+                lw=1.1,
+                capsize=2,
+                color=colour,
+                label=name,
+            )
+    for axes, place in ((left, full.milliseconds), (right, 1.0)):
+        axes.axhline(full.score, color="0.4", lw=0.8)
+        axes.scatter([place], [full.score], marker="*", s=160, color="black", label="full model", zorder=5)
+        axes.set_xlim(left=0)
+        axes.grid(alpha=0.25)
+    left.set_xlabel(f"{milliseconds} (bars: quartiles)")
+    left.set_ylabel(score)
+    right.set_xlabel("share of the full model's MACs at true lengths")
+    right.legend(loc="lower right", fontsize=8, title="vertical bars: 95% of the difference to full")
+    return figure
+
+
 def draw_latency(table: pd.DataFrame, title: str) -> Figure:
     """Latency against MACs, a row of panels per phase and a panel per batch size; r per length.
 
@@ -113,26 +182,23 @@ def draw_latency(table: pd.DataFrame, title: str) -> Figure:
         title: Above the panels.
     """
     phases, batches = table["phase"].unique(), table["batch"].unique()
-    size = (4.4 * len(batches), 3.8 * len(phases))
-    figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(len(phases), len(batches), squeeze=False)
-    for row, phase in zip(panels, phases, strict=True):
-        for axes, batch in zip(row, batches, strict=True):
-            _draw_panel(axes, table[(table["phase"] == phase) & (table["batch"] == batch)])
-            axes.set_title(f"batch {batch}, {phase}", fontsize=10)
-        row[0].set_ylabel("median latency, ms (bars: quartiles)")
+    figure = Figure(figsize=(4.4 * len(batches), 3.8 * len(phases)), layout="constrained")
     figure.suptitle(title)
+    panels = figure.subplots(len(phases), len(batches), squeeze=False)
+    for (phase, batch), axes in zip(itertools.product(phases, batches), panels.flat, strict=True):
+        panel = table[(table["phase"] == phase) & (table["batch"] == batch)]
+        for length, rows in panel.groupby("length", sort=False):
+            r = correlation(rows)
+            label = f"length {length}" + ("" if r is None else f": r = {r:.3f}")
+            spread = [rows["median_ms"] - rows["low_ms"], rows["high_ms"] - rows["median_ms"]]
+            axes.errorbar(
+                rows["macs"] / 1e9, rows["median_ms"], yerr=spread, fmt="o", ms=5, lw=1, label=label
+            )
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        axes.set_title(f"batch {batch}, {phase}", fontsize=10)
+        axes.set_xlabel("GMACs per example")
+        grid_and_legend(axes, "upper left")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("median latency, ms (bars: quartiles)")
     return figure
-
-
-def _draw_panel(axes: Axes, table: pd.DataFrame) -> None:
-    for length, rows in table.groupby("length", sort=False):
-        found = correlation(rows)
-        label = f"length {length}" + ("" if found is None else f": r = {found:.3f}")
-        spread = [rows["median_ms"] - rows["low_ms"], rows["high_ms"] - rows["median_ms"]]
-        axes.errorbar(rows["macs"] / 1e9, rows["median_ms"], yerr=spread, fmt="o", ms=5, lw=1, label=label)
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("GMACs per example")
-    axes.grid(alpha=0.25)
-    axes.legend(loc="upper left", fontsize=8)

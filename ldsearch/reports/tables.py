@@ -1,15 +1,17 @@
-"""Trials as tables: trials.csv and frontier.csv with one documented set of columns."""
+"""Trials as tables: trials.csv and frontier.csv with documented columns; areas under frontiers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
 import pandas as pd
 
 from ldsearch.files import write_atomic
+from ldsearch.pareto import staircase_area
 from ldsearch.trial import Trial, pareto_front
 
-# The README prints this table; a test compares the two.
+# docs/runs.md prints this table; a test compares the two.
 COLUMNS: Mapping[str, str] = MappingProxyType(
     {
         "strategy": "what proposed it: the search, or one of its controls",
@@ -68,6 +70,51 @@ def frontier_table(table: pd.DataFrame, cost: str = "macs") -> pd.DataFrame:
     """The rows on the frontier, cheapest first by a cost."""
     chosen = table[table["on_frontier"]]
     return chosen.sort_values(cost, kind="stable").reset_index(drop=True)
+
+
+def higher_is_better(table: pd.DataFrame, cost: str = "macs") -> bool:
+    """Read the direction of the score from a frontier; True where all scores are equal.
+
+    Args:
+        table: Of ``trials_table``; its ``on_frontier`` tells.
+        cost: The cost that was minimised.
+    """
+    front, others = (table[table["on_frontier"] == on].sort_values(cost)["score"] for on in (True, False))
+    if len(front) > 1:
+        # Along a frontier, what costs more is better.
+        return bool(front.iloc[-1] > front.iloc[0])
+    return bool(others.dropna().empty or front.mean() >= others.mean())
+
+
+def area_table(
+    trials: pd.DataFrame, controls: pd.DataFrame | None = None, cost: str = "macs"
+) -> pd.DataFrame:
+    """The area after each generation (length-adaptive paper, Fig. 5): mean best score over cost.
+
+    All over one range, from the dearest of the strategies' cheapest sub-networks up to the full model, so
+    that an area never falls.
+
+    Args:
+        trials: The search's, in measured order; the first is the full model.
+        controls: Of one or several strategies; None where there were none.
+        cost: The cost that the area goes along.
+
+    Returns:
+        Columns ``strategy``, ``generation``, ``evaluations`` and ``area``; the area is NaN until something
+        at the start of the range is measured, and throughout where the range is empty.
+    """
+    strategies = [trials, *([] if controls is None else [rows for _, rows in controls.groupby("strategy")])]
+    low, high = max(rows[cost].min() for rows in strategies), float(trials[cost].iloc[0])
+    sign = 1 if higher_is_better(trials, cost) else -1
+    areas = []
+    for rows in strategies:
+        for generation in rows["generation"].unique():
+            known = rows[rows["generation"] <= generation]
+            area = np.nan
+            if low < high:
+                area = sign * staircase_area(known[cost], sign * known["score"], low, high)
+            areas.append((rows["strategy"].iloc[0], int(generation), len(known), area))
+    return pd.DataFrame(areas, columns=["strategy", "generation", "evaluations", "area"])
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:

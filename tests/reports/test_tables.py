@@ -1,23 +1,27 @@
-"""Tables of trials and the figure drawn from them."""
+"""Tables of trials and the areas under their frontiers."""
 
-import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.axes import Axes
-from matplotlib.collections import PathCollection
 
-from ldsearch.reports.figures import Marks, draw_frontier, save_figure
-from ldsearch.reports.held_out import held_out_table, hold_out
-from ldsearch.reports.tables import COLUMNS, frontier_table, trials_table, write_csv
+from ldsearch.reports.tables import (
+    COLUMNS,
+    area_table,
+    frontier_table,
+    higher_is_better,
+    trials_table,
+    write_csv,
+)
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 
 SHORT = Subnet.of_encoder([0, 1], [10, 4], 20)
 
 
-def trial(subnet: Subnet, score: float, macs: float) -> Trial:
+def trial(subnet: Subnet, score: float, macs: float, generation: int = 1, higher: bool = True) -> Trial:
     costs = {"macs": macs, "padded_macs": 2 * macs, "parameters": 100.0}
-    return Trial(subnet, "accuracy", Score(score), costs, 50, "search", 0.25, "abc", 1)
+    return Trial(
+        subnet, "accuracy", Score(score, higher), costs, 50, "search", 0.25, "abc", generation=generation
+    )
 
 
 TRIALS = [
@@ -28,7 +32,15 @@ TRIALS = [
 ]
 
 
-def test_a_table_has_the_documented_columns_and_the_trials_numbers():
+def trials(name: str, rows: list[tuple[int, float, float]], higher: bool = True) -> pd.DataFrame:
+    """Rows of (generation, MACs, score); the first is the full model."""
+    subnets = [Subnet.full(2), *(Subnet.of_encoder([0, 1], [9 - i, 1], 9) for i in range(1, len(rows)))]
+    return trials_table(
+        [trial(s, score, macs, g, higher) for s, (g, macs, score) in zip(subnets, rows, strict=True)], name
+    )
+
+
+def test_a_table_has_the_documented_columns_and_the_trials_numbers(tmp_path):
     table = trials_table(TRIALS, "evolve")
     assert list(table.columns) == list(COLUMNS)
     short = table.iloc[1]
@@ -37,68 +49,42 @@ def test_a_table_has_the_documented_columns_and_the_trials_numbers():
     assert Subnet.from_json(short["subnet"]) == SHORT
     assert table["on_frontier"].tolist() == [True, True, False, False]
     assert table["strategy"].tolist() == ["evolve"] * 4
-    with pytest.raises(ValueError, match="at least one"):
-        trials_table([], "evolve")
-
-
-def test_the_frontier_table_is_cheapest_first():
-    assert frontier_table(trials_table(TRIALS, "evolve"))["macs"].tolist() == [400.0, 1000.0]
-
-
-def test_csv_reads_back(tmp_path):
-    table = trials_table(TRIALS, "evolve")
+    assert frontier_table(table)["macs"].tolist() == [400.0, 1000.0]  # cheapest first
     write_csv(table, tmp_path / "t.csv")
     back = pd.read_csv(tmp_path / "t.csv")
     assert back["score"].round(6).tolist()[:3] == [0.9, 0.8, 0.7]
     assert back["lengths"].fillna("").tolist() == ["", "10 4", "", "12 4"]
+    with pytest.raises(ValueError, match="at least one"):
+        trials_table([], "evolve")
 
 
-def points(axes: Axes) -> set[tuple[float, float]]:
-    scattered = [found for found in axes.collections if isinstance(found, PathCollection)]
-    return {tuple(map(float, row)) for one in scattered for row in one.get_offsets().data}
+SEARCH = [(0, 100.0, 0.9), (0, 20.0, 0.5), (1, 60.0, 0.8), (2, 40.0, 0.7)]
+CONTROL = [(0, 100.0, 0.9), (0, 40.0, 0.6)]
 
 
-def labels(axes: Axes) -> list[str]:
-    return [text.get_text() for text in axes.get_legend().get_texts()]
+def test_areas_are_sums_of_rectangles_over_the_range_that_all_reach():
+    areas = area_table(trials("evolve", SEARCH), trials("random", CONTROL))
+    # From 40, the dearest of the two cheapest, to 100.
+    by_hand = [0.5, (20 * 0.5 + 40 * 0.8) / 60, (20 * 0.7 + 40 * 0.8) / 60, 0.6]
+    assert areas["area"].tolist() == pytest.approx(by_hand)
+    assert areas["evaluations"].tolist() == [2, 3, 4, 2]
+    assert areas["strategy"].tolist() == ["evolve"] * 3 + ["random"]
+    empty = area_table(trials("evolve", SEARCH), trials("random", CONTROL[:1]))
+    assert empty["area"].isna().all()
 
 
-def test_the_figure_draws_what_the_table_holds(tmp_path):
-    table = trials_table(TRIALS, "evolve")
-    figure = draw_frontier(table, Marks("title", best=1, budget_share=0.45))
-    (axes,) = figure.axes
-    assert {(0.4, 0.8), (0.5, 0.7), (1.0, 0.9)} <= points(axes)
-    assert labels(axes) == ["4 trials", "frontier", "full model", "budget 0.45", "chosen"]
-    assert axes.get_ylabel() == "accuracy on 50 search examples, which chose"
-    save_figure(figure, tmp_path / "f.png")
-    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+def test_where_less_is_better_areas_fall():
+    losses = trials("evolve", [(g, macs, 1 - score) for g, macs, score in SEARCH], higher=False)
+    by_hand = [0.5, (40 * 0.5 + 40 * 0.2) / 80, (20 * 0.5 + 20 * 0.3 + 40 * 0.2) / 80]
+    assert area_table(losses)["area"].tolist() == pytest.approx(by_hand)
 
 
-def test_the_figure_draws_each_control_apart():
-    controls = pd.concat(
-        [trials_table([TRIALS[0], TRIALS[2]], "random"), trials_table(TRIALS[:2], "constant-ratio")]
-    )
-    (axes,) = draw_frontier(trials_table(TRIALS, "evolve"), Marks("title"), controls).axes
-    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.lines if line.get_ls() == "--"}
-    assert lines == {
-        "random, 2 trials": [[0.5, 0.7], [1.0, 0.9]],
-        "constant-ratio, 2 trials": [[0.4, 0.8], [1.0, 0.9]],
-    }
-
-
-def test_the_second_panel_draws_the_held_out_scores_with_their_intervals_and_the_choice_there():
-    statistics = {TRIALS[0].subnet: [1, 1, 1, 1, 0], SHORT: [1, 1, 0, 0, 1]}
-    front = [TRIALS[1], TRIALS[0]]
-    found = hold_out(front, TRIALS[0], "report", lambda s: np.array(statistics[s], float))
-    table = trials_table(TRIALS, "evolve")
-    rows = pd.concat([table.iloc[[1, 0]].reset_index(drop=True), held_out_table(found)], axis=1)
-    left, right = draw_frontier(table, Marks("title", best=1), held_out=rows).axes
-    assert right.get_ylabel() == "accuracy on 5 report examples"
-    (errorbar,) = right.containers
-    assert errorbar.lines[0].get_xydata().tolist() == [[0.4, 0.6], [1.0, 0.8]]
-    (bars,) = errorbar.lines[2]
-    interval = found.rows[0].difference
-    assert bars.get_segments()[0][:, 1].tolist() == pytest.approx([0.8 + interval.low, 0.8 + interval.high])
-    assert interval.low < -0.2 < interval.high
-    assert {(0.4, 0.8), (1.0, 0.9)} <= points(left)
-    assert points(right) == {(0.4, 0.6), (1.0, 0.8)}  # the choice and the full model, as scored there
-    assert "chosen" in labels(right)
+@pytest.mark.parametrize("higher", [True, False])
+def test_the_direction_is_read_from_the_frontier(higher):
+    for scores in ((0.5, 0.4), (0.4, 0.4)):
+        good, bad = scores if higher else scores[::-1]
+        one_point = trials("a", [(0, 100.0, bad), (0, 20.0, good), (0, 30.0, bad)], higher)
+        assert one_point["on_frontier"].sum() == 1
+        assert higher_is_better(one_point) is (higher or good == bad)
+    many = trials("a", [(0, 100.0, 0.9 if higher else 0.1), (0, 20.0, 0.5)], higher)
+    assert higher_is_better(many) is higher

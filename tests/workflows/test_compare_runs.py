@@ -13,7 +13,7 @@ from ldsearch.bench import Workbench
 from ldsearch.commands.compare import compare
 from ldsearch.commands.comparison import Cell, Comparison, Contender, Limit
 from ldsearch.errors import RunError
-from ldsearch.reports.compare import draw_comparison
+from ldsearch.reports.figures import draw_comparison
 from ldsearch.search.loop import SearchResult
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial

@@ -1,27 +1,60 @@
-"""Writes one HTML page on one or several finished searches, and its figures beside it."""
+"""Writes one HTML page on one or several finished searches, and its figures next to it."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ldsearch.commands.finished import FinishedRun
+from matplotlib.figure import Figure
+
+from ldsearch.commands.finished import FinishedRun, health_beside, read_table
+from ldsearch.commands.info import info
+from ldsearch.commands.rebuild import genes_of, search_command, train_command
 from ldsearch.errors import RunError, one_line
-from ldsearch.files import write_atomic
-from ldsearch.reports.drawing import Drawing, Rendered, file_names, inline, plain, render
-from ldsearch.reports.html import GENERATOR, Markup, Section, heading, page, paragraphs, table
-from ldsearch.reports.overlay import Line, common_areas, draw_overlay, panels_of
-from ldsearch.workflows.reporting.chapters import Part, chapters
-from ldsearch.workflows.reporting.chapters_of_costs import number
+from ldsearch.reports.figures import (
+    Marks,
+    RunFrontier,
+    common_areas,
+    draw_convergence,
+    draw_frontier,
+    draw_health,
+    draw_overlay,
+    group_by_rows,
+    plain,
+)
+from ldsearch.reports.heat_maps import draw_kept
+from ldsearch.reports.page import Drawing, write_page
+from ldsearch.reports.tables import COST_WORDS, area_table
+from ldsearch.runs import read_json
+from ldsearch.subnet import Subnet
+from ldsearch.workload import Workload
+
+_LATENCY_COLUMNS = (
+    *("subnet", "runtime", "phase", "batch", "length", "median_ms", "low_ms", "high_ms", "ratio"),
+    *("macs_ratio", "not_faster", "noisy"),
+)
+_COUNTS = {
+    "measured": "sub-networks measured",
+    "cached": "known from before",
+    "redone": "taken over from other workers",
+    "executed_macs": "executed, in F",
+    "alone_macs": "the same one by one, in F",
+    "padded_macs": "one by one and padded, in F",
+    "evaluations": "block evaluations",
+    "hits": "more that were in memory (hits)",
+    "seconds": "seconds",
+}
+_SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was written.
+    """A written report.
 
     Args:
         page: The HTML file.
-        figures: The SVG and PNG files beside it.
+        figures: The SVG and PNG files next to it.
     """
 
     page: Path
@@ -33,7 +66,7 @@ def report(folders: Sequence[str | Path], output: str | Path = "report.html") ->
 
     Args:
         folders: The runs, in the order they are shown.
-        output: The page; figures lie beside it, their names begin with its own. Files that this function
+        output: The page; figures lie next to it, their names begin with its own. Files that this function
             wrote before are replaced.
 
     Raises:
@@ -48,114 +81,247 @@ def report(folders: Sequence[str | Path], output: str | Path = "report.html") ->
         raise RunError("a report needs at least one run")
     if len({run.folder.resolve() for run in runs}) < len(runs):
         raise RunError("a run is named twice")
-    labels = [run.name if len(runs) == 1 else f"{index} {run.name}" for index, run in enumerate(runs, 1)]
-    told = [_told(run, f"{index}-") for index, run in enumerate(runs, 1)]
-    sections = told[0]
+    labels = [run.name for run in runs]
     if len(runs) > 1:
-        # A section for each run, its chapters below headings.
-        sections = [("Side by side", _together(runs, labels))]
-        for label, chapters_of_run in zip(labels, told, strict=True):
-            below = [part for name, parts in chapters_of_run for part in (heading(name), *parts)]
-            sections.append((label, below))
-    drawings = [part for _, parts in sections for part in parts if isinstance(part, Drawing)]
+        labels = [f"{index} {name}" for index, name in enumerate(labels, 1)]
+    shown = [_shown(run, labels[index], index + 1) for index, run in enumerate(runs)]
+    drawings = [drawing for run in shown for drawing in run["drawings"].values() if drawing]
+    title = f"Report: {', '.join(run.name for run in runs)}"
+    context: dict[str, Any] = {"title": title, "runs": shown, "overlay": None}
+    if len(runs) > 1:
+        together = dict(zip(labels, runs, strict=True))
+        frontiers = [RunFrontier(plain(label), r.front, r.trials.iloc[0]) for label, r in together.items()]
+        context["overlay"] = Drawing("overlay", draw_overlay(frontiers))
+        context["groups"] = _groups(together, frontiers)
+        drawings.append(context["overlay"])
+    return Report(output, write_page(output, drawings, context))
+
+
+def _groups(runs: Mapping[str, FinishedRun], frontiers: Sequence[RunFrontier]) -> list[dict[str, Any]]:
+    """A table for each kind of rows of the runs (by label) that can be compared."""
+    labels = {plain(label): label for label in runs}
+    groups = []
+    for (metric, split, examples), members in group_by_rows(frontiers).items():
+        areas, low, high = common_areas(members)
+        rows = []
+        for frontier, area in zip(members, areas, strict=True):
+            label = labels[frontier.label]
+            run = runs[label]
+            held = run.fields.get("held_out") or {}
+            gains = [
+                f"{name} {gain['mean']:+.4f} ({gain['low']:+.4f} to {gain['high']:+.4f})"
+                for name, gain in (held.get("gains") or {}).items()
+            ]
+            strategy, trials = run.fields["identity"].get("strategy"), run.fields["trials"]
+            row = [label, run.supernet.name, strategy, trials, f"{frontier.full_score:.4f}"]
+            rows.append([*row, _number(area), _number(held.get("area")), "; ".join(gains) or "none"])
+        group = {"metric": metric, "split": split, "examples": examples, "rows": rows}
+        groups.append({**group, "low": f"{low / 1e6:.4g}", "high": f"{high / 1e6:.4g}"})
+    return groups
+
+
+def _shown(run: FinishedRun, label: str, index: int) -> dict[str, Any]:
+    """The template's variables of one run.
+
+    Raises:
+        RunError: If the folder is damaged.
+    """
+    variables: dict[str, Any] = {"label": label}
+    figures: dict[str, Figure | None] = {}
     try:
-        _refuse_foreign([output, *_beside(output, drawings)])
-        rendered = {drawing.name: render(drawing) for drawing in drawings}
-        shown = [
-            Section(f"part-{index}", title, [_markup(part, rendered, output.stem) for part in parts])
-            for index, (title, parts) in enumerate(sections, 1)
-        ]
-        output.parent.mkdir(parents=True, exist_ok=True)
-        for drawn in rendered.values():
-            for name, content in drawn.files(output.stem).items():
-                write_atomic(output.with_name(name), content)
-        title = f"Report: {', '.join(run.name for run in runs)}"
-        write_atomic(output, page(title, _lead(runs), shown))
-    except OSError as error:
-        raise RunError(f"cannot write {output}: {error.strerror or error}") from error
-    return Report(output, tuple(_beside(output, drawings)))
-
-
-def _beside(output: Path, drawings: Sequence[Drawing]) -> list[Path]:
-    return [output.with_name(name) for drawing in drawings for name in file_names(drawing, output.stem)]
-
-
-def _refuse_foreign(paths: Sequence[Path]) -> None:
-    """Every name is looked at before anything is written."""
-    for path in paths:
-        if path.exists() and not (path.is_file() and GENERATOR.encode() in path.read_bytes()):
-            raise RunError(f"{path} was not written by this command: choose another --output")
-
-
-def _told(run: FinishedRun, prefix: str) -> list[tuple[str, list[Part]]]:
-    try:
-        return chapters(run, prefix)
+        for chapter in (_identity, _frontier, _health, _costs, _latency, _commands):
+            said = chapter(run)
+            figures |= said.pop("figures", {})
+            variables |= said
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{run.folder} is damaged: {one_line(error)}") from error
+    variables["drawings"] = {
+        name: figure and Drawing(f"{index}-{name.replace('_', '-')}", figure)
+        for name, figure in figures.items()
+    }
+    return variables
 
 
-def _lead(runs: Sequence[FinishedRun]) -> str:
-    supernets = dict.fromkeys(run.supernet.name for run in runs)
-    searches = "one search" if len(runs) == 1 else f"{len(runs)} searches"
-    return (
-        f"Of {searches} of {', '.join(supernets)}. Costs are shares of the full model's multiply-accumulates."
-    )
+def _identity(run: FinishedRun) -> dict[str, Any]:
+    identity, first = run.fields["identity"], run.trials.iloc[0]
+    searched = {
+        "seed": identity.get("seed", "none: the strategy draws nothing"),
+        "search space": _describe_space(identity),
+        "chosen by": f"{first['metric']} on {first['examples']} examples of the {first['split']} split",
+    }
+    return {
+        "head": {**info(run.folder), **searched},
+        "supernet": run.supernet,
+        "supernet_name": run.supernet.name,
+        "supernet_facts": run.record and info(run.supernet),
+    }
 
 
-def _markup(part: Part, rendered: Mapping[str, Rendered], stem: str) -> Markup:
-    return inline(rendered[part.name], stem) if isinstance(part, Drawing) else part
-
-
-def _together(runs: Sequence[FinishedRun], labels: Sequence[str]) -> list[Part]:
-    lines = [
-        Line(plain(label), run.front, run.trials.iloc[0]) for run, label in zip(runs, labels, strict=True)
-    ]
-    parts: list[Part] = [
-        Drawing(
-            "overlay",
-            draw_overlay(lines),
-            f"The frontiers of {', '.join(labels)} in one figure. The tables of each run have the numbers.",
-            "Frontiers on rows that chose nothing, where a run has such; bars: 95% intervals of the "
-            "difference to the full model (star). Runs on other rows have a panel of their own.",
+def _describe_space(identity: Mapping[str, Any]) -> str:
+    if "depths" in identity:
+        return f"depths {identity['depths']}"
+    space = identity.get("space")
+    if space is None:
+        return "not recorded"
+    parts = [" and ".join(genes_of(space)) or "nothing free"]
+    parts += [f"{stack} depths {keep}" for stack, keep in space.get("depths", ())]
+    lengths = space if "levels" in space else space.get("lengths")
+    if lengths is not None:
+        least = lengths["least"] or lengths["floors"]
+        parts.append(
+            f"{len(lengths['levels'])} lengths up to {lengths['reference']} tokens ({lengths['mode']}), "
+            f"costs from those of {' '.join(map(str, least))}"
         )
+    return "; ".join(parts)
+
+
+def _frontier(run: FinishedRun) -> dict[str, Any]:
+    """The frontier with its figures, the areas, and what each point keeps."""
+    trials, cost = run.trials, run.costs[0]
+    first = trials.iloc[0]
+    frontier = RunFrontier("frontier", run.front, first)
+    best = next((i for i, text in enumerate(trials["subnet"]) if Subnet.from_json(text) == run.chosen), None)
+    marks = Marks(plain(run.name), best, run.budget_share, run.costs)
+    heads = ["MACs share", f"{first['metric']}, {first['split']}"]
+    if frontier.held_out:
+        heads += [f"{first['metric']}, {frontier.rows[1]}", "minus full", "95% interval"]
+    rows = []
+    for row, subnet in zip(run.front.to_dict("records"), run.subnets, strict=True):
+        cells = [f"{row['macs_share']:.3f}", f"{row['score']:.4f}"]
+        if frontier.held_out:
+            interval = f"{row['difference_low']:+.4f} to {row['difference_high']:+.4f}"
+            cells += [f"{row['held_out_score']:.4f}", f"{row['difference']:+.4f}", interval]
+        rows.append([*cells, subnet.describe()])
+    areas = area_table(trials, run.controls, cost)
+    held = run.fields["held_out"]
+    costs = [float(share) for share in run.front["macs_share"]]
+    return {
+        "cost": COST_WORDS.get(cost, cost),
+        "trials": len(trials),
+        "metric": first["metric"],
+        "search_split": first["split"],
+        "held_out": frontier.held_out,
+        "split": frontier.rows[1],
+        "front": rows,
+        "front_heads": [*heads, "sub-network"],
+        "chosen": run.subnets.index(run.chosen) if run.chosen in run.subnets else None,
+        "held_out_words": held["in_words"] if held else [],
+        "areas": [
+            [name, len(own), own["evaluations"].iloc[-1], _number(own["area"].iloc[-1])]
+            for name, own in areas.groupby("strategy", sort=False)
+        ],
+        "structured": any(stack.structured for subnet in run.subnets for stack in subnet.stacks().values()),
+        "figures": {
+            "searched": draw_frontier(trials, marks, run.controls),
+            "held_out": draw_overlay([frontier]) if frontier.held_out else None,
+            "convergence": draw_convergence(areas, first["metric"]) if areas["area"].notna().any() else None,
+            "kept": draw_kept(run.subnets, costs, run.depths),
+        },
+    }
+
+
+def _health(run: FinishedRun) -> dict[str, Any]:
+    health = health_beside(run)
+    if health is None:
+        return {"health": None}
+    fields, table = health.fields, health.table
+    tau, p_value = fields["tau"], fields["p_value"]
+    facts = {
+        "health run": health.folder.name,
+        "Kendall's tau": _number(tau, "undefined"),
+        "p-value": _number(p_value, "undefined"),
+        "sub-networks": len(table),
+        "trained on their own": f"{fields['steps']} steps each, on {fields['loss']}s",
+        "examples": fields["examples"],
+        "verdict": verdict(tau, p_value),
+    }
+    figure = draw_health(table, plain(run.supernet.name), math.nan if tau is None else tau)
+    return {"health": facts, "figures": {"health": figure}}
+
+
+def verdict(tau: float | None, p_value: float | None) -> str:
+    """Say how far a search may trust inherited scores.
+
+    Args:
+        tau: Kendall's; None where one of the scores is constant.
+        p_value: Of tau = 0.
+    """
+    if tau is None or p_value is None:
+        return "none: the sub-networks all score the same"
+    if p_value >= _SIGNIFICANT:
+        return (
+            "inherited scores may rank no better than chance: choose by a rule, or train the supernet longer"
+        )
+    if tau < 0:
+        return "inherited scores rank the wrong way round: do not search by them"
+    return "inherited scores rank these sub-networks better than chance, as a search trusts them to"
+
+
+def _costs(run: FinishedRun) -> dict[str, Any]:
+    """What measuring took, and how it was done."""
+    fields, splits = run.fields, run.fields["this_call"]
+    workload = Workload.from_dict(fields["workload"])
+    lengths = workload.lengths
+    written = f", {workload.written_lengths @ workload.shares:.1f} written" if workload.written else ""
+    peak = int(fields["peak_memory_bytes"])
+    facts = {
+        "measured as": fields["measured_as"],
+        "workload": f"true lengths {lengths.min()} to {lengths.max()} tokens, mean {workload.mean_length:.1f}"
+        f"{written}; padded: {workload.reference}",
+        "evaluations": f"search {fields['trials']}"
+        + "".join(f", {name} {count}" for name, count in fields["controls"].items()),
+        "peak memory": f"{peak / 2**30:.2f} GiB of the process" if peak else "the system does not say",
+        "workers": fields.get("workers", "not recorded"),
+        "versions": ", ".join(f"{name} {version}" for name, version in fields["versions"].items()),
+    }
+    counts = [
+        [label, *(_count(counted, name) for counted in splits.values())] for name, label in _COUNTS.items()
     ]
-    by_line = dict(zip(map(id, lines), zip(runs, labels, strict=True), strict=True))
-    for (metric, split, examples), own in panels_of(lines).items():
-        areas, low, high = common_areas(own)
-        rows = [_row(*by_line[id(line)], line, area) for line, area in zip(own, areas, strict=True)]
-        over = f"costs of {low / 1e6:.4g} to {high / 1e6:.4g} million MACs per example"
-        caption = f"{metric} on {examples} {split} examples; area: mean score over {over}"
-        heads = [
-            "run",
-            "supernet",
-            "strategy",
-            "trials",
-            "full model",
-            "area",
-            "own area",
-            "gains over controls",
+    return {"costs": facts, "count_heads": [f"{split} split" for split in splits], "counts": counts}
+
+
+def _count(counts: Mapping[str, Any], name: str) -> str:
+    if name not in counts:
+        return "not recorded"
+    if name.endswith("_macs"):  # in passes of the full model
+        full = counts["full_pass_macs"]
+        return _number(counts[name] / full if full else None, digits=1)
+    return f"{counts[name]:.1f}" if name == "seconds" else f"{counts[name]:,}"
+
+
+def _latency(run: FinishedRun) -> dict[str, Any]:
+    """Measured latencies, where ``ldsearch profile`` left some in the run's folder."""
+    if not (run.folder / "latency.csv").is_file():
+        return {"latency": []}
+    rows = [
+        [
+            f"{row['batch']} x {row['length']}",
+            f"{row['runtime']}, {row['phase']}",
+            f"{row['median_ms']:.4g}",
+            f"{row['low_ms']:.4g} to {row['high_ms']:.4g}",
+            f"{row['ratio']:.3f}",
+            f"{row['macs_ratio']:.3f}",
+            ", ".join(word for word in ("not_faster", "noisy") if row[word]).replace("_", " "),
+            Subnet.from_json(str(row["subnet"])).describe(),
         ]
-        parts.append(table(caption, heads, rows, [1, 2, 7]))
-    note = (
-        "Own area: over the run's own range of costs, which its controls share; gains are of that one, with "
-        "95% intervals. Areas can be compared where they are of the same range and rows."
-    )
-    return [*parts, paragraphs([note])]
+        for row in read_table(run.folder / "latency.csv", _LATENCY_COLUMNS).to_dict("records")
+    ]
+    timed = "How it was measured is not recorded."
+    if (run.folder / "latency.json").is_file():
+        facts = read_json(run.folder / "latency.json")
+        timed = f"On {facts['device']}, {facts['dtype']}; threads: {facts['threads']}."
+    return {"latency": rows, "timed": timed}
 
 
-def _row(run: FinishedRun, label: str, line: Line, area: float) -> list[str]:
-    held = run.fields.get("held_out") or {}
-    gains = [
-        f"{name} {gain['mean']:+.4f} ({gain['low']:+.4f} to {gain['high']:+.4f})"
-        for name, gain in (held.get("gains") or {}).items()
-    ]
-    return [
-        label,
-        run.supernet.name,
-        str(run.fields["identity"].get("strategy")),
-        str(run.fields["trials"]),
-        f"{line.full_score:.4f}",
-        number(area),
-        number(held.get("area", math.nan)),
-        "; ".join(gains) or "none",
-    ]
+def _commands(run: FinishedRun) -> dict[str, Any]:
+    commands = [search_command(run)]
+    if run.record is not None:
+        commands.insert(0, train_command(run.supernet, run.record))
+    notes = [note for command in commands for note in command.notes]
+    if run.record is None:
+        notes.insert(0, "the supernet is not there any more: the command that trained it is not known")
+    return {"commands": [command.line for command in commands], "command_notes": notes}
+
+
+def _number(value: float | None, otherwise: str = "none", digits: int = 4) -> str:
+    return otherwise if value is None or math.isnan(value) else f"{value:,.{digits}f}"

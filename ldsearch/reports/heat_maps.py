@@ -1,18 +1,70 @@
-"""Scores of depth configurations: a table of encoder by decoder depths, as text and as heat maps."""
+"""Heat maps: what each frontier point keeps of every block, and scores by encoder and decoder depth."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import CenteredNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from numpy.typing import ArrayLike, NDArray
 
 from ldsearch.errors import DataError
+from ldsearch.subnet import Subnet
 
 # (encoder depth, decoder depth) to a score, for every pair of the depths that occur.
 Grid = Mapping[tuple[int, int], float]
+
+# Beyond these a number in each cell could not be read.
+_ROWS, _BLOCKS = 40, 16
+
+
+def kept_shares(subnets: Sequence[Subnet], stack: str, blocks: int) -> NDArray[np.float64]:
+    """The share of the tokens that leaves each block, shape (sub-networks, blocks); NaN: it does not run.
+
+    Args:
+        subnets: The sub-networks.
+        stack: ``"encoder"`` or ``"decoder"``.
+        blocks: Of the full stack.
+    """
+    shares = np.full((len(subnets), blocks), np.nan)
+    for row, subnet in zip(shares, subnets, strict=True):
+        kept = subnet.stacks().get(stack)
+        if kept is not None:
+            lengths = kept.lengths
+            row[list(kept.blocks)] = 1.0 if lengths is None else np.array(lengths.tokens) / lengths.reference
+    return shares
+
+
+def draw_kept(subnets: Sequence[Subnet], costs: Sequence[float], depths: Mapping[str, int]) -> Figure:
+    """A panel for each stack; a row for each sub-network, a column for each block.
+
+    Args:
+        subnets: Cheapest first.
+        costs: The share of the full model's MACs of each.
+        depths: Blocks of each stack of the full model, by name.
+    """
+    height = 1.5 + max(1.0, min(0.3 * len(subnets), 9.0))
+    figure = Figure(figsize=(2.4 + 0.42 * sum(depths.values()), height), layout="constrained")
+    panels = figure.subplots(1, len(depths), squeeze=False, sharey=True, width_ratios=[*depths.values()])[0]
+    for axes, (stack, blocks) in zip(panels, depths.items(), strict=True):
+        shares = kept_shares(subnets, stack, blocks)
+        legible = len(subnets) <= _ROWS and blocks <= _BLOCKS
+        percents = np.where(np.isnan(shares), "", np.char.mod("%.0f", 100 * shares)) if legible else None
+        image = _heat_map(axes, shares, percents, Normalize(0, 1))
+        axes.set_xticks(range(0, blocks, max(1, blocks // 12)))
+        axes.set_xticks(np.arange(blocks + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(len(subnets) + 1) - 0.5, minor=True)
+        axes.grid(which="minor", color="0.8", lw=0.6)
+        axes.tick_params(which="minor", length=0)
+        axes.set_xlabel(f"{stack} block")
+    step = max(1, -(-len(subnets) // _ROWS))
+    panels[0].set_yticks(range(0, len(subnets), step), [f"{cost:.3f}" for cost in costs[::step]], fontsize=8)
+    panels[0].set_ylabel("share of the full model's MACs")
+    figure.colorbar(image, ax=list(panels), label="share of tokens that leave")
+    return figure
 
 
 def grid_table(scores: Grid) -> pd.DataFrame:
@@ -56,12 +108,12 @@ def grid_text(scores: Grid, baseline: Grid | None = None, decimals: int = 2) -> 
     """
     table = grid_table(scores)
     cells = table.map(lambda score: f"{score:.{decimals}f}")
-    mean = _mean(table)
+    mean = table.to_numpy().mean()
     summary = f"mean of {table.size} depth configurations: {mean:.{decimals}f}"
     if baseline is not None:
         differences = difference_table(scores, baseline)
         cells += differences.map(lambda difference: f" {difference:+.{decimals}f}")
-        gained = _mean(differences)
+        gained = differences.to_numpy().mean()
         summary += f", {gained:+.{decimals}f} against the baseline's {mean - gained:.{decimals}f}"
     heads = ["encoder \\ decoder", *map(str, table.columns)]
     rows = [[str(depth), *cells.loc[depth]] for depth in table.index]
@@ -74,7 +126,7 @@ def grid_text(scores: Grid, baseline: Grid | None = None, decimals: int = 2) -> 
 
 
 def draw_grid(scores: Grid, title: str, baseline: Grid | None = None, decimals: int = 2) -> Figure:
-    """A heat map with the numbers of ``grid_text``; beside a baseline, the colours are the differences.
+    """A heat map with the numbers of ``grid_text``; with a baseline, the colours are the differences.
 
     Args:
         scores: One for each depth configuration.
@@ -87,12 +139,12 @@ def draw_grid(scores: Grid, title: str, baseline: Grid | None = None, decimals: 
     """
     table = grid_table(scores)
     texts = table.map(lambda score: f"{score:.{decimals}f}")
-    title = f"{title}: mean {_mean(table):.{decimals}f}"
-    coloured, norm, colours, label = table, _shared_norm([table]), "viridis", "score"
+    title = f"{title}: mean {table.to_numpy().mean():.{decimals}f}"
+    coloured, norm, colours, label = table, _common_norm([table]), "viridis", "score"
     if baseline is not None:
         coloured = difference_table(scores, baseline)
         texts += coloured.map(lambda difference: f"\n{difference:+.{decimals}f}")
-        title += f" ({_mean(coloured):+.{decimals}f})"
+        title += f" ({coloured.to_numpy().mean():+.{decimals}f})"
         # Colours that praise neither sign: of some scores less is better.
         norm, colours, label = CenteredNorm(), "PuOr", "difference to the baseline"
     figure = Figure(figsize=(2.4 + 0.9 * table.shape[1], 1.6 + 0.55 * table.shape[0]), layout="constrained")
@@ -125,76 +177,54 @@ def draw_pruning_ratios(panels: Mapping[float, Grid], encoder: int, decoder: int
     tables = {rate: grid_table(scores) for rate, scores in sorted(panels.items())}
     if not tables:
         raise DataError("pruning ratios need at least one grid")
-    for table in tables.values():
-        if max(_encoders(table)) > encoder or max(_decoders(table)) > decoder:
-            raise DataError(f"a grid has depths beyond the full model's {encoder} and {decoder} blocks")
-    norm = _shared_norm([*tables.values()])
+    if any(m > encoder or n > decoder for scores in panels.values() for m, n in scores):
+        raise DataError(f"a grid has depths beyond the full model's {encoder} and {decoder} blocks")
+    norm = _common_norm([*tables.values()])
     rows, columns = next(iter(tables.values())).shape
-    figure = Figure(
-        figsize=((1.2 + 0.7 * columns) * len(tables) + 1.0, 1.6 + 0.42 * rows), layout="constrained"
-    )
+    width = (1.2 + 0.7 * columns) * len(tables) + 1.0
+    figure = Figure(figsize=(width, 1.6 + 0.42 * rows), layout="constrained")
     for position, (rate, table) in enumerate(tables.items(), 1):
         axes = figure.add_subplot(1, len(tables), position)
         # Deepest first, so that both ratios rise from the corner of the full model.
         turned = table.iloc[::-1, ::-1]
-        image = _heat_map(axes, turned, turned.map(lambda score: f"{score:.1f}"), norm, "viridis")
-        _label_ratios(axes, turned, (encoder, decoder), rate)
+        image = _heat_map(axes, turned, turned.map(lambda score: f"{score:.1f}"), norm)
+        y, x = (
+            _label_ratios(axis, blocks - depths.to_numpy(), blocks, rate)
+            for axis, depths, blocks in (
+                (axes.yaxis, turned.index, encoder),
+                (axes.xaxis, turned.columns, decoder),
+            )
+        )
+        # Hollow, since it may lie on a number.
+        axes.scatter([x], [y], marker="*", s=600, facecolors="none", edgecolors="tab:red", linewidths=1.6)
+        axes.set_ylabel("encoder blocks left out, $p'_{enc}$")
+        axes.set_xlabel("decoder blocks left out, $p'_{dec}$")
         axes.set_title(f"trained with p = {rate:g}")
     figure.colorbar(image, ax=figure.axes, label=metric)
     return figure
 
 
-def _label_ratios(axes: Axes, table: pd.DataFrame, full: tuple[int, int], rate: float) -> None:
-    """Ticks as (left out)/(blocks), and the star at the training's rate."""
-    pruned = [
-        [full[0] - depth for depth in _encoders(table)],
-        [full[1] - depth for depth in _decoders(table)],
-    ]
-    labels = [[f"{out}/{blocks}" for out in outs] for outs, blocks in zip(pruned, full, strict=True)]
-    axes.set_yticks(range(len(labels[0])), labels[0])
-    axes.set_xticks(range(len(labels[1])), labels[1])
-    axes.set_ylabel("encoder blocks left out, $p'_{enc}$")
-    axes.set_xlabel("decoder blocks left out, $p'_{dec}$")
-    y, x = (
-        float(np.interp(rate * blocks, outs, range(len(outs))))
-        for outs, blocks in zip(pruned, full, strict=True)
-    )
-    # Hollow, since it may lie on a number.
-    axes.scatter([x], [y], marker="*", s=600, facecolors="none", edgecolors="tab:red", linewidths=1.6)
+def _label_ratios(axis: Axis, left_out: NDArray[np.int_], blocks: int, rate: float) -> float:
+    """Label ticks as (left out)/(blocks); return the position of a rate between them."""
+    axis.set_ticks(range(len(left_out)), [f"{count}/{blocks}" for count in left_out])
+    return float(np.interp(rate * blocks, left_out, range(len(left_out))))
 
 
 def _heat_map(
-    axes: Axes, values: pd.DataFrame, texts: pd.DataFrame, norm: Normalize, colours: str
+    axes: Axes, values: ArrayLike, texts: ArrayLike | None, norm: Normalize, colours: str = "viridis"
 ) -> AxesImage:
     """Cells coloured by ``values``, with ``texts`` in black or white, whichever can be read."""
-    image = axes.imshow(values.to_numpy(), norm=norm, cmap=colours, aspect="auto")
-    shades = image.to_rgba(values.to_numpy())[..., :3] @ np.array([0.299, 0.587, 0.114])
-    for (row, column), shade in np.ndenumerate(shades):
-        axes.text(
-            column,
-            row,
-            str(texts.iat[row, column]),
-            ha="center",
-            va="center",
-            fontsize=8,
-            color="black" if shade > 0.5 else "white",
-        )
+    cells = np.asarray(values)
+    image = axes.imshow(cells, norm=norm, cmap=colours, aspect="auto")
+    luminance = image.to_rgba(cells)[..., :3] @ np.array([0.299, 0.587, 0.114])
+    for (row, column), text in np.ndenumerate(np.asarray(texts) if texts is not None else np.empty((0, 0))):
+        colour = "black" if luminance[row, column] > 0.5 else "white"
+        axes.text(column, row, str(text), ha="center", va="center", fontsize=8, color=colour)
     return image
 
 
-def _shared_norm(tables: Sequence[pd.DataFrame]) -> Normalize:
+def _common_norm(tables: Sequence[pd.DataFrame]) -> Normalize:
+    """One scale of colours for several grids."""
     return Normalize(
         min(table.to_numpy().min() for table in tables), max(table.to_numpy().max() for table in tables)
     )
-
-
-def _encoders(table: pd.DataFrame) -> list[int]:
-    return [int(depth) for depth in table.index]
-
-
-def _decoders(table: pd.DataFrame) -> list[int]:
-    return [int(depth) for depth in table.columns]
-
-
-def _mean(table: pd.DataFrame) -> float:
-    return float(table.to_numpy().mean())

@@ -1,0 +1,98 @@
+"""The HTML page on finished runs: ``report.html.j2`` filled in, figures inside it and as files next to it."""
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from ldsearch.errors import RunError
+from ldsearch.files import write_atomic
+
+# Marks the files that may be replaced.
+GENERATOR = "ldsearch report"
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of a page.
+
+    Args:
+        name: Of its files, without a suffix; distinct on a page, of letters, digits and hyphens.
+        figure: The figure.
+    """
+
+    name: str
+    figure: Figure
+
+    @cached_property
+    def contents(self) -> dict[str, bytes]:
+        """The figure as ``svg`` and ``png``, without a date: the same figure gives the same bytes."""
+        svg, png = io.BytesIO(), io.BytesIO()
+        # Text stays text: it can be searched, and is read with the reader's fonts.
+        with rc_context({"svg.fonttype": "none", "svg.hashsalt": self.name}):
+            self.figure.savefig(svg, format="svg", metadata={"Creator": GENERATOR, "Date": None})
+        self.figure.set_layout_engine("none")  # both files share the layout of the first
+        self.figure.savefig(png, format="png", dpi=130, metadata={"Software": GENERATOR})
+        return {"svg": svg.getvalue(), "png": png.getvalue()}
+
+    def file(self, stem: str, kind: str) -> str:
+        """Name of the ``svg`` or ``png`` file of a page with that stem."""
+        return f"{stem}-{self.name}.{kind}"
+
+    def inline(self, alt: str) -> Markup:
+        """The figure as an SVG element, labelled for readers who do not see it."""
+        svg = self.contents["svg"].decode()
+        svg = svg[svg.index("<svg") :]
+        # Another figure of the page has the same ids.
+        svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{self.name}-", svg)
+        return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(alt)}"', 1))
+
+
+def write_page(output: Path, drawings: Sequence[Drawing], context: Mapping[str, Any]) -> tuple[Path, ...]:
+    """Write the page and its figures; files that this function wrote before are replaced.
+
+    Args:
+        output: The HTML file; the names of the figures' files begin with its own.
+        drawings: All figures of the page.
+        context: Variables of the template; ``stem`` and ``generator`` are added.
+
+    Returns:
+        The figures' files.
+
+    Raises:
+        RunError: If a file of another kind is where one would be written, or cannot be written.
+    """
+    files = {
+        output.with_name(drawing.file(output.stem, kind)): (drawing, kind)
+        for drawing in drawings
+        for kind in ("svg", "png")
+    }
+    environment = Environment(
+        loader=PackageLoader("ldsearch", "reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.do"],
+    )
+    template = environment.get_template("report.html.j2")
+    try:
+        for path in (output, *files):  # before anything is written
+            if path.exists() and not (path.is_file() and GENERATOR.encode() in path.read_bytes()):
+                raise RunError(f"{path} was not written by this command: choose another --output")
+        page = template.render({**context, "stem": output.stem, "generator": GENERATOR})
+        output.parent.mkdir(parents=True, exist_ok=True)
+        for path, (drawing, kind) in files.items():
+            write_atomic(path, drawing.contents[kind])
+        write_atomic(output, page)
+    except OSError as error:
+        raise RunError(f"cannot write {output}: {error.strerror or error}") from error
+    return tuple(files)

@@ -1,0 +1,139 @@
+"""Areas by evaluations, frontiers over one range, comparable panels: against sums made by hand."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_rgba
+
+from ldsearch.reports.figures import (
+    Marks,
+    RunFrontier,
+    common_areas,
+    draw_convergence,
+    draw_frontier,
+    draw_overlay,
+    group_by_rows,
+    save_figure,
+)
+from ldsearch.reports.held_out import held_out_table, hold_out
+from ldsearch.reports.tables import area_table, trials_table
+from tests.reports.test_tables import SHORT, TRIALS, trials
+
+
+def points(axes: Axes) -> set[tuple[float, float]]:
+    scattered = [drawn for drawn in axes.collections if isinstance(drawn, PathCollection)]
+    return {tuple(map(float, row)) for drawn in scattered for row in drawn.get_offsets().data}
+
+
+def labels(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_a_frontier_is_drawn_from_the_table_with_its_marks_and_controls(tmp_path):
+    controls = pd.concat(
+        [trials_table([TRIALS[0], TRIALS[2]], "random"), trials_table(TRIALS[:2], "constant-ratio")]
+    )
+    marks = Marks("title", best=1, budget_share=0.45)
+    figure = draw_frontier(trials_table(TRIALS, "evolve"), marks, controls)
+    (axes,) = figure.axes
+    assert {(0.4, 0.8), (0.5, 0.7), (1.0, 0.9)} <= points(axes)
+    assert axes.get_ylabel() == "accuracy on 50 search examples, which chose"
+    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.lines if line.get_ls() == "--"}
+    assert lines == {
+        "random, 2 trials": [[0.5, 0.7], [1.0, 0.9]],
+        "constant-ratio, 2 trials": [[0.4, 0.8], [1.0, 0.9]],
+    }
+    assert {*labels(axes)} == {"4 trials", "frontier", "full model", "budget 0.45", "chosen", *lines}
+    save_figure(figure, tmp_path / "f.png")
+    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_second_panel_draws_the_held_out_scores_with_their_intervals_and_the_choice_there():
+    statistics = {TRIALS[0].subnet: [1, 1, 1, 1, 0], SHORT: [1, 1, 0, 0, 1]}
+    front = [TRIALS[1], TRIALS[0]]
+    held = hold_out(front, TRIALS[0], "report", lambda s: np.array(statistics[s], float))
+    table = trials_table(TRIALS, "evolve")
+    rows = pd.concat([table.iloc[[1, 0]].reset_index(drop=True), held_out_table(held)], axis=1)
+    left, right = draw_frontier(table, Marks("title", best=1), held_out=rows).axes
+    assert right.get_ylabel() == "accuracy on 5 report examples"
+    (errorbar,) = right.containers
+    assert errorbar.lines[0].get_xydata().tolist() == [[0.4, 0.6], [1.0, 0.8]]
+    (bars,) = errorbar.lines[2]
+    interval = held.rows[0].difference
+    assert bars.get_segments()[0][:, 1].tolist() == pytest.approx([0.8 + interval.low, 0.8 + interval.high])
+    assert interval.low < -0.2 < interval.high
+    assert {(0.4, 0.8), (1.0, 0.9)} <= points(left)
+    assert points(right) == {(0.4, 0.6), (1.0, 0.8)}  # the choice and the full model, as scored there
+    assert "chosen" in labels(right)
+
+
+def test_convergence_has_a_line_for_each_strategy():
+    areas = area_table(
+        trials("evolve", [(0, 100.0, 0.9), (0, 20.0, 0.5)]), trials("random", [(0, 20.0, 0.6)])
+    )
+    assert labels(draw_convergence(areas, "accuracy").axes[0]) == ["evolve", "random"]
+
+
+def frontier(
+    label: str, rows: list[tuple[float, float, float]], full: float = 100.0, split: str = "report"
+) -> RunFrontier:
+    """Rows of (MACs, score, held-out score); the full model scores 0.9 there."""
+    front = pd.DataFrame(rows, columns=["macs", "score", "held_out_score"]).assign(
+        metric="accuracy", split="search", examples=50, held_out_split=split, held_out_examples=60
+    )
+    front["difference"] = front["held_out_score"] - 0.9
+    front["difference_low"], front["difference_high"] = front["difference"] - 0.1, front["difference"] + 0.2
+    return RunFrontier(label, front, pd.Series({"macs": full, "score": 0.95}))
+
+
+FIRST = frontier("first", [(20.0, 0.5, 0.6), (60.0, 0.7, 0.4)])
+SECOND = frontier("second", [(40.0, 0.9, 0.8)], full=80.0)
+
+
+def test_common_areas_let_each_search_choose_and_count_what_is_held_out():
+    areas, low, high = common_areas([FIRST, SECOND])
+    assert (low, high) == (40.0, 80.0)
+    # The first one's search prefers its second point from 60 on, which is worse where nothing was chosen.
+    assert areas == pytest.approx([(20 * 0.6 + 20 * 0.4) / 40, 0.8])
+    assert all(map(math.isnan, common_areas([FIRST, frontier("third", [(30.0, 0.1, 0.1)], full=20.0)])[0]))
+
+
+def test_frontiers_on_other_rows_have_a_panel_of_their_own():
+    other = frontier("other", [(10.0, 0.3, 0.3)], split="test")
+    assert [len(members) for members in group_by_rows([FIRST, other, SECOND]).values()] == [2, 1]
+    figure = draw_overlay([FIRST, other, SECOND])
+    assert [axes.get_ylabel() for axes in figure.axes] == [
+        "accuracy on 60 report examples",
+        "accuracy on 60 test examples",
+    ]
+    # Full models of another cost: shares could not be compared.
+    assert [axes.get_xlabel()[:7] for axes in figure.axes] == ["million", "share o"]
+
+
+@pytest.mark.parametrize(("ends", "expected"), [(None, (0.7, 1.0)), (([0.75], [0.9]), (0.75, 0.9))])
+def test_error_bars_are_the_differences_or_the_scores_own(ends, expected):
+    (bars,) = draw_overlay([replace(SECOND, ends=ends)]).axes[0].containers
+    assert bars.lines[2][0].get_segments()[0][:, 1] == pytest.approx(expected)
+
+
+def test_full_models_have_the_colour_of_their_line_unless_lines_share_them():
+    third = replace(FIRST, label="third")
+    stars = [
+        tuple(drawn.get_facecolor()[0])
+        for drawn in draw_overlay([FIRST, SECOND, third]).axes[0].collections
+        if isinstance(drawn, PathCollection) and len(drawn.get_offsets())
+    ]
+    assert stars == [to_rgba("black"), to_rgba("C1"), to_rgba("black")]
+
+
+def test_without_held_out_rows_the_searched_scores_stand():
+    front = FIRST.front[["macs", "score", "metric", "split", "examples"]]
+    searched = RunFrontier("searched", front, FIRST.full)
+    assert searched.rows == ("accuracy", "search", 50)
+    assert (searched.full_score, searched.bars) == (0.95, None)
+    assert common_areas([searched])[0] == pytest.approx([(40 * 0.5 + 40 * 0.7) / 80])
