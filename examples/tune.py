@@ -3,7 +3,7 @@
     python examples/tune.py reviews.csv --model bert-base-uncased --trials 20 --bf16
 
 The same command goes on after an interruption, and further with more --trials. Edit SPACE to vary other
-fields of TrainOptions, or arguments of the Trainer. optuna-dashboard opens the study, runs/tune/tune.db.
+fields of TrainSupernet, or arguments of the Trainer. optuna-dashboard opens the study, runs/tune/tune.db.
 """
 
 import argparse
@@ -14,7 +14,10 @@ import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import TrialState
 
-from ldsearch import TrainOptions, Workbench, evolve, train_supernet
+from ldsearch import Workbench
+from ldsearch.commands.evolve import evolve
+from ldsearch.commands.options import Evolve, TrainSupernet, read_trainer
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import TrainingError
 from ldsearch.pareto import staircase_weights
 
@@ -27,13 +30,15 @@ SPACE = {
 
 def train_and_search(folder: Path, parameters: dict, args: argparse.Namespace, rest: list[str]):
     """Return the areas under one frontier, on search rows and on report rows; both are maximised."""
-    ours = {name: parameters[name] for name in parameters if name in {f.name for f in fields(TrainOptions)}}
+    ours = {name: parameters[name] for name in parameters if name in {f.name for f in fields(TrainSupernet)}}
     flags = [f"--{name}={value}" for name, value in parameters.items() if name not in ours]
     supernet = folder / "supernet"
     if not (supernet / "supernet.json").exists():
-        options = TrainOptions(args.data, model=args.model, trainer=(*rest, *flags), **ours)
+        options = TrainSupernet(
+            data=args.data, model=args.model, trainer=read_trainer([*rest, *flags]), **ours
+        )
         train_supernet(supernet, options)
-    outcome = evolve(Workbench.open(supernet), folder / "evolve", evaluations=args.evaluations)
+    outcome = evolve(Workbench.open(supernet), folder / "evolve", Evolve(evaluations=args.evaluations))
     rows, full = outcome.held_out.rows, outcome.result.trials[0]
     sign = 1 if full.score.higher_is_better else -1
     searched = [sign * row.trial.score.value for row in rows]

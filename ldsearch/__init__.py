@@ -1,33 +1,43 @@
-"""Train a transformer once, search it for the sub-network that fits a budget, export an ordinary model."""
+"""Train a transformer once, search it for the sub-network that fits a budget, export an ordinary model.
 
+The verbs of the command line are functions here, with the same options as keywords; each returns what the
+command prints with ``--json``:
+
+    ldsearch.train_supernet(data="reviews.csv", model="bert-base-uncased", name="reviews")
+    result = ldsearch.evolve(supernet="runs/reviews", budget="0.4")
+    run = ldsearch.Run.open(result["run"])
+"""
+
+import contextlib
+import io
+from collections.abc import Callable
 from importlib import import_module
+from inspect import signature
 from os import PathLike
+from types import MappingProxyType
 from typing import Any
 
 __version__ = "0.1.0"
 
-# Resolved on first use: importing ldsearch must not import torch (`ldsearch --help` answers at once).
-_LAZY = {
-    "Columns": "ldsearch.tasks.tables",
-    "TrainOptions": "ldsearch.commands.train_options",
-    "train_supernet": "ldsearch.commands.train_supernet",
-    "Workbench": "ldsearch.bench",
-    "evolve": "ldsearch.commands.evolve",
-    "select": "ldsearch.commands.rules",
-    "parse_selector": "ldsearch.selector",
-    "recover": "ldsearch.commands.recover",
-    "health": "ldsearch.commands.health",
-    "block_importance": "ldsearch.commands.importance",
-    "compare": "ldsearch.commands.compare",
-    "FixedOptions": "ldsearch.commands.fixed",
-    "evaluate": "ldsearch.commands.evaluate",
-    "export_model": "ldsearch.commands.export",
-    "info": "ldsearch.commands.info",
-    "Supernet": "ldsearch.supernet",
-    "Subnet": "ldsearch.subnet",
-    "load_space": "ldsearch.space",
-}
-__all__ = sorted([*_LAZY, "__version__", "load"])
+# Resolved on first use: importing ldsearch must not import torch.
+_LAZY = MappingProxyType(
+    {
+        "Workbench": "ldsearch.bench",
+        "Run": "ldsearch.runs",
+        "Goal": "ldsearch.goal",
+        "Supernet": "ldsearch.supernet",
+        "Subnet": "ldsearch.subnet",
+        "load_space": "ldsearch.space",
+    }
+)
+_VERBS = MappingProxyType(
+    {
+        **{name: name for name in ("train_supernet", "evolve", "evaluate", "compare", "profile", "report")},
+        **{name: name for name in ("info", "distill_data")},
+        "export_model": "export",  # ldsearch.export is a package
+    }
+)
+__all__ = sorted([*_LAZY, *_VERBS, "__version__", "load"])
 
 
 def load(folder: str | PathLike[str]) -> Any:
@@ -35,7 +45,22 @@ def load(folder: str | PathLike[str]) -> Any:
     return import_module("ldsearch.export").load_exported(folder)
 
 
+def _verb(name: str) -> Callable[..., Any]:
+    options = import_module("ldsearch.commands.options").VERBS[name.replace("_", "-")]
+
+    def call(**keywords: Any) -> Any:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return import_module(f"ldsearch.commands.{name}").main(options(**keywords))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = options.__doc__
+    call.__signature__ = signature(options)  # type: ignore[attr-defined]
+    return call
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'ldsearch' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    if name in _VERBS:
+        return _verb(_VERBS[name])
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'ldsearch' has no attribute {name!r}")

@@ -1,13 +1,12 @@
-"""What a command is pointed at: a sub-network, the model it belongs to, and the rows it was chosen by."""
+"""Reads what a command line names: a sub-network, the model it belongs to, and the rows that chose it."""
 
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ldsearch.errors import RunError, SubnetError
-from ldsearch.runs import BEST_FILE, HEALTH_FILE, RUN_FILE, SUPERNET_FILE, beside, read_json
+from ldsearch.runs import RUN_FILE, SUPERNET_FILE, Run, beside
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
 
@@ -19,7 +18,7 @@ class Target:
     Args:
         supernet: The supernet's folder, or that of a model with one sub-network trained on its own.
         subnet: The sub-network.
-        best: The run's ``best.json``; None where the sub-network was given directly.
+        run: The run that took the sub-network; None where the sub-network was given directly.
         chosen_on: The split that chose the sub-network; None where none did, as far as is known.
         parent: The supernet that a recovered model comes from; its full model is the one to compare with.
         runs: Where the run keeps its measurements; None: beside the supernet.
@@ -27,7 +26,7 @@ class Target:
 
     supernet: Path
     subnet: Subnet
-    best: dict[str, Any] | None = None
+    run: Run | None = None
     chosen_on: str | None = None
     parent: Path | None = None
     runs: Path | None = None
@@ -38,7 +37,7 @@ class Target:
 
         Args:
             folder: A run, a recovered model or a supernet.
-            subnet: JSON, a file as ``ldsearch pareto --save`` writes it, or ``"full"``.
+            subnet: JSON, a file as ``ldsearch info --save`` writes it, or ``"full"``.
 
         Raises:
             RunError: If the folder is none of them, or needs a sub-network beside it.
@@ -49,20 +48,11 @@ class Target:
             return cls._of_model(folder, subnet)
         if not (folder / RUN_FILE).is_file():
             raise RunError(f"{folder} is neither a supernet nor a search run")
-        if (folder / HEALTH_FILE).is_file():
-            raise RunError(f"{folder} is a health run, which chooses no sub-network")
-        if not (folder / BEST_FILE).is_file():
-            raise RunError(f"{folder} is an unfinished run: run the same command again to go on")
-        best, run = read_json(folder / BEST_FILE), read_json(folder / RUN_FILE)
-        try:
-            home, runs = (beside(folder, str(fields)) for fields in (best["supernet"], run["measurements"]))
-            if subnet is not None:
-                chosen, split = _named(subnet, home)
-                return cls(home, chosen, None, split, None, runs)
-            own = Subnet.from_json(json.dumps(best["subnet"]))
-            return cls(home, own, best, str(best["split"]), None, runs)
-        except KeyError as error:
-            raise RunError(f"{folder} is damaged: {BEST_FILE} or {RUN_FILE} has no {error}") from error
+        run = Run.open(folder)
+        if subnet is not None:
+            chosen, split = _named(subnet, run.supernet)
+            return cls(run.supernet, chosen, None, split, None, run.measurements)
+        return cls(run.supernet, run.best.subnet, run, run.best.split, None, run.measurements)
 
     @classmethod
     def _of_model(cls, folder: Path, subnet: str | None) -> "Target":

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch import Workbench
+from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Statistics, paired_bootstrap
@@ -32,7 +34,9 @@ def train(runs: Path, strategy: str, seed: int, trainer: tuple[str, ...]) -> tup
     marker = folder / "seconds.json"
     if not (folder / "supernet.json").is_file():
         start = time.perf_counter()
-        train_supernet(folder, TrainOptions(strategy=strategy, seed=seed, trainer=trainer))
+        train_supernet(
+            folder, TrainSupernet(strategy=strategy, seed=seed, trainer=read_trainer(list(trainer)))
+        )
         write_json(marker, time.perf_counter() - start)
     return folder, float(json.loads(marker.read_text()))
 

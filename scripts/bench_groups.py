@@ -16,7 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch import Workbench
+from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Statistics, paired_bootstrap
@@ -49,13 +51,13 @@ def train(options: argparse.Namespace, kind: str, seed: int) -> Path:
         flags = ("--max_steps", options.steps, "--learning_rate", 1e-3, "--bf16", "--disable_tqdm", "True")
         train_supernet(
             folder,
-            TrainOptions(
+            TrainSupernet(
                 model=str(config),
                 strategy="plain" if kind == NONE else "layerdrop",
                 drop_groups="layer" if kind == NONE else kind,
                 layer_drop=(options.rate,),
                 seed=seed,
-                trainer=tuple(map(str, flags)),
+                trainer=read_trainer(list(map(str, flags))),
             ),
         )
     return folder

@@ -18,7 +18,9 @@ from pathlib import Path
 import numpy as np
 from sst2_minilm_train import PLAIN_SHARE, minilm
 
-from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch import Workbench
+from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Statistics, paired_bootstrap
@@ -40,13 +42,13 @@ def train(options: argparse.Namespace, sandwich: str, seed: int) -> Path:
         start = time.perf_counter()
         train_supernet(
             folder,
-            TrainOptions(
+            TrainSupernet(
                 data=options.data,
                 model=str(minilm()),
                 sandwich=sandwich,
                 seed=seed,
                 plain_share=PLAIN_SHARE,
-                trainer=tuple(map(str, flags)),
+                trainer=read_trainer(list(map(str, flags))),
             ),
         )
         write_json(folder / "seconds.json", time.perf_counter() - start)

@@ -14,7 +14,8 @@ import squad_minilm
 import sst2_minilm_train
 from transformers import BertConfig
 
-from ldsearch import TrainOptions, train_supernet
+from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 
 
@@ -47,7 +48,7 @@ def deep(options: argparse.Namespace) -> Path:
         )
         write_json(config, bert.to_dict())
         flags = ("--bf16", "--num_train_epochs", "3", "--disable_tqdm", "True")
-        train_supernet(folder, TrainOptions(model=str(config), trainer=flags))
+        train_supernet(folder, TrainSupernet(model=str(config), trainer=read_trainer(list(flags))))
     return folder
 
 

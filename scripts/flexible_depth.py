@@ -21,10 +21,12 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
-from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch import Workbench
 from ldsearch.bench import split_evaluator
 from ldsearch.commands.distill_data import DistillOptions, distill_data
 from ldsearch.commands.grid import GridOptions, GridResult, load_grid, mean_difference, measure_grid
+from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.decoding import Decoding
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
@@ -80,16 +82,16 @@ def train(options: argparse.Namespace, name: str, data: str, start: Path | None,
         flags += ("--gradient_accumulation_steps", how.batches)
         train_supernet(
             folder,
-            TrainOptions(
+            TrainSupernet(
                 task="translation",
                 data=data,
                 validation=held_out(options),
-                search_rows="half",  # scores are against real targets, not the teacher's
+                search_rows="half",
                 model=None if start is None else str(start),
                 strategy=how.strategy,
                 layer_drop=(RATE,) if how.strategy == "layerdrop" else None,
-                reference=TOKENS,
-                trainer=tuple(map(str, flags)),
+                max_length=TOKENS,
+                trainer=read_trainer(list(map(str, flags))),
             ),
         )
     return folder

@@ -23,7 +23,9 @@ import pandas as pd
 import torch
 from sst2_minilm_train import arguments, train
 
-from ldsearch import Workbench, evolve
+from ldsearch import Workbench
+from ldsearch.commands.evolve import evolve
+from ldsearch.commands.options import Evolve
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
@@ -75,7 +77,7 @@ def kinds(bench: Workbench, count: int) -> list[Kind]:
         regular = dict.fromkeys(space.regular())
         drawn = dict(regular)
         if genes == "lengths":
-            searched = evolve(bench, folder / "lat", strategy="lat", evaluations=count // 2)
+            searched = evolve(bench, folder / "lat", Evolve(strategy="lat", evaluations=count // 2))
             drawn |= dict.fromkeys(trial.subnet for trial in searched.result.trials)
         while len(drawn) < min(count, space.size()):
             drawn[space.sample(rng)] = None
@@ -156,7 +158,7 @@ def ours(kind: Kind, half: Half, evaluations: int) -> list[Subnet]:
     """What the default search measures on these rows."""
     genes = None if kind.genes == "lengths" else kind.genes
     folder = half.bench.folder.parent / f"surrogate-{kind.genes}-{half.bench.evaluator.split}"
-    outcome = evolve(half.bench, folder, evaluations=evaluations, genes=genes)
+    outcome = evolve(half.bench, folder, Evolve(evaluations=evaluations, genes=genes))
     return [trial.subnet for trial in outcome.result.trials]
 
 

@@ -35,10 +35,13 @@ from imdb_train import (
 )
 from int8_graphs import quantise, write_graphs
 from int8_graphs import versions as graph_versions
+from ldsearch.selector import parse_selector
 from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification
 
-from ldsearch import Workbench, evolve
+from ldsearch import Workbench
+from ldsearch.commands.evolve import evolve
+from ldsearch.commands.options import Evolve
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
 from ldsearch.fingerprint import digest, weights_fingerprint
@@ -47,7 +50,6 @@ from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, 
 from ldsearch.latency.measure import data_cell
 from ldsearch.latency.runtimes import in_session
 from ldsearch.runs import read_json
-from ldsearch.selector import parse_selector
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.graph import onnx_session
@@ -334,7 +336,9 @@ def search(runs: Path, evaluations: int) -> dict[float, Subnet]:
     if not evaluations:
         return {}
     bench = Workbench.open(runs / SEARCHED, "search")
-    outcome = evolve(bench, runs / f"{SEARCHED}-evolve", evaluations=evaluations, genes="depth+lengths")
+    outcome = evolve(
+        bench, runs / f"{SEARCHED}-evolve", Evolve(evaluations=evaluations, genes="depth+lengths")
+    )
     candidates, full = outcome.result.candidates, outcome.result.trials[0]
     cheapest = min(trial.costs["macs"] for trial in candidates) / full.costs["macs"]
     return {

@@ -18,12 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from ldsearch.commands.arguments import training_arguments
 from sst2_minilm_train import minilm, sandwich_cost
 
-from ldsearch import TrainOptions, Workbench, train_supernet
-from ldsearch.commands.arguments import training_arguments
-from ldsearch.commands.fixed import FixedOptions, train_fixed
-from ldsearch.commands.train_supernet import fit
+from ldsearch import Workbench
+from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.recover import FixedOptions, train_fixed
+from ldsearch.commands.train_supernet import fit, train_supernet
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
 from ldsearch.interruption import interruptible
@@ -214,13 +215,13 @@ class Trainings:
         start = self.started("start", minilm())
         flags = ("--eval_strategy", "epoch", "--load_best_model_at_end", "True")
         flags += ("--metric_for_best_model", "accuracy", "--per_device_eval_batch_size", "64")
-        options = TrainOptions(
+        options = TrainSupernet(
             data=str(self.runs / "data"),
-            keep_overlap=True,  # the rows were fixed with their groups whole
+            keep_overlap=True,
             model=str(start),
             strategy="plain",
-            reference=TOKENS,
-            trainer=(*training_flags(PLAIN_RATE, PLAIN_EPOCHS), *flags),
+            max_length=TOKENS,
+            trainer=read_trainer([*training_flags(PLAIN_RATE, PLAIN_EPOCHS), *flags]),
         )
         return self.timed(
             "plain", lambda folder: train_supernet(folder, options), epochs=PLAIN_EPOCHS, compute=PLAIN_EPOCHS
@@ -231,12 +232,12 @@ class Trainings:
         bench = Workbench.open(taught, "train")
         first, own = (sandwich_cost(bench, one.setting, DRAWS) for one in (ATTEMPTS[0], attempt))
         epochs = FIRST_EPOCHS * first / own
-        options = TrainOptions(
+        options = TrainSupernet(
             data=str(self.runs / "data"),
             keep_overlap=True,
             model=str(taught),
             strategy="lengthdrop",
-            reference=TOKENS,
+            max_length=TOKENS,
             drop_bound=float(attempt.bound),
             layer_drop=attempt.layer_drop,
             sandwich=attempt.sandwich,
@@ -244,7 +245,7 @@ class Trainings:
             teacher=str(taught),
             label_share=LABEL_SHARE,
             state_weight=STATE_WEIGHT,
-            trainer=training_flags(attempt.rate, epochs),
+            trainer=read_trainer(list(training_flags(attempt.rate, epochs))),
         )
         return self.timed(
             attempt.name,
@@ -266,7 +267,7 @@ class Trainings:
             steps=round(compute / share * rows / BATCH),
             label_share=LABEL_SHARE,
             state_weight=STATE_WEIGHT,
-            trainer=training_flags(STUDENT_RATE, None),
+            trainer=read_trainer(list(training_flags(STUDENT_RATE, None))),
         )
         return self.timed(
             name,
@@ -288,8 +289,10 @@ class Trainings:
         epochs = compute / share
 
         def run(folder: Path) -> None:
-            options = TrainOptions(
-                model=str(taught), strategy="fixed", trainer=training_flags(STUDENT_RATE, epochs)
+            options = TrainSupernet(
+                model=str(taught),
+                strategy="fixed",
+                trainer=read_trainer(list(training_flags(STUDENT_RATE, epochs))),
             )
             student, _, _ = load_supernet(taught)
             claim(folder, TRAINING_FILE, {"cut": name, "epochs": epochs})

@@ -33,6 +33,8 @@ from transformers.utils import logging as transformers_logging
 
 import ldsearch
 from ldsearch.commands import evolve as _  # what is forked has imported everything  # noqa: F401
+from ldsearch.commands.evolve import evolve
+from ldsearch.commands.options import Evolve
 from ldsearch.files import write_json
 from ldsearch.storage import claims
 from ldsearch.storage.backends import backend_of
@@ -72,7 +74,7 @@ class Scene:
         runs = self.runs(rank)
         runs.mkdir(exist_ok=True)
         bench = ldsearch.Workbench.open(self.net, runs=runs, storage=self.storage)
-        ldsearch.evolve(bench, runs / "run", evaluations=self.evaluations, seed=1)
+        evolve(bench, runs / "run", Evolve(evaluations=self.evaluations, seed=1))
         evaluators = [bench.evaluator, bench.held_out]
         redone = sum(evaluator.counts.redone for evaluator in evaluators)
         (self.place / f"redone{rank}").write_text(str(redone))

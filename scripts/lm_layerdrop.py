@@ -17,9 +17,11 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from ldsearch import TrainOptions, Workbench, train_supernet
-from ldsearch.commands.fixed import FixedOptions, train_fixed
+from ldsearch import Workbench
+from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.recover import FixedOptions, train_fixed
 from ldsearch.commands.signals import SIGNALS
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Statistics
@@ -60,14 +62,14 @@ def train(options: argparse.Namespace, name: str, blocks: int, rate: float) -> P
         write_json(config, {**MODEL, "num_hidden_layers": blocks})
         train_supernet(
             folder,
-            TrainOptions(
+            TrainSupernet(
                 task="causal",
                 data=subset(options),
                 model=str(config),
                 strategy="layerdrop" if rate else "plain",
                 layer_drop=(rate,) if rate else None,
-                reference=options.tokens,
-                trainer=tuple(map(str, flags(options.steps, 2e-3))),
+                max_length=options.tokens,
+                trainer=read_trainer(list(map(str, flags(options.steps, 2e-3)))),
             ),
         )
     return folder
@@ -141,7 +143,9 @@ def main() -> None:
             print(name, strategy, halves[f"{name}, {strategy}"], flush=True)
         subnet = kept(every_other(BLOCKS, HALF))
         folder = options.runs / f"{name}-fine-tuned"
-        steps = FixedOptions(options.fine_tuning, "label", trainer=tuple(map(str, flags(1, 5e-4)[3:])))
+        steps = FixedOptions(
+            options.fine_tuning, "label", trainer=read_trainer(list(map(str, flags(1, 5e-4)[3:])))
+        )
         after = Workbench.open(train_fixed(bench, folder, subnet, steps))
         value, rows = nats(after, subnet)
         tuned[name] = {"nats": value, "minus_scratch": asdict(bench.difference(rows, from_scratch[1]))}

@@ -21,9 +21,11 @@ import sst2_minilm_train
 from matplotlib.figure import Figure
 from overlays_student import student
 
-from ldsearch import Workbench, evolve, select
+from ldsearch import Workbench
 from ldsearch.commands.compare import compare
 from ldsearch.commands.comparison import Comparison
+from ldsearch.commands.evolve import evolve
+from ldsearch.commands.options import Evolve
 from ldsearch.files import write_atomic, write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import OfMeans, Statistics, bootstrap, paired_bootstrap
@@ -134,7 +136,7 @@ def lengths(options: argparse.Namespace) -> tuple[dict[str, object], str]:
     trials = []
     for run, (folder, genes) in zip(folders, asked.values(), strict=True):
         print(f"searching {run.name}", flush=True)
-        done = evolve(Workbench.open(folder), run, evaluations=options.evaluations, genes=genes)
+        done = evolve(Workbench.open(folder), run, Evolve(evaluations=options.evaluations, genes=genes))
         trials.append(done.result.trials)
     most = min(map(len, trials))
     every = [found(label, asked[label][0], own[:most]) for label, own in zip(asked, trials, strict=True)]
@@ -170,7 +172,9 @@ def depth(options: argparse.Namespace) -> tuple[dict[str, object], str]:
     for name, rate in rates.items():
         folder = lm_layerdrop.train(own, name, blocks, rate)
         print(f"measuring {name}", flush=True)
-        run = select(Workbench.open(folder), folder.parent / f"{name}-validation", strategy="validation")
+        run = evolve(
+            Workbench.open(folder), folder.parent / f"{name}-validation", Evolve(strategy="validation")
+        )
         by_score = sorted(run.result.trials, key=lambda trial: -trial.score.loss)
         best[name] = {len(trial.subnet.stacks()["decoder"].blocks): trial for trial in by_score}
         every[name] = found(name, folder, run.result.trials, list(best[name].values()))

@@ -12,8 +12,10 @@ import argparse
 import json
 from pathlib import Path
 
-from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch import Workbench
 from ldsearch.commands.grid import GridOptions, measure_grid
+from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.decoding import Decoding
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
@@ -38,13 +40,13 @@ def main() -> None:
         flags += ("--per_device_train_batch_size", 16, "--save_strategy", "steps", "--save_steps", 100)
         train_supernet(
             folder,
-            TrainOptions(
-                options.data,
+            TrainSupernet(
+                data=options.data,
                 task="summarisation",
                 strategy="layerdrop",
                 layer_drop=(0.2,),
-                reference=options.tokens,
-                trainer=tuple(map(str, flags)),
+                max_length=options.tokens,
+                trainer=read_trainer(list(map(str, flags))),
             ),
         )
     bench = Workbench.open(folder, "report")

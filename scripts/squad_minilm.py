@@ -16,7 +16,10 @@ from pathlib import Path
 
 from sst2_minilm_train import minilm
 
-from ldsearch import TrainOptions, Workbench, evolve, train_supernet
+from ldsearch import Workbench
+from ldsearch.commands.evolve import evolve
+from ldsearch.commands.options import Evolve, TrainSupernet, read_trainer
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.search.constant_ratio import constant_ratio_line
@@ -44,16 +47,16 @@ def train(options: argparse.Namespace, kind: str) -> Path:
         flags += ("--save_strategy", "steps", "--save_steps", 100, "--logging_steps", 50)
         train_supernet(
             folder,
-            TrainOptions(
+            TrainSupernet(
                 task="questions",
                 data=str(Path(options.data) / "devsplit_train.jsonl.gz"),
                 validation=str(subset(options)),
                 model=str(minilm()),
                 strategy=kind,
-                reference=192,
+                max_length=192,
                 stride=64,
                 plain_share=KINDS[kind],
-                trainer=tuple(map(str, flags)),
+                trainer=read_trainer(list(map(str, flags))),
             ),
         )
     return folder
@@ -91,7 +94,7 @@ def main() -> None:
             }
         )
         print(cut[-1], flush=True)
-    outcome = evolve(bench, options.runs / "evolve", strategy="nsga", evaluations=options.evaluations)
+    outcome = evolve(bench, options.runs / "evolve", Evolve(strategy="nsga", evaluations=options.evaluations))
     assert outcome.held_out is not None
     searched = [
         {

@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ldsearch.costs.budget import Budget
+from ldsearch.selector import AtLeast, MostAccurate, Selector, WithinBudget
 from sst2_minilm_health import measure
 from sst2_minilm_page import write_page
 from sst2_minilm_train import RATES, arguments, how, train_all
 
-from ldsearch import Workbench, evolve
-from ldsearch.costs.budget import Budget
+from ldsearch import Workbench
+from ldsearch.commands.evolve import evolve
+from ldsearch.commands.options import Evolve
 from ldsearch.errors import BudgetError
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
@@ -29,7 +32,6 @@ from ldsearch.intervals import Statistics, paired_bootstrap, weighted_sum
 from ldsearch.reports.held_out import area_terms
 from ldsearch.runs import read_json
 from ldsearch.search.loop import SearchResult
-from ldsearch.selector import AtLeast, MostAccurate, Selector, WithinBudget
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
@@ -45,7 +47,9 @@ def one_direction(folders: Mapping[str, list[Path]], seed: int, chosen_on: str, 
     bench = Workbench.open(folders["lengthdrop"][seed], chosen_on)
     swap = "" if chosen_on == "search" else "-swap"
     name = f"{bench.folder.name}-evolve{swap}"
-    outcome = evolve(bench, bench.folder.parent / name, strategy="nsga", evaluations=evaluations, seed=seed)
+    outcome = evolve(
+        bench, bench.folder.parent / name, Evolve(strategy="nsga", evaluations=evaluations, seed=seed)
+    )
     assert bench.held_out is not None
     held = bench.held_out.statistics
     results = {"evolve": outcome.result, **outcome.controls}

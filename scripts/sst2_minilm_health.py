@@ -4,7 +4,10 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from ldsearch import FixedOptions, Workbench, health, parse_selector, recover
+from ldsearch import Workbench
+from ldsearch.commands.health import health
+from ldsearch.commands.options import read_trainer
+from ldsearch.commands.recover import FixedOptions, recover
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
@@ -16,7 +19,7 @@ BUDGETS = ("0.4", "0.5", "0.7")
 def measure(supernet: Path, candidates: list[Trial], full: Trial, out: Path) -> dict:
     """Kendall's tau over sub-networks fine-tuned alone; three chosen ones recovered by distillation."""
     bench = Workbench.open(supernet)
-    options = FixedOptions(STEPS, "label", trainer=FLAGS)
+    options = FixedOptions(STEPS, "label", trainer=read_trainer(list(FLAGS)))
     print("health", flush=True)
     folder = supernet.parent / f"{supernet.name}-health"
     found = health(bench, folder, count=COUNT, options=options, announce=print)
@@ -45,7 +48,12 @@ def recovered(supernet: Path, subnet: Subnet, budget: str) -> dict:
     """A sub-network chosen on the search rows, before and after its own distillation, on the report rows."""
     print(f"recovering the choice at {budget}", flush=True)
     output = supernet.parent / f"{supernet.name}-recovered-{budget}"
-    found = recover(supernet, output, subnet=subnet.to_json(), options=FixedOptions(STEPS, trainer=FLAGS))
+    found = recover(
+        supernet,
+        output,
+        subnet=subnet.to_json(),
+        options=FixedOptions(STEPS, trainer=read_trainer(list(FLAGS))),
+    )
     return {
         "budget": budget,
         "subnet": subnet.describe(),

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch import Workbench
+from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
 from ldsearch.space.length_drop import default_bound
@@ -78,14 +80,14 @@ def train(options: argparse.Namespace, name: str, strategy: str, seed: int, rate
         flags += ("--save_steps", 300, "--disable_tqdm", "True", "--logging_steps", 100)
         train_supernet(
             folder,
-            TrainOptions(
+            TrainSupernet(
                 data=options.data,
-                search_rows="half",  # each half of the validation rows is held out once
+                search_rows="half",
                 model=str(options.model or minilm()),
                 strategy=strategy,
                 seed=seed,
                 plain_share=PLAIN_SHARE if strategy == "lengthdrop" else None,
-                trainer=tuple(map(str, flags)),
+                trainer=read_trainer(list(map(str, flags))),
             ),
         )
         write_json(folder / "seconds.json", time.perf_counter() - start)

@@ -12,7 +12,7 @@ import typer.main
 from hatchling.builders.wheel import WheelBuilder
 
 from ldsearch.cli import app
-from ldsearch.commands.train_options import TrainOptions
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.costs.named import COSTS, added_costs
 from ldsearch.reports.held_out import HELD_OUT_COLUMNS
 from ldsearch.reports.tables import COLUMNS, COST_COLUMNS
@@ -117,7 +117,7 @@ def test_the_cost_of_ones_own_counts_what_it_says():
 
 
 def test_the_options_of_the_python_example_are_the_data():
-    assert TrainOptions("reviews.csv").source.data == "reviews.csv"
+    assert TrainSupernet(data="reviews.csv").source.data == "reviews.csv"
 
 
 def test_files_the_readme_links_to_are_there():

@@ -2,34 +2,82 @@
 
 import contextlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 import pandas as pd
 
 from ldsearch.bench import Workbench
-from ldsearch.commands.comparison import Cell, Comparison, Contender, Limit
+from ldsearch.commands.comparison import Cell, Comparison, Contender, Entry, Limit
+from ldsearch.commands.console import print_table, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.contenders import Benches, Subject, of_run, of_strategies, read_runs
-from ldsearch.commands.finished import FinishedRun
-from ldsearch.costs.budget import Budget
+from ldsearch.commands.options import Compare
 from ldsearch.errors import BudgetError
 from ldsearch.evaluation import Evaluator
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions, weights_fingerprint
+from ldsearch.goal import Budget
 from ldsearch.interruption import Stop, interruptible
 from ldsearch.intervals import Statistics, Term, bootstrap
 from ldsearch.reports.figures import draw_comparison, save_figure
 from ldsearch.reports.tables import write_csv
-from ldsearch.runs import claim
-from ldsearch.selector import WithinBudget
+from ldsearch.runs import Run, claim, newest_supernet
 from ldsearch.supernet.folder import read_record
 from ldsearch.training.checkpoints import Writing
 from ldsearch.trial import Trial
 from ldsearch.watching import Unwatched, Watcher
 
 MARKER = "compare.json"
+_LIMITS = {"evaluations": "equally many evaluations", "passes": "as much spent"}
+
+
+def main(options: Compare) -> dict[str, Any]:
+    """Compare and print a table for each supernet and limit."""
+    finished = tuple(map(str, options.finished))
+    names = options.strategy or (() if finished and not options.supernet else ("surrogate", "every-other"))
+    entries = tuple(Entry.parse(text) for text in names)
+    comparison = Comparison(entries, options.budget, options.evaluations, options.seeds, finished)
+    quiet_libraries()
+    searched = list(options.supernet or dict.fromkeys(Run.open(run).supernet for run in finished))
+    searched = (searched or [newest_supernet(options.runs)]) if entries else []
+    shown = [path.resolve().name for path in (*searched, *options.finished)]
+    folder = options.runs / (options.name or f"{'-'.join(shown)}-compare")
+    with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
+        cells = compare(searched, folder, comparison, data=options.data, runs=options.runs, watcher=bars)
+    for where in dict.fromkeys((cell.supernet, cell.metric, cell.split) for cell in cells):
+        for limit, words in _LIMITS.items():
+            rows = [c for c in cells if (c.supernet, c.metric, c.split) == where and c.limit == limit]
+            _print_cells(f"{where[0]}: {where[1]} on {rows[0].examples} {where[2]} examples, {words}", rows)
+    if any(cell.split == cell.chosen_on for cell in cells):
+        print("there are no rows that chose nothing: these scores are optimistic")
+    print("a dash: nothing that cheap was found. gain: to random search of the same genes, 95% interval")
+    print(f"written: {folder}/ (compare.csv, compare.png, compare.json)")
+    return {"run": str(folder), "cells": [asdict(cell) for cell in cells]}
+
+
+def _print_cells(title: str, cells: Sequence[Cell]) -> None:
+    """One row per strategy: what it spent, then at each budget its score and its gain over random search."""
+    budgets = sorted({cell.budget for cell in cells})
+    rows = []
+    for strategy in dict.fromkeys(cell.strategy for cell in cells):
+        row = {cell.budget: cell for cell in cells if cell.strategy == strategy}
+        first = row[budgets[0]]
+        scores = [_score_and_gain(row[budget]) for budget in budgets]
+        rows.append([strategy, f"{first.evaluations:.0f}", f"{first.passes:.1f}", *scores])
+    print_table(title, ["strategy", "evaluations", "F", *(f"{budget:g}" for budget in budgets)], rows)
+
+
+def _score_and_gain(cell: Cell) -> str:
+    if not cell.seeds:
+        return "-"
+    gain = (
+        "" if math.isnan(cell.gain) else f" {cell.gain:+.4f} ({cell.gain_low:+.4f} to {cell.gain_high:+.4f})"
+    )
+    return f"{cell.score:.4f}{gain}"
 
 
 @dataclass(frozen=True)
@@ -75,7 +123,7 @@ def compare(
         read_record(subject.folder)
     identity = {
         **asdict(asked),
-        "searched": [run.fields["identity"] for run in finished.values()],
+        "searched": [dict(run.identity) for run in finished.values()],
         "weights": [weights_fingerprint(subject.folder) for subject in subjects],
     }
     claim(folder, MARKER, identity)
@@ -97,7 +145,7 @@ def _measured(
     bench: Workbench,
     subject: Subject,
     asked: Comparison | None,
-    runs: Mapping[str, FinishedRun],
+    runs: Mapping[str, Run],
     watcher: Watcher,
     stop: Stop,
 ) -> _Measured:
@@ -146,7 +194,7 @@ def _cells(bench: Workbench, own: _Measured, measured: Sequence[_Measured], aske
 
 
 def _chosen(contender: Contender, limit: Limit, budget: float) -> _Choices:
-    selector = WithinBudget(Budget.parse(f"{budget:g}"))
+    limited = Budget.parse(f"{budget:g}")
     chosen, counts, costs = [], [], []
     full_macs = contender.results[0].trials[0].costs["macs"]
     for result in contender.results:
@@ -155,7 +203,7 @@ def _chosen(contender: Contender, limit: Limit, budget: float) -> _Choices:
         costs.append(sum(trial.costs["macs"] for trial in early) / full_macs)
         candidates = [trial for trial in early if trial.subnet in result.proposed]
         with contextlib.suppress(BudgetError):  # nothing that cheap: the cell stays empty
-            chosen.append(selector.choose(candidates, result.trials[0]))
+            chosen.append(limited.choose(candidates, result.trials[0]))
     return _Choices(contender, limit.name, budget, tuple(chosen), full_macs, mean(counts), mean(costs))
 
 

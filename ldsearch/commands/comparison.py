@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ldsearch.commands.rules import RULES
-from ldsearch.costs.budget import Budget
 from ldsearch.errors import RunError, unknown
+from ldsearch.goal import Budget
 from ldsearch.search.loop import SearchResult
 from ldsearch.search.searches import SEARCHES
 from ldsearch.trial import Trial

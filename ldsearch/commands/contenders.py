@@ -5,15 +5,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
+
 from ldsearch.bench import Workbench
 from ldsearch.commands.comparison import RANDOM, Comparison, Contender, Entry
-from ldsearch.commands.finished import FinishedRun, result_of
 from ldsearch.commands.rules import RULES, rule_named
-from ldsearch.commands.searching import Question
+from ldsearch.commands.searching import SearchSpec
 from ldsearch.errors import RunError
 from ldsearch.interruption import Stop
-from ldsearch.search.loop import Evaluate, SearchResult, search
+from ldsearch.runs import SUPERNET_FILE, Run
+from ldsearch.search.loop import CostFunction, Evaluate, SearchResult, search
 from ldsearch.search.searches import SEARCHES, Asked, search_named
+from ldsearch.subnet import Subnet
+from ldsearch.trial import Score, Trial
 from ldsearch.watching import Watcher, watched
 from ldsearch.workflows.searching.spaces import search_space
 
@@ -33,7 +37,7 @@ class Subject:
     runs: Path
 
     @classmethod
-    def of(cls, run: FinishedRun) -> "Subject":
+    def of(cls, run: Run) -> "Subject":
         """What a run searched."""
         return cls(run.supernet.resolve(), str(run.fields["split"]), run.measurements.resolve())
 
@@ -63,28 +67,28 @@ class Benches:
         return self._open[1]
 
 
-def read_runs(folders: Sequence[str]) -> dict[str, FinishedRun]:
+def read_runs(folders: Sequence[str]) -> dict[str, Run]:
     """Runs by the names that tables give them.
 
     Raises:
         RunError: If one is none, is named twice, or its supernet is gone.
     """
-    runs = [FinishedRun.read(Path(folder)) for folder in folders]
+    runs = [Run.open(Path(folder)) for folder in folders]
     if len({run.folder.resolve() for run in runs}) < len(runs):
         raise RunError("a run is named twice")
-    if gone := [run for run in runs if run.record is None]:
+    if gone := [run for run in runs if not (run.supernet / SUPERNET_FILE).is_file()]:
         raise RunError(f"the supernet of {gone[0].folder} is no longer at {gone[0].supernet}")
     clear = len({run.name for run in runs}) == len(runs)
     return {run.name if clear else f"{index} {run.name}": run for index, run in enumerate(runs, 1)}
 
 
-def of_run(bench: Workbench, text: str, run: FinishedRun) -> list[Contender]:
+def of_run(bench: Workbench, text: str, run: Run) -> list[Contender]:
     """A run, and its random control where it has one.
 
     Raises:
         RunError: If it searched other weights or rows.
     """
-    if run.fields["identity"].get("fingerprint") != bench.evaluator.fingerprint:
+    if run.identity.get("fingerprint") != bench.evaluator.fingerprint:
         raise RunError(
             f"{run.folder} searched other weights or rows, or by other versions of ldsearch, torch or "
             "transformers: search again to compare it"
@@ -126,28 +130,56 @@ def of_strategies(bench: Workbench, asked: Comparison, watcher: Watcher, stop: S
 def _searched(bench: Workbench, entry: Entry, asked: Comparison, evaluate: Evaluate) -> list[SearchResult]:
     """One search for each seed; only one of a rule that draws nothing."""
     # What a rule goes by may take a training: only one that draws is made for every seed.
-    first = _question(bench, entry, asked.evaluations, 0)
+    first = _spec(bench, entry, asked.evaluations, 0)
     draws = entry.strategy in SEARCHES or "seed" in first.identity
     others = range(1, asked.seeds if draws else 1)
-    questions = [first, *(_question(bench, entry, asked.evaluations, seed) for seed in others)]
+    specs = [first, *(_spec(bench, entry, asked.evaluations, seed) for seed in others)]
     return [
         search(
-            question.strategy,
+            spec.strategy,
             evaluate,
             bench.full,
-            evaluations=question.evaluations,
-            patience=question.patience,
-            wanted=question.wanted,
+            evaluations=spec.evaluations,
+            patience=spec.patience,
+            wanted=spec.selectable,
         )
-        for question in questions
+        for spec in specs
     ]
 
 
-def _question(bench: Workbench, entry: Entry, evaluations: int, seed: int) -> Question:
+def _spec(bench: Workbench, entry: Entry, evaluations: int, seed: int) -> SearchSpec:
     if entry.strategy in RULES:
-        return rule_named(bench, entry.strategy, seed=seed).question()
+        return rule_named(bench, entry.strategy, seed=seed).spec()
     space = search_space(bench, genes=entry.genes)
     found = search_named(entry.strategy)
     most = max(2, min(evaluations, space.size() + 1))
     strategy = found.build(Asked(space, bench.macs, seed, most))
-    return Question(strategy, {"seed": seed}, most, patience=None)
+    return SearchSpec(strategy, {"seed": seed}, most, patience=None)
+
+
+def result_of(table: pd.DataFrame, macs: CostFunction, higher_is_better: bool) -> SearchResult:
+    """What a table of trials says was measured; all of it may be chosen.
+
+    Args:
+        table: As ``trials.csv``, of one strategy.
+        macs: Costs are computed, not measured: as they are counted today.
+        higher_is_better: The direction of its scores.
+
+    Raises:
+        SubnetError: If a row holds no sub-network.
+    """
+    subnets = [Subnet.from_json(text) for text in table["subnet"]]
+    trials = [
+        Trial(
+            subnet=subnet,
+            metric=str(row["metric"]),
+            score=Score(float(row["score"]), higher_is_better),
+            costs={"macs": float(cost)},
+            examples=int(row["examples"]),
+            split=str(row["split"]),
+            seconds=float(row["seconds"]),
+            fingerprint=str(row["fingerprint"]),
+        )
+        for subnet, cost, row in zip(subnets, macs(subnets), table.to_dict("records"), strict=True)
+    ]
+    return SearchResult(trials, "finished", proposed=set(subnets))

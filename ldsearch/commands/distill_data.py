@@ -13,6 +13,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries, resumable
+from ldsearch.commands.generation import decoding_of
+from ldsearch.commands.options import DistillData
 from ldsearch.decoding import TOKEN_IDS, Decoding, decode_batches, generation_config
 from ldsearch.errors import DataError, RunError
 from ldsearch.files import write_atomic, write_json
@@ -23,10 +26,49 @@ from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.heads import HEADS
 from ldsearch.tasks import DataSource
 from ldsearch.tasks.sequences import COLUMNS, load_sequences
+from ldsearch.tasks.tables import Columns
 from ldsearch.training.checkpoints import Writing
 
 # Told how many sources are decoded, and of how many.
 Progress = Callable[[int, int], None]
+
+
+def main(options: DistillData) -> dict[str, Any]:
+    """Decode, and print how to train on what was written."""
+    quiet_libraries()
+    source = DataSource(
+        options.data,
+        config=options.config,
+        validation=options.validation,
+        columns=Columns(text=options.text_column, label=options.label_column),
+        keep_overlap=options.keep_overlap,
+        search_rows="half",  # of the training rows all are written anew
+    )
+    how = DistillOptions(
+        options.model,
+        source,
+        options.task,
+        decoding_of(options),
+        options.max_source,
+        options.batch_size,
+        options.limit,
+    )
+    with resumable("run the same command again; nothing decoded is lost"), progress_bars("decoding") as bars:
+        result = distill_data(options.out, how, bars.done)
+    print(f"written: {result.out}: {result.rows} pairs ({how.decoding.describe()}); {result.overlap}")
+    notes = []
+    if result.blank:
+        notes.append(f"{result.blank} targets have no text: training refuses them, raise --min-target")
+    if result.cut:
+        notes.append(
+            f"{options.data} has no validation rows of its own: some were cut from it and are not decoded"
+        )
+    print_notes(notes)
+    held_out = options.validation or "<the original validation file>"
+    # Search rows that were cut from the written ones would be scored against the teacher's words.
+    flags = f"--task {options.task} --data {options.out} --validation {held_out} --search-rows half"
+    print(f"next: ldsearch train-supernet {flags} --model {options.model}")
+    return {"data": str(result.out), "rows": result.rows}
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,25 @@
 """Scores sub-networks beside the full model on rows that chose nothing, by the task or by what they write."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from ldsearch.bench import Workbench
-from ldsearch.commands.generation import TextTest, writing_task
+from ldsearch.commands.console import print_fields, print_table, progress_bars, quiet_libraries, resumable
+from ldsearch.commands.generation import TextTest, decoding_of, text_metric, writing_task
+from ldsearch.commands.grid import all_depths
+from ldsearch.commands.options import Evaluate
+from ldsearch.decoding import Decoding
 from ldsearch.errors import RunError
 from ldsearch.fingerprint import digest, versions
 from ldsearch.intervals import Interval, Statistics, paired_bootstrap
 from ldsearch.reports.tables import write_csv
-from ldsearch.runs import claim
+from ldsearch.runs import Run, claim
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
 from ldsearch.target import Target
@@ -29,6 +35,40 @@ _MARKER = "decoding.json"
 
 # Told how many sub-networks are decoded, and of how many.
 OnDone = Callable[[int, int], None]
+
+
+def main(options: Evaluate) -> dict[str, Any]:
+    """Score, and print the score with its interval."""
+    quiet_libraries()
+    if options.all_depths:
+        return all_depths(options)
+    if options.assignment is not None or options.baseline is not None:
+        raise RunError("--assignment and --baseline are for --all-depths")
+    decoding = decoding_of(options)
+    if options.metric is None:
+        if options.frontier or options.limit is not None or decoding != Decoding():
+            raise RunError("--frontier, --limit and the options of decoding are for a --metric of texts")
+        result = evaluate(options.folder, subnet=options.subnet, split=options.split, data=options.data)
+        return _print_one(result)
+    if options.frontier and options.subnet is not None:
+        raise RunError("--frontier scores the sub-networks of a run: it takes no --subnet")
+    texts = TextTest(text_metric(options.metric), decoding, options.limit)
+    with resumable("run the same command again; nothing decoded is lost"), progress_bars("decoding") as bars:
+        if options.frontier:
+            return _print_frontier(
+                evaluate_frontier(
+                    options.folder, texts, split=options.split, data=options.data, on_done=bars.done
+                )
+            )
+        result = evaluate(
+            options.folder,
+            subnet=options.subnet,
+            split=options.split,
+            data=options.data,
+            texts=texts,
+            on_done=bars.done,
+        )
+    return _print_one(result)
 
 
 @dataclass(frozen=True)
@@ -112,9 +152,8 @@ def evaluate(
     if texts is None:
         own, full = bench.evaluator.statistics(target.subnet), whole.evaluator.statistics(bench.full)
     else:
-        own, full = _decoded(
-            Path(folder), texts, [(bench, target.subnet), (whole, bench.full)], on_done or _nothing
-        )
+        wanted = [(bench, target.subnet), (whole, bench.full)]
+        own, full = _decoded(Path(folder), texts, wanted, on_done or (lambda done, total: None))
     costs, full_costs = bench.evaluator.costs_of([target.subnet, bench.full])
     return Evaluation(
         subnet=target.subnet,
@@ -151,17 +190,16 @@ def evaluate_frontier(
         LdsearchError: One line for a bad folder, split or way of decoding.
     """
     folder = Path(folder)
-    found = _frontier(folder)
+    run = Run.open(folder)
     bench, _ = _benches(Target.resolve(folder), split, data)
-    subnets = [Subnet.from_json(text) for text in found["subnet"]]
-    wanted = [(bench, subnet) for subnet in (*subnets, bench.full)]
-    *own, full = _decoded(folder, texts, wanted, on_done or _nothing)
+    wanted = [(bench, subnet) for subnet in (*run.subnets, bench.full)]
+    *own, full = _decoded(folder, texts, wanted, on_done or (lambda done, total: None))
     gaps = [paired_bootstrap(one, full, of_means=texts.metric.of_means) for one in own]
     table = pd.DataFrame(
         {
-            "subnet": found["subnet"],
-            "macs_share": found["macs_share"],
-            "search_score": found["score"],
+            "subnet": run.frontier["subnet"],
+            "macs_share": run.frontier["macs_share"],
+            "search_score": run.frontier["score"],
             "metric": texts.metric.name,
             "generated_score": [score(texts.metric, one).value for one in own],
             "difference": [gap.mean for gap in gaps],
@@ -183,16 +221,6 @@ def _benches(target: Target, split: str | None, data: str | None) -> tuple[Workb
         return bench, bench
     # Of a model with one sub-network trained on its own, the full model is nothing to compare with.
     return bench, Workbench.open(target.parent, chosen, data, target.runs, bench.task)
-
-
-def _frontier(folder: Path) -> pd.DataFrame:
-    path = folder / "frontier.csv"
-    try:
-        return pd.read_csv(path)[["subnet", "macs_share", "score"]]
-    except FileNotFoundError:
-        raise RunError(f"{folder} has no frontier.csv: --frontier is for a finished search run") from None
-    except (ValueError, KeyError) as error:
-        raise RunError(f"{path} is damaged: {error}") from error
 
 
 def _decoded(
@@ -237,5 +265,53 @@ def _signature(metric: Metric, references: Sequence[Sequence[str]]) -> str:
     return "F1 of stemmed words, the best of several references"
 
 
-def _nothing(done: int, total: int) -> None:
-    """Nobody asked."""
+def _print_one(result: Evaluation) -> dict[str, Any]:
+    difference = result.difference
+    share, padded = (result.costs[name] / result.full_costs[name] for name in ("macs", "padded_macs"))
+    if result.chosen_on:
+        print("note: the search chose by these very examples, so the score is optimistic", file=sys.stderr)
+    print_fields(
+        {
+            "sub-network": result.subnet.describe(),
+            result.metric: f"{result.score.value:.4f} on {difference.examples} {result.split} examples",
+            "full model": f"{result.full_score.value:.4f}",
+            "difference": f"{difference.mean:+.4f}, 95% interval {difference.low:+.4f} to "
+            f"{difference.high:+.4f} (paired bootstrap)",
+            **({"decoded": result.how} if result.how else {}),
+            "MACs": f"{result.costs['macs']:,.0f} per example, {share:.3f} of the full model's",
+            "padded MACs": f"{padded:.3f} of the full model's, the length-adaptive paper's protocol",
+            "parameters": f"{result.costs['parameters']:,.0f}",
+        }
+    )
+    return {
+        "subnet": json.loads(result.subnet.to_json()),
+        "metric": result.metric,
+        "split": result.split,
+        "score": result.score.value,
+        "full_score": result.full_score.value,
+        "difference": asdict(difference),
+        "costs": result.costs,
+        "full_costs": result.full_costs,
+    }
+
+
+def _print_frontier(result: Rescored) -> dict[str, Any]:
+    metric = result.table["metric"].iloc[0]
+    print_table(
+        f"frontier, {metric} on {result.examples} {result.split} examples",
+        ["MACs share", "search score", metric, "minus full, 95%", "sub-network"],
+        [
+            [
+                f"{row['macs_share']:.3f}",
+                f"{row['search_score']:.4f}",
+                f"{row['generated_score']:.4f}",
+                f"{row['difference_low']:+.4f} to {row['difference_high']:+.4f}",
+                Subnet.from_json(row["subnet"]).describe(),
+            ]
+            for row in result.table.to_dict("records")
+        ],
+    )
+    print_fields(
+        {"full model": f"{result.full_score:.4f}", "decoded": result.how, "written": str(result.path)}
+    )
+    return {"written": str(result.path), "full_score": result.full_score}

@@ -1,26 +1,164 @@
-"""Searches a supernet: what each strategy asks, with which controls beside it."""
+"""Searches a supernet, or chooses by a rule: the frontier, its controls, and the sub-network asked for."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ldsearch.bench import Workbench
+from ldsearch.commands.console import (
+    describe_choice,
+    open_bench,
+    print_notes,
+    print_table,
+    progress_bars,
+    resumable,
+)
 from ldsearch.commands.imitation import shortlist
 from ldsearch.commands.latencies import know_latency
-from ldsearch.commands.searching import Question, RunOutcome, run
-from ldsearch.costs.objective import Objective
+from ldsearch.commands.options import Evolve
+from ldsearch.commands.rules import RULES, rule_named
+from ldsearch.commands.searching import RunOutcome, SearchSpec, run_search
+from ldsearch.errors import RunError, unknown
+from ldsearch.goal import Goal
+from ldsearch.runs import BEST_FILE, read_json
 from ldsearch.search.constant_ratio import ConstantRatio
 from ldsearch.search.evolve import EvolveSettings
 from ldsearch.search.random_search import RandomSearch
-from ldsearch.search.searches import Asked, search_named
-from ldsearch.selector import Selector, WithinBudget, parse_selector
-from ldsearch.space import LengthSpace
+from ldsearch.search.searches import SEARCHES, Asked, search_named
+from ldsearch.space.lengths import LengthSpace
 from ldsearch.subnet import Subnet
+from ldsearch.trial import Trial
 from ldsearch.watching import Unwatched, Watcher
-from ldsearch.workflows.searching.spaces import identity_of, search_space
+from ldsearch.workflows.searching.spaces import Searched, identity_of, search_space
 
 # What controls and held-out scoring add to a search: random search as many measurements again, the
 # constant-ratio line and the frontiers on the held-out rows some more.
 _CONTROL_SHARE = 1.5
+
+
+def main(options: Evolve) -> dict[str, Any]:
+    """Search and print the frontier and the choice."""
+    goal = goal_of(options)  # before anything is loaded
+    split = "report" if options.swap else "search"
+    bench = open_bench(options.supernet, options.runs, options.data, split=split, storage=options.storage)
+    bench.evaluator.cache_budget = int(options.cache * 2**30)
+    if options.dry_run:
+        plan = plan_evolve(bench, options)
+        print(f"search space {plan.space}: up to {plan.size:,} sub-networks")
+        print(f"cheapest {plan.cheapest:.3f}, dearest {plan.dearest:.3f} of the full model's MACs")
+        print(f"at most {plan.evaluations} evaluations and controls, at most some {plan.minutes:.1f} minutes")
+        return asdict(plan)
+    genes = [options.genes] if options.genes else []
+    kind = "-".join([options.strategy or "evolve", *genes, *goal.name_parts])
+    name = options.name or f"{bench.folder.name}-{kind}{'-swap' if options.swap else ''}"
+    options = replace(options, name=name, supernet=options.supernet or bench.folder)
+    with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
+        outcome = evolve(
+            bench, options.runs / name, options, watcher=bars, note=lambda text: print_notes([text])
+        )
+    return print_outcome(outcome)
+
+
+def goal_of(options: Evolve) -> Goal:
+    """What is minimised, and which trial is taken.
+
+    Raises:
+        LdsearchError: If it cannot be read.
+    """
+    return Goal.parse(options.objective, options.budget, options.at_least, options.most_accurate)
+
+
+def evolve(
+    bench: Workbench,
+    folder: str | Path,
+    options: Evolve | None = None,
+    *,
+    watcher: Watcher | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> RunOutcome:
+    """Search lengths, depths and groups, alone or together; run again to go on or to ask something else.
+
+    Random search and the space's regular configurations (of lengths: constant ratio) are measured with a
+    search, at most as many evaluations in the same space, and every frontier once on the rows that nothing
+    was chosen by. A rule has no controls.
+
+    Args:
+        bench: The supernet.
+        folder: Where reports go.
+        options: See ``Evolve``; those that open the supernet and name the folder are not read here.
+        watcher: Is told what happens.
+        note: Called with what the supernet was not trained for.
+
+    Raises:
+        LdsearchError: One line for a bad strategy, objective, budget, space or folder.
+        Interrupted: After SIGINT or SIGTERM; what was measured is stored.
+    """
+    options, watcher = options or Evolve(), watcher or Unwatched()
+    goal = goal_of(options)
+    bench.require_supernet()
+    know_latency(bench, goal.cell, options.latency_table)
+    strategy, keep = options.strategy, options.keep
+    if strategy is not None and strategy not in SEARCHES and strategy not in RULES:
+        raise RunError(unknown("strategy", strategy, [*SEARCHES, *RULES]))
+    if strategy in RULES or keep is not None:
+        rule = rule_named(bench, strategy or "surrogate", keep, options.space, options.seed, goal.costs)
+        cheapest, make = rule.cheapest, rule.spec
+    else:
+        space = search_space(bench, options.space, options.genes, options.parity)
+        cheapest, make = space.smallest(), lambda: _search_spec(bench, space, goal, options)
+    check_reachable(bench, goal, cheapest)
+    for text in bench.untrained(cheapest):
+        note(text)
+    spec = make()
+    if goal.score == "kl":
+        limits = spec.evaluations, spec.patience
+        identity = (
+            spec.identity if spec.evaluations is None else {**spec.identity, "evaluations": spec.evaluations}
+        )
+        screened = shortlist(bench, spec.strategy, *limits, watcher, spec.selectable, goal.costs)
+        spec = replace(
+            spec,
+            strategy=screened,
+            identity=identity,
+            evaluations=None,
+            prescreened=spec.evaluations or 0,
+        )
+    return run_search(bench, Path(folder), spec, goal, options, watcher)
+
+
+def _search_spec(bench: Workbench, space: Searched, goal: Goal, options: Evolve) -> SearchSpec:
+    """A search with its controls."""
+    search = search_named(options.strategy, options.parity)
+    evaluations = search.evaluations if options.evaluations is None else options.evaluations
+    cost, *others = (bench.cost(name) for name in goal.costs)
+    settings = EvolveSettings.parity() if options.parity else EvolveSettings()
+    # A short search starts from fewer configurations, still spread over the whole cost range.
+    short = replace(settings, initial=max(1, min(settings.initial, evaluations - 1)))
+    # The full model is measured first in any case; a control that proposes it too may ask for one more.
+    spare = int(space.contains(bench.full))
+    regular = "constant-ratio" if isinstance(space, LengthSpace) else "regular"
+    return SearchSpec(
+        search.build(Asked(space, cost, options.seed, evaluations, short, tuple(others))),
+        {"seed": options.seed, "space": identity_of(space), "settings": asdict(settings)},
+        evaluations,
+        controls=lambda count: (
+            ConstantRatio(space, cost, count + spare, regular),
+            RandomSearch(space, cost, options.seed, count + spare),
+        ),
+        patience=search.patience,
+    )
+
+
+def check_reachable(bench: Workbench, goal: Goal, cheapest: Subnet) -> None:
+    """Refuse a budget below the cheapest sub-network that there is.
+
+    Raises:
+        BudgetError: If it is one.
+    """
+    if goal.budget is not None:
+        least, full = bench.evaluator.costs_of([cheapest, bench.full])
+        goal.budget.check_reachable(least, full, cheapest.describe())
 
 
 @dataclass(frozen=True)
@@ -45,137 +183,95 @@ class Plan:
     minutes: float
 
 
-def plan_evolve(
-    bench: Workbench,
-    *,
-    selector: Selector,
-    strategy: str | None,
-    space: str | None,
-    evaluations: int | None,
-    parity: bool,
-    objective: str = "score",
-    genes: str | None = None,
-    latency_table: Path | None = None,
-) -> Plan:
+def plan_evolve(bench: Workbench, options: Evolve) -> Plan:
     """What ``evolve`` would do, without running it.
 
     Raises:
         LdsearchError: One line for a bad strategy, budget or space.
     """
-    usual = search_named(strategy, parity).evaluations
-    chosen = search_space(bench, space, genes, parity)
-    know_latency(bench, objective_of(objective, selector), latency_table)
-    check_reachable(bench, selector, chosen.smallest())
-    cheap, dear, full = bench.macs([chosen.smallest(), chosen.largest(), bench.full])
-    count = min(usual if evaluations is None else evaluations, chosen.size() + 1)
+    if options.strategy in RULES or options.keep is not None:
+        raise RunError("--dry-run is for searches: a rule measures the few sub-networks it names")
+    goal = goal_of(options)
+    usual = search_named(options.strategy, options.parity).evaluations
+    space = search_space(bench, options.space, options.genes, options.parity)
+    know_latency(bench, goal.cell, options.latency_table)
+    check_reachable(bench, goal, space.smallest())
+    cheap, dear, full = bench.macs([space.smallest(), space.largest(), bench.full])
+    count = min(usual if options.evaluations is None else options.evaluations, space.size() + 1)
     mean_share = (cheap + dear) / 2 / full
     passes = count * (1 + _CONTROL_SHARE)
     minutes = bench.evaluator.seconds_per_full_pass() * mean_share * passes / 60
-    return Plan(chosen.name, chosen.size(), cheap / full, dear / full, count, minutes)
+    return Plan(space.name, space.size(), cheap / full, dear / full, count, minutes)
 
 
-def evolve(
-    bench: Workbench,
-    folder: str | Path,
-    *,
-    selector: Selector | None = None,
-    strategy: str | None = None,
-    objective: str = "score",
-    space: str | None = None,
-    evaluations: int | None = None,
-    seed: int = 0,
-    parity: bool = False,
-    genes: str | None = None,
-    latency_table: Path | None = None,
-    watcher: Watcher | None = None,
-) -> RunOutcome:
-    """Search lengths, depths and groups, alone or together; run again to go on or to ask something else.
+def print_outcome(outcome: RunOutcome) -> dict[str, Any]:
+    """The frontier, what held-out rows say of it, the choice, and where the reports lie.
 
-    Random search and the space's regular configurations (of lengths: constant ratio) are measured beside it
-    with at most as many evaluations in the same space, and every frontier once on the rows that nothing was
-    chosen by.
-
-    Args:
-        bench: The supernet.
-        folder: Where reports go.
-        selector: Which sub-network to take, as ``parse_selector("0.4")`` reads it; None: the best score.
-        strategy: ``surrogate``, which measures only the children that a Gaussian process thinks most of;
-            ``nsga``, which measures all; ``greedy``, which goes down one step after the other; ``random``;
-            ``lat``, the reference code's; or one that was registered (``ldsearch.search.searches``). None:
-            ``surrogate``, with ``parity`` ``nsga``.
-        objective: As ``Objective.parse`` reads it. With ``kl`` the search goes by the divergence from the
-            full model's outputs, without labels, and only the frontier of that is measured by the score.
-            Costs are minimised beside it: ``macs``, ``parameters``, registered ones, and
-            ``latency@batch=8,length=128``, as a table predicts it; then what is found is timed.
-        space: A shipped search space or a YAML file; None: the range that was trained.
-        evaluations: The most sub-networks to measure, the full model included, controls and what ``kl``
-            measures by the score not; None: 150, of ``greedy`` and ``lat`` all that they ask.
-        seed: Of the search.
-        parity: The reference code's grid and numbers of children.
-        genes: What is searched, where no space says it: ``"lengths"``, ``"depth"``, ``"ffn"``, ``"head"``,
-            ``"sublayer"``, or several joined by ``+``. None: lengths, where the model can drop tokens.
-        latency_table: Where a latency is asked for: what ``ldsearch profile --table`` wrote on this device.
-            None: ``<supernet>-latency.csv`` beside the supernet.
-        watcher: Is told what happens.
-
-    Raises:
-        LdsearchError: One line for a bad strategy, objective, budget, space or folder.
-        Interrupted: After SIGINT or SIGTERM; what was measured is stored.
+    Returns:
+        For ``--json``: the run's folder, and what ``best.json`` says.
     """
-    found = search_named(strategy, parity)
-    selector = selector or parse_selector()
-    goal = objective_of(objective, selector)
-    evaluations = found.evaluations if evaluations is None else evaluations
-    watcher = watcher or Unwatched()
-    bench.require_supernet()
-    chosen = search_space(bench, space, genes, parity)
-    know_latency(bench, goal, latency_table)
-    check_reachable(bench, selector, chosen.smallest())
-    cost, *others = (bench.cost(name) for name in goal.costs)
-    settings = EvolveSettings.parity() if parity else EvolveSettings()
-    # A short search starts from fewer configurations, still spread over the whole cost range.
-    short = replace(settings, initial=max(1, min(settings.initial, evaluations - 1)))
-    # The full model is measured first in any case; a control that proposes it too may ask for one more.
-    spare = int(chosen.contains(bench.full))
-    asked = found.build(Asked(chosen, cost, seed, evaluations, short, tuple(others)))
-    identity = {
-        **goal.identity,
-        "seed": seed,
-        "space": identity_of(chosen),
-        "settings": asdict(settings),
-    }
-    regular = "constant-ratio" if isinstance(chosen, LengthSpace) else "regular"
-    by_kl = goal.score == "kl"
-    question = Question(
-        shortlist(bench, asked, evaluations, found.patience, watcher, costs=goal.costs) if by_kl else asked,
-        {**identity, "evaluations": evaluations} if by_kl else identity,
-        None if by_kl else evaluations,
-        controls=lambda count: (
-            ConstantRatio(chosen, cost, count + spare, regular),
-            RandomSearch(chosen, cost, seed, count + spare),
-        ),
-        objective=goal,
-        patience=found.patience,
-        screened=evaluations if by_kl else 0,
+    result, held = outcome.result, outcome.held_out
+    _print_frontier(outcome)
+    print(f"stopped: {result.stopped}")
+    for name, control in outcome.controls.items():
+        print(f"control {name}: {len(control.trials)} trials of the search's {len(result.trials)}")
+    print(f"cost, controls included: {outcome.counts.describe()}")
+    for sentence in held.describe() if held else ():
+        print(sentence)
+    _print_choice(outcome)
+    files = ["trials.csv", *(["controls.csv"] if outcome.controls else []), "frontier.csv", "frontier.png"]
+    files += ["latency.csv", "tradeoff.png"] if outcome.latencies else []
+    print(f"written: {outcome.folder}/ ({', '.join(files)}, best.json)")
+    return {"run": str(outcome.folder), **read_json(outcome.folder / BEST_FILE)}
+
+
+def _print_frontier(outcome: RunOutcome) -> None:
+    front, columns = outcome.result.frontier, _columns(outcome)
+    print_table(
+        f"frontier: {len(front)} of {len(outcome.result.trials)} trials",
+        [*columns, "sub-network"],
+        [[*(cell(trial) for cell in columns.values()), trial.subnet.describe()] for trial in front],
+        next((index for index, trial in enumerate(front) if trial is outcome.best), None),
     )
-    return run(bench, Path(folder), question, selector, watcher)
 
 
-def objective_of(text: str, selector: Selector) -> Objective:
-    """What is minimised, given what the user wrote and what is to be taken.
+def _columns(outcome: RunOutcome) -> dict[str, Callable[[Trial], str]]:
+    result, held, timed = outcome.result, outcome.held_out, outcome.latencies
+    full = result.trials[0]
+    columns: dict[str, Callable[[Trial], str]] = {
+        "MACs share": lambda trial: f"{trial.costs['macs'] / full.costs['macs']:.3f}",
+        f"{full.metric}, {full.split}": lambda trial: f"{trial.score.value:.4f}",
+    }
+    if held:
+        rows = {row.trial.subnet: row for row in held.rows}
+        differences = {subnet: row.difference for subnet, row in rows.items()}
+        columns[held.split] = lambda trial: f"{rows[trial.subnet].score:.4f}"
+        columns["minus full, 95%"] = lambda trial: (
+            f"{differences[trial.subnet].low:+.4f} to {differences[trial.subnet].high:+.4f}"
+        )
+    for name in result.costs:
+        if name not in ("macs", "parameters"):
+            heading = "ms, predicted" if name == "latency" else name
+            columns[heading] = lambda trial, name=name: f"{trial.costs[name]:.4g}"  # type: ignore[misc]
+    if timed:
+        columns["ms, measured"] = lambda trial: f"{timed.measured(trial.subnet):.4g}"
+    # Lengths change no parameters: a column that says so in every row is noise.
+    if len({trial.costs["parameters"] for trial in result.frontier}) > 1:
+        columns["parameters"] = lambda trial: f"{trial.costs['parameters']:,.0f}"
+    return columns
 
-    Raises:
-        RunError: If nothing is searched by it.
-    """
-    return Objective.parse(text, selector.budget if isinstance(selector, WithinBudget) else None)
 
-
-def check_reachable(bench: Workbench, selector: Selector, cheapest: Subnet) -> None:
-    """Refuse a budget below the cheapest sub-network that there is.
-
-    Raises:
-        LdsearchError: If it is one.
-    """
-    if isinstance(selector, WithinBudget):
-        least, full = bench.evaluator.costs_of([cheapest, bench.full])
-        selector.budget.check_reachable(least, full, cheapest.describe())
+def _print_choice(outcome: RunOutcome) -> None:
+    best, held = outcome.best, outcome.held_out
+    print(f"chosen ({outcome.goal.text}): {describe_choice(best, outcome.result.trials[0])}")
+    for sentence in outcome.latencies.describe(best.subnet) if outcome.latencies else ():
+        print(sentence)
+    if held:
+        chosen = next(row for row in held.rows if row.trial.subnet == best.subnet)
+        print(
+            f"on {chosen.difference.examples} {held.split} examples, which chose nothing: "
+            f"{chosen.score:.4f}, {chosen.difference.mean:+.4f} to the full model (95% interval "
+            f"{chosen.difference.low:+.4f} to {chosen.difference.high:+.4f})"
+        )
+    else:
+        print("the search chose by these scores, and there are no other rows: they are optimistic")

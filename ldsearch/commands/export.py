@@ -1,9 +1,7 @@
 """Exports a run's choice or its whole frontier, checked in a fresh process."""
 
-import csv
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -12,23 +10,27 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.commands.checked_rows import split_rows
-from ldsearch.commands.words import recovered_in_words, score_in_words, training_in_words
+from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries
+from ldsearch.commands.describe import recovered_in_words, training_in_words
+from ldsearch.commands.options import Export
 from ldsearch.errors import DataError, ExportError, RunError
-from ldsearch.export.card import Provenance, Written
+from ldsearch.export.card import ONNX_FILE, Provenance, Written
 from ldsearch.export.check import FreshProcess, Rows, Verified, random_rows, verify, write_card
-from ldsearch.export.folder import staged, write_huggingface
+from ldsearch.export.folder import SUBNET_FILE, staged, write_huggingface
+from ldsearch.export.hub import check_name, push
 from ldsearch.export.onnx import write_onnx
 from ldsearch.export.timing import TOKENS, Timing
 from ldsearch.files import write_json
 from ldsearch.latency.measure import generating
 from ldsearch.recorded import load_recorded_task
+from ldsearch.runs import Choice
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
+from ldsearch.supernet.heads import head_named
 from ldsearch.target import Target
 
 FORMATS = MappingProxyType({"hf": write_huggingface, "onnx": write_onnx})
-FRONTIER_FILE = "frontier.csv"
 INDEX_FILE = "index.json"
 # Rows at once whose latency is measured where the run's budget names none.
 BATCHES = (1, 8)
@@ -38,6 +40,61 @@ OnStep = Callable[[str, int], None]
 
 def _nobody(phase: str, total: int) -> None:
     """Nobody wants to know."""
+
+
+def main(options: Export) -> dict[str, Any]:
+    """Export, and print what the checks measured."""
+    quiet_libraries()
+    if options.all and options.subnet is not None:
+        raise ExportError("--all exports the run's frontier: leave --subnet out")
+    if options.push_to_hub is not None:
+        check_name(options.push_to_hub)
+    with progress_bars() as bars:
+        phase = ""
+
+        def on_step(name: str, total: int) -> None:
+            nonlocal phase
+            if name != phase:
+                bars.phase(name, total)
+            phase = name
+            bars.step()
+
+        if options.all:
+            done = export_frontier(
+                options.folder, options.output, format=options.format, data=options.data, on_step=on_step
+            )
+        else:
+            done = export_one(
+                options.folder,
+                options.output,
+                subnet=options.subnet,
+                format=options.format,
+                data=options.data,
+                on_step=on_step,
+            )
+    print_notes(done.notes)
+    for index, found in enumerate(done.verified):
+        place = options.output / str(index) if options.all else options.output
+        print(f"verified {place}: {found.describe()}")
+        noisy = " (noisy machine: ldsearch profile measures longer)"
+        timed = "; ".join(each.describe() for each in found.latency)
+        print(f"latency {place}: {timed}{noisy if any(each.noisy for each in found.latency) else ''}")
+    print(f"written: {done.folder}; {_how(done.folder, options.all)}")
+    if options.push_to_hub is not None:
+        print(f"pushed: {push(done.folder, options.push_to_hub)}")
+    return {"folder": str(done.folder), "exports": [found.to_dict() for found in done.verified]}
+
+
+def _how(written: Path, everything: bool) -> str:
+    """How to go on."""
+    if everything:
+        return f"{written / 'index.json'} names every folder with its score and costs"
+    if (written / ONNX_FILE).is_file():
+        return f'run it with onnxruntime.InferenceSession("{written / ONNX_FILE}")'
+    if (written / SUBNET_FILE).is_file():
+        return f'load it with ldsearch.load("{written}")'
+    architecture = json.loads((written / "config.json").read_text(encoding="utf-8"))["architectures"][0]
+    return f'load it with AutoModelFor{head_named(architecture).name}.from_pretrained("{written}")'
 
 
 @dataclass(frozen=True)
@@ -118,14 +175,10 @@ def export_frontier(
     Raises:
         LdsearchError: One line for a bad folder or output, or the check that failed; nothing is written.
     """
-    target, path = Target.resolve(folder), Path(folder) / FRONTIER_FILE
-    if target.best is None or not path.is_file():
-        raise RunError(f"{folder} is no run with a {FRONTIER_FILE}: --all exports a search run's frontier")
-    with path.open(encoding="utf-8", newline="") as file:
-        try:
-            points = [_point(row, target.best) for row in csv.DictReader(file)]
-        except (KeyError, ValueError) as error:
-            raise RunError(f"{path} is damaged: {error}") from error
+    target = Target.resolve(folder)
+    if target.run is None:
+        raise RunError(f"{folder} is no search run: --all exports a search run's frontier")
+    points = target.run.points()
     return _export(target, Path(folder).name, Path(output), format, data, on_step, points)
 
 
@@ -136,17 +189,16 @@ def _export(
     format: str,
     data: str | None,
     on_step: OnStep,
-    points: Sequence[Mapping[str, Any]] | None = None,
+    points: Sequence[Choice] | None = None,
 ) -> Exported:
     """One sub-network into the folder itself, or each point into its own."""
     if format not in FORMATS:
         raise ExportError(f"unknown format {format!r}: use {' or '.join(FORMATS)}")
     write = FORMATS[format]
     supernet, record, tokenizer = load_supernet(target.supernet)
-    measured = [target.best or {}] if points is None else points
-    subnets = [target.subnet]
-    if points is not None:
-        subnets = [Subnet.from_json(json.dumps(point["subnet"])) for point in points]
+    best = None if target.run is None else target.run.best
+    measured: Sequence[Choice | None] = [best] if points is None else points
+    subnets = [target.subnet] if points is None else [point.subnet for point in points]
     for subnet in subnets:
         supernet.check(subnet)  # before anything is written
     with staged(output) as staging:
@@ -188,12 +240,12 @@ def _timing(target: Target, supernet: Supernet, record: SupernetRecord, subnets:
     """At the workload's mean length, or at the batch and length of the run's latency budget."""
     workload = record.lengths_seen
     macs = supernet.macs(workload)([*subnets, supernet.full])
-    named = re.search(r"@batch=(\d+),length=(\d+)", (target.best or {}).get("selector", ""))
+    budget = None if target.run is None else target.run.goal.budget
     # A model of few positions reads less, where what it writes needs some of them.
     room = supernet.longest - (max(generating(TOKENS).written) if supernet.head.causal else 0)
     cells = [(batch, max(1, min(round(workload.mean_length), room))) for batch in BATCHES]
-    if named:
-        cells = [(int(named[1]), int(named[2]))]
+    if budget is not None and budget.cell is not None:
+        cells = [budget.cell]
     return Timing(str(target.supernet.resolve()), cells, (macs[:-1] / macs[-1]).tolist())
 
 
@@ -201,7 +253,7 @@ def _rows(
     supernet: Supernet,
     record: SupernetRecord,
     tokenizer: PreTrainedTokenizerBase,
-    measured: Sequence[Mapping[str, Any]],
+    measured: Sequence[Choice | None],
     data: str | None,
 ) -> tuple[Rows, tuple[str, ...]]:
     """Those of the split that chose; random ones where the data are not at hand, and a note that says so.
@@ -216,60 +268,34 @@ def _rows(
             raise
         note = f"outputs alone were checked, on random tokens, and no score: {error}"
         return random_rows(supernet), (note,)
-    split = str(measured[0].get("split", "search"))
+    split = "search" if measured[0] is None else measured[0].split
     recorded = [
-        float(point["score"]) if point.get("metric") == task.metric.name else None for point in measured
+        choice.score if choice is not None and choice.metric == task.metric.name else None
+        for choice in measured
     ]
     rows = split_rows(supernet, record, tokenizer, task, split, recorded)
     note = f"the score was not measured again: that takes the whole split, not {rows.origin}"
     return rows, () if rows.scoring else (note,)
 
 
-def _provenance(target: Target, record: SupernetRecord, run: str, measured: Mapping[str, Any]) -> Provenance:
-    searched = f"run {run}, {measured['selector']}" if measured else "named by hand"
-    costs, full_costs = measured.get("costs", {}), measured.get("full_costs", {})
+def _provenance(target: Target, record: SupernetRecord, run: str, choice: Choice | None) -> Provenance:
+    searched = "named by hand" if choice is None else f"run {run}, {choice.selector}"
+    costs = {} if choice is None else choice.costs
+    full_costs = {} if choice is None else choice.full_costs
     return Provenance(
         supernet=target.supernet.name,
         training=training_in_words(record),
         data=Path(str(record.source["data"])).name,
         search="recovered on its own" if record.subnet else searched,
-        score=score_in_words(measured) if measured else recovered_in_words(record),
+        score=recovered_in_words(record) if choice is None else choice.describe(),
         costs={name: (value, full_costs[name]) for name, value in costs.items() if name in full_costs},
-        fingerprint=measured.get("fingerprint", ""),
+        fingerprint="" if choice is None else choice.fingerprint,
         versions=record.versions,
     )
 
 
-def _point(row: Mapping[str, str], best: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of ``frontier.csv`` as ``best.json`` would have it, from the same run.
-
-    Raises:
-        KeyError: If a column is missing.
-        ValueError: If one is no number.
-    """
-    held = None
-    if best["held_out"] is not None:
-        ends = {"mean": "difference", "low": "difference_low", "high": "difference_high"}
-        held = {
-            "split": row["held_out_split"],
-            "score": float(row["held_out_score"]),
-            "full_score": best["held_out"]["full_score"],
-            "difference": {
-                **{end: float(row[column]) for end, column in ends.items()},
-                "examples": int(row["held_out_examples"]),
-            },
-        }
-    return {
-        **best,
-        "subnet": json.loads(row["subnet"]),
-        "selector": "on its frontier",
-        "score": float(row["score"]),
-        "held_out": held,
-        "costs": {name: float(row[name]) for name in best["costs"] if row.get(name)},
-    }
-
-
-def _entry(index: int, point: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``index.json`` says of a point."""
+def _entry(index: int, point: Choice) -> dict[str, Any]:
+    """A point in ``index.json``."""
     names = ("subnet", "metric", "score", "held_out", "costs", "full_costs")
-    return {"folder": str(index), **{name: point[name] for name in names}}
+    fields = point.to_dict()
+    return {"folder": str(index), **{name: fields[name] for name in names}}

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
 from ldsearch.bench import Workbench
+from ldsearch.commands.options import DecodingOptions
 from ldsearch.decoding import Decoding, Encode, decode
 from ldsearch.errors import DataError
 from ldsearch.files import write_json
@@ -82,6 +83,17 @@ def generate(
     texts = decode(model, tokenizer, sources, decoding, max_source=max_source, encode=encode)
     found = metric.statistics(texts, [list(own) for own in references])
     return Generation(tuple(texts), metric, found, decoding)
+
+
+def decoding_of(options: DecodingOptions) -> Decoding:
+    """How the options ask for texts to be generated."""
+    return Decoding(
+        options.beams,
+        options.length_penalty,
+        options.min_target,
+        options.max_target,
+        options.no_repeat_ngram,
+    )
 
 
 def text_metric(name: str) -> Metric:

@@ -11,13 +11,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ldsearch.bench import Workbench
-from ldsearch.commands.generation import TextTest
+from ldsearch.commands.console import open_bench, progress_bars, resumable
+from ldsearch.commands.generation import TextTest, decoding_of
+from ldsearch.commands.options import Evaluate
 from ldsearch.decoding import Decoding
 from ldsearch.errors import DataError, RunError
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Interval, Statistics, bootstrap
 from ldsearch.reports.figures import save_figure
-from ldsearch.reports.heat_maps import draw_grid, draw_pruning_ratios
+from ldsearch.reports.heat_maps import draw_grid, draw_pruning_ratios, grid_text
 from ldsearch.runs import claim
 from ldsearch.space.assignments import configurations
 from ldsearch.subnet import Subnet
@@ -27,6 +29,30 @@ from ldsearch.tasks.text_metrics import TEXT_METRICS
 
 MARKER = "grid.json"
 Depths = tuple[int, int]
+
+
+def all_depths(options: Evaluate) -> dict[str, Any]:
+    """Measure every depth configuration and print the grid.
+
+    Raises:
+        LdsearchError: One line for a bad folder, metric or option.
+    """
+    if options.subnet is not None or options.frontier or options.split is not None:
+        raise RunError("--all-depths scores every depth on the report rows: no --subnet, --frontier, --split")
+    metric = options.metric or "nats"
+    grid = GridOptions(metric, options.assignment, decoding_of(options), options.limit)
+    baseline = None if options.baseline is None else load_grid(options.baseline)
+    bench = open_bench(options.folder, options.runs, options.data, split="report")
+    folder = options.runs / (options.name or f"{bench.folder.name}-grid-{metric}")
+    with resumable("run the same command again; nothing measured is lost"), progress_bars("depths") as bars:
+        result = measure_grid(bench, folder, grid, baseline, bars.done)
+    compared = None if baseline is None else baseline.scores
+    print(grid_text(result.scores, compared, 3 if metric == "nats" else 2))
+    if baseline is not None:
+        gap = mean_difference(result, baseline)
+        print(f"mean minus the baseline's: {gap.mean:+.4f} (95% interval {gap.low:+.4f} to {gap.high:+.4f})")
+    print(f"written: {folder}/grid.csv, grid.png, pruning_ratios.png, statistics.npz")
+    return {"run": str(folder), "scores": {f"{m},{n}": score for (m, n), score in result.scores.items()}}
 
 
 @dataclass(frozen=True)
@@ -96,7 +122,9 @@ def load_grid(folder: Path) -> GridResult:
             found = {(int(m), int(n)): arrays[f"{m}-{n}"] for m, n in (k.split("-") for k in arrays)}
         return GridResult(grid_metric(fields["metric"]), fields["examples"], found)
     except (OSError, ValueError, KeyError) as error:
-        raise RunError(f"{folder} holds no finished grid: run 'ldsearch grid' for it first") from error
+        raise RunError(
+            f"{folder} holds no grid: run 'ldsearch evaluate --all-depths' for it first"
+        ) from error
 
 
 def mean_difference(first: GridResult, second: GridResult) -> Interval:

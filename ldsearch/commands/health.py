@@ -5,13 +5,15 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau
 
 from ldsearch.bench import Workbench
-from ldsearch.commands.fixed import FixedOptions, train_fixed
+from ldsearch.commands.console import print_table
+from ldsearch.commands.recover import FixedOptions, train_fixed
 from ldsearch.errors import RunError
 from ldsearch.evaluation import Evaluator
 from ldsearch.files import write_json
@@ -87,7 +89,7 @@ def health(
         "steps": options.steps,
         "loss": options.loss,
         "seed": options.seed,
-        "trainer": list(options.trainer),
+        "trainer": {name: str(value) for name, value in options.trainer.items()},
     }
     claim(folder, RUN_FILE, identity)
     rows = []
@@ -142,3 +144,26 @@ def _statistics(bench: Workbench, subnet: Subnet) -> Statistics:
 
 def _evaluators(bench: Workbench) -> list[Evaluator]:
     return [bench.evaluator] if bench.held_out is None else [bench.evaluator, bench.held_out]
+
+
+def print_health(result: Health) -> dict[str, Any]:
+    """The scores and their rank correlation; returns what ``--json`` prints."""
+    print_table(
+        f"{len(result.table)} sub-networks, {result.examples} examples",
+        ["MACs share", "inherited", "fine-tuned", "sub-network"],
+        [
+            [
+                f"{row['macs_share']:.3f}",
+                f"{row['inherited']:.4f}",
+                f"{row['fine_tuned']:.4f}",
+                Subnet.from_json(row["subnet"]).describe(),
+            ]
+            for row in result.table.to_dict("records")
+        ],
+    )
+    if math.isnan(result.tau):
+        print("Kendall's tau is undefined: all sub-networks score the same")
+    else:
+        print(f"Kendall's tau {result.tau:.3f} (p = {result.p_value:.3g}, {len(result.table)} sub-networks)")
+    print(f"written: {result.folder}/ (health.csv, health.png, health.json)")
+    return {"run": str(result.folder), "tau": None if math.isnan(result.tau) else result.tau}

@@ -76,7 +76,7 @@ def shortlist(
     evaluations: int | None,
     patience: int | None,
     watcher: Watcher,
-    wanted: Callable[[Subnet], bool] = lambda subnet: True,
+    selectable: Callable[[Subnet], bool] = lambda subnet: True,
     costs: Sequence[str] = ("macs",),
 ) -> SearchStrategy:
     """A search without labels; what it proposes for measuring by the score is its frontier.
@@ -91,4 +91,4 @@ def shortlist(
             return watched(evaluator, watcher, stop)(subnets, generation)
 
     name = f"{strategy.name}-kl"
-    return Shortlist(strategy, evaluate, bench.full, evaluations, patience, name, wanted, costs)
+    return Shortlist(strategy, evaluate, bench.full, evaluations, patience, name, selectable, costs)

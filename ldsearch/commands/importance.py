@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ldsearch.bench import Workbench
+from ldsearch.commands.console import print_table
 from ldsearch.commands.imitation import imitator
 from ldsearch.errors import RunError, unknown
 from ldsearch.evaluation import Evaluator
@@ -198,3 +199,29 @@ def _report(bench: Workbench, found: BlockImportances, identity: Mapping[str, An
             "versions": versions(),
         },
     )
+
+
+def print_importance(result: BlockImportances) -> dict[str, Any]:
+    """A row per block; returns what ``--json`` prints."""
+    first = result.blocks[0]
+    drawn = "all" if first.subsets == first.possible else f"{first.subsets} of {first.possible:,}"
+    print_table(
+        f"{drawn} sub-networks of {result.keep} {result.stack} blocks that lack the block; "
+        f"{result.metric} on {result.examples} {result.split} examples",
+        ["block", "loss without it", "standard error", "without", "with"],
+        [
+            [
+                str(row.block),
+                f"{row.loss:+.4f}",
+                f"{row.standard_error:.4f}",
+                f"{row.without:.4f}",
+                f"{row.restored:.4f}",
+            ]
+            for row in result.blocks
+        ],
+    )
+    if result.pinned:
+        print(f"blocks {', '.join(map(str, result.pinned))} must stay in this model: not left out")
+    print(f"cost: {result.counts.describe()}")
+    print(f"written: {result.folder}/ (importance.csv, importance.png, importance.json)")
+    return {"run": str(result.folder), "blocks": [asdict(row) for row in result.blocks]}

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from ldsearch.bench import Workbench
-from ldsearch.costs.objective import Objective
 from ldsearch.errors import BudgetError, RunError
+from ldsearch.goal import Goal
 from ldsearch.latency.clock import Clock, Noise, device_facts, synchroniser
 from ldsearch.latency.measure import FORWARD, Cell, Line, entries_of, measure, random_cell
 from ldsearch.latency.table import Latency, LatencyTable, SupernetStages, table_beside
 from ldsearch.reports.latency import Accuracy
-from ldsearch.selector import Selector
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
@@ -20,21 +19,21 @@ REPEATS = 5
 _RUNTIME = "eager"
 
 
-def know_latency(bench: Workbench, objective: Objective, table: Path | None = None) -> None:
+def know_latency(bench: Workbench, cell: tuple[int, int] | None, table: Path | None = None) -> None:
     """Where a latency is asked for, let the bench's trials carry a predicted one beside their other costs.
 
     Args:
         bench: The supernet.
-        objective: Its cell names batch and length.
+        cell: Batch and length; None: no latency is asked for.
         table: Of ``ldsearch profile --table``; None: the one beside the supernet.
 
     Raises:
         RunError: If there is no table, or it is another model's.
         LdsearchError: If it does not know batch or length.
     """
-    if objective.cell is None:
+    if cell is None:
         return
-    batch, length = objective.cell
+    batch, length = cell
     path = table or table_beside(bench.folder)
     if not path.is_file():
         raise RunError(
@@ -118,7 +117,7 @@ class Latencies:
 
 def measured_latencies(
     bench: Workbench,
-    objective: Objective,
+    cell: tuple[int, int] | None,
     trials: Sequence[Trial],
     phase: Callable[[str, int | None], None],
     on_call: Callable[[], None],
@@ -127,43 +126,41 @@ def measured_latencies(
 
     Args:
         bench: The supernet.
-        objective: Its cell says on what.
+        cell: Batch and length; None: no latency is asked for.
         trials: What it found, with predicted latencies; the full model's among them or not.
         phase: Told that this begins, and how many calls it takes.
         on_call: After every call.
     """
-    if objective.cell is None:
+    if cell is None:
         return None
     supernet = bench.supernet.eval()
     device = supernet.model.device
     clock = Clock(REPEATS, 1, synchronise=synchroniser(device))
-    cell = random_cell(supernet, *objective.cell)
+    inputs = random_cell(supernet, *cell)
     entries = entries_of(supernet, list(dict.fromkeys(trial.subnet for trial in trials)), _RUNTIME)
     phase("latency", clock.calls(len(entries)))
-    lines, noise = measure(supernet, entries, cell, FORWARD, clock, on_call)
+    lines, noise = measure(supernet, entries, inputs, FORWARD, clock, on_call)
     own = {line.entry.subnet: line for line in lines if line.entry.runtime == _RUNTIME}
     full = 1e3 * lines[0].timing.median / lines[0].ratio
     predicted = dict(zip(own, bench.cost("latency")(list(own)).tolist(), strict=True))
-    return Latencies(cell, own, predicted, full, noise, device_facts(device, supernet.model.dtype))
+    return Latencies(inputs, own, predicted, full, noise, device_facts(device, supernet.model.dtype))
 
 
-def choose(
-    candidates: Sequence[Trial], full: Trial, selector: Selector, latencies: Latencies | None
-) -> Trial:
-    """What the selector takes; where latencies were measured, by those.
+def choose(candidates: Sequence[Trial], full: Trial, goal: Goal, latencies: Latencies | None) -> Trial:
+    """The trial that the goal takes; where latencies were measured, by those.
 
     Raises:
         BudgetError: If none will do.
     """
     if latencies is None:
-        return selector.choose(candidates, full)
+        return goal.choose(candidates, full)
     timed = {trial.subnet: trial for trial in candidates if trial.subnet in latencies.lines}
 
     def as_measured(trial: Trial) -> Trial:
         return replace(trial, costs={**trial.costs, "latency": latencies.measured(trial.subnet)})
 
     try:
-        found = selector.choose([as_measured(trial) for trial in timed.values()], as_measured(full))
+        found = goal.choose([as_measured(trial) for trial in timed.values()], as_measured(full))
     except BudgetError as error:
         raise BudgetError(
             f"measured on this device, {error}: measure the table again, quiet, or ask for more"

@@ -1,6 +1,7 @@
 """Measures latency and memory of sub-networks beside the full model."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -10,8 +11,13 @@ from typing import Any
 
 import pandas as pd
 import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
 from ldsearch.bench import Workbench
+from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries, resumable
+from ldsearch.commands.options import Profile
 from ldsearch.errors import LdsearchError, RunError
 from ldsearch.files import write_json
 from ldsearch.latency.clock import Clock, Noise, crowding, device_facts, load_average, synchroniser, threads
@@ -29,11 +35,17 @@ from ldsearch.latency.measure import (
     memory_of,
     random_cell,
 )
-from ldsearch.latency.table import Predictor
+from ldsearch.latency.table import LatencyTable, Predictor, SupernetStages, build_table, length_grid
 from ldsearch.reports.figures import save_figure
-from ldsearch.reports.latency import FEWEST_POINTS, LATENCY_COLUMNS, draw_latency
+from ldsearch.reports.latency import (
+    FEWEST_POINTS,
+    LATENCY_COLUMNS,
+    correlations,
+    draw_latency,
+    prediction_errors,
+)
 from ldsearch.reports.tables import write_csv
-from ldsearch.runs import RUN_FILE, claim
+from ldsearch.runs import RUN_FILE, Run, claim
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet, read_record
@@ -42,37 +54,42 @@ from ldsearch.target import Target
 CSV_FILE = "latency.csv"
 JSON_FILE = "latency.json"
 FIGURE_FILE = "latency.png"
-FRONTIER_FILE = "frontier.csv"
-DATA = "data"
 # Tokens written after the first, over which the latency of one is averaged.
 TOKENS = 32
 
 OnDone = Callable[[int, int], None]
 
 
+def main(options: Profile) -> dict[str, Any]:
+    """Time, and print medians, ratios and memory."""
+    quiet_libraries()
+    if options.table is not None:
+        if options.subnet is not None or options.frontier or options.name is not None:
+            raise LdsearchError("--table goes with none of --subnet, --frontier and --name")
+        return _fill_table(options, options.table)
+    output = None
+    if options.name is not None or not (options.folder / RUN_FILE).is_file():
+        output = options.runs / (options.name or f"{options.folder.resolve().name}-profile")
+    with resumable("nothing was written; a latency is of one sitting"), progress_bars("timing") as bars:
+        result = profile(options, output=output, on_done=bars.done)
+    _print(result)
+    return {"run": str(result.folder), "rows": result.table.to_dict("records")}
+
+
+def _fill_table(options: Profile, path: Path) -> dict[str, Any]:
+    with resumable("run the same command again; nothing measured is lost"), progress_bars("stages") as bars:
+        table, noises = tabulate(options, path, bars.done)
+    noisy = sum(noise.noisy for noise in noises)
+    facts = table.facts
+    print(f"{facts['device']}, {facts['threads']} threads, {facts['dtype']}")
+    print(f"lengths {' '.join(map(str, facts['lengths']))}; {len(table.cells)} cells in all")
+    print(f"groups of cells measured now: {len(noises)}, {noisy} of them on a noisy machine")
+    print(f"written: {path}")
+    return {"table": str(path), "cells": len(table.cells), "noisy": noisy}
+
+
 @dataclass(frozen=True)
-class ProfileOptions:
-    """What is measured, and how.
-
-    Args:
-        runtime: A name in ``RUNTIMES``.
-        batches: Batch sizes.
-        lengths: Tokens of each input; ``"data"``: the search split's own rows. Empty: as it was trained.
-        repeats: How often each is timed.
-        threads: Inside an operation; None: as torch has it.
-        data: Where the supernet's data lie now, if they were moved.
-    """
-
-    runtime: str = "eager"
-    batches: tuple[int, ...] = (1, 8, 32)
-    lengths: tuple[int | str, ...] = ()
-    repeats: int = 5
-    threads: int | None = None
-    data: str | None = None
-
-
-@dataclass(frozen=True)
-class Profile:
+class ProfileResult:
     """Latencies that were measured.
 
     Args:
@@ -94,19 +111,6 @@ class Profile:
     untabled: str
 
 
-def parse_counts(text: str, option: str, words: Sequence[str] = ()) -> tuple[int | str, ...]:
-    """``1,8,32`` as numbers above 0, distinct and in order; some words may stand among them.
-
-    Raises:
-        LdsearchError: If it is anything else.
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part in words or (part.isascii() and part.isdigit() and int(part) > 0) for part in parts):
-        allowed = " or ".join(["whole numbers above 0", *words])
-        raise LdsearchError(f"cannot read {option} {text!r}: give {allowed}, separated by commas")
-    return tuple(dict.fromkeys(part if part in words else int(part) for part in parts))
-
-
 def subnets_of(folder: Path, subnet: str | None, frontier: bool) -> tuple[Path, list[Subnet]]:
     """The supernet's folder and what to measure of it: one sub-network, or a run's frontier.
 
@@ -118,32 +122,20 @@ def subnets_of(folder: Path, subnet: str | None, frontier: bool) -> tuple[Path, 
         return target.supernet, [target.subnet]
     if subnet is not None:
         raise LdsearchError("--subnet and --frontier exclude each other")
-    path = folder / FRONTIER_FILE
-    if not path.is_file():
-        raise RunError(f"{folder} has no {FRONTIER_FILE}: --frontier needs a finished search run")
-    home = Target.resolve(folder).supernet
-    try:
-        return home, [Subnet.from_json(text) for text in pd.read_csv(path)["subnet"]]
-    except (KeyError, ValueError) as error:
-        raise RunError(f"{path} is damaged: it holds no sub-networks") from error
+    run = Run.open(folder)
+    return run.supernet, run.subnets
 
 
 def profile(
-    folder: str | Path,
-    options: ProfileOptions,
+    options: Profile,
     *,
-    subnet: str | None = None,
-    frontier: bool = False,
     output: str | Path | None = None,
     on_done: OnDone = lambda done, total: None,
-) -> Profile:
+) -> ProfileResult:
     """Time sub-networks beside the full model and write ``latency.csv``, ``latency.json`` and a figure.
 
     Args:
-        folder: A search run, a recovered model, or a supernet together with ``subnet``.
-        options: What is measured.
-        subnet: JSON, a file that holds it, or ``"full"``; None takes the run's best.
-        frontier: Every sub-network of the run's frontier instead.
+        options: See ``Profile``.
         output: Where to write; None: into the run's folder, ``<supernet>-profile`` beside a supernet's.
         on_done: Called with timed calls done and all.
 
@@ -151,8 +143,8 @@ def profile(
         LdsearchError: One line for a bad folder, sub-network, option, or an output that holds another run.
     """
     load = load_average()
-    folder = Path(folder)
-    home, subnets = subnets_of(folder, subnet, frontier)
+    folder = options.folder
+    home, subnets = subnets_of(folder, options.subnet, options.frontier)
     supernet = load_resting(home)
     entries = entries_of(supernet, subnets, options.runtime)
     for own in subnets:
@@ -175,10 +167,10 @@ def profile(
             rows += [latency_row(line, cell, heard, memories[line.entry.subnet]) for line in lines]
             predicted += [predictor(line.entry, cell) for line in lines]
     table = pd.DataFrame(rows, columns=list(LATENCY_COLUMNS)).assign(predicted_ms=predicted)
-    drawn = frontier and len(subnets) >= FEWEST_POINTS
+    drawn = options.frontier and len(subnets) >= FEWEST_POINTS
     _write(place, home, table, {**facts, "load_average": load}, noise, options, drawn)
     crowd = crowding(load, os.cpu_count() or 1, facts["threads"])
-    return Profile(place, table, facts, noise, crowd, drawn, predictor.why_not)
+    return ProfileResult(place, table, facts, noise, crowd, drawn, predictor.why_not)
 
 
 def load_resting(home: Path) -> Supernet:
@@ -194,30 +186,35 @@ def trained_length(home: Path) -> int:
     return read_record(home).reference
 
 
-def _cells(home: Path, supernet: Supernet, options: ProfileOptions, probe: Probe) -> list[Cell]:
+def _cells(home: Path, supernet: Supernet, options: Profile, probe: Probe) -> list[Cell]:
     written = max(probe.written)
     cells = []
-    for length in options.lengths or (trained_length(home),):
+    for length in options.length or (trained_length(home),):
         if isinstance(length, int):
-            cells += [random_cell(supernet, batch, length, written) for batch in options.batches]
+            cells += [random_cell(supernet, batch, length, written) for batch in options.batch]
             continue
         bench = Workbench.open(home, data=options.data)
         collate = bench.task.collate(bench.tokenizer, None)
         rows = [dict(feature) for feature in bench.evaluator.encoded]
-        cells += [data_cell(supernet, rows, collate, batch) for batch in options.batches]
+        cells += [data_cell(supernet, rows, collate, batch) for batch in options.batch]
     return cells
 
 
 def _claimed(
-    folder: Path, home: Path, output: str | Path | None, entries: Sequence[Entry], options: ProfileOptions
+    folder: Path, home: Path, output: str | Path | None, entries: Sequence[Entry], options: Profile
 ) -> Path:
     """A run's own folder, or one that is a profile's."""
     if output is None and (folder / RUN_FILE).is_file():
         return folder
     place = Path(output) if output is not None else home.parent / f"{home.name}-profile"
-    asked = {**asdict(options), "subnets": [[entry.subnet.to_json(), entry.runtime] for entry in entries]}
-    claim(place, JSON_FILE, {"supernet": home.name, **asked})
+    subnets = [[entry.subnet.to_json(), entry.runtime] for entry in entries]
+    claim(place, JSON_FILE, {"supernet": home.name, **_measured_as(options), "subnets": subnets})
     return place
+
+
+def _measured_as(options: Profile) -> dict[str, Any]:
+    names = ("runtime", "batch", "length", "repeats", "threads", "data")
+    return {name: getattr(options, name) for name in names}
 
 
 def latency_row(line: Line, cell: Cell, noise: Noise, memory: Memory) -> dict[str, Any]:
@@ -251,7 +248,7 @@ def _write(
     table: pd.DataFrame,
     facts: dict[str, Any],
     noise: dict[str, Noise],
-    options: ProfileOptions,
+    options: Profile,
     drawn: bool,
 ) -> None:
     path = place / JSON_FILE
@@ -263,6 +260,100 @@ def _write(
         if drawn:
             own = table[table["runtime"] == options.runtime]
             save_figure(draw_latency(own, f"{home.name}, {options.runtime}"), place / FIGURE_FILE)
-        write_json(path, {**identity, **facts, "options": asdict(options), "noise": heard})
+        write_json(path, {**identity, **facts, "options": _measured_as(options), "noise": heard})
     except OSError as error:
         raise RunError(f"cannot write to {place}: {error.strerror or error}") from error
+
+
+def tabulate(
+    options: Profile, path: Path, on_done: OnDone = lambda done, total: None
+) -> tuple[LatencyTable, tuple[Noise, ...]]:
+    """Measure what a latency table lacks; the same call goes on after an interruption.
+
+    Args:
+        options: The folder is a supernet, or a run of one; batch sizes, lengths, repeats and threads.
+        path: The table's file.
+        on_done: Called with timed calls done and all.
+
+    Returns:
+        The table, and the noise of each group measured now.
+
+    Raises:
+        LdsearchError: If the model cannot be tabled, or the file is another's.
+    """
+    folder = options.folder
+    if options.runtime != "eager":
+        raise LdsearchError("--table times the supernet's own stages: it takes no --runtime")
+    numbers = [length for length in options.length if isinstance(length, int)]
+    if len(numbers) < len(options.length):
+        raise LdsearchError("--table needs lengths in tokens: --length data is none")
+    home = folder if not (folder / RUN_FILE).is_file() else Target.resolve(folder).supernet
+    supernet = load_resting(home)
+    lengths = length_grid(numbers or [trained_length(home)])
+    stages = SupernetStages(supernet)
+    if lengths[-1] > supernet.longest:
+        raise LdsearchError(f"the model has {supernet.longest} positions, too few for {lengths[-1]} tokens")
+    clock = Clock(options.repeats, synchronise=synchroniser(supernet.model.device))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with threads(options.threads):
+            device = device_facts(supernet.model.device, supernet.model.dtype)
+            return build_table(stages, device, lengths, options.batch, path, clock, on_done)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+_CACHES = (
+    ("cache_bytes_per_token", "key-value cache {:,.0f} bytes per token"),
+    ("cache_bytes_per_source_token", "{:,.0f} bytes per source token"),
+)
+
+
+def _print(result: ProfileResult) -> None:
+    facts, rows = result.facts, result.table
+    names = _names(result)
+    phases = rows["phase"].nunique() > 1
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    # What has phases has one runtime.
+    distinct = "phase" if phases else "runtime"
+    for heading in ("inputs", "sub-net", distinct, "ms", "quartiles", "p95", "ratio", "MACs", ""):
+        table.add_column(heading, overflow="fold")
+    for row in rows.to_dict("records"):
+        cells = [f"{row['batch']} x {row['length']}", names[row["subnet"]]]
+        cells += [row[distinct], f"{row['median_ms']:.4g}", f"{row['low_ms']:.4g}-{row['high_ms']:.4g}"]
+        cells += [f"{row['p95_ms']:.4g}", f"{row['ratio']:.3f}", f"{row['macs_ratio']:.3f}"]
+        table.add_row(*cells, "not faster" if row["not_faster"] else "")
+    print(f"{facts['device']}, {facts['threads']} threads, {facts['dtype']}; inputs: batch x length")
+    Console().print(table)
+    print("ratio: to the full model, the faster of its own path and stock sdpa; MACs: share of the full's")
+    for line in (*_memory(result), *correlations(rows), *prediction_errors(rows)):
+        print(line)
+    print_notes([result.untabled] if result.untabled else [])
+    print_notes(f"{cell}: {noise.describe()}" for cell, noise in result.noise.items() if noise.noisy)
+    if result.crowding:
+        print_notes([result.crowding])
+    elif not any(noise.noisy for noise in result.noise.values()):
+        print("steady machine: the same model timed twice agrees, and so do the repeats")
+    figure = ", latency.png" if result.drawn else ""
+    print(f"written: {result.folder}/ (latency.csv, latency.json{figure})")
+
+
+def _names(result: ProfileResult) -> dict[str, str]:
+    """Short ones by a sub-network's JSON: the full model's row is the first."""
+    full, *others = result.table["subnet"].unique()
+    return {full: "full", **{text: f"#{number}" for number, text in enumerate(others, 1)}}
+
+
+def _memory(result: ProfileResult) -> list[str]:
+    """Each sub-network in words, its weights and caches, and peak activations where they were measured."""
+    names, lines = _names(result), []
+    for text, rows in result.table.groupby("subnet", sort=False):
+        memory = rows.max(numeric_only=True)
+        parts = [f"weights {memory['weight_bytes'] / 1e6:.1f} MB"]
+        for column, words in _CACHES:
+            if memory.get(column, math.nan) >= 0:
+                parts.append(words.format(memory[column]))
+        peak = memory.get("peak_activation_bytes", math.nan)
+        parts.append(f"activations {peak / 1e6:.1f} MB" if peak >= 0 else "activations not measured")
+        lines.append(f"{names[str(text)]}: {Subnet.from_json(str(text)).describe()}; {', '.join(parts)}")
+    return lines

@@ -2,20 +2,14 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ldsearch.bench import Workbench
-from ldsearch.commands.evolve import check_reachable, objective_of
 from ldsearch.commands.grid import trained_assignment
-from ldsearch.commands.imitation import shortlist
-from ldsearch.commands.latencies import know_latency
-from ldsearch.commands.searching import Question, RunOutcome, run
+from ldsearch.commands.searching import SearchSpec
 from ldsearch.commands.signals import SIGNALS
-from ldsearch.costs.macs import Cost
-from ldsearch.costs.objective import Objective
 from ldsearch.errors import RunError, unknown
 from ldsearch.registry import Registry
 from ldsearch.search.beam import Beam
@@ -28,12 +22,10 @@ from ldsearch.search.listed import Listed
 from ldsearch.search.searches import SEARCHES, Asked
 from ldsearch.search.swaps import Swaps
 from ldsearch.search.validation import Validation
-from ldsearch.selector import Selector, parse_selector
 from ldsearch.space.assignments import configurations
 from ldsearch.space.blocks import DepthSpace
 from ldsearch.space.space import JointSpace
 from ldsearch.subnet import Subnet
-from ldsearch.watching import Unwatched, Watcher
 from ldsearch.workflows.searching.spaces import identity_of, pinned_of
 
 
@@ -46,19 +38,14 @@ class Choice:
         keep: How many blocks of each stack; None: any number.
         space: A search space of lengths, for rules that shorten inputs.
         seed: Of rules that draw.
-        objective: What is minimised, by rules that search.
+        costs: Names of the costs that are minimised, by rules that search.
     """
 
     bench: Workbench
     keep: tuple[int, ...] | None = None
     space: str | None = None
     seed: int = 0
-    objective: Objective = field(default_factory=Objective)
-
-    @property
-    def costs(self) -> list[Cost]:
-        """That are minimised."""
-        return [self.bench.cost(name) for name in self.objective.costs]
+    costs: tuple[str, ...] = ("macs",)
 
     def depths(self, name: str) -> tuple[DepthSpace, ...]:
         """The choices of blocks of each stack.
@@ -100,60 +87,12 @@ class Rule:
     """A rule for one supernet.
 
     Args:
-        question: Makes what it asks, which may take a while.
+        spec: Makes its search, which may take a while.
         cheapest: Its cheapest sub-network.
     """
 
-    question: Callable[[], Question]
+    spec: Callable[[], SearchSpec]
     cheapest: Subnet
-
-
-def select(
-    bench: Workbench,
-    folder: str | Path,
-    *,
-    strategy: str,
-    selector: Selector | None = None,
-    keep: int | Sequence[int] | None = None,
-    space: str | None = None,
-    objective: str = "score",
-    seed: int = 0,
-    latency_table: Path | None = None,
-    watcher: Watcher | None = None,
-) -> RunOutcome:
-    """Choose a sub-network by a rule, most of them without any search.
-
-    Args:
-        bench: The supernet.
-        folder: Where reports go.
-        strategy: A key of ``RULES``, or of ``ldsearch.search.searches.SEARCHES``, which then searches depths.
-        selector: Which sub-network to take; None: the best score at any cost.
-        keep: How many blocks to keep, of an encoder-decoder one number for each stack; None tries every
-            depth. Not for ``constant-ratio``.
-        space: For ``constant-ratio``: a search space as for ``evolve``.
-        objective: As for ``evolve``. With ``kl`` what is measured first, without labels, is the divergence
-            from the full model's outputs, and by the score only the frontier of that.
-        seed: Of rules that draw.
-        latency_table: As for ``evolve``.
-        watcher: Is told what happens.
-
-    Raises:
-        LdsearchError: One line for a bad strategy, budget, depth or folder.
-        Interrupted: After SIGINT or SIGTERM; what was measured is stored.
-    """
-    selector = selector or parse_selector()
-    goal = objective_of(objective, selector)
-    know_latency(bench, goal, latency_table)
-    rule = rule_named(bench, strategy, keep, space, seed, goal)
-    watcher = watcher or Unwatched()
-    check_reachable(bench, selector, rule.cheapest)
-    question = rule.question()
-    question = replace(question, objective=goal, identity={**goal.identity, **question.identity})
-    if goal.score == "kl":
-        limits = question.evaluations, question.patience
-        screened = shortlist(bench, question.strategy, *limits, watcher, question.wanted, goal.costs)
-        question = replace(question, strategy=screened, evaluations=None)
-    return run(bench, Path(folder), question, selector, watcher)
 
 
 def rule_named(
@@ -162,7 +101,7 @@ def rule_named(
     keep: int | Sequence[int] | None = None,
     space: str | None = None,
     seed: int = 0,
-    objective: Objective | None = None,
+    costs: tuple[str, ...] = ("macs",),
 ) -> Rule:
     """The rule of that name for a supernet.
 
@@ -171,7 +110,7 @@ def rule_named(
     """
     bench.require_supernet()
     kept = (keep,) if isinstance(keep, int) else None if keep is None else tuple(keep)
-    choice = Choice(bench, kept, space, seed, objective or Objective())
+    choice = Choice(bench, kept, space, seed, costs)
     if strategy in RULES:
         return RULES[strategy](choice)
     if strategy in SEARCHES:
@@ -196,7 +135,7 @@ def _per_stack(name: str, make: Callable[[DepthSpace], Listed], choice: Choice) 
     depths = choice.depths(name)
     listed = _across(name, [make(depth) for depth in depths])
     cheapest = JointSpace(name, "every depth", depths).smallest()
-    return Rule(lambda: Question(listed, _depths_in_words(depths)), cheapest)
+    return Rule(lambda: SearchSpec(listed, _depths_in_words(depths)), cheapest)
 
 
 def _every_other(depth: DepthSpace) -> EveryOther:
@@ -208,7 +147,7 @@ def _literal_rule(choice: Choice) -> Rule:
     if choice.keep is None:
         depths = tuple(replace(depth, keep=literal_depths(depth.blocks)) for depth in depths)
     listed = _across("every-other-literal", [EveryOtherLiteral(depth) for depth in depths])
-    return Rule(lambda: Question(listed, _depths_in_words(depths)), JointSpace("", "", depths).smallest())
+    return Rule(lambda: SearchSpec(listed, _depths_in_words(depths)), JointSpace("", "", depths).smallest())
 
 
 def _assignment_rule(choice: Choice) -> Rule:
@@ -224,13 +163,13 @@ def _assignment_rule(choice: Choice) -> Rule:
     if not subnets:
         raise RunError(f"the assignment {assignment} has depths {list(grid)}, not {choice.keep}")
     identity = {**_depths_in_words(depths), "assignment": assignment}
-    return Rule(lambda: Question(Listed("assignment", subnets), identity), subnets[0])
+    return Rule(lambda: SearchSpec(Listed("assignment", subnets), identity), subnets[0])
 
 
 def _validation_rule(choice: Choice) -> Rule:
     chosen = JointSpace("validation", "every depth", choice.depths("validation"))
     search = Validation(chosen)
-    return Rule(lambda: Question(search, _depths_in_words(chosen.depths)), chosen.smallest())
+    return Rule(lambda: SearchSpec(search, _depths_in_words(chosen.depths)), chosen.smallest())
 
 
 def _beam_rule(choice: Choice) -> Rule:
@@ -238,34 +177,36 @@ def _beam_rule(choice: Choice) -> Rule:
     search = Beam(chosen)
     identity = {**_depths_in_words(chosen.depths), "width": search.width}
     # Each shallower depth may score worse than the last: only the least depth ends it.
-    return Rule(lambda: Question(search, identity, patience=None, wanted=chosen.contains), chosen.smallest())
+    return Rule(
+        lambda: SearchSpec(search, identity, patience=None, selectable=chosen.contains), chosen.smallest()
+    )
 
 
 def _swaps_rule(choice: Choice) -> Rule:
     chosen = choice.one_stack("swaps")
     search = Swaps(chosen, choice.seed)
     identity = {**_depths_in_words([chosen]), "seed": choice.seed, "sampled": search.sampled}
-    return Rule(lambda: Question(search, identity, patience=None), chosen.smallest())
+    return Rule(lambda: SearchSpec(search, identity, patience=None), chosen.smallest())
 
 
 def _constant_ratio_rule(choice: Choice) -> Rule:
     if choice.keep is not None:
         raise RunError("constant-ratio shortens inputs and keeps every block: it takes no --keep")
     chosen = choice.bench.length_space(choice.space, parity=False)
-    rule = ConstantRatio(chosen, choice.costs[0], EvolveSettings().initial)
-    return Rule(lambda: Question(rule, {"space": identity_of(chosen)}), chosen.smallest())
+    rule = ConstantRatio(chosen, choice.bench.cost(choice.costs[0]), EvolveSettings().initial)
+    return Rule(lambda: SearchSpec(rule, {"space": identity_of(chosen)}), chosen.smallest())
 
 
 def _signal_rule(signal: str, choice: Choice) -> Rule:
     """The rule that keeps the blocks with the strongest signal."""
     chosen = choice.one_stack(signal)
 
-    def question() -> Question:
+    def spec() -> SearchSpec:
         values = SIGNALS[signal](choice.bench, None if choice.keep is None else choice.keep[0])
         facts = {"signal": [float(value) for value in values]}
-        return Question(Learned(chosen, values, signal), _depths_in_words([chosen]), facts=facts)
+        return SearchSpec(Learned(chosen, values, signal), _depths_in_words([chosen]), facts=facts)
 
-    return Rule(question, chosen.smallest())
+    return Rule(spec, chosen.smallest())
 
 
 def _search_rule(strategy: str, choice: Choice) -> Rule:
@@ -273,10 +214,12 @@ def _search_rule(strategy: str, choice: Choice) -> Rule:
     found = SEARCHES[strategy]
     chosen = JointSpace("depth", "every depth", choice.depths(strategy))
     count = min(found.evaluations, chosen.size() + 1)
-    cost, *others = choice.costs
+    cost, *others = (choice.bench.cost(name) for name in choice.costs)
     asked = found.build(Asked(chosen, cost, choice.seed, count, others=tuple(others)))
     identity = {**_depths_in_words(chosen.depths), "seed": choice.seed}
-    return Rule(lambda: Question(asked, identity, max(2, count), patience=found.patience), chosen.smallest())
+    return Rule(
+        lambda: SearchSpec(asked, identity, max(2, count), patience=found.patience), chosen.smallest()
+    )
 
 
 _OWN: Mapping[str, Callable[[Choice], Rule]] = {

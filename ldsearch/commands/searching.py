@@ -1,6 +1,5 @@
 """Runs a strategy and its controls, scores the frontier on held-out rows, and writes the reports."""
 
-import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,19 +12,19 @@ import pandas as pd
 
 from ldsearch.bench import Workbench
 from ldsearch.commands.latencies import Latencies, choose, measured_latencies
+from ldsearch.commands.options import Evolve, changed
 from ldsearch.commands.timed import write_latencies
-from ldsearch.costs.objective import Objective
 from ldsearch.errors import RunError
 from ldsearch.evaluation.evaluator import Counts, peak_memory
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
+from ldsearch.goal import Goal
 from ldsearch.interruption import Stop, interruptible
 from ldsearch.reports.figures import Marks, draw_frontier, save_figure
 from ldsearch.reports.held_out import HeldOut, held_out_table, hold_out
 from ldsearch.reports.tables import frontier_table, trials_table, write_csv
-from ldsearch.runs import BEST_FILE, RUN_FILE, claim
+from ldsearch.runs import BEST_FILE, FRONTIER_FILE, RUN_FILE, Choice, HeldOutScore, claim
 from ldsearch.search.loop import PATIENCE, SearchResult, SearchStrategy, search
-from ldsearch.selector import Selector, WithinBudget
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import Writing
 from ldsearch.trial import Trial, pareto_front
@@ -33,8 +32,8 @@ from ldsearch.watching import Watcher, watched
 
 
 @dataclass(frozen=True)
-class Question:
-    """What a run asks.
+class SearchSpec:
+    """Strategy, identity, evaluation budget and controls of a search.
 
     Args:
         strategy: What proposes.
@@ -43,9 +42,8 @@ class Question:
         facts: What else ``run.json`` says.
         controls: Given how many sub-networks the strategy measured, the controls of as many.
         patience: Generations without a gain after which the search ends; None: it never ends for that.
-        wanted: Whether a proposal may be chosen; others are stepping stones of the strategy.
-        screened: Sub-networks that a cheaper score has measured for the strategy; controls get as many.
-        objective: The costs that are minimised, and the latency that is timed of what was found.
+        selectable: Whether a proposal may be chosen; others are stepping stones of the strategy.
+        prescreened: Sub-networks that a cheaper score has measured for the strategy; controls get as many.
     """
 
     strategy: SearchStrategy
@@ -54,9 +52,8 @@ class Question:
     facts: Mapping[str, Any] = field(default_factory=dict)
     controls: Callable[[int], Sequence[SearchStrategy]] = lambda count: ()
     patience: int | None = PATIENCE
-    wanted: Callable[[Subnet], bool] = lambda subnet: True
-    screened: int = 0
-    objective: Objective = field(default_factory=Objective)
+    selectable: Callable[[Subnet], bool] = lambda subnet: True
+    prescreened: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,8 +63,8 @@ class RunOutcome:
     Args:
         folder: Where its reports lie.
         result: Every trial, the reason it stopped.
-        best: The trial that the selector took.
-        selector: What was asked for.
+        best: The trial that was taken.
+        goal: What was minimised and taken.
         controls: The controls' results, by name.
         held_out: The frontier on rows that nothing was chosen by; None where there are none.
         counts: What search and controls took on the split that chose.
@@ -77,32 +74,41 @@ class RunOutcome:
     folder: Path
     result: SearchResult
     best: Trial
-    selector: Selector
+    goal: Goal
     controls: Mapping[str, SearchResult]
     held_out: HeldOut | None
     counts: Counts
     latencies: Latencies | None = None
 
 
-def run(
-    bench: Workbench, folder: Path, question: Question, selector: Selector, watcher: Watcher
+def run_search(
+    bench: Workbench, folder: Path, spec: SearchSpec, goal: Goal, options: Evolve, watcher: Watcher
 ) -> RunOutcome:
-    """Search, choose, search with the controls, score what was found on held-out rows, write the reports.
+    """Search, choose, search with the controls, score the frontiers on held-out rows, write the reports.
+
+    Args:
+        bench: The supernet.
+        folder: The run's.
+        spec: The search.
+        goal: What it minimises, and which trial is taken.
+        options: As the user gave them, for the record.
+        watcher: Is told what happens.
 
     Raises:
         LdsearchError: One line for a bad folder, or where nothing measured will do.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
-    evaluations, strategy, costs = question.evaluations, question.strategy, question.objective.costs
+    evaluations, strategy, costs = spec.evaluations, spec.strategy, goal.costs
     if evaluations is not None and evaluations < 2:
         raise RunError(f"a search needs the full model and one more evaluation, not {evaluations} in all")
     identity = {
         "strategy": strategy.name,
         "fingerprint": bench.evaluator.fingerprint,
-        **question.identity,
+        **goal.identity,
+        **spec.identity,
     }
     claim(folder, RUN_FILE, identity)
-    # Another question is being asked: the old answer must not pass for its own if this is killed.
+    # The goal may be another one now: the old choice must not pass for its own if this is killed.
     (folder / BEST_FILE).unlink(missing_ok=True)
     with interruptible() as stop, Writing(folder):
         evaluate = watched(bench.evaluator, watcher, stop)
@@ -119,17 +125,17 @@ def run(
                 evaluate,
                 bench.full,
                 evaluations=most,
-                patience=question.patience,
-                wanted=question.wanted,
+                patience=spec.patience,
+                wanted=spec.selectable,
                 costs=costs,
                 on_generation=after,
             )
 
         result = searched(strategy, evaluations, write_trials)
         full = result.trials[0]
-        predicted = selector.choose(result.candidates, full)  # refuses before the controls run
-        measured = max(len(result.trials), question.screened)
-        controls = {control.name: searched(control, measured) for control in question.controls(measured - 1)}
+        predicted = goal.choose(result.candidates, full)  # refuses before the controls run
+        measured = max(len(result.trials), spec.prescreened)
+        controls = {control.name: searched(control, measured) for control in spec.controls(measured - 1)}
         found = [predicted, *pareto_front(result.candidates, costs), *result.frontier]
         for control in controls.values():
             found += control.frontier
@@ -138,17 +144,17 @@ def run(
             watcher.step()
             stop.check()
 
-        latencies = measured_latencies(bench, question.objective, found, watcher.phase, on_call)
-        best = choose(result.candidates, full, selector, latencies)
+        latencies = measured_latencies(bench, goal.cell, found, watcher.phase, on_call)
+        best = choose(result.candidates, full, goal, latencies)
         held = _hold_out(bench, result, best, controls, watcher, stop)
         counts = bench.evaluator.counts
-        outcome = RunOutcome(folder, result, best, selector, controls, held, counts, latencies)
+        outcome = RunOutcome(folder, result, best, goal, controls, held, counts, latencies)
         _write_tables(bench, strategy.name, outcome)
         if latencies is not None:
             # The first control is the line of regular configurations.
             beside = {name: control.frontier for name, control in islice(controls.items(), 1)}
             write_latencies(bench, folder, latencies, {"frontier": result.frontier, **beside}, full)
-        _write_run(bench, identity, question.facts, outcome)
+        _write_run(bench, identity, {**spec.facts, "options": changed(options)}, outcome)
         _write_best(bench, outcome)
     return outcome
 
@@ -197,52 +203,39 @@ def _write_tables(bench: Workbench, name: str, outcome: RunOutcome) -> None:
             [table.iloc[points].reset_index(drop=True), held_out_table(outcome.held_out)], axis=1
         )
         front = held[held["on_frontier"]]
-    write_csv(front, folder / "frontier.csv")
+    write_csv(front, folder / FRONTIER_FILE)
     controls = None
     if outcome.controls:
         controls = pd.concat(
             [trials_table(control.trials, own, costs) for own, control in outcome.controls.items()]
         )
         write_csv(controls, folder / "controls.csv")
-    share = None
-    if isinstance(outcome.selector, WithinBudget) and outcome.selector.budget.cost == costs[0]:
-        full = result.trials[0]
-        share = outcome.selector.budget.absolute(full.costs) / full.costs[costs[0]]
+    share = outcome.goal.budget_share(result.trials[0].costs)
     marks = Marks(f"{bench.folder.name}: {name}", result.trials.index(outcome.best), share, costs)
     save_figure(draw_frontier(table, marks, controls, held), folder / "frontier.png")
 
 
 def _write_best(bench: Workbench, outcome: RunOutcome) -> None:
-    best, full = outcome.best, outcome.result.trials[0]
-    write_json(
-        outcome.folder / BEST_FILE,
-        {
-            "subnet": json.loads(best.subnet.to_json()),
-            "selector": outcome.selector.text,
-            "metric": best.metric,
-            "score": best.score.value,
-            "full_score": full.score.value,
-            "split": best.split,
-            "examples": best.examples,
-            "held_out": _held_out_fields(outcome.held_out, best.subnet),
-            "costs": dict(best.costs),
-            "full_costs": dict(full.costs),
-            "fingerprint": best.fingerprint,
-            "supernet": os.path.relpath(bench.folder, outcome.folder),  # so that both may move together
-        },
+    best, full, held = outcome.best, outcome.result.trials[0], outcome.held_out
+    held_out = None
+    if held is not None:
+        row = next(row for row in held.rows if row.trial.subnet == best.subnet)
+        held_out = HeldOutScore(held.split, row.score, held.full_score, row.difference)
+    choice = Choice(
+        subnet=best.subnet,
+        selector=outcome.goal.text,
+        metric=best.metric,
+        score=best.score.value,
+        full_score=full.score.value,
+        split=best.split,
+        examples=best.examples,
+        held_out=held_out,
+        costs=dict(best.costs),
+        full_costs=dict(full.costs),
+        fingerprint=best.fingerprint,
+        supernet=os.path.relpath(bench.folder, outcome.folder),  # so that both may move together
     )
-
-
-def _held_out_fields(held: HeldOut | None, subnet: Subnet) -> dict[str, Any] | None:
-    if held is None:
-        return None
-    row = next(row for row in held.rows if row.trial.subnet == subnet)
-    return {
-        "split": held.split,
-        "score": row.score,
-        "full_score": held.full_score,
-        "difference": asdict(row.difference),
-    }
+    write_json(outcome.folder / BEST_FILE, choice.to_dict())
 
 
 def _write_run(
@@ -259,7 +252,7 @@ def _write_run(
             "supernet": os.path.relpath(bench.folder, outcome.folder),
             "measurements": os.path.relpath(bench.runs, outcome.folder),
             "split": bench.evaluator.split,
-            "selector": outcome.selector.text,
+            "selector": outcome.goal.text,
             "stopped": result.stopped,
             "trials": len(result.trials),
             "workers": cache.workers(asked) if cache is not None else 1,

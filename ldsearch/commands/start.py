@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ldsearch.commands.train_options import TrainOptions
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.errors import SupernetError, TrainingError, one_line
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_config, load_model
@@ -42,7 +42,7 @@ def known_labels(name: str, head: str) -> list[str] | None:
 
 
 def initial_model(
-    options: TrainOptions, task: Task, has_head: bool
+    options: TrainSupernet, task: Task, has_head: bool
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model that training starts from, with the task's head, and its tokenizer.
 
@@ -87,7 +87,7 @@ def _check_reloads(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase,
 
 
 def separate_teacher(
-    options: TrainOptions, task: Task, tokenizer: PreTrainedTokenizerBase
+    options: TrainSupernet, task: Task, tokenizer: PreTrainedTokenizerBase
 ) -> Supernet | None:
     """The fine-tuned model that LengthDrop's sub-networks are to learn from; None: the batch's full pass.
 

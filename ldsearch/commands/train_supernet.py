@@ -1,56 +1,77 @@
 """Trains a supernet and writes its folder; an interrupted training goes on where it stopped."""
 
-import shutil
 from collections.abc import Callable
-from dataclasses import asdict, replace
-from fractions import Fraction
+from dataclasses import asdict
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any
+from typing import Any, cast
 
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    ProgressCallback,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments, set_seed
 
-from ldsearch.commands.arguments import changed_arguments, training_arguments
+from ldsearch.commands.console import print_notes, quiet_libraries, resumable
+from ldsearch.commands.describe import info
+from ldsearch.commands.options import TrainSupernet, changed, trainer_words
+from ldsearch.commands.recover import print_recovery, recover
 from ldsearch.commands.start import initial_model, known_labels, separate_teacher
-from ldsearch.commands.train_options import TrainOptions
-from ldsearch.errors import RunError, TrainingError, one_line
+from ldsearch.commands.trainer import changed_arguments, fit, make_trainer, training_arguments
+from ldsearch.errors import RunError, TrainingError
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import start_fingerprint, versions, weights_fingerprint
 from ldsearch.interruption import interruptible
-from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
+from ldsearch.runs import RUN_FILE, SUPERNET_FILE
 from ldsearch.space.assignments import warn_if_prime
 from ldsearch.space.length_drop import as_rate, default_bound
+from ldsearch.subnet import LengthMode
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, save_model
-from ldsearch.tasks import Encoded, Task, load_task, task_kind
+from ldsearch.supernet.supernet import Memory
+from ldsearch.tasks import DataSource, Encoded, Task, load_task, task_kind
 from ldsearch.tasks.base import fingerprints_of, score
+from ldsearch.tasks.splits import SearchRows
+from ldsearch.tasks.tables import Columns
 from ldsearch.training.averaging import average_last
-from ldsearch.training.checkpoints import (
-    StopAfterSaving,
-    Writing,
-    last_complete_checkpoint,
-    remove_checkpoints,
-)
+from ldsearch.training.checkpoints import Writing, remove_checkpoints
+from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.rates import layer_rates, mean
-from ldsearch.training.strategies import Setting, StackSetting, TrainingStrategy, make_strategy
+from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.strategies.groups import applied_rates, drops_whole_blocks, parts_of
 from ldsearch.training.teaching import Distillation
-from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.trial import Score
 
-_PARITY_BOUND = Fraction(1, 5)
 _PLAIN_SHARE = 0.4
 _DEPTHS_ALONE = "layerdrop, plain, or flexible-depth without --drop-bound"
 
 
+# Options that make no other training: where it goes, a preset, and names of data, whose fingerprints count.
+_NOT_IDENTITY = frozenset({"name", "runs", "parity", "subnet", "trainer"}) | {
+    *("data", "config", "validation", "text_column", "pair_column", "label_column", "keep_overlap"),
+    "search_rows",
+}
+
+
+def main(options: TrainSupernet) -> dict[str, Any]:
+    """Train, or recover the sub-network that ``--model`` and ``--subnet`` name, and print what came of it."""
+    quiet_libraries()
+    if options.subnet is not None or (options.model and (Path(options.model) / RUN_FILE).is_file()):
+        with resumable("run the same command again to go on from the last checkpoint"):
+            return print_recovery(recover(options))
+    with resumable("run the same command again to go on from the last checkpoint"):
+        folder = train_supernet(options.folder, options, lambda text: print_notes([text]))
+    facts = info(folder)
+    print(f"splits: {facts['splits']}; {facts['overlap']}")
+    hint = _NEXT.get(options.strategy, "evaluate {folder} --subnet full").format(folder=folder)
+    print(f"supernet {folder}: full model {facts['metrics']}; next: ldsearch {hint}")
+    return {"supernet": str(folder), "metrics": facts["metrics"], "splits": facts["splits"]}
+
+
+_NEXT = {
+    "flexible-depth": "evaluate {folder} --all-depths",
+    "lengthdrop": "evolve --supernet {folder} --budget 0.4",
+    "layerdrop": "evolve --supernet {folder} --strategy every-other",
+}
+
+
 def train_supernet(
-    folder: str | Path, options: TrainOptions | None = None, note: Callable[[str], None] = lambda text: None
+    folder: str | Path, options: TrainSupernet | None = None, note: Callable[[str], None] = lambda text: None
 ) -> Path:
     """Train once so that every depth and length works; returns the folder.
 
@@ -65,17 +86,22 @@ def train_supernet(
         LdsearchError: One line for bad data, models, options, a folder that holds another run, a full disk.
         Interrupted: On SIGINT or SIGTERM, after a checkpoint from which the same call goes on.
     """
-    folder, options = Path(folder), options or TrainOptions()
+    folder, options = Path(folder), options or TrainSupernet()
     if (folder / SUPERNET_FILE).exists():
         raise RunError(f"{folder} already holds a finished supernet: choose another --name")
-    arguments = training_arguments(folder, options)
+    arguments = training_arguments(
+        folder,
+        options.trainer,
+        seed=options.seed,
+        from_scratch=options.from_scratch,
+        average_last=options.average_last,
+    )
     head = task_kind(options.task).head
     labels = None if options.from_scratch else known_labels(str(options.model), head)
     set_seed(options.seed)
-    task = load_task(options.task, options.source, labels)
+    task = load_task(options.task, data_source(options), labels)
     model, tokenizer = initial_model(options, task, has_head=labels is not None)
-    usual = "column-with-pads" if options.parity else "column"
-    supernet = Supernet(model, options.token_score or usual, options.memory)
+    supernet = Supernet(model, options.token_score or "column", cast(Memory, options.memory))
     if supernet.depth_only and _trains_lengths(options):
         raise TrainingError(f"{supernet.depth_only}; train it with --strategy {_DEPTHS_ALONE}")
     teacher = separate_teacher(options, task, tokenizer)
@@ -87,7 +113,8 @@ def train_supernet(
     trainer = make_trainer(
         folder,
         {
-            **options.identity(),
+            **{name: value for name, value in asdict(options).items() if name not in _NOT_IDENTITY},
+            "trainer": trainer_words(options.trainer),
             "splits": fingerprints_of(task),
             "start": start_fingerprint(model.state_dict(), model.config.to_dict()),
             "taught_by": None if teacher is None else start_fingerprint(teacher.model.state_dict(), {}),
@@ -99,8 +126,9 @@ def train_supernet(
         tokenizer=tokenizer,
         reference=setting.reference,
         distillation=_distillation(options, supernet),
-        pad_to=setting.reference if options.parity else None,
+        pad_to=setting.reference if options.pad_inputs else None,
         teacher=teacher,
+        options=changed(options),
     )
     # Once trained, a stop waits for the end: without checkpoints there would be nothing to go on from.
     with interruptible(), Writing(folder):
@@ -111,84 +139,26 @@ def train_supernet(
             # Without what is tied to another weight, which follows it.
             model.load_state_dict(average_last(folder / "checkpoints", options.average_last), strict=False)
         save_model(model, tokenizer, folder)
-        pad_to = setting.reference if options.parity else None
+        pad_to = setting.reference if options.pad_inputs else None
         found = _full_score(model, supernet.score, task, trainer.search, tokenizer, pad_to)
         _record(options, setting, arguments, task, supernet, trainer.search, folder, found).save(folder)
     remove_checkpoints(folder / "checkpoints")
     return folder
 
 
-def make_trainer(
-    folder: Path,
-    identity: dict[str, Any],
-    supernet: Supernet,
-    strategy: TrainingStrategy,
-    arguments: TrainingArguments,
-    *,
-    task: Task,
-    tokenizer: PreTrainedTokenizerBase,
-    reference: int,
-    distillation: Distillation,
-    pad_to: int | None,
-    teacher: Supernet | None = None,
-) -> SupernetTrainer:
-    """The trainer of a run, whose folder is made, or is this run's already.
-
-    A separate teacher of a model with one output a row reads every row once, if training reads each at all.
-
-    Raises:
-        RunError: If the folder holds another run.
-        TrainingError: If the Trainer refuses its arguments; a new folder is removed then.
-    """
-    train, search = (task.encode(split, tokenizer, reference) for split in ("train", "search"))
-    batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
-    epochs = (
-        arguments.max_steps * batch / len(train) if arguments.max_steps > 0 else arguments.num_train_epochs
+def data_source(options: TrainSupernet) -> DataSource:
+    """The data that the options name."""
+    return DataSource(
+        options.data,
+        config=options.config,
+        validation=options.validation,
+        columns=Columns(options.text_column, options.pair_column, options.label_column),
+        keep_overlap=options.keep_overlap,
+        search_rows=cast(SearchRows, options.search_rows),
+        metric=options.metric,
+        stride=options.stride,
+        sentences=options.sentences,
     )
-    once = teacher is not None and supernet.head.pools and epochs >= 1
-    fresh = claim(folder, TRAINING_FILE, identity)
-    try:
-        return SupernetTrainer(
-            supernet,
-            strategy,
-            arguments,
-            task=task,
-            train=train,
-            search=search,
-            tokenizer=tokenizer,
-            distillation=distillation,
-            pad_to=pad_to,
-            teacher=teacher,
-            taught=train if once else None,
-        )
-    except (ValueError, RuntimeError, ImportError) as error:
-        if fresh:
-            shutil.rmtree(folder)
-        raise TrainingError(f"the Trainer refuses its arguments: {one_line(error)}") from error
-
-
-def fit(trainer: SupernetTrainer, folder: Path) -> None:
-    """Train, or go on from the folder's last checkpoint.
-
-    Raises:
-        TrainingError: If that checkpoint holds more than tensors.
-        Interrupted: On SIGINT or SIGTERM, after a checkpoint.
-    """
-    checkpoint = last_complete_checkpoint(folder / "checkpoints")
-    try:
-        with interruptible() as stop:
-            trainer.add_callback(StopAfterSaving(stop))
-            trainer.train(resume_from_checkpoint=checkpoint)
-    except UnpicklingError as error:
-        # The Trainer unpickles with weights_only.
-        raise TrainingError(
-            f"{checkpoint} holds more than tensors and is not read: move it away and start again"
-        ) from error
-    finally:
-        # Where training broke off, its progress bar would share a line with what is said next.
-        bar = getattr(trainer.pop_callback(ProgressCallback), "training_bar", None)
-        if bar is not None:
-            bar.close()
 
 
 def _full_score(
@@ -214,13 +184,11 @@ def _full_score(
     return score(task.metric, evaluator.statistics(trained.full))
 
 
-def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setting:
+def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Setting:
     longest = supernet.longest
     if not 2 <= options.tokens <= longest:
         raise TrainingError(f"--max-length must lie in 2..{longest} for this model, not {options.tokens}")
-    bound = _PARITY_BOUND if options.parity else default_bound(supernet.blocks)
-    if options.drop_bound is not None:
-        bound = as_rate(options.drop_bound)
+    bound = default_bound(supernet.blocks) if options.drop_bound is None else as_rate(options.drop_bound)
     plain_share = options.plain_share
     if plain_share is None:
         plain_share = 0.0 if has_head else _PLAIN_SHARE
@@ -236,17 +204,25 @@ def _setting(options: TrainOptions, supernet: Supernet, has_head: bool) -> Setti
         stacks={name: _stack_setting(options, supernet, name) for name in supernet.stacks},
         reference=options.tokens,
         drop_bound=bound,
-        length_mode="absolute" if options.parity else "ratio",
+        length_mode=cast(LengthMode, options.length_mode),
         distil=options.teacher != "none",
-        sandwich="paper" if options.parity else options.sandwich,
+        sandwich=options.sandwich,
         plain_share=plain_share,
-        parity=options.parity,
+        parity=options.teacher_drops,
         drop_groups=options.drop_groups,
-        depth_tasks=replace(options.depth_tasks, lengths=_trains_lengths(options)),
+        depth_tasks=DepthTasks(
+            options.assignment,
+            options.encoder_tasks,
+            options.decoder_tasks,
+            options.batch_share,
+            options.always_full,
+            cast(Any, options.reduction),
+            lengths=_trains_lengths(options),
+        ),
     )
 
 
-def _distillation(options: TrainOptions, supernet: Supernet) -> Distillation:
+def _distillation(options: TrainSupernet, supernet: Supernet) -> Distillation:
     """The loss of what learns from a teacher.
 
     Raises:
@@ -254,7 +230,7 @@ def _distillation(options: TrainOptions, supernet: Supernet) -> Distillation:
     """
     share, weight = options.label_share, options.state_weight
     if share is None and not weight:
-        return Distillation(reverse_kl=options.parity)
+        return Distillation(reverse_kl=options.reverse_kl)
     if options.strategy != "lengthdrop" or options.teacher == "none":
         raise TrainingError("--label-share and --state-weight are for --strategy lengthdrop with a teacher")
     if share is not None and not 0 <= share <= 1:
@@ -263,16 +239,16 @@ def _distillation(options: TrainOptions, supernet: Supernet) -> Distillation:
         raise TrainingError(f"--state-weight must not be negative, as {weight} is")
     if weight and not supernet.reads_first:
         raise TrainingError("--state-weight is for heads that read the first token only")
-    return Distillation(share, weight, options.parity)
+    return Distillation(share, weight, options.reverse_kl)
 
 
-def _trains_lengths(options: TrainOptions) -> bool:
+def _trains_lengths(options: TrainSupernet) -> bool:
     if options.strategy == "flexible-depth":
-        return options.drop_bound is not None or options.depth_tasks.lengths
+        return options.drop_bound is not None
     return options.strategy == "lengthdrop"
 
 
-def _stack_setting(options: TrainOptions, supernet: Supernet, name: str) -> StackSetting:
+def _stack_setting(options: TrainSupernet, supernet: Supernet, name: str) -> StackSetting:
     depth = supernet.depths[name]
     finer = name == "encoder" and not supernet.depth_only
     return StackSetting(
@@ -285,7 +261,7 @@ def _stack_setting(options: TrainOptions, supernet: Supernet, name: str) -> Stac
 
 
 def _record(
-    options: TrainOptions,
+    options: TrainSupernet,
     setting: Setting,
     arguments: TrainingArguments,
     task: Task,
@@ -310,7 +286,7 @@ def _record(
         layer_rates=rates,
         length_mode=setting.length_mode,
         score=supernet.score,
-        parity=options.parity,
+        parity=options.pad_inputs,
         source=dict(task.source),
         labels=list(task.labels),
         splits={

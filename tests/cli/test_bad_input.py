@@ -143,7 +143,7 @@ def test_training_options_that_make_no_sense(
 
 
 @pytest.mark.parametrize("budget", ["0", "-1", "1.5", "nan", "inf", "12 bananas", "", "40%", "5ms"])
-@pytest.mark.parametrize("command", [("evolve",), ("select", "--strategy", "constant-ratio")])
+@pytest.mark.parametrize("command", [("evolve",), ("evolve", "--strategy", "constant-ratio")])
 def test_a_senseless_budget_is_repeated(
     ldsearch: Ldsearch, place: Path, command: tuple[str, ...], budget: str
 ) -> None:
@@ -154,7 +154,7 @@ def test_a_senseless_budget_is_repeated(
 
 @pytest.mark.parametrize(
     "command",
-    [("evolve",), ("select", "--strategy", "constant-ratio"), ("pareto", "runs/tiny")],
+    [("evolve",), ("evolve", "--strategy", "constant-ratio"), ("info", "runs/tiny")],
     ids=" ".join,
 )
 @pytest.mark.parametrize(
@@ -179,12 +179,12 @@ def test_a_budget_below_the_cheapest_sub_network_names_it(ldsearch: Ldsearch, pl
 
 
 def test_every_other_cannot_go_below_one_block(ldsearch: Ldsearch, place: Path) -> None:
-    message = expect_refusal(ldsearch, place, "select", "--strategy", "every-other", "--budget", "0.1")
+    message = expect_refusal(ldsearch, place, "evolve", "--strategy", "every-other", "--budget", "0.1")
     assert "the cheapest (encoder blocks 0) costs 0.5" in message
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "record", "no weights", "weights", "shapes"])
-@pytest.mark.parametrize("command", [("evolve",), ("select", "--strategy", "every-other")])
+@pytest.mark.parametrize("command", [("evolve",), ("evolve", "--strategy", "every-other")])
 def test_a_folder_that_is_no_supernet(
     ldsearch: Ldsearch, place: Path, command: tuple[str, ...], damage: str
 ) -> None:
@@ -238,10 +238,10 @@ def test_a_search_with_another_seed_does_not_enter_a_finished_search(ldsearch: L
         (["evolve", "--space", "demo"], "6 blocks"),
         (["evolve", "--space", "layerdrop-16to8"], "for another number of blocks"),
         (["evolve", "--space", "config.json"], "does not describe a search space"),
-        (["select", "--strategy", "every-other", "--keep", "99"], "keep [99] must name depths in 1..2"),
-        (["select", "--strategy", "constant-ratio", "--keep", "1"], "takes no --keep"),
-        (["select", "--strategy", "every-other", "--space", "demo"], "takes no --space"),
-        (["select", "--strategy", "magic"], "use one of every-other, "),
+        (["evolve", "--strategy", "every-other", "--keep", "99"], "keep [99] must name depths in 1..2"),
+        (["evolve", "--strategy", "constant-ratio", "--keep", "1"], "takes no --keep"),
+        (["evolve", "--strategy", "every-other", "--space", "demo"], "takes no --space"),
+        (["evolve", "--strategy", "magic"], "use one of every-other, "),
     ],
 )
 def test_searches_that_make_no_sense(ldsearch: Ldsearch, place: Path, flags: list[str], says: str) -> None:
@@ -264,10 +264,10 @@ def test_data_that_changed_since_training(ldsearch: Ldsearch, place: Path, row: 
         (["export", "nowhere", "out"], "neither a supernet nor a search run"),
         (["info", "reviews.csv"], "neither a supernet nor a search run"),
         (["info", "damaged"], "damaged"),
-        (["pareto", "nowhere"], "neither a supernet nor a search run"),
-        (["pareto", "runs/tiny"], "nothing was measured on runs/tiny yet"),
-        (["pareto", "damaged"], "no finished search"),
-        (["pareto", "damaged", "--save", "reviews.csv"], "reviews.csv exists already"),
+        (["info", "nowhere", "--budget", "0.5"], "neither a supernet nor a search run"),
+        (["info", "runs/tiny", "--budget", "0.5"], "nothing was measured on runs/tiny yet"),
+        (["info", "damaged", "--budget", "0.5"], "no finished search"),
+        (["info", "damaged", "--save", "reviews.csv"], "reviews.csv exists already"),
         (["evaluate", "damaged"], "damaged"),
         (["evaluate", "runs/tiny"], "--subnet"),
         (["export", "runs/tiny", "out"], "--subnet"),

@@ -14,21 +14,12 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import ldsearch as package
+from ldsearch.cli import FORMER
+from ldsearch.commands.options import VERBS
 from ldsearch.evaluation import Evaluator
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import Ldsearch, read, weights
 
-COMMANDS = (
-    "train-supernet",
-    "evolve",
-    "select",
-    "pareto",
-    "evaluate",
-    "recover",
-    "health",
-    "export",
-    "info",
-)
 REPORTS = {"trials.csv", "controls.csv", "frontier.csv", "frontier.png", "best.json", "run.json"}
 PRUNED = '{"version":1,"encoder":{"blocks":[1]}}'
 
@@ -140,7 +131,7 @@ def test_a_dry_run_counts_and_writes_nothing(ldsearch: Ldsearch, place: Path) ->
 
 
 def test_every_other_tries_every_depth_and_exports_a_stock_model(ldsearch: Ldsearch, place: Path) -> None:
-    assert ldsearch("select", "--strategy", "every-other", "--budget", "0.6").code == 0
+    assert ldsearch("evolve", "--strategy", "every-other", "--budget", "0.6").code == 0
     trials = rows(place / "runs/tiny-every-other/trials.csv")
     assert [row["blocks"] for row in trials] == ["0 1", "0"]
     outcome = ldsearch("export", "runs/tiny-every-other", "out")
@@ -171,7 +162,7 @@ def test_an_exported_later_block_is_numbered_from_0(ldsearch: Ldsearch, place: P
 def test_constant_ratio_keeps_every_block_and_its_export_drops_tokens(
     ldsearch: Ldsearch, place: Path
 ) -> None:
-    assert ldsearch("select", "--strategy", "constant-ratio", "--budget", "0.6").code == 0
+    assert ldsearch("evolve", "--strategy", "constant-ratio", "--budget", "0.6").code == 0
     trials = rows(place / "runs/tiny-constant-ratio/trials.csv")
     assert {row["blocks"] for row in trials} == {"0 1"}
     assert {row["strategy"] for row in trials} == {"constant-ratio"}
@@ -186,7 +177,7 @@ def test_constant_ratio_keeps_every_block_and_its_export_drops_tokens(
 
 
 def test_evaluate_shows_both_scores_of_a_run(ldsearch: Ldsearch, place: Path) -> None:
-    assert ldsearch("select", "--strategy", "every-other", "--budget", "0.6").code == 0
+    assert ldsearch("evolve", "--strategy", "every-other", "--budget", "0.6").code == 0
     best = read(place / "runs/tiny-every-other/best.json")
     outcome = ldsearch("evaluate", "runs/tiny-every-other")
     assert outcome.code == 0
@@ -229,7 +220,7 @@ def test_info_describes_a_supernet_and_a_run(ldsearch: Ldsearch, place: Path) ->
 def test_a_run_is_found_from_another_folder_and_after_both_moved(
     ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert ldsearch("select", "--strategy", "every-other", "--budget", "0.6").code == 0
+    assert ldsearch("evolve", "--strategy", "every-other", "--budget", "0.6").code == 0
     (place / "runs").rename(place / "moved")
     (place / "elsewhere").mkdir()
     monkeypatch.chdir(place / "elsewhere")
@@ -237,7 +228,7 @@ def test_a_run_is_found_from_another_folder_and_after_both_moved(
     assert ldsearch("export", "../moved/tiny-every-other", "out").code == 0
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", VERBS)
 def test_the_help_of_every_command_has_an_example(ldsearch: Ldsearch, command: str) -> None:
     outcome = ldsearch(command, "--help")
     assert outcome.code == 0
@@ -256,8 +247,16 @@ def test_help_names_every_command_and_imports_no_heavy_library() -> None:
         "print('HEAVY', sorted(heavy & set(sys.modules)))\n"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert all(command in found.stdout for command in COMMANDS)
+    assert all(command in found.stdout for command in VERBS)
     assert found.stdout.endswith("HEAVY []\n")
+
+
+@pytest.mark.parametrize("verb", FORMER)
+def test_a_former_verb_names_the_new_one(ldsearch: Ldsearch, verb: str) -> None:
+    outcome = ldsearch(verb, "--anything", 1)
+    assert outcome.code == 2
+    assert outcome.err.count("\n") == 1
+    assert FORMER[verb] in outcome.err
 
 
 def test_blocks_that_were_asked_for_are_chosen_even_if_the_full_model_is_better(
@@ -269,8 +268,8 @@ def test_blocks_that_were_asked_for_are_chosen_even_if_the_full_model_is_better(
             yield subnet, np.full(evaluator.examples, float(subnet == Subnet.full(2))), 0.0
 
     monkeypatch.setattr(Evaluator, "_measure", measure)
-    outcome = ldsearch("select", "--strategy", "every-other", "--keep", "1")
+    outcome = ldsearch("evolve", "--strategy", "every-other", "--keep", "1")
     assert "chosen (most accurate): accuracy 0.0000" in outcome.out
     assert read(place / "runs/tiny-every-other/best.json")["subnet"]["encoder"]["blocks"] == [0]
-    every = ldsearch("select", "--strategy", "every-other", "--name", "every")
+    every = ldsearch("evolve", "--strategy", "every-other", "--name", "every")
     assert "chosen (most accurate): accuracy 1.0000" in every.out

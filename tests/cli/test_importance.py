@@ -16,7 +16,7 @@ FILES = {"importance.csv", "importance.png", "importance.json"}
 def test_three_blocks_by_hand_and_the_same_command_again_measures_nothing(
     ldsearch: Ldsearch, wild_place: Path
 ) -> None:
-    outcome = ldsearch("importance", "runs/tiny", "--keep", 1)
+    outcome = ldsearch("report", "runs/tiny", "--importance", "--keep", 1)
     assert outcome.code == 0, outcome.err
     folder = wild_place / "runs/tiny-importance"
     assert {path.name for path in folder.iterdir()} == FILES
@@ -45,21 +45,23 @@ def test_three_blocks_by_hand_and_the_same_command_again_measures_nothing(
     fields = read(folder / "importance.json")
     assert (fields["identity"]["seed"], fields["identity"]["keep"], fields["metric"]) == (0, 1, "accuracy")
     assert [block["loss"] for block in fields["blocks"]] == pytest.approx(by_hand)
-    again = ldsearch("importance", "runs/tiny-evolve", "--keep", 1)  # a run stands for its supernet
+    again = ldsearch(
+        "report", "runs/tiny-evolve", "--importance", "--keep", 1
+    )  # a run stands for its supernet
     assert again.code == 0
     assert "nothing was run" in again.out
     assert read(folder / "importance.json")["blocks"] == fields["blocks"]
 
 
 def test_two_blocks_and_the_newest_supernet_by_default(ldsearch: Ldsearch, place: Path) -> None:
-    outcome = ldsearch("importance", "--objective", "kl", "--name", "kl")
+    outcome = ldsearch("report", "--importance", "--objective", "kl", "--name", "kl")
     assert outcome.code == 0, outcome.err
     assert {path.name for path in (place / "runs/kl").iterdir()} == FILES
     fields = read(place / "runs/kl/importance.json")
     # The full model's divergence from itself is 0, so a block's loss is that of the other one alone.
     assert [b["restored"] for b in fields["blocks"]] == pytest.approx([0, 0], abs=1e-6)
     assert all(b["loss"] == pytest.approx(b["without"], abs=1e-6) and b["loss"] > 0 for b in fields["blocks"])
-    other = ldsearch("importance", "--seed", 1, "--objective", "kl", "--name", "kl")
+    other = ldsearch("report", "--importance", "--seed", 1, "--objective", "kl", "--name", "kl")
     assert other.code == 2
     assert "holds another run (its seed differ)" in other.err
 
@@ -70,13 +72,13 @@ def test_two_blocks_and_the_newest_supernet_by_default(ldsearch: Ldsearch, place
         (("--keep", 2), "cannot keep 2 of 2 blocks and leave one out: possible is 1 to 1"),
         (("--stack", "decoder"), "the model has no decoder: its blocks are the encoder's"),
         (("--objective", "speed"), "unknown objective 'speed': use one of score, kl"),
-        (("nowhere",), "nowhere is neither a supernet nor a search run"),
+        (("nowhere",), "nowhere is not a search run: it has no run.json"),
     ],
 )
 def test_bad_options_are_one_line_and_write_nothing(
     ldsearch: Ldsearch, place: Path, flags: tuple[object, ...], words: str
 ) -> None:
-    outcome = ldsearch("importance", *flags)
+    outcome = ldsearch("report", "--importance", *flags)
     assert outcome.code == 2
     assert re.sub(r"\s+", " ", outcome.err).strip().removeprefix("error: ") == words
     assert not (place / "runs/tiny-importance").exists()

@@ -15,7 +15,7 @@ import torch
 import typer
 from transformers import PreTrainedModel, TrainerCallback
 
-from ldsearch.cli.console import resumable
+from ldsearch.commands.console import resumable
 from ldsearch.interruption import Interrupted
 from ldsearch.training.trainer import SupernetTrainer
 from tests.cli.conftest import CONFIG, EPOCHS, TRAIN, Ldsearch, Outcome, weights

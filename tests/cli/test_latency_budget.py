@@ -8,16 +8,15 @@ import pytest
 from PIL import Image
 
 from ldsearch.bench import Workbench
-from ldsearch.commands.finished import FinishedRun
 from ldsearch.commands.latencies import Latencies, choose, know_latency
-from ldsearch.commands.rebuild import search_command
+from ldsearch.commands.options import flags
 from ldsearch.costs.named import COSTS
-from ldsearch.costs.objective import Objective
 from ldsearch.errors import BudgetError, LdsearchError
+from ldsearch.goal import Goal
 from ldsearch.latency.clock import Noise, Timing
 from ldsearch.latency.measure import Entry, Line, random_cell
 from ldsearch.latency.table import table_beside
-from ldsearch.selector import parse_selector
+from ldsearch.runs import Run
 from ldsearch.trial import Score, Trial
 from tests.cli.conftest import Ldsearch, read
 
@@ -60,20 +59,20 @@ def test_a_latency_budget_searches_by_latency_and_times_what_it_found(
     assert len(timed) == run["latency"]["points"]
     with Image.open(folder / "tradeoff.png") as figure:
         assert figure.size[0] > 1000
-    again = search_command(FinishedRun.read(folder)).line
+    again = flags("evolve", Run.open(folder).options)
     assert f"--budget 900s{BUDGET} --objective latency{BUDGET}" in again
     assert ldsearch("export", "runs/tiny-evolve-latency", "out").code == 0
     assert ldsearch("report", "runs/tiny-evolve-latency", "--output", "page.html").code == 0
 
 
-def test_an_objective_of_latency_takes_any_selector(ldsearch: Ldsearch, tabled: Path) -> None:
+def test_an_objective_of_latency_takes_any_goal(ldsearch: Ldsearch, tabled: Path) -> None:
     arguments = ("evolve", "--objective", f"macs+latency{BUDGET}", "--evaluations", 8, "--budget", "0.9")
     outcome = ldsearch(*arguments)
     assert outcome.code == 0, outcome.err
     run = read(tabled / "runs/tiny-evolve-macs-latency/run.json")
     assert run["costs"] == ["macs", "latency"]
     assert run["latency"]["measured_ms"] > 0
-    chosen = ldsearch("select", "--strategy", "every-other", "--objective", f"latency{BUDGET}")
+    chosen = ldsearch("evolve", "--strategy", "every-other", "--objective", f"latency{BUDGET}")
     assert chosen.code == 0, chosen.err
     assert read(tabled / "runs/tiny-every-other-latency/run.json")["latency"]["points"] == 2
     refused = ldsearch("evolve", "--objective", "latency", "--evaluations", 8)
@@ -128,7 +127,7 @@ def test_a_cost_must_be_called_what_it_was_registered_as(place: Path) -> None:
 
 def test_the_prediction_is_the_tables(tabled: Path) -> None:
     bench = Workbench.open("runs/tiny")
-    know_latency(bench, Objective(cell=(2, 16)))
+    know_latency(bench, (2, 16))
     space = bench.length_space(None, False)
     subnets = [space.smallest(), space.largest(), bench.full]
     from ldsearch.latency.table import LatencyTable
@@ -196,16 +195,16 @@ def timed(bench: Workbench, trials: list[Trial], measured: list[float]) -> Laten
 def test_what_was_measured_chooses_not_what_was_predicted(place: Path) -> None:
     bench = Workbench.open("runs/tiny")
     trials = candidates(bench, [1.0, 2.0, 3.0, 9.0])
-    selector = parse_selector(budget=f"5ms{BUDGET}")
+    goal = Goal.parse(budget=f"5ms{BUDGET}")
     found = timed(bench, trials, [1.0, 4.5, 6.0, 10.0])
-    assert choose(trials, trials[-1], selector, None) == trials[2]
-    assert choose(trials, trials[-1], selector, found) == trials[1]
+    assert choose(trials, trials[-1], goal, None) == trials[2]
+    assert choose(trials, trials[-1], goal, found) == trials[1]
     # Faster than predicted counts as well, what was not timed does not.
-    assert choose(trials, trials[-1], selector, timed(bench, trials, [1.0, 2.0, 3.0, 4.9])) == trials[3]
-    assert choose(trials[:1], trials[-1], selector, found) == trials[0]
+    assert choose(trials, trials[-1], goal, timed(bench, trials, [1.0, 2.0, 3.0, 4.9])) == trials[3]
+    assert choose(trials[:1], trials[-1], goal, found) == trials[0]
     slow = timed(bench, trials, [7.0, 7.0, 7.0, 10.0])
     with pytest.raises(BudgetError, match=r"measured on this device, none .* costs 0\.700 of the full model"):
-        choose(trials, trials[-1], selector, slow)
+        choose(trials, trials[-1], goal, slow)
 
 
 def test_errors_of_the_prediction_are_those_of_hand(place: Path) -> None:

@@ -177,7 +177,7 @@ def test_a_swapped_search_chooses_on_report_and_stands_beside_the_other(
     # Another half of the rows scores otherwise, and a rule can swap too.
     searched = {row["subnet"]: row["score"] for row in rows(wild_place / "runs/tiny-evolve/trials.csv")}
     assert any(searched.get(row["subnet"], row["score"]) != row["score"] for row in trials)
-    assert ldsearch("select", "--strategy", "every-other", "--supernet", "runs/tiny", "--swap").code == 0
+    assert ldsearch("evolve", "--strategy", "every-other", "--supernet", "runs/tiny", "--swap").code == 0
     ruled = rows(wild_place / "runs/tiny-every-other-swap/trials.csv")
     assert {row["split"] for row in ruled} == {"report"}
 
@@ -264,7 +264,7 @@ def test_a_plain_supernet_was_trained_for_neither_lengths_nor_depths(ldsearch: L
     on = ("--supernet", "runs/plain", "--evaluations", "2")
     lengths = "note: lengths were not trained (plain): scores of shortened inputs will suffer\n"
     assert ldsearch("evolve", *on).err == lengths
-    rule = ("select", "--supernet", "runs/plain", "--strategy")
+    rule = ("evolve", "--supernet", "runs/plain", "--strategy")
     assert ldsearch(*rule, "constant-ratio").err == lengths
     depths = "note: depths were not trained (plain, no LayerDrop): scores of fewer blocks will suffer\n"
     assert ldsearch(*rule, "every-other").err == depths

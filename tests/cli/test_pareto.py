@@ -72,7 +72,7 @@ def test_a_new_budget_is_answered_without_weights(ldsearch: Ldsearch, ruined: Pa
     rows = measured(ruined / RUN)
     answers = set()
     for share in (0.5, 0.55, 0.7, 0.9, 1.0):
-        outcome = ldsearch("pareto", RUN, "--budget", share)
+        outcome = ldsearch("info", RUN, "--budget", share)
         assert (outcome.code, outcome.err) == (0, "")
         assert chosen(outcome.out) == told(best_within(rows, share))
         answers.add(chosen(outcome.out))
@@ -87,10 +87,10 @@ def test_it_says_how_far_the_nearest_measured_are_from_the_budget(ldsearch: Ldse
         assert (
             f"nearest measured within the budget {below:.3f} of the macs ({budget - below:.3f} away); "
             f"the next above it {above:.3f} of the macs ({above - budget:.3f} away)\n"
-        ) in ldsearch("pareto", RUN, "--budget", budget).out
-    everything = ldsearch("pareto", RUN, "--budget", "1.0").out
+        ) in ldsearch("info", RUN, "--budget", budget).out
+    everything = ldsearch("info", RUN, "--budget", "1.0").out
     assert "1.000 of the macs (0.000 away); nothing above it is measured" in everything
-    assert "nearest" not in ldsearch("pareto", RUN).out
+    assert "nearest" not in ldsearch("info", RUN, "--most-accurate").out
 
 
 @pytest.mark.parametrize("budget", ["0.1", "1MACs"])
@@ -98,7 +98,7 @@ def test_a_budget_that_nothing_measured_meets_is_one_line_with_the_cheapest(
     ldsearch: Ldsearch, ruined: Path, budget: str
 ) -> None:
     rows = measured(ruined / RUN)
-    outcome = ldsearch("pareto", RUN, "--budget", budget)
+    outcome = ldsearch("info", RUN, "--budget", budget)
     cheapest = min(float(row["macs_share"]) for row in rows)
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
@@ -112,16 +112,16 @@ def test_at_least_and_most_accurate_choose_among_the_same(ldsearch: Ldsearch, ru
     full = next(row for row in rows if not row["lengths"])
     enough = [row for row in rows if float(row["score"]) >= float(full["score"])]
     cheapest = min(enough, key=lambda row: (float(row["macs"]), -float(row["score"])))
-    assert chosen(ldsearch("pareto", RUN, "--at-least", "full").out) == told(cheapest)
-    assert chosen(ldsearch("pareto", RUN, "--most-accurate").out) == told(best_within(rows, 1.0))
-    assert chosen(ldsearch("pareto", RUN).out) == told(best_within(rows, 1.0))
+    assert chosen(ldsearch("info", RUN, "--at-least", "full").out) == told(cheapest)
+    assert chosen(ldsearch("info", RUN, "--most-accurate").out) == told(best_within(rows, 1.0))
+    assert chosen(ldsearch("info", RUN, "--most-accurate").out) == told(best_within(rows, 1.0))
 
 
 def test_the_frontier_is_that_of_everything_measured(ldsearch: Ldsearch, ruined: Path) -> None:
     rows = measured(ruined / RUN)
     points = {(float(row["macs"]), float(row["score"])) for row in rows}
     unbeaten = [p for p in points if not any(q != p and q[0] <= p[0] and q[1] >= p[1] for q in points)]
-    out = ldsearch("pareto", RUN).out
+    out = ldsearch("info", RUN, "--most-accurate").out
     assert f"frontier: {len(unbeaten)} of {len(rows)} measured sub-networks" in out
     full = max(macs for macs, _ in points)
     shown = re.findall(r"^│ (\d\.\d{3}) +│ (\d\.\d{4})", out, flags=re.MULTILINE)
@@ -131,25 +131,25 @@ def test_the_frontier_is_that_of_everything_measured(ldsearch: Ldsearch, ruined:
 def test_measurements_of_every_search_count_and_a_supernet_stands_for_its_newest(
     ldsearch: Ldsearch, wild_place: Path
 ) -> None:
-    assert ldsearch("select", "--strategy", "every-other", "--supernet", "runs/tiny").code == 0
+    assert ldsearch("evolve", "--strategy", "every-other", "--supernet", "runs/tiny").code == 0
     rows = measured(wild_place / RUN, wild_place / "runs/tiny-every-other")
     (wild_place / "runs/tiny/model.safetensors").unlink()
     one_block = min(float(row["macs_share"]) for row in rows)
     assert one_block < 0.4  # cheaper than any with all three blocks
-    answers = [ldsearch("pareto", f"runs/{name}", "--budget", 0.4) for name in ("tiny-evolve", "tiny")]
+    answers = [ldsearch("info", f"runs/{name}", "--budget", 0.4) for name in ("tiny-evolve", "tiny")]
     for outcome in answers:
         assert chosen(outcome.out) == told(best_within(rows, 0.4))
         assert f"of {len(rows)} measured sub-networks" in outcome.out
 
 
 def test_measurements_of_the_other_rows_do_not_mix_in(ldsearch: Ldsearch, wild_place: Path) -> None:
-    before = ldsearch("pareto", RUN, "--budget", 0.7).out
+    before = ldsearch("info", RUN, "--budget", 0.7).out
     assert ldsearch("evolve", *WILD_SEARCH, "--swap").code == 0
-    assert ldsearch("pareto", RUN, "--budget", 0.7).out == before
+    assert ldsearch("info", RUN, "--budget", 0.7).out == before
     # Not the newest run, which chose by the report rows.
-    assert ldsearch("pareto", "runs/tiny", "--budget", 0.7).out == before
+    assert ldsearch("info", "runs/tiny", "--budget", 0.7).out == before
     # What the first run's search rows chose was scored on these rows; it is no candidate for that.
-    swapped = ldsearch("pareto", f"{RUN}-swap", "--budget", 0.7).out
+    swapped = ldsearch("info", f"{RUN}-swap", "--budget", 0.7).out
     assert "accuracy, report" in swapped
     first = {row["subnet"] for row in held_out_of(wild_place / RUN)}
     rest = [row for row in measured(wild_place / f"{RUN}-swap") if row["subnet"] not in first]
@@ -157,7 +157,7 @@ def test_measurements_of_the_other_rows_do_not_mix_in(ldsearch: Ldsearch, wild_p
 
 
 def test_what_is_saved_is_what_evaluate_takes(ldsearch: Ldsearch, wild_place: Path) -> None:
-    answer = ldsearch("pareto", RUN, "--budget", 0.7, "--save", "kept/half.json")
+    answer = ldsearch("info", RUN, "--budget", 0.7, "--save", "kept/half.json")
     score, share, description = chosen(answer.out)
     assert f"next: ldsearch evaluate {RUN} --subnet kept/half.json" in answer.out
     kept = json.loads((wild_place / "kept/half.json").read_text())
@@ -175,7 +175,7 @@ def test_what_is_saved_is_what_evaluate_takes(ldsearch: Ldsearch, wild_place: Pa
 
 def test_a_file_that_is_there_is_not_overwritten(ldsearch: Ldsearch, wild_place: Path) -> None:
     (wild_place / "thesis.json").write_text("years of work")
-    outcome = ldsearch("pareto", RUN, "--save", "thesis.json")
+    outcome = ldsearch("info", RUN, "--save", "thesis.json")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == "error: thesis.json exists already: choose another --save\n"
     assert (wild_place / "thesis.json").read_text() == "years of work"
@@ -186,13 +186,13 @@ def test_an_unfinished_search_and_lost_measurements_are_one_line(
 ) -> None:
     fields = json.loads((wild_place / RUN / "run.json").read_text())
     (wild_place / RUN / "run.json").write_text(json.dumps({"identity": fields["identity"]}))
-    unfinished = ldsearch("pareto", RUN)
+    unfinished = ldsearch("info", RUN, "--most-accurate")
     assert unfinished.code == 2
     assert re.fullmatch(r"error: runs/tiny-evolve is no finished search .*\n", unfinished.err)
-    assert "nothing was measured on runs/tiny yet" in ldsearch("pareto", "runs/tiny").err
+    assert "nothing was measured on runs/tiny yet" in ldsearch("info", "runs/tiny", "--most-accurate").err
     (wild_place / RUN / "run.json").write_text(json.dumps(fields))
     (wild_place / "runs/measurements.db").unlink()
-    lost = ldsearch("pareto", RUN)
+    lost = ldsearch("info", RUN, "--most-accurate")
     assert lost.code == 2
     assert re.fullmatch(r"error: runs/measurements.db has no measurements of runs/tiny-evolve\n", lost.err)
     assert not (wild_place / "runs/measurements.db").exists()
@@ -216,16 +216,16 @@ SHORT, ONE = Subnet.of_encoder([0, 1], (8, 2), 16), Subnet.of_encoder([1])
 
 def test_the_full_model_is_found_wherever_it_is_stored(ldsearch: Ldsearch, tmp_path: Path) -> None:
     planted(tmp_path, (ONE, 0.7, 5.0), (SHORT, 0.8, 6.0), (Subnet.full(2), 0.75, 10.0))
-    assert chosen(ldsearch("pareto", tmp_path / "run", "--at-least", "full").out)[:2] == ("0.8000", "0.600")
-    assert chosen(ldsearch("pareto", tmp_path / "run", "--budget", "0.5").out)[:2] == ("0.7000", "0.500")
-    assert chosen(ldsearch("pareto", tmp_path / "net", "--budget", "0.5").out)[:2] == ("0.7000", "0.500")
+    assert chosen(ldsearch("info", tmp_path / "run", "--at-least", "full").out)[:2] == ("0.8000", "0.600")
+    assert chosen(ldsearch("info", tmp_path / "run", "--budget", "0.5").out)[:2] == ("0.7000", "0.500")
+    assert chosen(ldsearch("info", tmp_path / "net", "--budget", "0.5").out)[:2] == ("0.7000", "0.500")
 
 
 def test_without_a_measurement_of_the_full_model_there_are_no_shares(
     ldsearch: Ldsearch, tmp_path: Path
 ) -> None:
     planted(tmp_path, (ONE, 0.7, 5.0), (SHORT, 0.8, 6.0))
-    outcome = ldsearch("pareto", tmp_path / "run")
+    outcome = ldsearch("info", tmp_path / "run", "--most-accurate")
     assert outcome.code == 2
     assert re.fullmatch(
         r"error: .*no measurement of the full model: run .*/run's command again\n", outcome.err
@@ -235,7 +235,7 @@ def test_without_a_measurement_of_the_full_model_there_are_no_shares(
 def test_it_does_not_even_load_torch(wild_place: Path) -> None:
     program = (
         "import sys\n"
-        f"sys.argv = ['ldsearch', 'pareto', '{RUN}', '--budget', '0.7']\n"
+        f"sys.argv = ['ldsearch', 'info', '{RUN}', '--budget', '0.7']\n"
         "from ldsearch.cli import main\n"
         "try:\n    main()\n"
         "except SystemExit as exit_: print('CODE', exit_.code)\n"

@@ -14,12 +14,12 @@ PART = '{"version":1,"encoder":{"blocks":[0]}}'
 
 
 def recover(ldsearch: Ldsearch, *flags: object) -> object:
-    return ldsearch("recover", "runs/tiny", "--subnet", PART, "--name", "recovered", *flags)
+    return ldsearch("train-supernet", "--model", "runs/tiny", "--subnet", PART, "--name", "recovered", *flags)
 
 
 def test_a_recovered_model_is_evaluated_and_exported_like_a_run(ldsearch: Ldsearch, place: Path) -> None:
     before = weights(place / "runs/tiny")
-    outcome = recover(ldsearch, "--steps", 4, "--learning_rate", "1e-3")
+    outcome = recover(ldsearch, "--max_steps", 4, "--learning_rate", "1e-3")
     assert outcome.code == 0
     assert "inherited" in outcome.out
     assert "recovered" in outcome.out
@@ -39,12 +39,12 @@ def test_a_recovered_model_is_evaluated_and_exported_like_a_run(ldsearch: Ldsear
 def test_the_same_recovery_again_trains_nothing_and_another_is_refused(
     ldsearch: Ldsearch, place: Path
 ) -> None:
-    first = recover(ldsearch, "--steps", 3)
+    first = recover(ldsearch, "--max_steps", 3)
     stamp = (place / "runs/recovered/model.safetensors").stat().st_mtime_ns
-    again = recover(ldsearch, "--steps", 3)
+    again = recover(ldsearch, "--max_steps", 3)
     assert first.out.endswith(again.out)
     assert (place / "runs/recovered/model.safetensors").stat().st_mtime_ns == stamp
-    other = recover(ldsearch, "--steps", 4)
+    other = recover(ldsearch, "--max_steps", 4)
     assert other.code == 2
     assert other.err.count("\n") == 1
     assert "another run" in other.err
@@ -52,14 +52,14 @@ def test_the_same_recovery_again_trains_nothing_and_another_is_refused(
 
 def test_recovering_into_the_supernet_itself_is_refused(ldsearch: Ldsearch, place: Path) -> None:
     before = weights(place / "runs/tiny")
-    outcome = ldsearch("recover", "runs/tiny", "--subnet", PART, "--name", "tiny", "--steps", 2)
+    outcome = ldsearch("train-supernet", "--model", "runs/tiny", "--subnet", PART, "--name", "tiny")
     assert outcome.code == 2
     assert outcome.err.count("\n") == 1
     assert all(tensor.equal(before[name]) for name, tensor in weights(place / "runs/tiny").items())
 
 
 def health(ldsearch: Ldsearch, *flags: object) -> object:
-    return ldsearch("health", "--count", 5, "--steps", 2, *flags)
+    return ldsearch("report", "--health", "--count", 5, "--steps", 2, *flags)
 
 
 def test_fine_tuning_with_a_rate_of_zero_changes_no_score(ldsearch: Ldsearch, place: Path) -> None:
@@ -100,7 +100,7 @@ def test_tau_is_scipys_of_the_table_and_finished_sub_networks_are_kept(
 
 @pytest.mark.parametrize("flags", [("--count", 2), ("--not_a_flag", 1), ("--space", "nowhere.yaml")])
 def test_bad_health_options_are_one_line(ldsearch: Ldsearch, place: Path, flags: tuple[object, ...]) -> None:
-    outcome = ldsearch("health", "--steps", 2, *flags)
+    outcome = ldsearch("report", "--health", "--steps", 2, *flags)
     assert outcome.code == 2
     assert len(outcome.err.strip().splitlines()) <= 2  # the announcement of a sub-network may come first
     assert "Traceback" not in outcome.err
@@ -110,7 +110,9 @@ def test_a_choice_of_the_report_rows_is_recovered_and_reported_on_the_search_row
     ldsearch: Ldsearch, place: Path
 ) -> None:
     assert ldsearch("evolve", "--swap", "--evaluations", 5).code == 0
-    outcome = ldsearch("recover", "runs/tiny-evolve-swap", "--steps", 2, "--name", "swapped")
+    outcome = ldsearch(
+        "train-supernet", "--model", "runs/tiny-evolve-swap", "--max_steps", 2, "--name", "swapped"
+    )
     assert "search examples" in outcome.out
     assert "report examples" not in outcome.out
     assert "search examples" in ldsearch("evaluate", "runs/swapped").out
@@ -121,7 +123,7 @@ def test_a_choice_of_the_report_rows_is_recovered_and_reported_on_the_search_row
 def test_a_recovered_model_is_compared_with_the_full_model_of_its_supernet(
     ldsearch: Ldsearch, place: Path
 ) -> None:
-    recover(ldsearch, "--steps", 2)
+    recover(ldsearch, "--max_steps", 2)
     path = place / "runs/recovered/model.safetensors"
     tensors = load_file(path)
     tensors["classifier.weight"] *= -1  # its own full model would now say the opposite
@@ -141,16 +143,16 @@ def test_a_recovered_model_is_compared_with_the_full_model_of_its_supernet(
     "command",
     [
         ("evolve", "--supernet", "runs/recovered"),
-        ("select", "--strategy", "every-other", "--supernet", "runs/recovered"),
-        ("health", "--supernet", "runs/recovered"),
-        ("recover", "runs/recovered", "--name", "twice"),
+        ("evolve", "--strategy", "every-other", "--supernet", "runs/recovered"),
+        ("report", "runs/recovered", "--health"),
+        ("train-supernet", "--model", "runs/recovered", "--subnet", PART, "--name", "twice"),
     ],
     ids=lambda command: command[0],
 )
 def test_what_was_trained_for_one_sub_network_is_no_supernet_any_more(
     ldsearch: Ldsearch, place: Path, command: tuple[str, ...]
 ) -> None:
-    recover(ldsearch, "--steps", 2)
+    recover(ldsearch, "--max_steps", 2)
     outcome = ldsearch(*command)
     assert outcome.code == 2
     assert outcome.err.endswith("has one sub-network trained on its own and is no supernet any more\n")
@@ -163,4 +165,4 @@ def test_health_reads_moved_data_once_and_is_described(ldsearch: Ldsearch, place
     assert "tau" in ldsearch("info", "runs/tiny-health").out
     outcome = ldsearch("evaluate", "runs/tiny-health")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "chooses no sub-network" in outcome.err
+    assert "is a health run" in outcome.err

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from ldsearch.commands.rebuild import genes_of, train_command
+from ldsearch.commands.report_page import genes_of, verdict
+from ldsearch.files import write_json
 from ldsearch.runs import read_json
-from ldsearch.supernet.folder import read_record
-from ldsearch.workflows.reporting.report import verdict
 from tests.cli.conftest import Ldsearch
 from tests.cli.test_bad_input import expect_refusal
 from tests.reports.test_page import Reader
@@ -54,25 +53,23 @@ def test_the_commands_on_the_page_rebuild_the_run(ldsearch: Ldsearch, wild_place
     assert ldsearch(*renamed(train, "again")).code == 0
     assert ldsearch(*renamed(search, "again-evolve")).code == 0
     known, again = (read_json(Path(f"runs/{name}/training.json")) for name in ("tiny", "again"))
-    assert again == known
+    assert again["identity"] == known["identity"]
     for name in ("trials.csv", "controls.csv", "frontier.csv"):
         tables = [pd.read_csv(f"runs/{run}/{name}")["subnet"] for run in ("tiny-evolve", "again-evolve")]
         pd.testing.assert_series_equal(*tables)
 
 
-def test_what_training_left_unrecorded_is_said(wild_place: Path) -> None:
-    folder = Path("runs/tiny")
-    whole = train_command(folder, read_record(folder))
-    (folder / "training.json").unlink()
-    found = train_command(folder, read_record(folder))
-    assert not any("not there" in note for note in whole.notes)
-    assert "training.json is not there" in found.notes[0]
-    for option, value in (("--max-length", "16"), ("--model", "config.json"), ("--layer-drop", "0.2")):
-        assert found.words[found.words.index(option) + 1].split(",")[0] == value
+def test_a_supernet_without_recorded_options_is_said(ldsearch: Ldsearch, wild_place: Path) -> None:
+    path = Path("runs/tiny/training.json")
+    write_json(path, {"identity": read_json(path)["identity"]})
+    assert ldsearch("report", RUN).code == 0
+    read = Reader(Path("report.html").read_text())
+    assert "the command that trained the supernet is not recorded" in read.text
+    assert [words[1] for words in commands(read)] == ["evolve"]
 
 
 def test_several_runs_side_by_side(ldsearch: Ldsearch, wild_place: Path) -> None:
-    other = ("select", "--supernet", "runs/tiny", "--strategy", "every-other", "--keep", "2", "--swap")
+    other = ("evolve", "--supernet", "runs/tiny", "--strategy", "every-other", "--keep", "2", "--swap")
     assert ldsearch(*other).code == 0
     shutil.copytree(RUN, "runs/<script>$a_b$")
     outcome = ldsearch("report", "runs/<script>$a_b$", "runs/tiny-every-other-swap", "--output", "a/all.html")
@@ -84,7 +81,8 @@ def test_several_runs_side_by_side(ldsearch: Ldsearch, wild_place: Path) -> None
     area = f"{read_json(Path(RUN, 'run.json'))['held_out']['area']:.4f}"
     assert read.text.count(area) >= 2  # alone on its rows, a run's range is the common one
     words = commands(read)[-1]
-    assert words[:4] == ["ldsearch", "select", "--strategy", "every-other"]
+    assert words[:2] == ["ldsearch", "evolve"]
+    assert words[words.index("--strategy") + 1] == "every-other"
     assert words[words.index("--keep") + 1] == "2"
     assert "--swap" in words
     assert Path("a/all-overlay.svg").is_file()
@@ -126,13 +124,13 @@ def test_verdicts() -> None:
 
 
 def test_genes_are_what_a_space_leaves_free() -> None:
-    assert genes_of({"levels": [1, 2]}) == ("lengths",)
+    assert genes_of({"levels": [1, 2]}) == ["lengths"]
     whole = {"heads_off": [], "ffn_share": 1.0, "sublayers_off": []}
     joint = {"depths": [["encoder", [2, 3]], ["decoder", [2]]], "lengths": {}, "options": [whole]}
-    assert genes_of(joint) == ("lengths", "depth")
+    assert genes_of(joint) == ["lengths", "depth"]
     finer = {**joint, "lengths": None, "depths": [["encoder", [3]]]}
-    assert genes_of({**finer, "options": [whole, {**whole, "ffn_share": 0.5}]}) == ("ffn",)
-    assert genes_of({**finer, "options": [whole, {**whole, "heads_off": [0]}]}) == ("head",)
+    assert genes_of({**finer, "options": [whole, {**whole, "ffn_share": 0.5}]}) == ["ffn"]
+    assert genes_of({**finer, "options": [whole, {**whole, "heads_off": [0]}]}) == ["head"]
 
 
 def test_the_same_runs_give_the_same_page_and_no_foreign_file_is_touched(

@@ -29,7 +29,7 @@ def test_a_rule_measures_what_it_names(
     ldsearch: Ldsearch, wild: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, measured: list
 ) -> None:
     monkeypatch.chdir(wild)
-    outcome = ldsearch("select", "--strategy", strategy, "--keep", 1, "--name", f"rule-{strategy}")
+    outcome = ldsearch("evolve", "--strategy", strategy, "--keep", 1, "--name", f"rule-{strategy}")
     assert outcome.code == 0, outcome.err
     assert blocks_of(wild / f"runs/rule-{strategy}") == measured
 
@@ -38,7 +38,7 @@ def test_the_printed_rule_keeps_two_of_three(
     ldsearch: Ldsearch, wild: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(wild)
-    outcome = ldsearch("select", "--strategy", "every-other-literal", "--name", "literal")
+    outcome = ldsearch("evolve", "--strategy", "every-other-literal", "--name", "literal")
     assert outcome.code == 0, outcome.err
     assert blocks_of(wild / "runs/literal") == [(0, 1, 2), (0, 1)]  # of three, every third may go
 
@@ -48,9 +48,9 @@ def test_searches_of_few_depths_end_at_the_best(
     ldsearch: Ldsearch, wild: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     monkeypatch.chdir(wild)
-    every = ldsearch("select", "--strategy", "validation", "--keep", 2, "--name", "every-2")
+    every = ldsearch("evolve", "--strategy", "validation", "--keep", 2, "--name", "every-2")
     assert every.code == 0, every.err
-    outcome = ldsearch("select", "--strategy", strategy, "--keep", 2, "--name", f"two-{strategy}")
+    outcome = ldsearch("evolve", "--strategy", strategy, "--keep", 2, "--name", f"two-{strategy}")
     assert outcome.code == 0, outcome.err
     best, truth = (read(wild / f"runs/{name}/best.json") for name in (f"two-{strategy}", "every-2"))
     assert best["score"] == truth["score"]
@@ -62,7 +62,7 @@ def test_by_the_divergence_only_its_best_is_measured_by_the_score(
 ) -> None:
     monkeypatch.chdir(wild)
     arguments = ("--strategy", "validation", "--keep", 2, "--objective", "kl")
-    outcome = ldsearch("select", *arguments)
+    outcome = ldsearch("evolve", *arguments)
     assert outcome.code == 0, outcome.err
     kept = blocks_of(wild / "runs/tiny-validation-kl")
     assert len(kept) == 2
@@ -87,7 +87,7 @@ def test_by_the_divergence_only_its_best_is_measured_by_the_score(
 def test_what_cannot_be_chosen_is_refused_in_one_line(
     ldsearch: Ldsearch, place: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    outcome = ldsearch("select", *arguments)
+    outcome = ldsearch("evolve", *arguments)
     assert outcome.code == 2
     assert words in outcome.err
     assert outcome.err.strip().splitlines()[-1].startswith("error: ")

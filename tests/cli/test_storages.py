@@ -57,17 +57,17 @@ def test_a_full_disk_is_one_line_the_same_command_goes_on_and_pareto_reads_the_s
     before = (wild_place / "runs/tiny-evolve/frontier.csv").read_text().splitlines()
     assert [line.split(",")[:11] for line in frontier] == [line.split(",")[:11] for line in before]
 
-    lost = ldsearch("pareto", run)
+    lost = ldsearch("info", run)
     assert (lost.code, lost.out) == (2, "")
     assert lost.err == (
         f"error: the workers of {run} shared {wild_place}/shared.log: say where it is with --storage\n"
     )
-    found = ldsearch("pareto", run, "--budget", 0.7, "--storage", storage)
+    found = ldsearch("info", run, "--budget", 0.7, "--storage", storage)
     assert (found.code, found.err) == (0, "")
     # Of what this storage has: the search's own measurements and its controls'.
     tables = [pd.read_csv(wild_place / run / name) for name in ("trials.csv", "controls.csv")]
     measured = pd.concat(tables).query("macs_share <= 0.7")
     best = measured.sort_values(["score", "macs"], ascending=[False, True]).iloc[0]
     assert f"chosen: accuracy {best['score']:.4f} at {best['macs_share']:.3f} of the MACs" in found.out
-    other = ldsearch("pareto", run, "--storage", f"sqlite:///{wild_place}/none.db")
+    other = ldsearch("info", run, "--storage", f"sqlite:///{wild_place}/none.db")
     assert other.err == f"error: {wild_place}/none.db has no measurements of {run}\n"

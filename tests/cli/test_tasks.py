@@ -99,7 +99,7 @@ def test_pretrained_with_layerdrop_pruned_and_fine_tuned_without(
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": 4}))
     drop = ("--strategy", "layerdrop", "--layer-drop", "0.5")
     train(ldsearch, "masked", "--model", "config.json", "--name", "pretrained", *drop)
-    select = ("select", "--supernet", "runs/pretrained", "--keep", 2)
+    select = ("evolve", "--supernet", "runs/pretrained", "--keep", 2)
     for strategy in ("every-other", "influence"):
         outcome = ldsearch(*select, "--strategy", strategy)
         assert outcome.code == 0, outcome.err

@@ -14,26 +14,26 @@ def fingerprint(place: Path) -> str:
 
 
 def test_changed_weights_are_measured_again(ldsearch: Ldsearch, place: Path) -> None:
-    assert ldsearch("select", "--strategy", "every-other").code == 0
+    assert ldsearch("evolve", "--strategy", "every-other").code == 0
     before = fingerprint(place)
     path = place / "runs/tiny/model.safetensors"
     weights = load_file(path)
     weights["classifier.weight"] = -weights["classifier.weight"]
     save_file(weights, path, metadata={"format": "pt"})
-    refused = ldsearch("select", "--strategy", "every-other")
+    refused = ldsearch("evolve", "--strategy", "every-other")
     assert refused.code == 2
     assert "its fingerprint differ" in refused.err
-    assert ldsearch("select", "--strategy", "every-other", "--name", "again").code == 0
+    assert ldsearch("evolve", "--strategy", "every-other", "--name", "again").code == 0
     run = json.loads((place / "runs/again/run.json").read_text())
     assert [calls["cached"] for calls in run["this_call"].values()] == [0, 0]
     assert json.loads((place / "runs/again/best.json").read_text())["fingerprint"] != before
 
 
 def test_a_changed_configuration_is_another_model(ldsearch: Ldsearch, place: Path) -> None:
-    assert ldsearch("select", "--strategy", "every-other").code == 0
+    assert ldsearch("evolve", "--strategy", "every-other").code == 0
     path = place / "runs/tiny/config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "hidden_act": "relu"}))
-    assert "its fingerprint differ" in ldsearch("select", "--strategy", "every-other").err
+    assert "its fingerprint differ" in ldsearch("evolve", "--strategy", "every-other").err
 
 
 def test_a_space_with_another_kind_of_lengths_is_refused(ldsearch: Ldsearch, place: Path) -> None:

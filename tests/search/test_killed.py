@@ -17,6 +17,8 @@ import pytest
 import torch
 
 import ldsearch
+from ldsearch.commands.evolve import evolve
+from ldsearch.commands.options import Evolve, TrainSupernet
 from tests.cli.conftest import CONFIG, reviews, unsettle
 
 ROOT = Path(__file__).parent.parent.parent
@@ -45,17 +47,17 @@ def wait(child: int) -> int:
 
 
 def train(place: Path) -> None:
-    options = ldsearch.TrainOptions(
+    options = TrainSupernet(
         data=str(place / "reviews.csv"),
         model=str(place / "config.json"),
-        reference=16,
-        trainer=("--max_steps", "1"),
+        max_length=16,
+        trainer={"max_steps": "1"},
     )
     unsettle(ldsearch.train_supernet(place / "net", options))
 
 
 def search(runs: Path) -> None:
-    ldsearch.evolve(ldsearch.Workbench.open(runs / "net"), runs / "run", evaluations=30, seed=4)
+    evolve(ldsearch.Workbench.open(runs / "net"), runs / "run", Evolve(evaluations=30, seed=4))
 
 
 def runs_on(child: int) -> bool:
@@ -155,4 +157,4 @@ def test_a_search_killed_while_it_claims_its_folder_goes_on(place: Path) -> None
     folder.mkdir()
     (folder / ".run.json.k1ll3d").write_text('{"ident')
     bench = ldsearch.Workbench.open(place / "straight/net")
-    assert len(ldsearch.evolve(bench, folder, evaluations=5).result.trials) == 5
+    assert len(evolve(bench, folder, Evolve(evaluations=5)).result.trials) == 5

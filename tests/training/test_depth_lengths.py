@@ -14,9 +14,10 @@ import torch
 from scipy.stats import chisquare
 from torch.nn.functional import cross_entropy, kl_div
 
-from ldsearch import TrainOptions, train_supernet
 from ldsearch.bench import Workbench
 from ldsearch.cli import main
+from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import TrainingError
 from ldsearch.space.assignments import assignment_named, configurations
 from ldsearch.subnet import Subnet
@@ -251,13 +252,13 @@ def test_a_training_with_a_drop_bound_records_depths_and_lengths(place, monkeypa
 
 def test_without_a_drop_bound_the_record_says_depths_alone_and_stock_forwards_refuse_one(place):
     named = {"data": "train.jsonl", "validation": "validation.jsonl", "model": "config.json"}
-    options = TrainOptions(
+    options = TrainSupernet(
         **{name: str(place / file) for name, file in named.items()},
         task="translation",
         keep_overlap=True,
         strategy="flexible-depth",
-        reference=24,
-        trainer=("--max_steps", "1", "--disable_tqdm", "True"),
+        max_length=24,
+        trainer={"max_steps": "1", "disable_tqdm": "True"},
     )
     record = read_record(train_supernet(place / "depths", options))
     assert (record.drop_bound, record.training["plain_share"]) == (None, None)

@@ -232,10 +232,10 @@ def test_the_generic_view_drops_whole_blocks_only(ldsearch: Ldsearch, place: Pat
 
 def test_a_search_is_told_which_blocks_were_never_skipped(ldsearch: Ldsearch, place: Path) -> None:
     assert ldsearch(*LAYERDROP, "--layer-drop", "0.5,0").code == 0
-    said = ldsearch("select", "--supernet", "runs/new", "--strategy", "every-other", "--keep", 1).err
+    said = ldsearch("evolve", "--supernet", "runs/new", "--strategy", "every-other", "--keep", 1).err
     assert said == "note: training never skipped blocks 1: scores without them will suffer\n"
     assert ldsearch(*LAYERDROP[:-1], "heads", "--drop-groups", "head+ffn").code == 0
-    said = ldsearch("select", "--supernet", "runs/heads", "--strategy", "every-other", "--keep", 1).err
+    said = ldsearch("evolve", "--supernet", "runs/heads", "--strategy", "every-other", "--keep", 1).err
     assert "depths were not trained (layerdrop, only head+ffn groups dropped)" in said
 
 

@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForMaskedLM
 
-from ldsearch import TrainOptions, Workbench, export_model, select, train_supernet
+from ldsearch import Workbench
+from ldsearch.commands.evolve import evolve
+from ldsearch.commands.export import export_model
+from ldsearch.commands.options import Evolve, TrainSupernet
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import RunError
 from tests.translators import sentences
 
@@ -20,15 +24,15 @@ def opened(place: Path, blocks: int) -> Workbench:
         (place / f"{name}.txt").write_text("".join(f"{text}\n" for text in part))
     config = {**BERT, "num_hidden_layers": blocks, "initializer_range": 0.5}
     (place / "bert.json").write_text(json.dumps(config))
-    options = TrainOptions(
-        str(place / "train.txt"),
+    options = TrainSupernet(
+        data=str(place / "train.txt"),
         task="masked",
         validation=str(place / "validation.txt"),
         keep_overlap=True,
         model=str(place / "bert.json"),
         strategy="layerdrop",
-        reference=16,
-        trainer=("--max_steps", "1", "--disable_tqdm", "True"),
+        max_length=16,
+        trainer={"max_steps": "1", "disable_tqdm": "True"},
     )
     return Workbench.open(train_supernet(place / "runs" / "bert", options))
 
@@ -36,8 +40,8 @@ def opened(place: Path, blocks: int) -> Workbench:
 def test_keep_gives_exactly_so_many_blocks_the_best_of_all_as_the_beam_holds_every_parent(tmp_path):
     bench = opened(tmp_path, 4)
     # Four sub-networks of three blocks all go on, so the pairs are measured one and all.
-    outcome = select(bench, tmp_path / "runs" / "two", strategy="beam", keep=2)
-    every = select(bench, tmp_path / "runs" / "every", strategy="validation", keep=2)
+    outcome = evolve(bench, tmp_path / "runs" / "two", Evolve(strategy="beam", keep=(2,)))
+    every = evolve(bench, tmp_path / "runs" / "every", Evolve(strategy="validation", keep=(2,)))
     assert outcome.best in outcome.result.candidates
     assert {t.subnet for t in outcome.result.candidates} == {t.subnet for t in every.result.candidates}
     assert outcome.best.subnet == every.best.subnet
@@ -47,14 +51,14 @@ def test_keep_gives_exactly_so_many_blocks_the_best_of_all_as_the_beam_holds_eve
     model = AutoModelForMaskedLM.from_pretrained(export_model(tmp_path / "runs" / "two", tmp_path / "out"))
     assert model.config.num_hidden_layers == 2
     with pytest.raises(RunError, match=r"beam .* takes no --space"):
-        select(bench, tmp_path / "runs" / "no", strategy="beam", space="demo")
+        evolve(bench, tmp_path / "runs" / "no", Evolve(strategy="beam", space="demo"))
 
 
 def test_a_beam_that_gains_nothing_goes_on_to_the_least_depth(tmp_path):
     bench = opened(tmp_path, 8)
     for parameter in bench.supernet.model.parameters():
         parameter.data.zero_()  # every sub-network says the same
-    outcome = select(bench, tmp_path / "runs" / "one", strategy="beam", keep=1)
+    outcome = evolve(bench, tmp_path / "runs" / "one", Evolve(strategy="beam", keep=(1,)))
     assert len({t.score.value for t in outcome.result.trials}) == 1
     assert outcome.best.subnet.encoder.blocks == (0,)
     assert outcome.result.stopped == "exhausted"

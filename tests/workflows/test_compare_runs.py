@@ -8,10 +8,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ldsearch import TrainOptions, evolve, select, train_supernet
 from ldsearch.bench import Workbench
 from ldsearch.commands.compare import compare
 from ldsearch.commands.comparison import Cell, Comparison, Contender, Limit
+from ldsearch.commands.evolve import evolve
+from ldsearch.commands.options import Evolve, TrainSupernet
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import RunError
 from ldsearch.reports.figures import draw_comparison
 from ldsearch.search.loop import SearchResult
@@ -32,11 +34,13 @@ def place(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (copy / "small.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 2}))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(copy)
-        small = TrainOptions("reviews.csv", model="small.json", reference=16, trainer=("--max_steps", "1"))
+        small = TrainSupernet(
+            data="reviews.csv", model="small.json", max_length=16, trainer={"max_steps": "1"}
+        )
         train_supernet(Path("runs/small"), small)
-        evolve(Workbench.open("runs/tiny"), SHORT, evaluations=8, seed=5)
-        select(Workbench.open("runs/tiny"), RULE, strategy="every-other")
-        evolve(Workbench.open("runs/small"), OTHER, evaluations=9)
+        evolve(Workbench.open("runs/tiny"), SHORT, Evolve(evaluations=8, seed=5))
+        evolve(Workbench.open("runs/tiny"), RULE, Evolve(strategy="every-other"))
+        evolve(Workbench.open("runs/small"), OTHER, Evolve(evaluations=9))
     return copy
 
 

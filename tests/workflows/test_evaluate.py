@@ -10,10 +10,12 @@ import sacrebleu
 import torch
 from safetensors.torch import load_file, save_file
 
-from ldsearch import TrainOptions, Workbench, evaluate, train_supernet
+from ldsearch import Workbench
 from ldsearch.commands import generation
-from ldsearch.commands.evaluate import evaluate_frontier
+from ldsearch.commands.evaluate import evaluate, evaluate_frontier
 from ldsearch.commands.generation import TextTest, text_metric
+from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.decoding import Decoding, decode
 from ldsearch.errors import DataError, RunError
 from ldsearch.files import write_json
@@ -37,14 +39,14 @@ def supernet(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = [{"source": text, "target": text} for text in part]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "bart.json").write_text(json.dumps(BART))
-    options = TrainOptions(
-        str(folder / "train.jsonl"),
+    options = TrainSupernet(
+        data=str(folder / "train.jsonl"),
         task="translation",
         validation=str(folder / "validation.jsonl"),
         keep_overlap=True,
         model=str(folder / "bart.json"),
-        reference=16,
-        trainer=("--max_steps", "1", "--disable_tqdm", "True"),
+        max_length=16,
+        trainer={"max_steps": "1", "disable_tqdm": "True"},
     )
     supernet = train_supernet(folder / "runs" / "supernet", options)
     weights, generator = supernet / "model.safetensors", torch.Generator().manual_seed(3)

@@ -7,9 +7,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ldsearch import TrainOptions, Workbench, evolve, export_model, load, select, train_supernet
+from ldsearch import Workbench, load
+from ldsearch.commands.evolve import evolve
+from ldsearch.commands.export import export_model
+from ldsearch.commands.options import Evolve, TrainSupernet, read_trainer
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import RunError
-from ldsearch.selector import parse_selector
 from tests.translators import sentences
 
 FLAGS = ("--max_steps", "2", "--disable_tqdm", "True")
@@ -35,31 +38,31 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def translator(place: Path) -> Workbench:
-    options = TrainOptions(
-        str(place / "train.jsonl"),
+    options = TrainSupernet(
+        data=str(place / "train.jsonl"),
         task="translation",
         validation=str(place / "validation.jsonl"),
         keep_overlap=True,
         model=str(place / "bart.json"),
         memory="kept",
-        reference=24,
-        trainer=FLAGS,
+        max_length=24,
+        trainer=read_trainer(list(FLAGS)),
     )
     return Workbench.open(train_supernet(place / "runs" / "translator", options))
 
 
 def test_the_best_blocks_of_a_language_model_are_an_ordinary_folder(place):
-    options = TrainOptions(
-        str(place / "train.txt"),
+    options = TrainSupernet(
+        data=str(place / "train.txt"),
         task="causal",
         validation=str(place / "validation.txt"),
         model=str(place / "llama.json"),
         strategy="layerdrop",
-        reference=24,
-        trainer=FLAGS,
+        max_length=24,
+        trainer=read_trainer(list(FLAGS)),
     )
     bench = Workbench.open(train_supernet(place / "runs" / "writer", options))
-    outcome = select(bench, place / "runs" / "two", strategy="validation", keep=2)
+    outcome = evolve(bench, place / "runs" / "two", Evolve(strategy="validation", keep=(2,)))
     tried = [trial for trial in outcome.result.trials if trial.subnet != bench.full]
     assert {trial.subnet.decoder.blocks for trial in tried} == {(0, 1), (0, 2), (1, 2)}
     assert outcome.best.score.value == min(trial.score.value for trial in tried)
@@ -71,9 +74,7 @@ def test_the_best_blocks_of_a_language_model_are_an_ordinary_folder(place):
 
 
 def test_lengths_of_a_translator_are_searched_and_its_export_generates(place, translator):
-    found = evolve(
-        translator, place / "runs" / "short", selector=parse_selector(budget="0.95"), evaluations=4
-    )
+    found = evolve(translator, place / "runs" / "short", Evolve(budget="0.95", evaluations=4))
     stack = found.best.subnet.encoder
     assert stack.lengths is not None
     assert found.best.subnet.decoder == translator.full.decoder
@@ -91,27 +92,27 @@ def test_lengths_of_a_translator_are_searched_and_its_export_generates(place, tr
 
 
 def test_blocks_of_two_stacks_are_selected_together(place, translator):
-    every = select(translator, place / "runs" / "every", strategy="validation")
+    every = evolve(translator, place / "runs" / "every", Evolve(strategy="validation"))
     shapes = [tuple(len(s.blocks) for s in t.subnet.stacks().values()) for t in every.result.trials]
     assert shapes[0] == (2, 2)
     assert sorted(shapes[1:]) == [(1, 1)] * 4 + [(1, 2)] * 2 + [(2, 1)] * 2
-    even = select(translator, place / "runs" / "even", strategy="every-other", keep=(1, 2))
+    even = evolve(translator, place / "runs" / "even", Evolve(strategy="every-other", keep=(1, 2)))
     assert [t.subnet.stacks()["encoder"].blocks for t in even.result.candidates] == [(0,)]
     assert even.best.subnet.decoder.blocks == (0, 1)
-    beam = select(translator, place / "runs" / "beam", strategy="beam", keep=(1, 1))
+    beam = evolve(translator, place / "runs" / "beam", Evolve(strategy="beam", keep=(1, 1)))
     best = min(t.score.loss for t, shape in zip(every.result.trials, shapes, strict=True) if shape == (1, 1))
     assert beam.best.score.loss == best  # so few that the beam holds every parent
-    named = select(translator, place / "runs" / "named", strategy="assignment", keep=(1, 1))
+    named = evolve(translator, place / "runs" / "named", Evolve(strategy="assignment", keep=(1, 1)))
     assert [len(s.blocks) for s in named.best.subnet.stacks().values()] == [1, 1]
     with pytest.raises(RunError, match=r"names 1 numbers of blocks; this model has 2 .*: --keep 2,2 is all"):
-        select(translator, place / "runs" / "no", strategy="every-other", keep=1)
+        evolve(translator, place / "runs" / "no", Evolve(strategy="every-other", keep=(1,)))
     with pytest.raises(RunError, match="one stack"):
-        select(translator, place / "runs" / "no", strategy="swaps", keep=(1, 1))
+        evolve(translator, place / "runs" / "no", Evolve(strategy="swaps", keep=(1, 1)))
     assert not (place / "runs" / "no").exists()
 
 
 def test_depths_of_two_stacks_and_lengths_evolve_together(place, translator):
-    found = evolve(translator, place / "runs" / "joint", genes="depth+lengths", evaluations=8)
+    found = evolve(translator, place / "runs" / "joint", Evolve(genes="depth+lengths", evaluations=8))
     shapes = {tuple(len(s.blocks) for s in t.subnet.stacks().values()) for t in found.result.trials}
     assert len(shapes) > 1
     assert any(t.subnet.encoder.lengths for t in found.result.trials)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch import Workbench
 from ldsearch.commands.grid import (
     GridOptions,
     GridResult,
@@ -18,6 +18,8 @@ from ldsearch.commands.grid import (
     mean_difference,
     measure_grid,
 )
+from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.decoding import Decoding
 from ldsearch.errors import DataError, RunError
 from tests.translators import sentences
@@ -44,15 +46,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, part in (("train", rows[:30]), ("validation", rows[30:])):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
     flags = ("--max_steps", "2", "--disable_tqdm", "True")
-    options = TrainOptions(
-        str(folder / "train.jsonl"),
+    options = TrainSupernet(
+        data=str(folder / "train.jsonl"),
         task="translation",
         validation=str(folder / "validation.jsonl"),
         keep_overlap=True,
         model=str(folder / "config.json"),
         strategy="flexible-depth",
-        reference=24,
-        trainer=flags,
+        max_length=24,
+        trainer=read_trainer(list(flags)),
     )
     return train_supernet(folder / "runs" / "flexible", options)
 

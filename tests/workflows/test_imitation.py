@@ -10,9 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import kl_div
 
-from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch import Workbench
 from ldsearch.commands import imitation
 from ldsearch.commands.imitation import imitator, shortlist
+from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import DataError
 from ldsearch.search.validation import Validation
 from ldsearch.space.blocks import DepthSpace
@@ -59,15 +61,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(place: Path, task: str, suffix: str) -> Path:
-    options = TrainOptions(
-        str(place / f"train{suffix}"),
+    options = TrainSupernet(
+        data=str(place / f"train{suffix}"),
         task=task,
         validation=str(place / f"validation{suffix}"),
         keep_overlap=task == "translation",
         model=str(place / f"{task}.json"),
         strategy="layerdrop",
-        reference=16,
-        trainer=FLAGS,
+        max_length=16,
+        trainer=read_trainer(list(FLAGS)),
     )
     return train_supernet(place / "runs" / task, options)
 

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ldsearch import TrainOptions, Workbench, train_supernet
+from ldsearch import Workbench
 from ldsearch.commands.importance import block_importance
+from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import RunError, SpaceError
 from ldsearch.evaluation.evaluator import Counts
 from ldsearch.subnet import Subnet
@@ -111,15 +113,15 @@ def trained(place: Path, task: str, model: dict[str, object]) -> Workbench:
     for name, part in (("train", rows[:16]), ("validation", rows[16:])):
         (place / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
     (place / "config.json").write_text(json.dumps({**model, "initializer_range": 0.5}))
-    options = TrainOptions(
-        str(place / "train.jsonl"),
+    options = TrainSupernet(
+        data=str(place / "train.jsonl"),
         task=task,
         validation=str(place / "validation.jsonl"),
         keep_overlap=True,
         model=str(place / "config.json"),
         strategy="layerdrop",
-        reference=16,
-        trainer=("--max_steps", "1", "--disable_tqdm", "True"),
+        max_length=16,
+        trainer={"max_steps": "1", "disable_tqdm": "True"},
     )
     return Workbench.open(train_supernet(place / "runs" / "model", options))
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ldsearch import TrainOptions, train_supernet
+from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import DataError, SupernetError, TrainingError
 from ldsearch.supernet.folder import load_supernet, read_record
 from tests.translators import sentences
@@ -31,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def options(place: Path, encoder: int, decoder: int, **changes: object) -> TrainOptions:
+def options(place: Path, encoder: int, decoder: int, **changes: object) -> TrainSupernet:
     config = {"model_type": "bart", **SIZES, "encoder_layers": encoder, "decoder_layers": decoder}
     (place / "config.json").write_text(json.dumps({**config, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}))
     fields = {
@@ -44,7 +45,7 @@ def options(place: Path, encoder: int, decoder: int, **changes: object) -> Train
         "reference": 24,
         "trainer": FLAGS,
     }
-    return TrainOptions(**{**fields, **changes})
+    return TrainSupernet(**{**fields, **changes})
 
 
 def test_a_prime_depth_is_noted_and_trained(place):

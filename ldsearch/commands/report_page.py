@@ -8,9 +8,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from ldsearch.commands.finished import FinishedRun, health_beside, read_table
-from ldsearch.commands.info import info
-from ldsearch.commands.rebuild import genes_of, search_command, train_command
+from ldsearch.commands.describe import info
+from ldsearch.commands.options import flags
 from ldsearch.errors import RunError, one_line
 from ldsearch.reports.figures import (
     Marks,
@@ -26,7 +25,7 @@ from ldsearch.reports.figures import (
 from ldsearch.reports.heat_maps import draw_kept
 from ldsearch.reports.page import Drawing, write_page
 from ldsearch.reports.tables import COST_WORDS, area_table
-from ldsearch.runs import read_json
+from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, HealthRun, Run, read_json, read_table
 from ldsearch.subnet import Subnet
 from ldsearch.workload import Workload
 
@@ -76,7 +75,7 @@ def report(folders: Sequence[str | Path], output: str | Path = "report.html") ->
     output = Path(output)
     if output.suffix != ".html":
         raise RunError(f"the report is an HTML page: name it .html, not {output.name}")
-    runs = [FinishedRun.read(Path(folder)) for folder in folders]
+    runs = [Run.open(folder) for folder in folders]
     if not runs:
         raise RunError("a report needs at least one run")
     if len({run.folder.resolve() for run in runs}) < len(runs):
@@ -90,14 +89,14 @@ def report(folders: Sequence[str | Path], output: str | Path = "report.html") ->
     context: dict[str, Any] = {"title": title, "runs": shown, "overlay": None}
     if len(runs) > 1:
         together = dict(zip(labels, runs, strict=True))
-        frontiers = [RunFrontier(plain(label), r.front, r.trials.iloc[0]) for label, r in together.items()]
+        frontiers = [RunFrontier(plain(label), r.frontier, r.trials.iloc[0]) for label, r in together.items()]
         context["overlay"] = Drawing("overlay", draw_overlay(frontiers))
         context["groups"] = _groups(together, frontiers)
         drawings.append(context["overlay"])
     return Report(output, write_page(output, drawings, context))
 
 
-def _groups(runs: Mapping[str, FinishedRun], frontiers: Sequence[RunFrontier]) -> list[dict[str, Any]]:
+def _groups(runs: Mapping[str, Run], frontiers: Sequence[RunFrontier]) -> list[dict[str, Any]]:
     """A table for each kind of rows of the runs (by label) that can be compared."""
     labels = {plain(label): label for label in runs}
     groups = []
@@ -112,7 +111,7 @@ def _groups(runs: Mapping[str, FinishedRun], frontiers: Sequence[RunFrontier]) -
                 f"{name} {gain['mean']:+.4f} ({gain['low']:+.4f} to {gain['high']:+.4f})"
                 for name, gain in (held.get("gains") or {}).items()
             ]
-            strategy, trials = run.fields["identity"].get("strategy"), run.fields["trials"]
+            strategy, trials = run.identity.get("strategy"), run.fields["trials"]
             row = [label, run.supernet.name, strategy, trials, f"{frontier.full_score:.4f}"]
             rows.append([*row, _number(area), _number(held.get("area")), "; ".join(gains) or "none"])
         group = {"metric": metric, "split": split, "examples": examples, "rows": rows}
@@ -120,7 +119,7 @@ def _groups(runs: Mapping[str, FinishedRun], frontiers: Sequence[RunFrontier]) -
     return groups
 
 
-def _shown(run: FinishedRun, label: str, index: int) -> dict[str, Any]:
+def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
     """The template's variables of one run.
 
     Raises:
@@ -142,8 +141,8 @@ def _shown(run: FinishedRun, label: str, index: int) -> dict[str, Any]:
     return variables
 
 
-def _identity(run: FinishedRun) -> dict[str, Any]:
-    identity, first = run.fields["identity"], run.trials.iloc[0]
+def _identity(run: Run) -> dict[str, Any]:
+    identity, first = run.identity, run.trials.iloc[0]
     searched = {
         "seed": identity.get("seed", "none: the strategy draws nothing"),
         "search space": _describe_space(identity),
@@ -153,7 +152,7 @@ def _identity(run: FinishedRun) -> dict[str, Any]:
         "head": {**info(run.folder), **searched},
         "supernet": run.supernet,
         "supernet_name": run.supernet.name,
-        "supernet_facts": run.record and info(run.supernet),
+        "supernet_facts": info(run.supernet) if (run.supernet / SUPERNET_FILE).is_file() else None,
     }
 
 
@@ -175,18 +174,37 @@ def _describe_space(identity: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def _frontier(run: FinishedRun) -> dict[str, Any]:
+def genes_of(space: Mapping[str, Any]) -> list[str]:
+    """What a recorded space leaves free, as ``--genes`` names it."""
+    if "levels" in space:
+        return ["lengths"]
+    options = space.get("options") or []
+    free = {
+        "lengths": space.get("lengths") is not None,
+        "depth": any(len(keep) > 1 for _, keep in space.get("depths") or []),
+        "ffn": any(option.get("ffn_share", 1) != 1 for option in options),
+        "head": any(option.get("heads_off") for option in options),
+        "sublayer": any(option.get("sublayers_off") for option in options),
+    }
+    return [name for name, is_free in free.items() if is_free]
+
+
+def _frontier(run: Run) -> dict[str, Any]:
     """The frontier with its figures, the areas, and what each point keeps."""
     trials, cost = run.trials, run.costs[0]
     first = trials.iloc[0]
-    frontier = RunFrontier("frontier", run.front, first)
-    best = next((i for i, text in enumerate(trials["subnet"]) if Subnet.from_json(text) == run.chosen), None)
-    marks = Marks(plain(run.name), best, run.budget_share, run.costs)
+    full = Subnet.from_json(str(first["subnet"]))
+    depths = {name: len(stack.blocks) for name, stack in full.stacks().items()}
+    frontier = RunFrontier("frontier", run.frontier, first)
+    best = next(
+        (i for i, text in enumerate(trials["subnet"]) if Subnet.from_json(text) == run.best.subnet), None
+    )
+    marks = Marks(plain(run.name), best, run.goal.budget_share(run.best.full_costs), run.costs)
     heads = ["MACs share", f"{first['metric']}, {first['split']}"]
     if frontier.held_out:
         heads += [f"{first['metric']}, {frontier.rows[1]}", "minus full", "95% interval"]
     rows = []
-    for row, subnet in zip(run.front.to_dict("records"), run.subnets, strict=True):
+    for row, subnet in zip(run.frontier.to_dict("records"), run.subnets, strict=True):
         cells = [f"{row['macs_share']:.3f}", f"{row['score']:.4f}"]
         if frontier.held_out:
             interval = f"{row['difference_low']:+.4f} to {row['difference_high']:+.4f}"
@@ -194,7 +212,7 @@ def _frontier(run: FinishedRun) -> dict[str, Any]:
         rows.append([*cells, subnet.describe()])
     areas = area_table(trials, run.controls, cost)
     held = run.fields["held_out"]
-    costs = [float(share) for share in run.front["macs_share"]]
+    costs = [float(share) for share in run.frontier["macs_share"]]
     return {
         "cost": COST_WORDS.get(cost, cost),
         "trials": len(trials),
@@ -204,7 +222,7 @@ def _frontier(run: FinishedRun) -> dict[str, Any]:
         "split": frontier.rows[1],
         "front": rows,
         "front_heads": [*heads, "sub-network"],
-        "chosen": run.subnets.index(run.chosen) if run.chosen in run.subnets else None,
+        "chosen": run.subnets.index(run.best.subnet) if run.best.subnet in run.subnets else None,
         "held_out_words": held["in_words"] if held else [],
         "areas": [
             [name, len(own), own["evaluations"].iloc[-1], _number(own["area"].iloc[-1])]
@@ -215,13 +233,13 @@ def _frontier(run: FinishedRun) -> dict[str, Any]:
             "searched": draw_frontier(trials, marks, run.controls),
             "held_out": draw_overlay([frontier]) if frontier.held_out else None,
             "convergence": draw_convergence(areas, first["metric"]) if areas["area"].notna().any() else None,
-            "kept": draw_kept(run.subnets, costs, run.depths),
+            "kept": draw_kept(run.subnets, costs, depths),
         },
     }
 
 
-def _health(run: FinishedRun) -> dict[str, Any]:
-    health = health_beside(run)
+def _health(run: Run) -> dict[str, Any]:
+    health = HealthRun.newest(run)
     if health is None:
         return {"health": None}
     fields, table = health.fields, health.table
@@ -257,7 +275,7 @@ def verdict(tau: float | None, p_value: float | None) -> str:
     return "inherited scores rank these sub-networks better than chance, as a search trusts them to"
 
 
-def _costs(run: FinishedRun) -> dict[str, Any]:
+def _costs(run: Run) -> dict[str, Any]:
     """What measuring took, and how it was done."""
     fields, splits = run.fields, run.fields["this_call"]
     workload = Workload.from_dict(fields["workload"])
@@ -289,7 +307,7 @@ def _count(counts: Mapping[str, Any], name: str) -> str:
     return f"{counts[name]:.1f}" if name == "seconds" else f"{counts[name]:,}"
 
 
-def _latency(run: FinishedRun) -> dict[str, Any]:
+def _latency(run: Run) -> dict[str, Any]:
     """Measured latencies, where ``ldsearch profile`` left some in the run's folder."""
     if not (run.folder / "latency.csv").is_file():
         return {"latency": []}
@@ -313,14 +331,18 @@ def _latency(run: FinishedRun) -> dict[str, Any]:
     return {"latency": rows, "timed": timed}
 
 
-def _commands(run: FinishedRun) -> dict[str, Any]:
-    commands = [search_command(run)]
-    if run.record is not None:
-        commands.insert(0, train_command(run.supernet, run.record))
-    notes = [note for command in commands for note in command.notes]
-    if run.record is None:
-        notes.insert(0, "the supernet is not there any more: the command that trained it is not known")
-    return {"commands": [command.line for command in commands], "command_notes": notes}
+def _commands(run: Run) -> dict[str, Any]:
+    """The command lines that made the supernet and the run, from the options that both recorded."""
+    commands, notes = [flags("evolve", run.options)], []
+    training = run.supernet / TRAINING_FILE
+    options = read_json(training).get("options") if training.is_file() else None
+    if options is None:
+        notes.append("the command that trained the supernet is not recorded")
+    else:
+        commands.insert(0, flags("train-supernet", options))
+        if options.keys() & {"model", "validation", "data"}:
+            notes.append("paths are as they were given, seen from where the command was run")
+    return {"commands": commands, "command_notes": notes}
 
 
 def _number(value: float | None, otherwise: str = "none", digits: int = 4) -> str:

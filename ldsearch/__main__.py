@@ -1,0 +1,5 @@
+"""``python -m ldsearch``."""
+
+from ldsearch.cli import main
+
+main()

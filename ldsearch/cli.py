@@ -1,0 +1,135 @@
+"""The command line: binds the options of each verb, calls it, turns errors into one line and an exit code."""
+
+import contextlib
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from importlib import import_module
+from inspect import Parameter, Signature
+from types import MappingProxyType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from ldsearch.commands.options import VERBS, Options, read_trainer
+from ldsearch.errors import LdsearchError
+
+# Verbs of 0.1 and what took their place.
+FORMER = MappingProxyType(
+    {
+        "select": "ldsearch evolve --strategy every-other",
+        "pareto": "ldsearch info RUN --budget 0.6",
+        "grid": "ldsearch evaluate SUPERNET --all-depths",
+        "recover": "ldsearch train-supernet --model RUN",
+        "health": "ldsearch report RUN --health",
+        "importance": "ldsearch report RUN --importance",
+        "tune": "examples/tune.py",
+    }
+)
+
+
+def _print_json(value: Any, quiet: bool, as_json: bool) -> None:
+    """Print what a command returned, where that is all that is wanted."""
+    if as_json:
+        print(json.dumps(value, default=str), file=sys.__stdout__)
+
+
+app = typer.Typer(
+    result_callback=_print_json,
+    help="Train a transformer once so that it works at every depth and length, search it for the "
+    "sub-network that fits a budget, and export that as an ordinary model.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+)
+
+
+@app.callback()
+def _global_options(
+    context: typer.Context,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and notes only.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, what the command found, and nothing else.")
+    ] = False,
+) -> None:
+    """Options of every command."""
+    if quiet or as_json:
+        context.with_resource(contextlib.redirect_stdout(io.StringIO()))
+
+
+def bound(verb: str, options: type[Options]) -> Callable[..., Any]:
+    """A function whose signature is the options of a verb, as typer reads it."""
+    hints = get_type_hints(options)
+    shown = {field.name: field for field in fields(options) if field.metadata}
+
+    def call(context: typer.Context, **values: Any) -> Any:
+        words = list(context.args)
+        for name, value in values.items():
+            if isinstance(value, list) and "trainer" in hints:
+                # Folders in any number take the flags that follow them for folders.
+                split = next((i for i, word in enumerate(value) if str(word).startswith("-")), len(value))
+                words, value = [*map(str, value[split:]), *words], value[:split]
+            if value is not None and (read := shown[name].metadata["read"]):
+                values[name] = read(value)
+            elif isinstance(value, list):
+                values[name] = tuple(value)
+        # An option that was not given keeps the default that its field has.
+        given = {name: value for name, value in values.items() if value is not None}
+        if "trainer" in hints:
+            given["trainer"] = read_trainer(words)
+        return import_module(f"ldsearch.commands.{verb.replace('-', '_')}").main(options(**given))
+
+    parameters = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    parameters += [_parameter(field, hints[name]) for name, field in shown.items()]
+    call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    call.__doc__ = options.__doc__
+    return call
+
+
+def _parameter(field: Field[Any], kind: Any) -> Parameter:
+    about = field.metadata
+    default: Any = ... if field.default is MISSING else field.default
+    if about["read"] is not None:
+        kind, default = str | None, ... if default is ... else None
+    elif get_origin(kind) is tuple:
+        kind = list[get_args(kind)[0]]  # type: ignore[misc]
+        default = list(default)
+    if about["argument"]:
+        info = typer.Argument(help=about["help"], metavar=about["argument"])
+    else:
+        shown = about["shown"]
+        info = typer.Option(
+            f"--{field.name.replace('_', '-')}",
+            help=about["help"],
+            rich_help_panel=about["panel"],
+            min=about["least"],
+            show_default=True if shown is None else shown,
+        )
+    return Parameter(
+        field.name,
+        Parameter.KEYWORD_ONLY,
+        default=Parameter.empty if default is ... else default,
+        annotation=Annotated[kind, info],
+    )
+
+
+for _verb, _options in VERBS.items():
+    _passes_on = {"allow_extra_args": True, "ignore_unknown_options": True}  # to TrainingArguments
+    _takes_flags = any(field.name == "trainer" for field in fields(_options))
+    app.command(_verb, context_settings=_passes_on if _takes_flags else None)(bound(_verb, _options))
+
+
+def main() -> None:
+    """Entry point: what a user did wrong is one line on stderr and exit code 2."""
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    try:
+        if words and words[0] in FORMER:
+            raise LdsearchError(f"ldsearch {words[0]} is now: {FORMER[words[0]]}")
+        app()
+    except LdsearchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

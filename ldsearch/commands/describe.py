@@ -1,0 +1,105 @@
+"""What a supernet or a run folder holds, in words: for ``ldsearch info``, reports and model cards."""
+
+from pathlib import Path
+
+from ldsearch.errors import RunError
+from ldsearch.runs import BEST_FILE, HEALTH_FILE, RUN_FILE, SUPERNET_FILE, Run, read_json
+from ldsearch.supernet.folder import SupernetRecord, read_record
+from ldsearch.training.rates import mean
+
+
+def info(folder: str | Path) -> dict[str, str]:
+    """What a supernet or run folder holds, as label and text.
+
+    Raises:
+        RunError: If it is neither.
+    """
+    folder = Path(folder)
+    if (folder / SUPERNET_FILE).is_file():
+        return _supernet_info(folder)
+    if (folder / RUN_FILE).is_file():
+        return _run_info(folder)
+    raise RunError(f"{folder} is neither a supernet nor a search run")
+
+
+def _supernet_info(folder: Path) -> dict[str, str]:
+    record = read_record(folder)
+    workload = record.lengths_seen
+    return {
+        "supernet": str(folder),
+        "strategy": f"{record.strategy}, seed {record.seed}" + (", parity" if record.parity else ""),
+        "model": f"{record.blocks} blocks, {record.training['model'] or 'from scratch'}",
+        "trained": training_in_words(record),
+        "data": str(record.source["data"]),
+        "task": str(record.source.get("task", "classification")),
+        "labels": ", ".join(record.labels) or "none",
+        "splits": ", ".join(f"{name} {split['examples']:,}" for name, split in record.splits.items()),
+        "overlap": record.overlap or "nothing dropped",
+        "lengths": f"mean {workload.mean_length:.1f}, cut to {workload.reference} tokens",
+        "LengthDrop bound": str(record.drop_bound),
+        "LayerDrop": layer_drop_in_words(record),
+        "metrics": ", ".join(f"{name} {value:.4f}" for name, value in record.metrics.items()),
+        "weights": record.weights,
+        "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
+    }
+
+
+def _run_info(folder: Path) -> dict[str, str]:
+    if (folder / HEALTH_FILE).is_file():
+        health = read_json(folder / HEALTH_FILE)
+        return {
+            "health run": str(folder),
+            **{name: str(health.get(name)) for name in ("tau", "examples", "steps")},
+        }
+    if "trials" not in read_json(folder / RUN_FILE) or not (folder / BEST_FILE).is_file():
+        return {"run": str(folder), "state": "unfinished: run the same command again to go on"}
+    run = Run.open(folder)
+    best, fields = run.best, run.fields
+    try:
+        share = best.costs["macs"] / best.full_costs["macs"]
+        return {
+            "run": str(folder),
+            "strategy": f"{run.identity['strategy']}, stopped: {fields['stopped']}",
+            "supernet": str(run.supernet),
+            "trials": f"{fields['trials']}, {fields['frontier']} on the frontier",
+            "asked for": run.goal.text,
+            "best": f"{best.describe()}; {share:.3f} of the full model's MACs",
+            "measured as": str(fields["measured_as"]),
+            "sub-network": best.subnet.describe(),
+            "fingerprint": best.fingerprint,
+        }
+    except KeyError as error:
+        raise RunError(f"{folder} is damaged: {RUN_FILE} or {BEST_FILE} has no {error}") from error
+
+
+def training_in_words(record: SupernetRecord) -> str:
+    """Strategy or loss, steps, seed and rates of a training."""
+    if record.subnet is not None:
+        training = record.training
+        source = "the full model's logits" if training["loss"] == "distill" else "the labels"
+        return (
+            f"{training['arguments'].get('max_steps')} steps on its own, from {source}, starting from the "
+            f"weights of {training['model']}, seed {record.seed}"
+        )
+    return (
+        f"strategy {record.strategy}, seed {record.seed}, LengthDrop bound {record.drop_bound}, "
+        f"LayerDrop {layer_drop_in_words(record)}, inputs cut to {record.reference} tokens"
+    )
+
+
+def layer_drop_in_words(record: SupernetRecord) -> str:
+    """The LayerDrop rates, of which groups."""
+    rates = record.layer_rates or [record.layer_drop]
+    words = f"{rates[0]:g}"
+    if len(set(rates)) > 1:
+        words = f"{' '.join(f'{rate:g}' for rate in rates)} (mean {mean(rates):g})"
+    if (groups := record.training.get("drop_groups") or "layer") != "layer":
+        words += f" of {groups} groups"
+    if least := record.training.get("min_layers"):
+        words += f", at least {least} blocks running"
+    return words
+
+
+def recovered_in_words(record: SupernetRecord) -> str:
+    """The scores of a model trained on its own."""
+    return ", ".join(f"{name} {value:.4f}" for name, value in record.metrics.items()) or "not measured"

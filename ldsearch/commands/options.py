@@ -1,0 +1,852 @@
+"""The options of every verb, each written once: for the command line, for Python, and for the run's record.
+
+A field is an option: its name, type, default and help. ``cli.py`` binds the classes to the command line;
+``ldsearch.evolve(budget="0.4")`` takes the same names; a run stores them and ``flags`` prints them again.
+Nothing heavy is imported here, so that ``--help`` answers at once.
+"""
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ldsearch.errors import LdsearchError, RunError, TrainingError
+
+LAYERDROP, LENGTHDROP, FLEXIBLE = "LayerDrop", "LengthDrop", "Flexible depth"
+DATA, DECODING, SEARCH, STORAGE = "Data", "Decoding", "Search", "Storage"
+HEALTH, IMPORTANCE = "Health (with --health)", "Importance (with --importance)"
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    panel: str | None = None,
+    shown: str | None = None,
+    least: float | None = None,
+    read: Callable[[str], Any] | None = None,
+    argument: str | None = None,
+) -> Any:
+    """A field that is an option of the command line.
+
+    Args:
+        default: Its default; ``...``: it must be given.
+        help: One sentence.
+        panel: The heading it stands under in ``--help``.
+        shown: What ``--help`` says of the default, where the value says too little.
+        least: The least value.
+        read: Makes the value from the command line's text, where its type does not say how.
+        argument: It is given without a flag; this is its placeholder in the usage line.
+    """
+    described = {
+        "help": help,
+        "panel": panel,
+        "shown": shown,
+        "least": least,
+        "read": read,
+        "argument": argument,
+    }
+    return field(metadata=described, **({} if default is ... else {"default": default}))
+
+
+def read_rates(text: str) -> tuple[float, ...]:
+    """``"0,0.1,0.2"`` as numbers.
+
+    Raises:
+        TrainingError: If a part is no number.
+    """
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise TrainingError(
+            f"cannot read the LayerDrop probability {text!r}: give one number, or one per block as 0,0.1,0.2"
+        ) from error
+
+
+def read_search_rows(text: str) -> int | str:
+    """``auto``, ``train`` or ``half``, or a number of rows.
+
+    Raises:
+        TrainingError: If it is neither.
+    """
+    if text in ("auto", "train", "half"):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise TrainingError(f"--search-rows takes auto, train, half or a number, not {text!r}") from None
+
+
+def read_share(text: str) -> float:
+    """``"1/2"`` as 0.5.
+
+    Raises:
+        TrainingError: If it is no number.
+    """
+    try:
+        return float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise TrainingError(f"--batch-share takes 1, 1/2, 1/4, ..., not {text!r}") from None
+
+
+def read_shares(text: str) -> tuple[float, ...]:
+    """``"0.4,0.55"`` as (0.4, 0.55).
+
+    Raises:
+        RunError: If a part is no number.
+    """
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise RunError(f"cannot read the budgets {text!r}: give shares such as 0.4,0.55") from error
+
+
+def read_depths(text: str) -> tuple[int, ...]:
+    """``"4,2"`` as (4, 2).
+
+    Raises:
+        RunError: If a part is no number above 0.
+    """
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise RunError(f"{text!r} names no numbers of blocks: 4, or 4,2 for an encoder and a decoder")
+    return tuple(int(part) for part in parts)
+
+
+def read_batches(text: str) -> tuple[int, ...]:
+    """``"1,8,32"`` as numbers above 0, distinct and in order.
+
+    Raises:
+        LdsearchError: If a part is anything else.
+    """
+    return tuple(int(part) for part in _counts(text, "--batch"))
+
+
+def read_lengths(text: str) -> tuple[int | str, ...]:
+    """``"64,128,data"``: numbers above 0, or ``data``, distinct and in order.
+
+    Raises:
+        LdsearchError: If a part is anything else.
+    """
+    return _counts(text, "--length", "data")
+
+
+def _counts(text: str, flag: str, *words: str) -> tuple[int | str, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part in words or (part.isascii() and part.isdigit() and int(part) > 0) for part in parts):
+        allowed = " or ".join(["whole numbers above 0", *words])
+        raise LdsearchError(f"cannot read {flag} {text!r}: give {allowed}, separated by commas")
+    return tuple(dict.fromkeys(part if part in words else int(part) for part in parts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFolder:
+    """Where a verb writes."""
+
+    name: str | None = option(None, "Folder below --runs to write to.")
+    runs: Path = option(Path("runs"), "Folder that holds the runs.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seed:
+    """Randomness."""
+
+    seed: int = option(0, "Seed of everything random.", least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedData:
+    """Data of a supernet that lie elsewhere now."""
+
+    data: str | None = option(None, "Where the supernet's data lie now, if they were moved.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedStorage:
+    """Measurements that several workers share."""
+
+    storage: str | None = option(
+        None,
+        "Where workers share measurements: journal:PATH, or the SQLAlchemy URL of a database.",
+        shown="the runs' measurements.db",
+        panel=STORAGE,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Take:
+    """Which of the measured sub-networks is taken."""
+
+    budget: str | None = option(
+        None,
+        "The most it may cost: 0.4 (share of the full model's MACs), 2.1GMACs, 60Mparams, "
+        "12ms@batch=8,length=128.",
+    )
+    at_least: str | None = option(
+        None, "The cheapest that scores at least so much: 0.9, or full (the full model's score)."
+    )
+    most_accurate: bool = option(False, "The best score at any cost; the default.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingOptions:
+    """How texts are generated."""
+
+    beams: int = option(1, "Of beam search; 1 is greedy.", panel=DECODING)
+    length_penalty: float = option(
+        1.0, "A log-probability is divided by the text's length to this power.", panel=DECODING
+    )
+    no_repeat_ngram: int = option(0, "No run of so many tokens twice in a text; 0: any may.", panel=DECODING)
+    min_target: int = option(0, "The fewest tokens of a text.", panel=DECODING)
+    max_target: int = option(128, "The most tokens of a text.", panel=DECODING)
+    limit: int | None = option(
+        None, "Decode only the first so many examples.", shown="all", least=1, panel=DECODING
+    )
+
+
+# What --parity stands for, where the option is not given itself.
+PARITY: Mapping[str, Any] = MappingProxyType(
+    {
+        "drop_bound": 0.2,
+        "token_score": "column-with-pads",
+        "length_mode": "absolute",
+        "pad_inputs": True,
+        "teacher_drops": True,
+        "reverse_kl": True,
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSupernet(Seed, RunFolder):
+    """Train a supernet. Flags that ldsearch does not know go to Hugging Face's TrainingArguments.
+
+    An interrupted training goes on from its last checkpoint when the same command is run again. With a
+    search run as `--model` (or a supernet and `--subnet`) the full model is distilled into that one
+    sub-network instead, 300 steps unless --max_steps says otherwise; the result is reported beside the score
+    it inherits, and is evaluated and exported like a run.
+
+    **Examples**
+
+    - `ldsearch train-supernet`
+
+    - `ldsearch train-supernet --data reviews.csv --model bert-base-uncased --bf16 --num_train_epochs 5`
+
+    - `ldsearch train-supernet --task questions --data train.jsonl --validation dev.jsonl --model ./my-bert`
+
+    - `ldsearch train-supernet --task causal --data text.txt --strategy layerdrop --layer-drop 0.2`
+
+    - `ldsearch train-supernet --task translation --data distilled.jsonl --validation valid.jsonl
+      --model ./my-marian --strategy flexible-depth`
+
+    - `ldsearch train-supernet --data nyu-mll/glue --config sst2 --model ./my-finetuned-bert --name sst2`
+
+    - `ldsearch train-supernet --model runs/sst2-lengthdrop-evolve --max_steps 1000 --learning_rate 3e-5`
+    """
+
+    task: str = option(
+        "classification",
+        "classification, regression, multi-label, tokens, questions, masked, causal, translation or "
+        "summarisation.",
+    )
+    data: str = option(
+        "docstrings", "File (csv, tsv, json, jsonl, parquet; gz too), folder, hub id, or docstrings."
+    )
+    config: str | None = option(None, "Configuration of a hub dataset.", panel=DATA)
+    validation: str | None = option(
+        None, "File with rows to search and report on: halves, without a test split.", panel=DATA
+    )
+    keep_overlap: bool = option(False, "Use every row, also those that share text across splits.", panel=DATA)
+    search_rows: int | str = option(
+        "auto",
+        "Without a test split: train (4,000 training rows search, all validation rows report), half (of the "
+        "validation rows search), or how many of them; auto: train from 20,000 training rows on.",
+        shown="auto",
+        read=read_search_rows,
+        panel=DATA,
+    )
+    metric: str | None = option(
+        None,
+        "Score: accuracy, f1, mcc, pearson, ... as the task has them.",
+        shown="the task's own",
+        panel=DATA,
+    )
+    stride: int = option(128, "Tokens that two windows of a long context share (questions).", panel=DATA)
+    sentences: bool = option(False, "Tear no line of running text (causal).", panel=DATA)
+    text_column: str | None = option(None, "Column of the text, or of the source.", panel=DATA)
+    pair_column: str | None = option(None, "Column of the second text of a pair.", panel=DATA)
+    label_column: str | None = option(None, "Column of the label, or of the target.", panel=DATA)
+    model: str | None = option(
+        None,
+        "Hub id, folder, a config.json to start from scratch, or a search run to recover its choice.",
+        shown="a small one from scratch",
+    )
+    subnet: str | None = option(
+        None, "With a supernet as --model: the one sub-network to train, as JSON, a file, or 'full'."
+    )
+    strategy: str = option("lengthdrop", "plain, layerdrop, lengthdrop or flexible-depth.")
+    max_length: int | None = option(
+        None, "Tokens that inputs are cut to.", shown="128; 64 for docstrings", panel=DATA
+    )
+    drop_bound: float | None = option(
+        None,
+        "LengthDrop bound p: a block keeps at least 1 - p of its tokens. With flexible-depth: train lengths "
+        "too.",
+        shown="by depth: 0.20 for 12 blocks, 0.36 for 6 blocks",
+        panel=LENGTHDROP,
+    )
+    layer_drop: tuple[float, ...] | None = option(
+        None,
+        "LayerDrop probability, or one per block: 0,0.1,0.2.",
+        shown="0.2",
+        read=read_rates,
+        panel=LAYERDROP,
+    )
+    layer_drop_schedule: str = option(
+        "constant", "constant, or linear: rising to --layer-drop at the last block.", panel=LAYERDROP
+    )
+    target_layers: int | None = option(
+        None, "Blocks that run on average, instead of --layer-drop.", panel=LAYERDROP
+    )
+    min_layers: int = option(0, "The fewest blocks that run.", panel=LAYERDROP)
+    drop_groups: str = option(
+        "layer",
+        "What --strategy layerdrop drops: layer, sublayer, head, ffn, head+layer, ...",
+        panel=LAYERDROP,
+    )
+    sandwich: str = option(
+        "paper",
+        "LengthDrop's sub-networks see all of a batch (paper) or parts of it (shares); with --teacher FOLDER "
+        "the full model may see a quarter (taught).",
+        panel=LENGTHDROP,
+    )
+    plain_share: float | None = option(
+        None,
+        "Share of a LengthDrop training that trains the full model alone first.",
+        shown="0.4 for a new head, 0 for a fine-tuned classifier",
+        panel=LENGTHDROP,
+    )
+    teacher: str = option(
+        "in-place",
+        "LengthDrop distils from the full pass (in-place), a model's folder, or none.",
+        panel=LENGTHDROP,
+    )
+    label_share: float | None = option(
+        None,
+        "Weight of the labels' loss beside the teacher's; 0.5 mixes them evenly.",
+        shown="the paper's: full model from labels, the others from the teacher",
+        panel=LENGTHDROP,
+    )
+    state_weight: float = option(
+        0.0,
+        "Factor on the distance of the [CLS] states to the teacher's after each block.",
+        panel=LENGTHDROP,
+    )
+    token_score: str | None = option(
+        None,
+        "Which tokens leave a block: column, power (PoWER-BERT's), or a registered score.",
+        shown="column",
+        panel=LENGTHDROP,
+    )
+    memory: str = option(
+        "restored",
+        "A decoder reads all of the encoder's tokens (restored) or the kept ones.",
+        panel=LENGTHDROP,
+    )
+    assignment: str = option(
+        "optimal", "Flexible depth's blocks: head, seq, left, middle-left or optimal.", panel=FLEXIBLE
+    )
+    encoder_tasks: int | None = option(
+        None, "Encoder depths trained at a step.", shown="all divisors", panel=FLEXIBLE
+    )
+    decoder_tasks: int | None = option(
+        None, "Decoder depths trained at a step.", shown="all divisors", panel=FLEXIBLE
+    )
+    batch_share: float = option(
+        1.0,
+        "Share of the batch that flexible depth's tasks see: 1, 1/2, 1/4, ...",
+        shown="1",
+        read=read_share,
+        panel=FLEXIBLE,
+    )
+    always_full: bool = option(False, "The full depth is among those of every step.", panel=FLEXIBLE)
+    reduction: str = option("sum", "Flexible depth's gradients: sum, or mean over the tasks.", panel=FLEXIBLE)
+    average_last: int = option(1, "The model is the mean of the last checkpoints.", least=1)
+    parity: bool = option(
+        False,
+        "The length-adaptive reference code's choices: --drop-bound 0.2 --token-score column-with-pads "
+        "--length-mode absolute --pad-inputs --teacher-drops --reverse-kl.",
+        panel=LENGTHDROP,
+    )
+    length_mode: str = option(
+        "ratio",
+        "Of shorter inputs a block keeps the same share of tokens (ratio) or as many (absolute).",
+        panel=LENGTHDROP,
+    )
+    pad_inputs: bool = option(False, "Pad every input to --max-length.", panel=LENGTHDROP)
+    teacher_drops: bool = option(
+        False, "Blocks are left out of the full pass, which teaches, too.", panel=LENGTHDROP
+    )
+    reverse_kl: bool = option(
+        False, "Distil by KL(student || teacher) instead of KL(teacher || student).", panel=LENGTHDROP
+    )
+    trainer: Mapping[str, Any] = field(default_factory=dict)  # flags of TrainingArguments
+
+    def __post_init__(self) -> None:
+        if self.parity:
+            default = {field.name: field.default for field in fields(self)}
+            for name, value in PARITY.items():
+                if getattr(self, name) == default[name]:
+                    object.__setattr__(self, name, value)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that inputs are cut to."""
+        default = 64 if self.data == "docstrings" else 128
+        return default if self.max_length is None else self.max_length
+
+    @property
+    def from_scratch(self) -> bool:
+        """Whether the model starts without weights."""
+        return self.model is None or self.model.endswith(".json")
+
+    @property
+    def folder(self) -> Path:
+        """Where the supernet goes."""
+        stem = Path(self.data).name.split(".")[0] or "supernet"
+        return self.runs / (self.name or f"{stem}-{self.strategy}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evolve(Take, Seed, MovedData, SharedStorage, RunFolder):
+    """Search a supernet, or choose by a rule: score against cost, the frontier, the sub-network asked for.
+
+    Beside a search, with at most as many evaluations: random search and regular configurations. Every
+    frontier is scored once more on the report rows, which chose nothing. Every measurement is stored at
+    once: the same command goes on after an interruption, and another `--budget` is answered from what is
+    known. Started several times, on one machine or with one `--storage` on many, it divides the work and
+    ends the same.
+
+    Of the rules, every-other keeps evenly spaced blocks; constant-ratio the same share of tokens per block;
+    validation measures every choice of blocks; beam, for deep models, leaves blocks out one by one and goes
+    on from the best few of each depth; swaps exchanges blocks of the best of a sample; learned keeps the
+    blocks with the lowest learned drop rates; influence those that change their input most; assignment has
+    the depths that `--strategy flexible-depth` trained; chunks leave consecutive blocks out, which hurts.
+
+    **Examples**
+
+    - `ldsearch evolve --budget 0.4`
+
+    - `ldsearch evolve --at-least full`
+
+    - `ldsearch evolve --supernet runs/sst2 --budget 0.5 --evaluations 300 --seed 1 --name sst2-seed1`
+
+    - `ldsearch evolve --strategy greedy --objective kl --budget 0.4`
+
+    - `ldsearch evolve --genes depth+lengths --budget 0.4`
+
+    - `ldsearch evolve --objective latency --budget 12ms@batch=8,length=128`
+
+    - `ldsearch evolve --strategy every-other --keep 3`
+
+    - `ldsearch evolve --strategy validation --keep 4,2`
+
+    - `ldsearch evolve --strategy constant-ratio --budget 0.5`
+
+    - `ldsearch evolve --dry-run`
+    """
+
+    strategy: str | None = option(
+        None,
+        "Searches: surrogate (measures the children that a Gaussian process ranks first), nsga (all "
+        "children), greedy (step by step down, for --objective kl), random, lat (the paper's code). Rules: "
+        "every-other, every-other-literal, chunk-first, chunk-middle, chunk-last, assignment, validation, "
+        "beam, swaps, learned, influence, constant-ratio.",
+        shown="surrogate; nsga with --parity",
+    )
+    objective: str = option(
+        "score",
+        "score, or kl: search, without labels, for outputs like the full model's, and measure the frontier "
+        "of that by the score. And what is minimised: macs, parameters, latency@batch=8,length=128, or "
+        "several joined by +.",
+        shown="score+macs; a budget in ms: score+latency",
+    )
+    supernet: Path | None = option(None, "Supernet folder.", shown="the newest in --runs")
+    space: str | None = option(
+        None, "Shipped search space or YAML file.", shown="what was trained, 16 levels", panel=SEARCH
+    )
+    genes: str | None = option(
+        None,
+        "What is searched: lengths, depth, ffn, head, sublayer, or several joined by +.",
+        shown="lengths; depth where no tokens can be dropped, and with --keep",
+        panel=SEARCH,
+    )
+    keep: tuple[int, ...] | None = option(
+        None,
+        "Search depths, or apply a rule, with so many blocks; of an encoder-decoder two numbers: 4,2.",
+        shown="every depth",
+        read=read_depths,
+        panel=SEARCH,
+    )
+    evaluations: int | None = option(
+        None,
+        "The most sub-networks to measure, the full model included.",
+        shown="150; greedy 1000, lat 1823; rules all they propose",
+        least=2,
+        panel=SEARCH,
+    )
+    parity: bool = option(
+        False, "The papers' numbers of children and, without --space, every length.", panel=SEARCH
+    )
+    cache: float = option(4.0, "GiB of memory for what later generations have in common.", least=0)
+    dry_run: bool = option(False, "Say how large the search is and how long it takes; run nothing.")
+    swap: bool = option(
+        False, "Choose on the report rows and score on the search rows: the other half.", panel=SEARCH
+    )
+    latency_table: Path | None = option(
+        None,
+        "Of `ldsearch profile --table`, where a latency is asked for.",
+        shown="<supernet>-latency.csv",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(DecodingOptions, MovedData, RunFolder):
+    """Score a sub-network and the full model on the same examples, with an interval of the difference.
+
+    With `--all-depths`, every pair of encoder and decoder depths of an encoder-decoder on the report rows,
+    which chose nothing; the same command goes on after an interruption.
+
+    **Examples**
+
+    - `ldsearch evaluate runs/docstrings-lengthdrop-evolve`
+
+    - `ldsearch evaluate runs/docstrings-lengthdrop --subnet full --split report`
+
+    - `ldsearch evaluate runs/multi30k-evolve --frontier --metric bleu --beams 4 --limit 200`
+
+    - `ldsearch evaluate runs/multi30k-flexible-depth --all-depths`
+
+    - `ldsearch evaluate runs/multi30k-flexible-depth --all-depths --metric bleu --baseline runs/other-depths`
+    """
+
+    folder: Path = option(
+        ..., "A search run, a recovered model, or a supernet with --subnet.", argument="FOLDER"
+    )
+    subnet: str | None = option(None, "Sub-network as JSON, a file that holds it, or 'full'.")
+    split: str | None = option(None, "search or report.", shown="the one that did not choose")
+    metric: str | None = option(
+        None,
+        "Decode, and score the texts: bleu, rouge1, rouge2 or rougeL; with --all-depths also nats or "
+        "perplexity (teacher-forced).",
+        shown="the task's; with --all-depths nats",
+    )
+    frontier: bool = option(False, "With --metric: every sub-network of the run's frontier.")
+    all_depths: bool = option(False, "Of a supernet: every pair of encoder and decoder depths.")
+    assignment: str | None = option(
+        None, "With --all-depths: blocks of a depth: head, seq, left, ...", shown="as trained, or optimal"
+    )
+    baseline: Path | None = option(None, "With --all-depths: another such folder, to compare with.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare(MovedData, RunFolder):
+    """What does each strategy, or each finished run, find for a budget, and is it better than random search?
+
+    Random search of the same genes runs beside each strategy; a run has its own. All searches have equally
+    many evaluations, of runs the first ones, as many as the shortest run made; a second table has equally
+    much spent, counted in multiply-accumulates, across supernets on the same rows. Scores are of rows that
+    chose nothing, means over the seeds. The same command goes on after an interruption.
+
+    **Examples**
+
+    - `ldsearch compare`
+
+    - `ldsearch compare --strategy every-other --strategy chunk-middle --strategy learned --budget 0.5,0.75`
+
+    - `ldsearch compare --supernet runs/a --supernet runs/b --strategy surrogate:depth+lengths --seeds 1`
+
+    - `ldsearch compare runs/bert-evolve runs/distilbert-evolve`
+
+    - `ldsearch compare runs/a-evolve --strategy every-other`
+    """
+
+    finished: tuple[Path, ...] = option((), "Finished search runs.", argument="[RUN]...")
+    supernet: tuple[Path, ...] = option(
+        (), "May be given several times.", shown="those of the runs; without runs the newest"
+    )
+    strategy: tuple[str, ...] = option(
+        (),
+        "A strategy of evolve's, a search with its genes if wanted (surrogate:depth+lengths); may be given "
+        "several times.",
+        shown="surrogate, every-other; of runs alone none",
+    )
+    budget: tuple[float, ...] = option(
+        (0.4, 0.55, 0.7), "Shares of the full model's MACs.", shown="0.4,0.55,0.7", read=read_shares
+    )
+    evaluations: int = option(150, "The most of each search.", least=2)
+    seeds: int = option(3, "Searches of each strategy that draws.", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile(MovedData, RunFolder):
+    """Time sub-networks and the full model in turn: median, quartiles, p95, ratio, memory.
+
+    Models that write text are timed to their first token (prefill) and per token after it.
+
+    **Examples**
+
+    - `ldsearch profile runs/sst2-lengthdrop-evolve --length 128,data`
+
+    - `ldsearch profile runs/sst2-lengthdrop-evolve --frontier --batch 8,32`
+
+    - `ldsearch profile runs/sst2-lengthdrop --table latency_table.csv --batch 8 --length 128`
+    """
+
+    folder: Path = option(
+        ..., "A search run, a recovered model, or a supernet with --subnet.", argument="FOLDER"
+    )
+    subnet: str | None = option(None, "Sub-network as JSON, a file that holds it, or 'full'.")
+    frontier: bool = option(False, "Every sub-network of the run's frontier; draws latency.png.")
+    table: Path | None = option(
+        None, "Fill this latency table instead (CSV): each block at each length and batch."
+    )
+    runtime: str = option("eager", "eager, own (the supernet's path), compile, or a registered one.")
+    batch: tuple[int, ...] = option(
+        (1, 8, 32), "Batch sizes, separated by commas.", shown="1,8,32", read=read_batches
+    )
+    length: tuple[int | str, ...] = option(
+        (),
+        "Tokens of each input, separated by commas; data: the search rows.",
+        shown="as it was trained",
+        read=read_lengths,
+    )
+    repeats: int = option(5, "Timed rounds.", least=1)
+    threads: int | None = option(None, "Threads of an operation.", shown="torch's", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(MovedData):
+    """Export the run's best sub-network, once a fresh process has loaded it and given its outputs and score.
+
+    The search rows must get the supernet's predictions and the run's score. Latency is measured beside the
+    full model's. A failed check removes what was written.
+
+    Fewer blocks: an ordinary folder that stock `AutoModelForSequenceClassification` loads. Shorter
+    lengths: `ldsearch.load(folder)`. ONNX: tokens are dropped inside the graph; onnxruntime alone runs it.
+
+    **Examples**
+
+    - `ldsearch export runs/docstrings-lengthdrop-evolve exported/docstrings-0.4`
+
+    - `ldsearch export runs/docstrings-lengthdrop exported/full --subnet full`
+
+    - `ldsearch export runs/docstrings-lengthdrop-evolve exported/frontier --all --format onnx`
+    """
+
+    folder: Path = option(..., "A search run, or a supernet with --subnet.", argument="FOLDER")
+    output: Path = option(..., "Folder to write; must not exist or be empty.", argument="OUTPUT")
+    subnet: str | None = option(None, "Sub-network as JSON, a file that holds it, or 'full'.")
+    format: str = option("hf", "hf, a Hugging Face folder, or onnx, one file for ONNX Runtime.")
+    all: bool = option(False, "Every sub-network of the run's frontier, and index.json.")
+    push_to_hub: str | None = option(None, "Upload what was written as this model repository.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(MovedData, Seed, RunFolder):
+    """Write a self-contained HTML page on finished searches; loads no model unless told to measure.
+
+    Frontiers with intervals and controls, convergence, kept blocks and lengths, health, importance, costs,
+    latency where it was measured, the commands to rebuild it. A page that this command wrote before is
+    replaced.
+
+    `--health` fine-tunes a few sub-networks on their own and gives Kendall's tau between inherited and
+    fine-tuned scores: near 1 inherited scores rank sub-networks well; near 0 choose by a rule, or train the
+    supernet longer. `--importance` compares random sub-networks without a block to the same with it. Both
+    are measured once, beside the run, and take a supernet instead of a run too; flags that ldsearch does not
+    know go to Hugging Face's TrainingArguments. The same command goes on after an interruption.
+
+    **Examples**
+
+    - `ldsearch report runs/sst2-lengthdrop-evolve`
+
+    - `ldsearch report runs/bert-evolve runs/distilbert-evolve --output bert.html`
+
+    - `ldsearch report runs/sst2-lengthdrop-evolve --health --count 12 --steps 500`
+
+    - `ldsearch report runs/multi30k-flexible-depth --importance --stack decoder --subsets 10`
+    """
+
+    folders: tuple[Path, ...] = option(
+        (), "Finished search runs; with --health or --importance also a supernet.", argument="RUN..."
+    )
+    output: Path = option(Path("report.html"), "The page; its figures lie beside it as SVG and PNG.")
+    health: bool = option(False, "Do inherited scores rank sub-networks as training each would?")
+    count: int = option(8, "Sub-networks to fine-tune, spread over the cost range.", panel=HEALTH)
+    steps: int = option(300, "Optimizer steps of each training.", least=1, panel=HEALTH)
+    space: str | None = option(
+        None, "Shipped search space or YAML file.", shown="what was trained, 16 levels", panel=HEALTH
+    )
+    importance: bool = option(False, "What does leaving each block out cost over random sub-networks?")
+    keep: int | None = option(
+        None, "Blocks of a sub-network that lacks the block.", shown="half", least=1, panel=IMPORTANCE
+    )
+    subsets: int = option(20, "Random sub-networks for each block.", least=1, panel=IMPORTANCE)
+    stack: str | None = option(None, "encoder or decoder.", shown="the only one", panel=IMPORTANCE)
+    objective: str = option(
+        "score", "score, or kl: how far outputs are from the full model's.", panel=IMPORTANCE
+    )
+    trainer: Mapping[str, Any] = field(default_factory=dict)  # flags of TrainingArguments
+
+
+@dataclass(frozen=True, kw_only=True)
+class Info(Take, SharedStorage):
+    """Describe a supernet or a search run; with a budget, choose among everything measured on the supernet.
+
+    The choice is among the measurements of every search on the same supernet and rows. Loads no model and
+    runs nothing.
+
+    **Examples**
+
+    - `ldsearch info runs/docstrings-lengthdrop`
+
+    - `ldsearch info runs/docstrings-lengthdrop-evolve`
+
+    - `ldsearch info runs/sst2-lengthdrop-evolve --budget 0.5`
+
+    - `ldsearch info runs/sst2-lengthdrop --at-least full --save full.json`
+
+    - `ldsearch info runs/sst2-lengthdrop-evolve --budget 0.5 --storage journal:/mnt/shared/sst2.log`
+    """
+
+    folder: Path = option(..., "A supernet or a search run.", argument="FOLDER")
+    save: Path | None = option(None, "Write the chosen sub-network here, as --subnet takes it.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillData(DecodingOptions):
+    """Decode the training sources with MODEL: sequence-level distillation (Kim & Rush 2016).
+
+    Only rows that a training on the data would train on are decoded. Train on what is written with the
+    original --validation, so that scores are against real targets. The same command goes on after an
+    interruption.
+
+    **Examples**
+
+    - `ldsearch distill-data runs/teacher --data multi30k/ --out multi30k-distilled.jsonl`
+
+    - `ldsearch distill-data ./my-bart --task summarisation --data papers.jsonl --validation dev.jsonl
+      --no-repeat-ngram 3 --max-source 512 --out papers-distilled.jsonl`
+    """
+
+    model: str = option(..., "Folder of an encoder-decoder or a supernet, or a hub id.", argument="MODEL")
+    data: str = option(..., "File (csv, tsv, json, jsonl, parquet; gz too), folder or hub id.")
+    out: Path = option(..., "File to write (.jsonl): a source and its new target a line.")
+    task: str = option("translation", "translation or summarisation.")
+    config: str | None = option(None, "Configuration of a hub dataset.", panel=DATA)
+    validation: str | None = option(
+        None, "File with the held-out rows, as the training will name it.", panel=DATA
+    )
+    keep_overlap: bool = option(False, "Use every row, also those that share text across splits.", panel=DATA)
+    text_column: str | None = option(None, "Column of the source.", panel=DATA)
+    label_column: str | None = option(None, "Column of the target.", panel=DATA)
+    beams: int = option(4, "Of beam search; 1 is greedy.", panel=DECODING)
+    min_target: int = option(1, "The fewest tokens of a text.", panel=DECODING)
+    max_source: int = option(128, "Tokens that sources are cut to.", panel=DECODING)
+    batch_size: int = option(32, "Sources decoded at once.", panel=DECODING)
+
+
+Options = TrainSupernet | Evolve | Evaluate | Compare | Profile | Export | Report | Info | DistillData
+VERBS: Mapping[str, type[Options]] = MappingProxyType(
+    {
+        "train-supernet": TrainSupernet,
+        "evolve": Evolve,
+        "evaluate": Evaluate,
+        "compare": Compare,
+        "profile": Profile,
+        "export": Export,
+        "report": Report,
+        "info": Info,
+        "distill-data": DistillData,
+    }
+)
+
+
+def changed(options: Options) -> dict[str, Any]:
+    """The options that differ from their defaults, ready for JSON."""
+    values = {}
+    for one in fields(options):
+        value = getattr(options, one.name)
+        default = one.default_factory() if callable(one.default_factory) else one.default
+        if value != default:
+            values[one.name] = _plain(value)
+    return values
+
+
+def flags(verb: str, values: Mapping[str, Any]) -> str:
+    """The command line that gives these options.
+
+    Args:
+        verb: A key of ``VERBS``.
+        values: As ``changed`` gives them.
+    """
+    known = {one.name: one.metadata for one in fields(VERBS[verb])}
+    arguments: list[str] = []
+    words: list[str] = []
+    for name, value in values.items():
+        if name == "trainer":
+            words += trainer_words(value)
+        elif known[name]["argument"]:
+            arguments += map(str, value if isinstance(value, list) else [value])
+        elif value is True:
+            words.append(_flag(name))
+        elif isinstance(value, list) and known[name]["read"] is None:
+            words += [word for part in value for word in (_flag(name), str(part))]
+        else:
+            parts = value if isinstance(value, list) else [value]
+            words += [_flag(name), ",".join(f"{p:g}" if isinstance(p, float) else str(p) for p in parts)]
+    return shlex.join(["ldsearch", verb, *arguments, *words])
+
+
+def trainer_words(trainer: Mapping[str, Any]) -> list[str]:
+    """Flags of TrainingArguments as the command line gives them; True is a flag without a value."""
+    words = []
+    for name, value in trainer.items():
+        words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    return words
+
+
+def read_trainer(words: list[str]) -> dict[str, Any]:
+    """``["--bf16", "--max_steps", "9"]`` as ``{"bf16": True, "max_steps": "9"}``.
+
+    Raises:
+        TrainingError: If a word is no flag and follows none.
+    """
+    trainer: dict[str, Any] = {}
+    name = None
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word.removeprefix("--").partition("=")
+            trainer[name] = value if equals else True
+            name = None if equals else name
+        elif name is None:
+            raise TrainingError(f"neither ldsearch nor the Trainer knows {word}")
+        else:
+            trainer[name] = word
+            name = None
+    return trainer
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,203 @@
+"""The Trainer of a run: its arguments (our defaults, the user's flags), and how it goes on."""
+
+import argparse
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, NoReturn, cast
+
+import torch
+from transformers import (
+    HfArgumentParser,
+    PreTrainedTokenizerBase,
+    ProgressCallback,
+    Trainer,
+    TrainingArguments,
+)
+
+from ldsearch.commands.options import trainer_words
+from ldsearch.errors import TrainingError, one_line
+from ldsearch.interruption import interruptible
+from ldsearch.runs import TRAINING_FILE, claim
+from ldsearch.supernet import Supernet
+from ldsearch.tasks import Task
+from ldsearch.training.checkpoints import StopAfterSaving, last_complete_checkpoint
+from ldsearch.training.strategies import TrainingStrategy
+from ldsearch.training.teaching import Distillation
+from ldsearch.training.trainer import SupernetTrainer
+
+
+def training_arguments(
+    folder: Path, flags: Mapping[str, Any], *, seed: int, from_scratch: bool = False, average_last: int = 1
+) -> TrainingArguments:
+    """The defaults of this package, overridden by the user's flags as the Trainer's command line reads them.
+
+    Args:
+        folder: The run's; checkpoints go below it.
+        flags: Fields of TrainingArguments, as text or as values; True: a flag without a value.
+        seed: Of the Trainer.
+        from_scratch: Whether the model starts without weights, which takes a higher learning rate.
+        average_last: So many checkpoints are kept.
+
+    Raises:
+        TrainingError: If a flag is unknown or its value makes no sense.
+    """
+    accelerated = torch.accelerator.is_available()
+    defaults = {
+        "output_dir": folder / "checkpoints",
+        "num_train_epochs": 3,
+        "per_device_train_batch_size": 32,
+        "learning_rate": 5e-4 if from_scratch else 5e-5,
+        "warmup_steps": 0.1,
+        "save_strategy": "epoch",
+        "save_total_limit": average_last,
+        "logging_steps": 100,
+        "log_level": "warning",
+        "report_to": "none",
+        "use_cpu": not accelerated,
+        "dataloader_pin_memory": accelerated,
+        "remove_unused_columns": False,
+        "seed": seed,
+    }
+    parser = HfArgumentParser(cast(Any, TrainingArguments))
+    _raise_instead_of_exit(parser)
+    words = [text for name, value in defaults.items() for text in (f"--{name}", str(value))]
+    try:
+        arguments, unknown = parser.parse_args_into_dataclasses(
+            args=[*words, *trainer_words(flags)], return_remaining_strings=True, look_for_args_file=False
+        )
+    except (ValueError, ImportError) as error:
+        raise TrainingError(f"the Trainer refuses its arguments: {one_line(error)}") from error
+    if unknown:
+        raise TrainingError(f"neither ldsearch nor the Trainer knows {' '.join(unknown)}")
+    assert isinstance(arguments, TrainingArguments)
+    if Path(str(arguments.output_dir)) != folder / "checkpoints":
+        raise TrainingError("--output_dir is the run's own folder: choose it with --name and --runs")
+    _check(arguments)
+    if not 1 <= average_last <= (arguments.save_total_limit or average_last):
+        raise TrainingError(f"--average-last must lie in 1..--save_total_limit, not {average_last}")
+    try:
+        Trainer.get_optimizer_cls_and_kwargs(arguments)
+    except (ValueError, ImportError) as error:
+        raise TrainingError(f"the Trainer refuses its arguments: {one_line(error)}") from error
+    return arguments
+
+
+def changed_arguments(arguments: TrainingArguments) -> dict[str, Any]:
+    """The arguments that differ from the Trainer's own defaults, ready for JSON."""
+    stock = TrainingArguments(output_dir=arguments.output_dir, use_cpu=arguments.use_cpu).to_dict()
+    machine = {"output_dir", "logging_dir", "use_cpu", "dataloader_pin_memory", "log_level"}
+    return {
+        name: value
+        for name, value in arguments.to_dict().items()
+        if name not in machine and value != stock.get(name)
+    }
+
+
+def _check(arguments: TrainingArguments) -> None:
+    """Refuse what the Trainer would accept, and then fail on, or silently train nothing."""
+    # Values, not flags, are looked at: argparse takes abbreviated flags too.
+    if arguments.resume_from_checkpoint is not None:
+        raise TrainingError("training goes on by itself: run the same command again")
+    if arguments.save_only_model:
+        raise TrainingError("--save_only_model leaves nothing to go on from after an interruption")
+    # Not every version of the declared range knows the newer name.
+    for name in ("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"):
+        if getattr(arguments, name, None) not in (None, {}, {"use_reentrant": False}):
+            raise TrainingError(f"--{name}: every block is recomputed, in the one way there is")
+    positive: dict[str, float] = {
+        "--per_device_train_batch_size": arguments.per_device_train_batch_size,
+        "--gradient_accumulation_steps": arguments.gradient_accumulation_steps,
+    }
+    # -1 steps stand for "count epochs".
+    if arguments.max_steps == -1:
+        positive["--num_train_epochs"] = arguments.num_train_epochs
+    else:
+        positive["--max_steps"] = arguments.max_steps
+    if not arguments.learning_rate >= 0:
+        raise TrainingError(f"--learning_rate must not be negative, as {arguments.learning_rate} is")
+    for flag, value in positive.items():
+        if not value > 0:
+            raise TrainingError(f"{flag} must be above 0, not {value}")
+
+
+def _raise_instead_of_exit(parser: argparse.ArgumentParser) -> None:
+    def error(message: str) -> NoReturn:
+        raise TrainingError(message)
+
+    parser.error = error  # type: ignore[method-assign]
+
+
+def make_trainer(
+    folder: Path,
+    identity: dict[str, Any],
+    supernet: Supernet,
+    strategy: TrainingStrategy,
+    arguments: TrainingArguments,
+    *,
+    task: Task,
+    tokenizer: PreTrainedTokenizerBase,
+    reference: int,
+    distillation: Distillation,
+    pad_to: int | None,
+    teacher: Supernet | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> SupernetTrainer:
+    """The trainer of a run, whose folder is made, or is this run's already.
+
+    A separate teacher of a model with one output a row reads every row once, if training reads each at all.
+
+    Raises:
+        RunError: If the folder holds another run.
+        TrainingError: If the Trainer refuses its arguments; a new folder is removed then.
+    """
+    train, search = (task.encode(split, tokenizer, reference) for split in ("train", "search"))
+    batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
+    epochs = (
+        arguments.max_steps * batch / len(train) if arguments.max_steps > 0 else arguments.num_train_epochs
+    )
+    once = teacher is not None and supernet.head.pools and epochs >= 1
+    fresh = claim(folder, TRAINING_FILE, identity, options)
+    try:
+        return SupernetTrainer(
+            supernet,
+            strategy,
+            arguments,
+            task=task,
+            train=train,
+            search=search,
+            tokenizer=tokenizer,
+            distillation=distillation,
+            pad_to=pad_to,
+            teacher=teacher,
+            taught=train if once else None,
+        )
+    except (ValueError, RuntimeError, ImportError) as error:
+        if fresh:
+            shutil.rmtree(folder)
+        raise TrainingError(f"the Trainer refuses its arguments: {one_line(error)}") from error
+
+
+def fit(trainer: SupernetTrainer, folder: Path) -> None:
+    """Train, or go on from the folder's last checkpoint.
+
+    Raises:
+        TrainingError: If that checkpoint holds more than tensors.
+        Interrupted: On SIGINT or SIGTERM, after a checkpoint.
+    """
+    checkpoint = last_complete_checkpoint(folder / "checkpoints")
+    try:
+        with interruptible() as stop:
+            trainer.add_callback(StopAfterSaving(stop))
+            trainer.train(resume_from_checkpoint=checkpoint)
+    except UnpicklingError as error:
+        # The Trainer unpickles with weights_only.
+        raise TrainingError(
+            f"{checkpoint} holds more than tensors and is not read: move it away and start again"
+        ) from error
+    finally:
+        # Where training broke off, its progress bar would share a line with what is said next.
+        bar = getattr(trainer.pop_callback(ProgressCallback), "training_bar", None)
+        if bar is not None:
+            bar.close()

@@ -1,1 +1,0 @@
-"""One page of what finished runs left."""
