@@ -1,18 +1,19 @@
-"""The README says what the code says: tree, columns, commands, shipped files."""
+"""README and docs agree with code and results: commands, links, numbers, columns, modules, examples."""
 
 import ast
+import inspect
 import re
+import runpy
 import shlex
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 import typer.main
 from hatchling.builders.wheel import WheelBuilder
 
+import ldsearch
 from ldsearch.cli import app
-from ldsearch.commands.options import TrainSupernet
 from ldsearch.costs.named import COSTS, added_costs
 from ldsearch.reports.held_out import HELD_OUT_COLUMNS
 from ldsearch.reports.tables import COLUMNS, COST_COLUMNS
@@ -22,90 +23,123 @@ from ldsearch.supernet.families import FAMILIES
 from ldsearch.workload import Workload
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-MODULES = sorted(path.relative_to(ROOT) for path in (ROOT / "ldsearch").rglob("*.py"))
+PAGES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
+README = PAGES[ROOT / "README.md"]
+GROUP = typer.main.get_command(app)
 
 
-def tree() -> dict[str, str]:
-    """Path to comment, from the indented tree."""
-    block = README.split("## The tree")[1].split("```")[1]
-    found, folders = {}, []
-    for line in block.strip("\n").splitlines():
-        depth = (len(line) - len(line.lstrip())) // 2
-        name, _, comment = line.strip().partition(" ")
-        folders = folders[:depth]
-        if name.endswith("/"):
-            folders.append(name.rstrip("/"))
-        else:
-            found["/".join([*folders, name])] = comment.strip()
-    return found
-
-
-@pytest.mark.parametrize("path", MODULES, ids=str)
-def test_the_tree_carries_the_first_line_of_every_docstring(path):
-    docstring = ast.get_docstring(ast.parse((ROOT / path).read_text(encoding="utf-8")))
-    assert tree()[path.as_posix()] == docstring.splitlines()[0]
-
-
-def test_the_tree_names_nothing_that_is_not_there():
-    assert set(tree()) == {path.as_posix() for path in MODULES}
-
-
-def test_the_column_table_is_the_codes():
-    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", README, flags=re.MULTILINE)
-    assert dict(rows) == {**COLUMNS, **COST_COLUMNS, **HELD_OUT_COLUMNS}
+def fenced(language: str) -> list[str]:
+    # Fences in pairs, those of other languages too: one that ends a block begins none.
+    blocks = [re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE) for page in PAGES.values()]
+    return [block for page in blocks for name, block in page if name == language]
 
 
 def commands() -> list[list[str]]:
-    # Fences in pairs, those of other languages too: one that ends a block begins none.
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
-    blocks = [block for language, block in fenced if not language]
-    lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
-    inline = re.findall(r"`(ldsearch [\w-]+ [^`]+)`", README)  # with an argument: more than a name
-    wanted = [text for text in [*lines, *inline] if text.startswith("ldsearch ")]
-    return [shlex.split(text) for text in dict.fromkeys(wanted)]
+    lines = [line.split("#")[0].strip() for block in fenced("") for line in block.splitlines()]
+    inline = re.findall(r"`(ldsearch [\w-]+ [^`]+)`", "".join(PAGES.values()))  # with an argument
+    return [shlex.split(text) for text in dict.fromkeys([*lines, *inline]) if text.startswith("ldsearch ")]
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_every_command_of_the_readme_parses(words):
-    group = typer.main.get_command(app)
-    command = group.commands[words[1]]
-    context = command.make_context(words[1], words[2:], resilient_parsing=False)
-    # What trains passes flags on; they are checked against TrainingArguments.
-    if context.args:
-        assert words[1] in ("train-supernet", "recover", "health")
-        from transformers import TrainingArguments
+def test_every_command_parses_and_none_is_left_out():
+    from transformers import TrainingArguments
 
-        flags = [word.lstrip("-") for word in context.args if word.startswith("--")]
-        assert all(flag in TrainingArguments.__dataclass_fields__ for flag in flags)
-
-
-def test_the_readme_speaks_of_every_command():
-    group = typer.main.get_command(app)
-    assert {words[1] for words in commands()} >= set(group.commands) - {"info"}
+    assert {words[1] for words in commands()} == set(GROUP.commands)
+    wrong = []
+    for words in commands():
+        try:
+            arguments = GROUP.commands[words[1]].make_context(words[1], words[2:]).args
+        except Exception as error:
+            wrong.append((" ".join(words), str(error)))
+            continue
+        # What trains passes flags on; others would have refused them.
+        flags = [word.lstrip("-") for word in arguments if word.startswith("--")]
+        wrong += [(" ".join(words), f) for f in flags if f not in TrainingArguments.__dataclass_fields__]
+    assert not wrong
 
 
-@pytest.mark.parametrize(
-    ("test", "lines", "registry", "name"),
-    [("TestCamembert", 20, FAMILIES, "camembert"), ("TestDownhill", 26, SEARCHES, "downhill")],
-)
-def test_the_examples_keep_their_contracts(test, lines, registry, name):
-    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if test in b]
-    assert len(block.splitlines()) <= lines
-    names: dict[str, object] = {}
-    try:
-        exec(block, names)
-        inherited = names[test]()
-        laws = [law for law in dir(inherited) if law.startswith("test_")]
-        assert len(laws) >= 4
-        for law in laws:
-            getattr(inherited, law)()
-    finally:
-        registry.remove(name)
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def test_the_cost_of_ones_own_counts_what_it_says():
-    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL) if "COSTS" in b]
+def test_links_resolve():
+    broken = []
+    for path, text in PAGES.items():
+        for target in re.findall(r"\]\(([^)]+)\)", text):
+            file, _, anchor = target.partition("#")
+            place = path.parent / file if file else path
+            headings = re.findall(r"^#+ (.*)$", place.read_text(), re.MULTILINE) if anchor else []
+            if not place.exists() or (anchor and anchor not in map(slug, headings)):
+                broken.append(f"{path.name}: {target}")
+    assert not broken
+
+
+def cited() -> dict[tuple[str, str], set[str]]:
+    """(page of results, where it is cited) to the decimal numbers cited: table rows, list items, sections."""
+    results = PAGES[ROOT / "docs" / "results.md"].split("\n## What has been tested")[0]
+    rows = [line for line in README.splitlines() if line.startswith("|")]
+    items = [item for section in results.split("\n## ") for item in re.split(r"\n(?=- \[`results)", section)]
+    found = {}
+    for text in [*rows, *items]:
+        for page in re.findall(r"\((?:\.\./)?(results/\w+/README\.md)\)", text):
+            found[page, text[:60]] = set(re.findall(r"\d+\.\d+", text.replace(",", "")))
+    return found
+
+
+def test_cited_numbers_stand_on_the_pages_that_they_cite():
+    missing = []
+    for (page, place), numbers in cited().items():
+        printed = {*re.findall(r"\d+\.\d+", (ROOT / page).read_text().replace(",", ""))}
+        values = {float(number) for number in printed}
+        # Shares as percent, fewer digits: 0.0153 is 1.53 points, 0.4730 is 0.473.
+        values |= {round(100 * value, 4) for value in values} | {round(value / 100, 6) for value in values}
+        missing += [f"{place}: {n}" for n in numbers if float(n) not in values]
+    assert len(cited()) > 20
+    assert not missing
+
+
+def test_the_column_table_is_the_codes():
+    (table,) = [page for page in PAGES.values() if "| column | meaning |" in page]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", table.split("| column | meaning |")[1], re.MULTILINE)
+    assert dict(rows) == {**COLUMNS, **COST_COLUMNS, **HELD_OUT_COLUMNS}
+
+
+def test_the_map_of_modules_and_the_tree_of_folders_are_current():
+    written = runpy.run_path(str(ROOT / "scripts" / "module_map.py"))["module_map"]()
+    assert PAGES[ROOT / "docs" / "modules.md"] == written, "run python scripts/module_map.py"
+    named = set(re.findall(r"^  (\w+)/ ", README, re.MULTILINE))
+    package = ROOT / "ldsearch"
+    assert named == {path.relative_to(package).parts[0] for path in package.rglob("*/*.py")}
+
+
+def test_the_python_examples_name_what_there_is():
+    for block in fenced("python"):
+        for node in ast.walk(ast.parse(block)):
+            call = node.func if isinstance(node, ast.Call) else None
+            if isinstance(call, ast.Attribute) and ast.unparse(call.value) == "ldsearch":
+                inspect.signature(getattr(ldsearch, call.attr)).bind(
+                    *node.args, **{keyword.arg: keyword.value for keyword in node.keywords}
+                )
+
+
+def test_the_examples_of_extensions_keep_their_contracts():
+    examples = (("TestCamembert", 20, FAMILIES, "camembert"), ("TestDownhill", 26, SEARCHES, "downhill"))
+    for test, lines, registry, name in examples:
+        (block,) = [block for block in fenced("python") if test in block]
+        assert len(block.splitlines()) <= lines
+        names: dict[str, object] = {}
+        try:
+            exec(block, names)
+            inherited = names[test]()
+            laws = [law for law in dir(inherited) if law.startswith("test_")]
+            assert len(laws) >= 4
+            for law in laws:
+                getattr(inherited, law)()
+        finally:
+            registry.remove(name)
+
+
+def test_the_example_of_a_cost_counts_what_it_says():
+    (block,) = [block for block in fenced("python") if "COSTS" in block]
     try:
         exec(block, {})
         supernet, workload = SimpleNamespace(blocks=3), Workload.from_lengths([5, 9], 16)
@@ -116,20 +150,11 @@ def test_the_cost_of_ones_own_counts_what_it_says():
         COSTS.remove("tokens")
 
 
-def test_the_options_of_the_python_example_are_the_data():
-    assert TrainSupernet(data="reviews.csv").source.data == "reviews.csv"
-
-
-def test_files_the_readme_links_to_are_there():
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert target.startswith("http") or (ROOT / target).is_file(), target
-
-
-def test_the_wheel_ships_the_search_spaces(tmp_path):
+def test_the_wheel_ships_modules_search_spaces_and_the_page_template(tmp_path):
     (built,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(built) as wheel:
         inside = set(wheel.namelist())
-    shipped = {f"ldsearch/search_spaces/{path.name}" for path in (ROOT / "search_spaces").glob("*.yaml")}
-    assert len(shipped) >= 5
-    assert shipped <= inside
-    assert {path.as_posix() for path in MODULES} | {"ldsearch/reports/report.html.j2"} <= inside
+    spaces = {f"ldsearch/search_spaces/{path.name}" for path in (ROOT / "search_spaces").glob("*.yaml")}
+    assert len(spaces) >= 5
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ldsearch").rglob("*.py")}
+    assert spaces | modules | {"ldsearch/reports/report.html.j2"} <= inside
