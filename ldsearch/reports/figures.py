@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -16,6 +17,16 @@ from matplotlib.ticker import MaxNLocator
 from ldsearch.files import write_atomic
 from ldsearch.pareto import staircase_weights
 from ldsearch.reports.tables import COST_WORDS, frontier_table
+
+STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "errorbar.capsize": 2,
+    "grid.alpha": 0.25,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+}
 
 Scores = tuple[str, str, int]  # metric, split, number of examples
 
@@ -107,6 +118,7 @@ class Marks:
     costs: tuple[str, ...] = ("macs",)
 
 
+@rc_context(STYLE)
 def draw_frontier(
     table: pd.DataFrame,
     marks: Marks,
@@ -142,9 +154,6 @@ def draw_frontier(
         again.scores,
         yerr=again.bars,
         fmt="o",
-        ms=4,
-        lw=1.2,
-        capsize=2,
         color="tab:blue",
         label=again.label,
     )
@@ -204,7 +213,7 @@ def _draw_marks(axes: Axes, full_score: float, chosen: tuple[float, float] | Non
     cost = marks.costs[0]
     where = " at true lengths" if cost == "macs" else ""
     axes.set_xlabel(f"share of the full model's {COST_WORDS.get(cost, cost)}{where}")
-    grid_and_legend(axes, "lower right")
+    axes.legend(loc="lower right")
 
 
 def group_by_rows(frontiers: Sequence[RunFrontier]) -> dict[Scores, list[RunFrontier]]:
@@ -236,6 +245,7 @@ def common_areas(frontiers: Sequence[RunFrontier]) -> tuple[list[float], float, 
     return areas, low, high
 
 
+@rc_context(STYLE)
 def draw_overlay(frontiers: Sequence[RunFrontier]) -> Figure:
     """A panel for each kind of rows; shares of MACs where the full models cost the same, else MACs."""
     panels = group_by_rows(frontiers)
@@ -254,17 +264,7 @@ def _draw_overlay_panel(axes: Axes, frontiers: Sequence[RunFrontier]) -> None:
         full_macs, scores = float(frontier.full["macs"]), frontier.scores
         unit = full_macs if same_cost else 1e6
         costs, end, colour = frontier.front["macs"] / unit, full_macs / unit, f"C{number}"
-        axes.errorbar(
-            costs,
-            scores,
-            yerr=frontier.bars,
-            fmt="o",
-            ms=4,
-            elinewidth=0.7,
-            capsize=2,
-            color=colour,
-            label=frontier.label,
-        )
+        axes.errorbar(costs, scores, yerr=frontier.bars, fmt="o", color=colour, label=frontier.label)
         axes.plot([*costs, max(end, *costs)], [*scores, scores.iloc[-1]], ds="steps-post", color=colour)
         # A star that several frontiers share has none of their colours.
         shared = len(frontiers) == 1 or stars[full_macs, frontier.full_score] > 1
@@ -274,9 +274,10 @@ def _draw_overlay_panel(axes: Axes, frontiers: Sequence[RunFrontier]) -> None:
     axes.set_xlabel(
         "share of the full model's MACs at true lengths" if same_cost else "million MACs per example"
     )
-    grid_and_legend(axes)
+    axes.legend()
 
 
+@rc_context(STYLE)
 def draw_convergence(areas: pd.DataFrame, metric: str) -> Figure:
     """A line for what proposed in several generations; what proposed once is a point, and its level a line.
 
@@ -289,14 +290,15 @@ def draw_convergence(areas: pd.DataFrame, metric: str) -> Figure:
     for number, (name, rows) in enumerate(areas.groupby("strategy", sort=False)):
         colour = f"C{number}"
         if len(rows) == 1:
-            axes.axhline(rows["area"].iloc[-1], color=colour, ls=":", lw=1.2)
-        axes.plot(rows["evaluations"], rows["area"], "o-", ms=4, lw=1.5, color=colour, label=str(name))
+            axes.axhline(rows["area"].iloc[-1], color=colour, ls=":")
+        axes.plot(rows["evaluations"], rows["area"], "o-", color=colour, label=str(name))
     axes.set_xlabel("sub-networks measured, the full model included")
     axes.set_ylabel(f"area: mean best {metric} over cost")
-    grid_and_legend(axes)
+    axes.legend()
     return figure
 
 
+@rc_context(STYLE)
 def draw_comparison(table: pd.DataFrame) -> Figure:
     """Held-out score against the budget, one line per strategy or run and supernet.
 
@@ -318,7 +320,7 @@ def draw_comparison(table: pd.DataFrame) -> Figure:
             axes.set_yscale("log")
         axes.set_xlabel("budget, share of the full model's MACs" if same_cost else "million MACs per example")
         axes.set_ylabel(f"{metric} on {examples} {split} examples, 95%")
-        grid_and_legend(axes)
+        axes.legend()
     return figure
 
 
@@ -339,15 +341,12 @@ def _draw_strategies(axes: Axes, rows: pd.DataFrame, same_cost: bool) -> None:
             yerr=[scored["score"] - scored["low"], scored["high"] - scored["score"]],
             label=f"{supernet}: {strategy}" if several else strategy,
             marker="o",
-            ms=4,
-            lw=1,
-            capsize=2,
             ls="--" if str(strategy).rpartition(", ")[2].startswith("random") else "-",
             color=colours[names[index]],
-            elinewidth=0.7,
         )
 
 
+@rc_context(STYLE)
 def draw_health(table: pd.DataFrame, name: str, tau: float) -> Figure:
     """Inherited against fine-tuned scores, one point per sub-network, coloured by cost.
 
@@ -361,15 +360,16 @@ def draw_health(table: pd.DataFrame, name: str, tau: float) -> Figure:
     inherited, tuned = table["inherited"], table["fine_tuned"]
     points = axes.scatter(inherited, tuned, c=table["macs_share"], s=45, cmap="viridis")
     ends = [min(inherited.min(), tuned.min()), max(inherited.max(), tuned.max())]
-    axes.plot(ends, ends, color="0.7", lw=1, label="equal")
+    axes.plot(ends, ends, color="0.7", label="equal")
     axes.set_xlabel("inherited score")
     axes.set_ylabel("score after fine-tuning on its own")
     axes.set_title(f"{name}: Kendall's tau {tau:.2f}")
-    grid_and_legend(axes, "lower right")
+    axes.legend(loc="lower right")
     figure.colorbar(points, label="share of the full model's MACs")
     return figure
 
 
+@rc_context(STYLE)
 def draw_importance(table: pd.DataFrame, title: str, metric: str) -> Figure:
     """Loss of score without each block, with one standard error (Fig. 5 of Fan, Grave & Joulin 2019).
 
@@ -384,26 +384,17 @@ def draw_importance(table: pd.DataFrame, title: str, metric: str) -> Figure:
     figure = Figure(figsize=(max(5.4, 1.6 + 0.32 * len(table)), 5.6), layout="constrained")
     losses, scores = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     errors = table["standard_error"].fillna(0.0)
-    losses.bar(table["block"], table["loss"], yerr=errors, color="tab:blue", ecolor="0.3", capsize=2)
+    losses.bar(table["block"], table["loss"], yerr=errors, color="tab:blue", ecolor="0.3")
     losses.axhline(0, color="black", lw=0.8)
     losses.set_ylabel(f"loss of {metric} without the block\n(one standard error)")
     losses.set_title(title)
-    losses.grid(alpha=0.25)
     for column, colour, label in (
         ("restored", "0.5", "with the block"),
         ("without", "tab:red", "without it"),
     ):
-        scores.plot(table["block"], table[column], "o-", ms=4, lw=1.2, color=colour, label=label)
+        scores.plot(table["block"], table[column], "o-", color=colour, label=label)
     scores.set_ylabel(f"mean {metric}")
     scores.set_xlabel("block (0-based)")
     scores.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    grid_and_legend(scores)
-    for axes in (losses, scores):
-        axes.set_axisbelow(True)
+    scores.legend()
     return figure
-
-
-def grid_and_legend(axes: Axes, place: Literal["best", "upper left", "lower right"] = "best") -> None:
-    """Finish axes the way every figure has them."""
-    axes.grid(alpha=0.25)
-    axes.legend(loc=place, fontsize=8)

@@ -76,23 +76,20 @@ class HeldOut:
         Mean over the frontier of (score - full score) on the choosing split minus the same held out, in the
         direction of better.
         """
-        points = self._points
-        if not points:
-            return 0.0
-        sign = 1 if self.full.score.higher_is_better else -1
-        return sign * (self._gain_searched(points) - self._gain_held_out(points))
+        searched, held_out = self._gains_over_full()
+        return (searched - held_out) * (1 if self.full.score.higher_is_better else -1)
 
     def describe(self) -> list[str]:
         """State the numbers, one sentence each."""
-        points = self._points
         sentences = []
-        if points:
+        if self._points:
+            searched, held_out = self._gains_over_full()
             sentences.append(
                 f"optimism: beside the full model, the frontier's mean {self.full.metric} is "
-                f"{self._gain_searched(points):+.4f} on the {self.full.split} split, which chose it, and "
-                f"{self._gain_held_out(points):+.4f} on the {self.split} split"
+                f"{searched:+.4f} on the {self.full.split} split, which chose it, and "
+                f"{held_out:+.4f} on the {self.split} split"
             )
-            sentences.append(self._alike(points))
+            sentences.append(self._alike(self._points))
         if len(self.rows) > 1:
             sentences.append(self._steps())
         for name, gain in self.gains.items():
@@ -108,11 +105,13 @@ class HeldOut:
         """The frontier without the full model."""
         return [row for row in self.rows if row.trial.subnet != self.full.subnet]
 
-    def _gain_searched(self, points: Sequence[HeldOutRow]) -> float:
-        return float(np.mean([row.trial.score.value - self.full.score.value for row in points]))
-
-    def _gain_held_out(self, points: Sequence[HeldOutRow]) -> float:
-        return float(np.mean([row.score - self.full_score for row in points]))
+    def _gains_over_full(self) -> tuple[float, float]:
+        """Mean over the frontier of score - full score: on the choosing split, and held out."""
+        if not self._points:
+            return 0.0, 0.0
+        searched = [row.trial.score.value - self.full.score.value for row in self._points]
+        held_out = [row.score - self.full_score for row in self._points]
+        return float(np.mean(searched)), float(np.mean(held_out))
 
     def _alike(self, points: Sequence[HeldOutRow]) -> str:
         alike = [self._share(row) for row in points if not _apart(row.difference)]

@@ -8,10 +8,11 @@ from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from ldsearch.reports.figures import grid_and_legend
+from ldsearch.reports.figures import STYLE
 
 LATENCY_COLUMNS: Mapping[str, str] = MappingProxyType(
     {
@@ -127,6 +128,7 @@ class TimedPoint:
     interval: tuple[float, float] | None = None
 
 
+@rc_context(STYLE)
 def draw_tradeoff(
     lines: Mapping[str, Sequence[TimedPoint]], full: TimedPoint, score: str, milliseconds: str
 ) -> Figure:
@@ -150,30 +152,19 @@ def draw_tradeoff(
         widths = np.array([medians - quartiles[0], quartiles[1] - medians])
         shares = np.array([point.share for point in points])
         for axes, places, xerr in ((left, medians, widths), (right, shares, None)):
-            axes.errorbar(
-                places,
-                scores,
-                yerr=heights,
-                xerr=xerr,
-                fmt=marker,
-                ms=5,
-                lw=1.1,
-                capsize=2,
-                color=colour,
-                label=name,
-            )
+            axes.errorbar(places, scores, yerr=heights, xerr=xerr, fmt=marker, color=colour, label=name)
     for axes, place in ((left, full.milliseconds), (right, 1.0)):
         axes.axhline(full.score, color="0.4", lw=0.8)
         axes.scatter([place], [full.score], marker="*", s=160, color="black", label="full model", zorder=5)
         axes.set_xlim(left=0)
-        axes.grid(alpha=0.25)
     left.set_xlabel(f"{milliseconds} (bars: quartiles)")
     left.set_ylabel(score)
     right.set_xlabel("share of the full model's MACs at true lengths")
-    right.legend(loc="lower right", fontsize=8, title="vertical bars: 95% of the difference to full")
+    right.legend(loc="lower right", title="vertical bars: 95% of the difference to full")
     return figure
 
 
+@rc_context(STYLE)
 def draw_latency(table: pd.DataFrame, title: str) -> Figure:
     """Latency against MACs, a row of panels per phase and a panel per batch size; r per length.
 
@@ -191,14 +182,12 @@ def draw_latency(table: pd.DataFrame, title: str) -> Figure:
             r = correlation(rows)
             label = f"length {length}" + ("" if r is None else f": r = {r:.3f}")
             spread = [rows["median_ms"] - rows["low_ms"], rows["high_ms"] - rows["median_ms"]]
-            axes.errorbar(
-                rows["macs"] / 1e9, rows["median_ms"], yerr=spread, fmt="o", ms=5, lw=1, label=label
-            )
+            axes.errorbar(rows["macs"] / 1e9, rows["median_ms"], yerr=spread, fmt="o", label=label)
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.set_title(f"batch {batch}, {phase}", fontsize=10)
         axes.set_xlabel("GMACs per example")
-        grid_and_legend(axes, "upper left")
+        axes.legend(loc="upper left")
     for axes in panels[:, 0]:
         axes.set_ylabel("median latency, ms (bars: quartiles)")
     return figure
