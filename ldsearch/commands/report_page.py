@@ -18,6 +18,7 @@ from ldsearch.reports.figures import (
     draw_convergence,
     draw_frontier,
     draw_health,
+    draw_importance,
     draw_overlay,
     group_by_rows,
     plain,
@@ -128,7 +129,7 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
     variables: dict[str, Any] = {"label": label}
     figures: dict[str, Figure | None] = {}
     try:
-        for chapter in (_identity, _frontier, _health, _costs, _latency, _commands):
+        for chapter in (_identity, _frontier, _health, _importance, _costs, _latency, _commands):
             said = chapter(run)
             figures |= said.pop("figures", {})
             variables |= said
@@ -150,6 +151,7 @@ def _identity(run: Run) -> dict[str, Any]:
     }
     return {
         "head": {**info(run.folder), **searched},
+        "folder": run.folder,
         "supernet": run.supernet,
         "supernet_name": run.supernet.name,
         "supernet_facts": info(run.supernet) if (run.supernet / SUPERNET_FILE).is_file() else None,
@@ -273,6 +275,25 @@ def verdict(tau: float | None, p_value: float | None) -> str:
     if tau < 0:
         return "inherited scores rank the wrong way round: do not search by them"
     return "inherited scores rank these sub-networks better than chance, as a search trusts them to"
+
+
+def _importance(run: Run) -> dict[str, Any]:
+    """What ``ldsearch report --importance`` measured of the run's supernet."""
+    shown: list[dict[str, Any]] = []
+    figures: dict[str, Figure] = {}
+    for path in sorted(run.folder.resolve().parent.glob("*/importance.json")):
+        fields, folder = read_json(path), path.parent
+        if (folder / fields["supernet"]).resolve() != run.supernet.resolve():
+            continue
+        columns = ("block", "loss", "standard_error", "without", "restored")
+        table = read_table(folder / "importance.csv", columns)
+        name = f"importance-{len(shown)}"
+        figures[name] = draw_importance(table, plain(folder.name), fields["metric"])
+        rows = [[int(row[0]), *map(_number, row[1:])] for row in table[list(columns)].to_numpy().tolist()]
+        facts = {key: fields[key] for key in ("metric", "examples", "split")}
+        stack = fields["identity"]["stack"]
+        shown.append({**facts, "stack": stack, "folder": folder.name, "drawing": name, "rows": rows})
+    return {"importance": shown, "figures": figures}
 
 
 def _costs(run: Run) -> dict[str, Any]:

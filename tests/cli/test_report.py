@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 
 from ldsearch.commands.report_page import genes_of, verdict
-from ldsearch.files import write_json
 from ldsearch.runs import read_json
 from tests.cli.conftest import Ldsearch
 from tests.cli.test_bad_input import expect_refusal
@@ -52,20 +51,11 @@ def test_the_commands_on_the_page_rebuild_the_run(ldsearch: Ldsearch, wild_place
     train, search = commands(Reader(Path("report.html").read_text()))
     assert ldsearch(*renamed(train, "again")).code == 0
     assert ldsearch(*renamed(search, "again-evolve")).code == 0
-    known, again = (read_json(Path(f"runs/{name}/training.json")) for name in ("tiny", "again"))
-    assert again["identity"] == known["identity"]
+    known, again = (read_json(Path(f"runs/{name}/training.json"))["identity"] for name in ("tiny", "again"))
+    assert again == known
     for name in ("trials.csv", "controls.csv", "frontier.csv"):
         tables = [pd.read_csv(f"runs/{run}/{name}")["subnet"] for run in ("tiny-evolve", "again-evolve")]
         pd.testing.assert_series_equal(*tables)
-
-
-def test_a_supernet_without_recorded_options_is_said(ldsearch: Ldsearch, wild_place: Path) -> None:
-    path = Path("runs/tiny/training.json")
-    write_json(path, {"identity": read_json(path)["identity"]})
-    assert ldsearch("report", RUN).code == 0
-    read = Reader(Path("report.html").read_text())
-    assert "the command that trained the supernet is not recorded" in read.text
-    assert [words[1] for words in commands(read)] == ["evolve"]
 
 
 def test_several_runs_side_by_side(ldsearch: Ldsearch, wild_place: Path) -> None:
@@ -81,46 +71,39 @@ def test_several_runs_side_by_side(ldsearch: Ldsearch, wild_place: Path) -> None
     area = f"{read_json(Path(RUN, 'run.json'))['held_out']['area']:.4f}"
     assert read.text.count(area) >= 2  # alone on its rows, a run's range is the common one
     words = commands(read)[-1]
-    assert words[:2] == ["ldsearch", "evolve"]
-    assert words[words.index("--strategy") + 1] == "every-other"
-    assert words[words.index("--keep") + 1] == "2"
+    assert [words[words.index(flag) + 1] for flag in ("--strategy", "--keep")] == ["every-other", "2"]
     assert "--swap" in words
     assert Path("a/all-overlay.svg").is_file()
 
 
-def test_health_and_latency_are_shown_where_they_lie(ldsearch: Ldsearch, wild_place: Path) -> None:
+def test_what_was_measured_beside_a_run_is_shown(ldsearch: Ldsearch, wild_place: Path) -> None:
     identity = read_json(Path(RUN, "run.json"))["identity"]
+    full = '"{""encoder"":{""blocks"":[0,1,2]},""version"":1}"'
     for name, tau, fingerprint in (("of-it", 0.75, identity["fingerprint"]), ("other", -0.5, "strange")):
         folder = Path("runs", name)
         folder.mkdir()
         (folder / "run.json").write_text(json.dumps({"identity": {"fingerprint": fingerprint}}))
         fields = {"tau": tau, "p_value": 0.01, "examples": 77, "steps": 5, "loss": "label"}
         (folder / "health.json").write_text(json.dumps(fields))
-        full = '"{""encoder"":{""blocks"":[0,1,2]},""version"":1}"'
         rows = f"macs_share,inherited,fine_tuned,subnet\n0.5,0.6,0.7,{full}\n1,0.7,0.8,{full}\n"
         (folder / "health.csv").write_text(rows)
     heads = "subnet,runtime,phase,batch,length,median_ms,low_ms,high_ms,ratio,macs_ratio,not_faster,noisy"
     Path(RUN, "latency.csv").write_text(
         f"{heads}\n{full},eager,forward,8,data,12.345,12,13,0.512,0.6,True,False\n"
     )
-    assert ldsearch("report", RUN).code == 0
+    assert ldsearch("report", RUN, "--importance", "--subsets", "2").code == 0
     read = Reader(Path("report.html").read_text())
-    assert "0.7500" in read.text
     assert "-0.5000" not in read.text
-    assert verdict(0.75, 0.01) in read.text
-    for cell in ("8 x data", "12.35", "0.512", "not faster"):
-        assert cell in read.text
-    assert "How it was measured is not recorded" in read.text
+    losses = [f"{loss:.4f}" for loss in pd.read_csv("runs/tiny-importance/importance.csv")["loss"]]
+    latency = ("8 x data", "12.35", "0.512", "not faster", "How it was measured is not recorded")
+    for text in ("0.7500", verdict(0.75, 0.01), *latency, *losses):
+        assert text in read.text, text
 
 
 def test_verdicts() -> None:
-    sure, doubtful, wrong, none = (
-        verdict(tau, p) for tau, p in ((0.9, 0.01), (0.9, 0.2), (-0.9, 0.01), (None, None))
-    )
-    assert "better than chance" in sure
-    assert "no better than chance" in doubtful
-    assert "wrong way round" in wrong
-    assert none.startswith("none")
+    said = {"better than chance": (0.9, 0.01), "no better than": (0.9, 0.2), "wrong way": (-0.9, 0.01)}
+    for words, (tau, p_value) in {**said, "none": (None, None)}.items():
+        assert words in verdict(tau, p_value)
 
 
 def test_genes_are_what_a_space_leaves_free() -> None:
@@ -169,10 +152,17 @@ def test_what_is_no_finished_search_is_refused(ldsearch: Ldsearch, wild_place: P
 
 
 def test_what_is_gone_is_said(ldsearch: Ldsearch, wild_place: Path) -> None:
+    def page() -> Reader:
+        assert ldsearch("report", RUN).code == 0
+        read = Reader(Path("report.html").read_text())
+        assert [words[1] for words in commands(read)] == ["evolve"]
+        assert "the command that trained the supernet is not recorded" in read.text
+        return read
+
+    training = Path("runs/tiny/training.json")
+    training.write_text(json.dumps({"identity": read_json(training)["identity"]}))  # without options
+    page()
     shutil.rmtree("runs/tiny")
-    assert ldsearch("report", RUN).code == 0
-    read = Reader(Path("report.html").read_text())
-    assert "The supernet is not at runs/tiny any more" in read.text
-    assert [words[1] for words in commands(read)] == ["evolve"]
+    assert "The supernet is not at runs/tiny any more" in page().text
     Path(RUN, "controls.csv").unlink()
     assert "controls.csv" in expect_refusal(ldsearch, wild_place, "report", RUN)

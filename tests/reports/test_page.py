@@ -56,7 +56,7 @@ def drawing(name: str, text: str = "cost") -> Drawing:
     return Drawing(name, figure)
 
 
-TEXTS = ("label", "supernet", "supernet_name", "cost", "metric", "search_split", "split", "timed")
+TEXTS = ("label", "folder", "supernet", "supernet_name", "cost", "metric", "search_split", "split", "timed")
 LISTS = ("held_out_words", "commands", "command_notes", "front_heads", "count_heads")
 TABLES = ("front", "areas", "counts", "latency")
 FACTS = ("head", "supernet_facts", "costs", "health")
@@ -64,12 +64,14 @@ FACTS = ("head", "supernet_facts", "costs", "health")
 
 def run(index: int, text: str, **variables: Any) -> dict[str, Any]:
     """The template's variables of a run; every text is the variable's name and ``text``."""
-    figures = ("searched", "held_out", "convergence", "kept", "health")
+    figures = ("searched", "held_out", "convergence", "kept", "health", "importance-0")
+    loss = dict.fromkeys(("folder", "stack", "metric", "examples", "split"), f"importance {text}")
     return {
         **{name: f"{name} {text}" for name in TEXTS},
         **{name: [f"{name} {text}"] for name in LISTS},
         **{name: [[f"{name} {text}"] * 8] * 2 for name in TABLES},
         **{name: {text: f"{name} {text}", "sub-networks": 3} for name in FACTS},
+        "importance": [{**loss, "drawing": "importance-0", "rows": [[f"importance {text}"] * 5]}],
         "trials": 30,
         "held_out": True,
         "structured": True,
@@ -100,7 +102,7 @@ def test_all_text_is_escaped(tmp_path: Path, count: int) -> None:
     read, _ = written(tmp_path, [run(index, BAD) for index in range(count)], BAD)
     assert not {"script", "b"} & {tag for tag, _ in read.tags}
     shown = read.text + "".join(str(attributes.get("aria-label")) for _, attributes in read.tags)
-    names = {*TEXTS, *LISTS, *TABLES, *FACTS} - {"supernet", "label" if count == 1 else ""}
+    names = {*TEXTS, *LISTS, *TABLES, *FACTS} - {"folder", "supernet", "label" if count == 1 else ""}
     assert not [name for name in names if f"{name} {BAD}" not in shown]
 
 
@@ -123,10 +125,13 @@ def test_chapters_without_content_say_so_or_are_left_out(tmp_path: Path) -> None
         read, _ = written(tmp_path, [run(1, BAD, **variables)])
         return read.text.splitlines()
 
-    assert "Latency" in lines()
+    optional = {"Latency", "Importance of blocks"}
+    assert optional <= {*lines()}
     drawings = {**run(1, "x")["drawings"], "held_out": None, "convergence": None}
-    left = lines(latency=[], health=None, supernet_facts=None, held_out=False, drawings=drawings)
-    assert "Latency" not in left
+    gone = {"latency": [], "importance": [], "health": None, "supernet_facts": None, "held_out": False}
+    left = lines(**gone, drawings=drawings)
+    assert not optional & {*left}
+    assert any(f"ldsearch report folder {BAD} --health" in line for line in left)
     for start in ("No health run", f"The supernet is not at supernet {BAD}", "There were no", "Nothing was"):
         assert any(line.startswith(start) for line in left), start
 
