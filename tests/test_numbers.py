@@ -44,24 +44,22 @@ def test_a_stock_model_has_those_dimensions():
     assert Supernet(answerer).shape == bert_base(**SPAN_HEAD)
 
 
-@pytest.mark.parametrize(
-    ("space", "head", "macs", "ratio"),
-    [
+def test_the_smallest_configurations_cost_the_published_ratios():
+    for space, head, macs, ratio in (
         ("length-adaptive-12x384", SPAN_HEAD, 11_779_692_672, 0.3333),
         ("length-adaptive-12x128", {}, 3_888_354_176, 0.3479),
         ("length-adaptive-6x128", {}, None, 0.5411),
-    ],
-)
-def test_the_smallest_configurations_cost_the_published_ratios(space, head, macs, ratio):
-    loaded = load_space(space)
-    shape = bert_base(loaded.blocks, **head)
-    smallest = parity_macs(shape, loaded.reference, loaded.smallest())
-    assert macs is None or smallest == macs
-    full = parity_macs(shape, loaded.reference, Subnet.full(loaded.blocks))
-    assert round(smallest / full, 4) == ratio
+    ):
+        loaded = load_space(space)
+        shape = bert_base(loaded.blocks, **head)
+        smallest = parity_macs(shape, loaded.reference, loaded.smallest())
+        assert macs in (smallest, None)
+        full = parity_macs(shape, loaded.reference, Subnet.full(loaded.blocks))
+        assert round(smallest / full, 4) == ratio
 
 
-def test_the_smallest_length_vectors_at_a_fifth():
+def test_default_bounds_depend_on_depth_and_lengths_at_a_fifth_are_the_papers():
+    assert (default_bound(12), default_bound(6)) == (Fraction(20, 100), Fraction(36, 100))
     from_128 = (103, 83, 67, 54, 44, 36, 29, 24, 20, 16, 13, 11)
     from_384 = (308, 247, 198, 159, 128, 103, 83, 67, 54, 44, 36, 29)
     assert constant_ratio_lengths(128, 12, Fraction(1, 5)) == from_128
@@ -92,63 +90,39 @@ def test_integer_ceilings_are_exact_where_floats_are_not():
             assert shrink(tokens, Fraction(percent, 100)) == quotient + (remainder > 0)
 
 
-def test_the_default_bound_depends_on_depth():
-    assert default_bound(12) == Fraction(20, 100)
-    assert default_bound(6) == Fraction(36, 100)
-
-
-# Specification table: rate, and which of 12 blocks (1-based) the printed formula keeps.
-LITERAL = [
-    (Fraction(1, 10), {10}),
-    (Fraction(1, 5), {5, 10}),
-    (Fraction(1, 4), {4, 8, 12}),
-    (Fraction(3, 10), {3, 6, 9, 12}),
-    (Fraction(1, 3), {3, 6, 9, 12}),
-    (Fraction(2, 5), {2, 4, 6, 8, 10, 12}),  # 50%, not 40%
-    (Fraction(1, 2), {2, 4, 6, 8, 10, 12}),
-]
-
-
-@pytest.mark.parametrize(("rate", "dropped"), LITERAL)
-def test_the_literal_every_other_rule_drops_what_the_paper_prints(rate, dropped):
-    kept = {depth - 1 for depth in range(1, 13) if depth not in dropped}
-    assert set(every_other_literal(12, rate)) == kept
-
-
-@pytest.mark.parametrize("rate", [Fraction(3, 5), Fraction(3, 4), Fraction(0)])
-def test_the_literal_rule_refuses_rates_that_would_drop_everything_or_nothing(rate):
-    with pytest.raises(SpaceError, match=r"0\.5"):
-        every_other_literal(12, rate)
-
-
-def test_the_float_trap_one_minus_eight_twelfths_drops_a_third_not_a_half():
+def test_the_literal_every_other_rule_drops_what_the_paper_prints_and_refuses_what_it_cannot_say():
+    # Rate, and which of 12 blocks (1-based) the printed formula drops.
+    for rate, dropped in {
+        Fraction(1, 10): {10},
+        Fraction(1, 5): {5, 10},
+        Fraction(1, 4): {4, 8, 12},
+        Fraction(3, 10): {3, 6, 9, 12},
+        Fraction(1, 3): {3, 6, 9, 12},
+        Fraction(2, 5): {2, 4, 6, 8, 10, 12},  # 50%, not 40%
+        Fraction(1, 2): {2, 4, 6, 8, 10, 12},
+    }.items():
+        assert {*every_other_literal(12, rate)} == {d - 1 for d in range(1, 13)} - {d - 1 for d in dropped}
+    for rate in (Fraction(3, 5), Fraction(3, 4), Fraction(0)):  # everything, or nothing
+        with pytest.raises(SpaceError, match=r"0\.5"):
+            every_other_literal(12, rate)
     assert int(1 / (1 - 8 / 12)) == 2  # what floats make of floor(1 / p)
     assert len(every_other_literal(12, 1 - Fraction(8, 12))) == 8
 
 
-@pytest.mark.parametrize(
-    ("blocks", "keep", "expected"),
-    [
+def test_every_other_keeps_evenly_spaced_blocks_as_the_literal_rule_does_where_that_one_is_exact():
+    for blocks, keep, expected in (
         (16, 8, (0, 2, 4, 6, 8, 10, 12, 14)),
         (12, 6, (0, 2, 4, 6, 8, 10)),
         (12, 3, (0, 4, 8)),
         (12, 8, (0, 1, 3, 4, 6, 7, 9, 10)),
         (12, 12, tuple(range(12))),
         (6, 1, (0,)),
-    ],
-)
-def test_every_other_keeps_evenly_spaced_blocks(blocks, keep, expected):
-    assert every_other(blocks, keep) == expected
-
-
-@pytest.mark.parametrize("share", [2, 3, 4])
-def test_every_other_equals_the_literal_rule_where_that_one_is_exact(share):
-    for blocks in range(share, 97, share):
-        keep = blocks - blocks // share
-        assert every_other(blocks, keep) == every_other_literal(blocks, Fraction(1, share))
-
-
-def test_every_other_refuses_depths_that_are_not_there():
+    ):
+        assert every_other(blocks, keep) == expected
+    for share in (2, 3, 4):
+        for blocks in range(share, 97, share):
+            keep = blocks - blocks // share
+            assert every_other(blocks, keep) == every_other_literal(blocks, Fraction(1, share))
     for keep in (0, 13, -1):
         with pytest.raises(SpaceError):
             every_other(12, keep)
