@@ -30,7 +30,7 @@ from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
 from ldsearch.tasks import Encoded, Task
-from ldsearch.tasks.base import score
+from ldsearch.tasks.base import Scorer, score
 from ldsearch.trial import Score
 from ldsearch.workload import Workload
 
@@ -242,7 +242,7 @@ def split_evaluator(
     supernet: Supernet,
     record: SupernetRecord,
     tokenizer: PreTrainedTokenizerBase,
-    task: Task,
+    task: Scorer,
     split: str,
     runs: Path,
     held_out: bool = False,
@@ -277,7 +277,7 @@ def split_evaluator(
     return evaluator, macs
 
 
-def _fingerprint(folder: Path, supernet: Supernet, task: Task, encoded: Encoded, pad_to: int | None) -> str:
+def _fingerprint(folder: Path, supernet: Supernet, task: Scorer, encoded: Encoded, pad_to: int | None) -> str:
     """From what is there now, not from what ``supernet.json`` says was there."""
     library = versions()
     return digest(

@@ -32,7 +32,7 @@ from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.space.assignments import divisors
 from ldsearch.tasks import DataSource, load_task
-from ldsearch.tasks.text_metrics import bleu_signature
+from ldsearch.tasks.metrics import bleu_signature
 
 DEPTH, RATE = 4, 0.4
 TASKS = len(divisors(DEPTH)) ** 2

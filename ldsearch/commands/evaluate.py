@@ -24,8 +24,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
 from ldsearch.target import Target
 from ldsearch.tasks.base import score
-from ldsearch.tasks.metrics import Metric
-from ldsearch.tasks.text_metrics import bleu_signature
+from ldsearch.tasks.metrics import Metric, bleu_signature
 from ldsearch.trial import Score
 
 # In a run's folder: texts, a folder for each way of decoding them, and the table of a frontier.

@@ -20,9 +20,8 @@ from ldsearch.intervals import Statistics
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.supernet import FixedSubnet
 from ldsearch.tasks.base import score
-from ldsearch.tasks.metrics import Metric
+from ldsearch.tasks.metrics import TEXT_METRICS, Metric
 from ldsearch.tasks.sequences import SequenceToSequence
-from ldsearch.tasks.text_metrics import TEXT_METRICS
 from ldsearch.trial import Score
 
 # Bytes for what an encoder gave, until models with another encoder are decoded.
@@ -69,7 +68,7 @@ def generate(
         tokenizer: The model's.
         sources: What is to be translated or summarised.
         references: One good answer or several of each.
-        metric: One of ``ldsearch.tasks.text_metrics``.
+        metric: One of ``ldsearch.tasks.metrics``.
         decoding: How an answer is found.
         max_source: Sources are cut to so many tokens.
         encode: Makes encoder outputs; None: the model does.
@@ -123,7 +122,7 @@ class TextTest:
     """How sub-networks of an encoder-decoder are scored by what they write.
 
     Args:
-        metric: One of ``ldsearch.tasks.text_metrics``.
+        metric: One of ``ldsearch.tasks.metrics``.
         decoding: How an answer is found.
         limit: Only the first so many examples of the split are decoded; None: all.
     """

@@ -23,9 +23,8 @@ from ldsearch.reports.heat_maps import draw_grid, draw_pruning_ratios, grid_text
 from ldsearch.runs import claim
 from ldsearch.space.assignments import configurations
 from ldsearch.subnet import Subnet
-from ldsearch.tasks.metrics import Metric, metric_named
+from ldsearch.tasks.metrics import TEXT_METRICS, Metric, metric_named
 from ldsearch.tasks.sequences import SequenceToSequence
-from ldsearch.tasks.text_metrics import TEXT_METRICS
 
 MARKER = "grid.json"
 Depths = tuple[int, int]

@@ -24,7 +24,7 @@ from ldsearch.storage.sidecar import Sidecar
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
-from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
+from ldsearch.tasks.base import Batch, Encoded, Scorer, score, trimmed
 from ldsearch.trial import Trial
 from ldsearch.workload import Workload
 
@@ -65,7 +65,7 @@ def length_batches(
 
 
 def collated(
-    task: Task,
+    task: Scorer,
     encoded: Encoded,
     tokenizer: PreTrainedTokenizerBase,
     pad_to: int | None,
@@ -214,7 +214,7 @@ class Evaluator:
     def __init__(
         self,
         supernet: Supernet,
-        task: Task,
+        task: Scorer,
         encoded: Encoded,
         *,
         split: str,

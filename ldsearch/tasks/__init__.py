@@ -6,15 +6,14 @@ from functools import partial
 
 from ldsearch.errors import DataError, unknown
 from ldsearch.registry import Registry
-from ldsearch.tasks.base import DataSource, Encoded, Examples, Task
-from ldsearch.tasks.causal import CausalLanguageModel, load_causal
-from ldsearch.tasks.classification import TextClassification, load_classification
+from ldsearch.tasks.base import Encoded, Examples, Task
+from ldsearch.tasks.classification import LABEL_KINDS, TextClassification, load_classification
 from ldsearch.tasks.corpus import NAME as EMBEDDED
 from ldsearch.tasks.corpus import load_docstrings
-from ldsearch.tasks.labels import LABEL_KINDS
-from ldsearch.tasks.masked import MaskedLanguageModel, load_masked
+from ldsearch.tasks.language import CausalLanguageModel, MaskedLanguageModel, load_causal, load_masked
 from ldsearch.tasks.questions import QuestionAnswering, load_questions
 from ldsearch.tasks.sequences import COLUMNS, SequenceToSequence, load_sequences
+from ldsearch.tasks.tables import DataSource
 from ldsearch.tasks.tokens import TokenClassification, load_tokens
 
 

@@ -1,4 +1,4 @@
-"""Imitation: a sub-network's score is how far its answers are from the full model's; no label is read."""
+"""Imitation: the score is the divergence of a sub-network's outputs from the full model's, without labels."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.intervals import Statistics
-from ldsearch.tasks.base import Batch, Collate, Encoded, Examples, Task
+from ldsearch.tasks.base import Batch, Collate, Encoded, Task
 from ldsearch.tasks.metrics import Metric, mean
 from ldsearch.tasks.objectives import Categorical
 
@@ -55,58 +55,24 @@ class Imitation:
         return cls(task)
 
     @property
-    def source(self) -> Mapping[str, Any]:
-        """The task's."""
-        return self.task.source
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The task's."""
-        return self.task.labels
-
-    @property
-    def splits(self) -> Mapping[str, Examples]:
-        """The task's."""
-        return self.task.splits
-
-    @property
-    def overlap(self) -> str:
-        """The task's."""
-        return self.task.overlap
-
-    @property
-    def head(self) -> str:
-        """The task's."""
-        return self.task.head
-
-    @property
-    def head_config(self) -> Mapping[str, Any]:
-        """The task's."""
-        return self.task.head_config
-
-    @property
-    def objective(self) -> Categorical:
-        """The task's."""
-        assert isinstance(self.task.objective, Categorical)
-        return self.task.objective
-
-    @property
     def metric(self) -> Metric:
         """The mean divergence over examples."""
         return Metric("kl", _per_example, mean, higher_is_better=False)
 
+    @property
+    def objective(self) -> Categorical:
+        """The task's, whose rows are the scored positions."""
+        assert isinstance(self.task.objective, Categorical)
+        return self.task.objective
+
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> Encoded:
-        """The task's features, without what it would read its own score from."""
+        """Features of the task, without what its own metric needs."""
         found = self.task.encode(split, tokenizer, reference)
         return Encoded(found.features, found.reference, found.origins, found.writes)
 
     def collate(self, tokenizer: PreTrainedTokenizerBase, pad_to: int | None) -> Collate:
-        """The task's."""
+        """As the task does."""
         return self.task.collate(tokenizer, pad_to)
-
-    def prepare(self, batch: Batch, tokenizer: PreTrainedTokenizerBase, rng: np.random.Generator) -> Batch:
-        """The task's."""
-        return self.task.prepare(batch, tokenizer, rng)
 
     def answers(self, logits: Tensor, batch: Batch) -> Iterator[tuple[Key, Tensor]]:
         """For each row of a batch what it is known by, and its logits of shape (positions, classes)."""

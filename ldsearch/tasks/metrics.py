@@ -1,5 +1,7 @@
 """Metrics, each a function of the mean of per-example statistics, so that every score has its intervals.
 
+A resample of examples so has its exact score, that of generated texts too (BLEU, ROUGE).
+
 A mean of counts is a count over examples, and F1 and its like are ratios that a common factor leaves alone;
 Pearson's r needs means, mean squares and mean products. Spearman's correlation is not offered: an example's
 rank is a matter of all the others, so it has no statistics of its own and changes with every resample.
@@ -8,8 +10,12 @@ What has no value (0/0) is 0, as scikit-learn's ``zero_division=0`` has it; so i
 constant, which SciPy calls NaN. NaN in predictions stays NaN.
 """
 
+import re
+import string
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +26,13 @@ from ldsearch.errors import DataError
 from ldsearch.intervals import OfMeans, Statistics
 
 Array = NDArray[np.float64]
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_ORDERS = 4  # of BLEU's n-grams
+# Tokenisations of sacreBLEU that need no download and no other package.
+TOKENISATIONS = ("13a", "intl", "zh", "char", "none")
+ROUGE = ("rouge1", "rouge2", "rougeL")
 
 
 @dataclass(frozen=True)
@@ -183,6 +196,117 @@ def nats_and_tokens(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
     return np.stack(_paired(predictions, labels), axis=-1).astype(np.float64)
 
 
+def normalised(answer: str) -> str:
+    """Normalise as SQuAD's official script: lower case, no ASCII punctuation, no articles, single spaces."""
+    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(predicted: str, answers: Sequence[str]) -> float:
+    """SQuAD's exact match (Rajpurkar et al. 2016): 1 if the prediction equals an answer, both normalised."""
+    return float(normalised(predicted) in {normalised(answer) for answer in answers})
+
+
+def token_f1(predicted: str, answers: Sequence[str]) -> float:
+    """SQuAD's F1 of the normalised words in common with the best answer; 0 if there are none in common."""
+    said = Counter(normalised(predicted).split())
+    wanted = [Counter(normalised(answer).split()) for answer in answers]
+    return max(2 * (said & words).total() / max(1, said.total() + words.total()) for words in wanted)
+
+
+def _for_each(score: Callable[[str, Sequence[str]], float]) -> Callable[..., Statistics]:
+    """From the predicted texts and the answers of each example to statistics of shape (examples,)."""
+    return lambda predicted, answers: np.array(
+        [score(*both) for both in zip(predicted, answers, strict=True)], dtype=np.float64
+    )
+
+
+def bleu(tokenize: str = "13a") -> Metric:
+    """Corpus BLEU in percent (Papineni et al. 2002), as sacreBLEU computes it (Post 2018).
+
+    Predictions are texts, labels one or more references of each. The statistics, shape (examples, 10), are
+    the lengths of text and closest reference in words, the matches and the numbers of n-grams for n = 1 to 4,
+    all times the number of examples: their means are the counts of the corpus, which smoothing needs.
+
+    Args:
+        tokenize: One of ``TOKENISATIONS``.
+
+    Raises:
+        DataError: If there is no such tokenisation.
+    """
+    from sacrebleu.metrics.bleu import BLEU  # these packages take long to load
+
+    # The counts are those of any order; the setting avoids a warning for each sentence.
+    scorer = BLEU(tokenize=_offered(tokenize, TOKENISATIONS, "tokenisation"), effective_order=True)
+
+    def statistics(texts: Sequence[str], references: Sequence[Sequence[str]]) -> Statistics:
+        rows = []
+        for text, own in zip(texts, references, strict=True):
+            found = scorer.sentence_score(text, own)
+            rows.append((found.sys_len, found.ref_len, *found.counts, *found.totals))
+        return len(rows) * np.array(rows, dtype=np.float64)
+
+    return Metric("bleu", statistics, bleu_of_counts, 2 + 2 * _ORDERS)
+
+
+def bleu_of_counts(counts: Array) -> Array:
+    """BLEU in percent from a corpus's counts, as ``bleu`` orders them: (..., 10) to (...).
+
+    Brevity penalty and "exp" smoothing as sacreBLEU has them: the first order without a match counts half a
+    match, the next a quarter. Without any match at all, or without any 4-gram, it is 0.
+    """
+    length, closest = counts[..., 0], counts[..., 1]
+    matches, totals = np.split(counts[..., 2:], 2, axis=-1)
+    unmatched = matches == 0
+    smoothed = np.where(unmatched, 0.5 ** np.cumsum(unmatched, axis=-1), matches)
+    scored = ~unmatched.all(axis=-1) & (totals > 0).all(axis=-1)
+    precisions = np.divide(smoothed, totals, out=np.ones_like(totals), where=totals > 0)
+    shortfall = np.divide(closest, length, out=np.ones_like(length), where=length > 0) - 1
+    logs = np.log(precisions).mean(axis=-1) - np.maximum(shortfall, 0)
+    return np.where(scored, 100 * np.exp(logs), 0.0)
+
+
+def bleu_signature(references: Sequence[Sequence[str]], tokenize: str = "13a") -> str:
+    """SacreBLEU's signature of how a score is computed (Post 2018).
+
+    Args:
+        references: One or more of each text; their number is part of it.
+        tokenize: As for ``bleu``.
+
+    Raises:
+        DataError: If there is no such tokenisation.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+
+    _offered(tokenize, TOKENISATIONS, "tokenisation")
+    # Only the number of references matters here; None, which the types leave out, is a missing one.
+    most = max(len(own) for own in references)
+    streams: Any = [["" if index < len(own) else None for own in references] for index in range(most)]
+    return str(BLEU(tokenize=tokenize, references=streams).get_signature())
+
+
+def rouge(name: str) -> Metric:
+    """Mean F1 (0 to 1) of words or word pairs in common, or of the longest common subsequence (Lin 2004).
+
+    Predictions are texts, labels one or more references of each, of which the best counts. Words are stemmed
+    (Porter), lower-cased runs of a-z and 0-9: other scripts have none. rougeL takes a text as one sentence.
+
+    Args:
+        name: One of ``ROUGE``.
+
+    Raises:
+        DataError: If there is no such metric.
+    """
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer([_offered(name, ROUGE, "metric")], use_stemmer=True)
+
+    def statistics(texts: Sequence[str], references: Sequence[Sequence[str]]) -> Statistics:
+        pairs = zip(texts, references, strict=True)
+        return np.array([scorer.score_multi(own, text)[name].fmeasure for text, own in pairs], np.float64)
+
+    return Metric(name, statistics, mean)
+
+
 def _one_hot_counts(labels: int) -> Callable[[ArrayLike, ArrayLike], Statistics]:
     """From label ids to ``label_counts``."""
     return lambda predictions, gold: label_counts(_one_hot(predictions, labels), _one_hot(gold, labels))
@@ -238,6 +362,13 @@ METRICS: Mapping[str, Mapping[str, Factory]] = MappingProxyType(
                 "accuracy": lambda _: Metric("accuracy", token_counts, ratio, 2),
             }
         ),
+        # Per example: the predicted text, and the answers.
+        "questions": MappingProxyType(
+            {
+                "f1": lambda _: Metric("f1", _for_each(token_f1), mean),
+                "exact-match": lambda _: Metric("exact-match", _for_each(exact_match), mean),
+            }
+        ),
         # Per example: summed negative log-likelihood in nats as prediction, number of tokens as label.
         "language-model": MappingProxyType(
             {
@@ -249,6 +380,11 @@ METRICS: Mapping[str, Mapping[str, Factory]] = MappingProxyType(
             }
         ),
     }
+)
+
+# Metrics of decoded texts.
+TEXT_METRICS: Mapping[str, Callable[[], Metric]] = MappingProxyType(
+    {"bleu": bleu, **{name: partial(rouge, name) for name in ROUGE}}
 )
 
 
@@ -286,3 +422,9 @@ def _variance(mean: Array, mean_square: Array) -> Array:
 
 def _divide(above: Array, below: Array, undefined: float = 0.0) -> Array:
     return np.divide(above, below, out=np.full_like(above, undefined), where=below != 0)
+
+
+def _offered(name: str, names: Sequence[str], kind: str) -> str:
+    if name not in names:
+        raise DataError(f"no {kind} {name!r}: there are {', '.join(names)}")
+    return name

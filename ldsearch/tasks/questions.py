@@ -1,31 +1,37 @@
-"""Extractive question answering: the answer is a span of a context that may be read in several windows."""
+"""Extractive question answering: the answer is a span of a context that may be read in several windows.
 
-from collections.abc import Mapping, Sequence
+SQuAD v1.1 (Rajpurkar et al. 2016). A window of n tokens has logits (n, 2), the start's and the end's, and
+characters (n, 2): the first that a token covers of its context and the one behind the last, or -1 twice where
+it is no context token.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from numbers import Integral
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.fingerprint import digest
 from ldsearch.intervals import Statistics
-from ldsearch.tasks.base import Batch, Collate, DataSource, Encoded, split_named
-from ldsearch.tasks.metrics import Metric
+from ldsearch.tasks.base import Batch, Encoded, Rows, Task, split_rows
 from ldsearch.tasks.objectives import Categorical, span_ends
-from ldsearch.tasks.rows import pad_inputs
-from ldsearch.tasks.splits import fix_splits
-from ldsearch.tasks.squad import METRICS, answer_tokens, best_span
-from ldsearch.tasks.tables import Columns, find_columns, read_tables
-from ldsearch.tasks.windows import cut_windows
+from ldsearch.tasks.tables import Columns, DataSource, find_columns, read_tables
 
 KIND = "questions"
+# Longest predicted answer in tokens (Devlin et al. 2019, reference code).
+LONGEST_ANSWER = 30
+# A window has room for at least this many tokens of its context, or there would be hundreds of windows.
+LEAST_ROOM = 8
+# Rows tokenised at once: a tokenizer's offsets take far more memory than what is kept of them.
+_CHUNK = 1_000
 
 
 class Answer(NamedTuple):
@@ -35,44 +41,49 @@ class Answer(NamedTuple):
     text: str
 
 
+class Span(NamedTuple):
+    """An answer in a window: its characters ``first`` to before ``stop``, and the sum of its two logits."""
+
+    score: float
+    first: int
+    stop: int
+
+
+class Window(NamedTuple):
+    """One input of the model.
+
+    Args:
+        tokens: What the tokenizer says of it, without padding.
+        origin: The row it was cut from.
+        characters: Shape (n, 2).
+    """
+
+    tokens: Mapping[str, Any]
+    origin: int
+    characters: NDArray[np.int32]
+
+
 @dataclass(frozen=True)
-class QuestionExamples:
+class QuestionExamples(Rows):
     """One split: contexts, questions, and for each question one answer or more."""
 
     contexts: tuple[str, ...]
     questions: tuple[str, ...]
     answers: tuple[tuple[Answer, ...], ...]
 
-    def __len__(self) -> int:
-        return len(self.questions)
-
-    def take(self, rows: Sequence[int]) -> "QuestionExamples":
-        """Some of the rows, in the given order."""
-        return QuestionExamples(
-            contexts=tuple(self.contexts[row] for row in rows),
-            questions=tuple(self.questions[row] for row in rows),
-            answers=tuple(self.answers[row] for row in rows),
-        )
-
     @property
     def texts(self) -> tuple[str, ...]:
         """Every context once, and the questions."""
         return (*dict.fromkeys(self.contexts), *self.questions)
 
-    @property
-    def fingerprint(self) -> str:
-        """Changes with any context, question or answer."""
-        return digest(self.contexts, self.questions, self.answers)
-
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedQuestions(Encoded):
-    """Windows of the contexts, and beside them what turns logits into answers; no model sees that.
+    """Windows of the contexts, with what turns logits into answers, which no model sees.
 
     Args:
         asked: The examples the windows were cut from.
-        characters: For each window the characters of its context that each token covers, shape (n, 2): the
-            first and the one behind the last, or -1 twice where it is no context token.
+        characters: Of each window, shape (n, 2).
     """
 
     asked: QuestionExamples
@@ -80,29 +91,25 @@ class EncodedQuestions(Encoded):
 
 
 @dataclass(frozen=True)
-class QuestionAnswering:
-    """A question-answering problem with its splits.
+class QuestionAnswering(Task):
+    """A question-answering problem with its splits of ``QuestionExamples``.
 
     Args:
-        source: Where the data came from, enough to read it again (``supernet.json`` records it).
-        splits: ``train``, ``search`` and ``report``.
-        metric: One of ``squad.METRICS``.
-        overlap: What was done so that the splits share no contexts, in words; empty where nothing was.
         stride: Tokens that neighbouring windows of a context share, where the questions leave room for
             twice as many; else half of what they leave.
     """
 
-    source: Mapping[str, Any]
-    splits: Mapping[str, QuestionExamples]
-    metric: Metric
-    overlap: str = ""
     stride: int = 128
 
-    labels: ClassVar[tuple[str, ...]] = ()
-    head: ClassVar[str] = "QuestionAnswering"
-    head_config: ClassVar[Mapping[str, Any]] = MappingProxyType({"num_labels": 2})
-    per_token: ClassVar[bool] = True
-    objective: ClassVar[Categorical] = Categorical(span_ends)
+    head = "QuestionAnswering"
+    per_token = True
+    metrics = KIND
+    objective = Categorical(span_ends)
+
+    @property
+    def head_config(self) -> Mapping[str, Any]:
+        """Two outputs per token: start and end."""
+        return MappingProxyType({"num_labels": 2})
 
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> EncodedQuestions:
         """Tokenise a split: question, then as much of the context as fits, in as many windows as it takes.
@@ -114,12 +121,12 @@ class QuestionAnswering:
             DataError: If there is no such split, the tokenizer does not say which characters a token covers,
                 or the reference length leaves no room for a context.
         """
-        asked = split_named(self.splits, split)
+        asked: QuestionExamples = self.rows(split)
         windows = list(cut_windows(asked.questions, asked.contexts, tokenizer, reference, self.stride))
         labels = [
             span
             for origin, own in groupby(windows, key=lambda window: window.origin)
-            for span in _answer_in([window.characters for window in own], asked.answers[origin][0])
+            for span in answer_tokens([window.characters for window in own], asked.answers[origin][0])
         ]
         return EncodedQuestions(
             features=tuple(
@@ -130,14 +137,6 @@ class QuestionAnswering:
             asked=asked,
             characters=tuple(window.characters for window in windows),
         )
-
-    def collate(self, tokenizer: PreTrainedTokenizerBase, pad_to: int | None) -> Collate:
-        """Pads to the longest, or to ``pad_to``; ``labels`` have shape (B, 2)."""
-        return pad_inputs(tokenizer, pad_to)
-
-    def prepare(self, batch: Batch, tokenizer: PreTrainedTokenizerBase, rng: np.random.Generator) -> Batch:
-        """Nothing is random here."""
-        return batch
 
     def read(self, logits: Tensor, batch: Batch) -> Tensor:
         """The logits of start and end, shape (B, n, 2)."""
@@ -180,27 +179,114 @@ def load_questions(source: DataSource, known_labels: Sequence[str] | None = None
             do not stand where they should, or is too small or too alike to be split; or on an unknown
             metric or a negative stride.
     """
-    name = source.metric or next(iter(METRICS))
-    if name not in METRICS:
-        raise DataError(f"no metric {name!r} for {KIND}: there are {', '.join(METRICS)}")
     if source.stride < 0:
         raise DataError(f"the stride is a number of shared tokens, not {source.stride}")
     named = source.columns
     columns = _Columns(named.text or "context", named.pair or "question", named.label or "answers")
     given = {}
-    for role, table in read_tables(source.data, source.config, source.validation).items():
+    for role, table in read_tables(source).items():
         if role == "report" and not _answered(table, columns):
             continue  # public test sets hide their answers
         find_columns(table, Columns(*columns), f"{source.data} ({role})")
         given[role] = _examples(table, columns, role)
-    fixed = fix_splits(
-        {role: examples.contexts for role, examples in given.items()},
-        source.keep_overlap,
-        search_rows=source.search_rows,
-    )
-    splits = {role: given[table].take(index.tolist()) for role, (table, index) in fixed.rows.items()}
-    record = replace(source, metric=name).record(KIND, columns._asdict())
-    return QuestionAnswering(record, splits, METRICS[name], fixed.overlap.describe(), source.stride)
+    splits, overlap = split_rows(given, lambda examples: examples.contexts, source)
+    record = source.record(KIND, columns._asdict())
+    task = QuestionAnswering(record, (), splits, overlap, source.metric, source.stride)
+    return replace(task, source={**record, "metric": task.metric.name})
+
+
+def cut_windows(
+    questions: Sequence[str],
+    contexts: Sequence[str],
+    tokenizer: PreTrainedTokenizerBase,
+    reference: int,
+    stride: int,
+) -> Iterator[Window]:
+    """The windows of every row, row after row; each token of a context is in one of its windows or more.
+
+    Args:
+        questions: The whole question stands in every window.
+        contexts: One per question.
+        tokenizer: A fast one.
+        reference: Most tokens of a window.
+        stride: Tokens that a window repeats of the one before; no more than half of what the longest question
+            leaves room for.
+
+    Raises:
+        DataError: If the tokenizer does not say which characters a token covers, or the longest question
+            leaves room for fewer than ``LEAST_ROOM`` tokens.
+    """
+    if not tokenizer.is_fast:
+        raise DataError(
+            f"{type(tokenizer).__name__} does not say which characters a token covers: answers in a context "
+            "need a fast tokenizer (tokenizer.json)"
+        )
+    shared = min(stride, _room(questions, tokenizer, reference) // 2)
+    for first in range(0, len(questions), _CHUNK):
+        tokens = tokenizer(
+            list(questions[first : first + _CHUNK]),
+            list(contexts[first : first + _CHUNK]),
+            truncation="only_second",
+            max_length=reference,
+            stride=shared,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        origins, offsets = tokens.pop("overflow_to_sample_mapping"), tokens.pop("offset_mapping")
+        for row, origin in enumerate(origins):
+            in_context = np.array([part == 1 for part in tokens.sequence_ids(row)])
+            covered = np.where(in_context[:, None], np.array(offsets[row], dtype=np.int32), np.int32(-1))
+            yield Window({name: values[row] for name, values in tokens.items()}, first + origin, covered)
+
+
+def _room(questions: Sequence[str], tokenizer: PreTrainedTokenizerBase, reference: int) -> int:
+    """Tokens of a context that fit beside the longest question."""
+    lengths = map(len, tokenizer(list(questions), add_special_tokens=False, verbose=False)["input_ids"])
+    taken = max(lengths) + tokenizer.num_special_tokens_to_add(pair=True)
+    if reference - taken < LEAST_ROOM:
+        raise DataError(
+            f"the longest question takes {taken} tokens with its special ones: inputs of {reference} tokens "
+            f"leave no room for a context, {taken + LEAST_ROOM} are the least"
+        )
+    return reference - taken
+
+
+def best_span(logits: NDArray[Any], characters: NDArray[np.int32], longest: int = LONGEST_ANSWER) -> Span:
+    """The span with the largest sum of logits that starts and ends in the context; of equals the first.
+
+    Args:
+        logits: Shape (n, 2).
+        characters: Shape (n, 2).
+        longest: Most tokens of a span.
+    """
+    inside = characters[:, 0] >= 0
+    # Row s, column k: from token s to token s + k; what is behind the last token is no token of the context.
+    starts, ends = logits.astype(np.float64).T
+    ending, ends = (sliding_window_view(np.pad(row, (0, longest - 1)), longest) for row in (inside, ends))
+    scores = np.where(inside[:, None] & ending, starts[:, None] + ends, -np.inf)
+    start, more = divmod(int(scores.argmax()), longest)
+    return Span(float(scores[start, more]), int(characters[start, 0]), int(characters[start + more, 1]))
+
+
+def answer_tokens(windows: Sequence[NDArray[np.int32]], answer: Answer) -> list[tuple[int, int]]:
+    """Token positions of an answer's start and end in each window; (0, 0) where it is not wholly there.
+
+    Args:
+        windows: Characters of every window of the context, each of shape (n, 2).
+        answer: The answer.
+    """
+    first, stop = answer.start, answer.start + len(answer.text)
+    touching = [np.flatnonzero((window[:, 0] < stop) & (window[:, 1] > first)) for window in windows]
+    reached = [window[tokens] for window, tokens in zip(windows, touching, strict=True)]
+    every = np.concatenate(reached)
+    # Not the characters asked for: a tokenizer covers no spaces, and may drop others at the answer's edges.
+    whole = (every[:, 0].min(initial=stop), every[:, 1].max(initial=first))
+    return [
+        (int(tokens[0]), int(tokens[-1]))
+        if len(tokens) and (characters[0, 0], characters[-1, 1]) == whole
+        else (0, 0)
+        for tokens, characters in zip(touching, reached, strict=True)
+    ]
 
 
 class _Columns(NamedTuple):
@@ -254,7 +340,3 @@ def _answers(cell: Any) -> tuple[Answer, ...]:
             f"{str(cell)[:80]!r}"
         )
     return tuple(Answer(int(start), text) for start, text in zip(starts, texts, strict=True))
-
-
-def _answer_in(windows: Sequence[NDArray[np.int32]], answer: Answer) -> list[tuple[int, int]]:
-    return answer_tokens(windows, answer.start, answer.start + len(answer.text))

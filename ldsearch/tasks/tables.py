@@ -1,16 +1,19 @@
-"""Reads labelled text from hub ids, dataset folders and local csv, tsv, jsonl or parquet files.
+"""Where data lie and how they are read: hub ids, dataset folders, csv, tsv, json, parquet and text files.
 
 Single files are read in place with pandas (compression by suffix); ids and folders go through datasets.
 """
 
+import gzip
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from ldsearch.errors import DataError, one_line
+from ldsearch.tasks.splits import SearchRows
 
 # Pairs first: a table that has both members of a pair is a pair task.
 _PAIR_COLUMNS = (
@@ -26,6 +29,8 @@ _LABEL_COLUMNS = ("label", "labels", "class", "category", "target")
 _SPLIT_PREFIXES = {"train": ("train",), "search": ("valid", "dev"), "report": ("test",)}
 _SPLIT_FILES = ("train", "validation", "valid", "dev", "test")
 _FORMATS = ("csv", "tsv", "jsonl", "json", "parquet")
+_TEXT_FILES = (".txt", ".conll")
+LINE = "text"  # the column of a text file's lines, as datasets names it
 
 
 @dataclass(frozen=True)
@@ -37,22 +42,74 @@ class Columns:
     label: str | None = None
 
 
-def read_tables(data: str, config: str | None, validation: str | None) -> dict[str, pd.DataFrame]:
+@dataclass(frozen=True)
+class DataSource:
+    """Where a task's data are and how they are read.
+
+    Args:
+        data: A file, a dataset folder or a hub id with the training rows.
+        config: The configuration of a hub dataset.
+        validation: A file with rows to search and report on; without any, they are cut from the training
+            ones.
+        columns: Columns that are not found by name.
+        keep_overlap: Use every row, also those that share text across splits.
+        search_rows: Which rows search and which report, of data without report rows (``fix_splits``).
+        metric: Name of the score; None takes the task's first.
+        stride: Tokens that two windows of one long context share (question answering).
+        sentences: No block of text tears a line (causal language modelling).
+    """
+
+    data: str
+    config: str | None = None
+    validation: str | None = None
+    columns: Columns = field(default_factory=Columns)
+    keep_overlap: bool = False
+    search_rows: SearchRows = "auto"
+    metric: str | None = None
+    stride: int = 128
+    sentences: bool = False
+
+    def record(self, task: str, columns: Mapping[str, str | None]) -> dict[str, Any]:
+        """Fields for ``supernet.json``; local paths are absolute, so that a search may run from elsewhere."""
+        return {
+            "task": task,
+            "data": _absolute(self.data),
+            "config": self.config,
+            "validation": None if self.validation is None else _absolute(self.validation),
+            "columns": dict(columns),
+            "keep_overlap": self.keep_overlap,
+            "search_rows": self.search_rows,
+            "metric": self.metric,
+            "stride": self.stride,
+            "sentences": self.sentences,
+        }
+
+
+def _absolute(data: str) -> str:
+    return str(Path(data).resolve()) if Path(data).exists() else data
+
+
+def read_tables(source: DataSource, lines: bool = False) -> dict[str, pd.DataFrame]:
     """Tables by role: ``train``, and where the source has them ``search`` and ``report``.
 
     Args:
-        data: A file, a dataset folder, or a hub id.
-        config: The configuration of a hub dataset (``sst2`` of ``nyu-mll/glue``).
-        validation: A file with the search rows.
+        source: The data.
+        lines: Whether a text file (``.txt``, ``.conll``, gz too) is a table with a row per line.
 
     Raises:
         DataError: If something is missing, unreadable or empty.
     """
-    tables = {"train": read_file(Path(data))} if Path(data).is_file() else _read_dataset(data, config)
+    data, validation = source.data, source.validation
+
+    def read(path: str) -> pd.DataFrame:
+        return _read_lines(path) if lines and _is_text(path) else read_file(Path(path))
+
+    is_file = Path(data).is_file() or (lines and _is_text(data))
+    tables = {"train": read(data)} if is_file else _read_dataset(data, source.config)
     if validation is not None:
         if Path(validation).resolve() == Path(data).resolve():
             raise DataError(f"{validation} is the training data: scores on it would mean nothing")
-        tables["search"] = read_file(Path(validation))
+        tables["search"] = read(validation)
     for role, table in tables.items():
         if table.empty:
             raise DataError(f"{data}: the {role} rows are empty")
@@ -184,3 +241,45 @@ def find_columns(table: pd.DataFrame, wanted: Columns, source: str) -> Columns:
             f"{source}: no {' and no '.join(missing)} column among {', '.join(there)}; name it with {flags}"
         )
     return Columns(text, pair, label)
+
+
+def find_column(table: pd.DataFrame, wanted: str | None, usual: Sequence[str], kind: str, source: str) -> str:
+    """The wanted column, else the first of the usual ones that is there.
+
+    Args:
+        table: Where it is looked for.
+        wanted: Its name, if the user gave one.
+        usual: What such columns are called.
+        kind: What it holds; it is named with ``--{kind}-column``.
+        source: What is being read, for the message.
+
+    Raises:
+        DataError: If it is not there; it lists the columns that are.
+    """
+    there = [str(column) for column in table.columns]
+    found = next((name for name in ((wanted,) if wanted else usual) if name in there), None)
+    if found is not None:
+        return found
+    if wanted:
+        raise DataError(f"{source} has no column {wanted!r}; it has {', '.join(there)}")
+    raise DataError(
+        f"{source}: no {' or '.join(usual)} column among {', '.join(there)}; name it with --{kind}-column"
+    )
+
+
+def _is_text(path: str) -> bool:
+    return path.lower().removesuffix(".gz").endswith(_TEXT_FILES) and not Path(path).is_dir()
+
+
+def _read_lines(path: str) -> pd.DataFrame:
+    if not Path(path).is_file():
+        raise DataError(f"no data file {path}")
+    try:
+        with (gzip.open if path.lower().endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
+            lines = [line.rstrip("\n") for line in file]
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        # Bytes that are no text are a ValueError, the last two are gzip's.
+        raise DataError(f"cannot read {path}: {one_line(error)}") from error
+    if not any(line.strip() for line in lines):
+        raise DataError(f"{path} has no text")
+    return pd.DataFrame({LINE: lines})

@@ -10,17 +10,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.fingerprint import digest
 from ldsearch.intervals import Statistics
-from ldsearch.tasks.base import Batch, Collate, DataSource, Encoded, split_named
-from ldsearch.tasks.labels import SingleLabel
-from ldsearch.tasks.metrics import Metric, metric_named
+from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of, split_rows
+from ldsearch.tasks.classification import SingleLabel
+from ldsearch.tasks.metrics import metric_named
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
-from ldsearch.tasks.rows import LINE, find_column, pad_tokens, read_rows
-from ldsearch.tasks.splits import fix_splits
+from ldsearch.tasks.tables import LINE, DataSource, find_column, read_tables
 
 KIND = "tokens"
 _WORDS = ("tokens", "words")
@@ -36,30 +34,16 @@ Tags = Sequence[int] | NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class TaggedExamples:
+class TaggedExamples(Rows):
     """One split: the words of each sentence, and their label ids."""
 
     words: tuple[tuple[str, ...], ...]
     tags: tuple[tuple[int, ...], ...]
 
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def take(self, rows: Sequence[int]) -> "TaggedExamples":
-        """Some of the rows, in the given order."""
-        return TaggedExamples(
-            words=tuple(self.words[row] for row in rows), tags=tuple(self.tags[row] for row in rows)
-        )
-
     @property
     def texts(self) -> tuple[str, ...]:
         """The sentences, a space between two words."""
         return tuple(" ".join(words) for words in self.words)
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with any word or label."""
-        return digest(self.words, self.tags)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,40 +59,14 @@ class EncodedWords(Encoded):
     firsts: tuple[NDArray[np.int64], ...]
 
 
-@dataclass(frozen=True)
-class TokenClassification:
-    """A tagging problem with its splits.
-
-    Args:
-        source: Where the data came from, enough to read it again (``supernet.json`` records it).
-        labels: Label names; a label's id is its position.
-        splits: ``train``, ``search`` and ``report``.
-        overlap: What was done so that they share no text, in words; empty where nothing was.
-        metric_name: ``"f1"`` of entities or ``"accuracy"`` of words.
-    """
-
-    source: Mapping[str, Any]
-    labels: tuple[str, ...]
-    splits: Mapping[str, TaggedExamples]
-    overlap: str = ""
-    metric_name: str = "f1"
+class TokenClassification(Task):
+    """A tagging problem with its splits of ``TaggedExamples``; the metric is entity F1 or word accuracy."""
 
     head = "TokenClassification"
     per_token = True
+    collator = DataCollatorForTokenClassification
+    metrics = KIND
     objective = Categorical(labelled_tokens)
-
-    @property
-    def metric(self) -> Metric:
-        """F1 of entities, or accuracy of words."""
-        return metric_named(KIND, self.metric_name, len(self.labels))
-
-    @property
-    def head_config(self) -> Mapping[str, Any]:
-        """Label names."""
-        return {
-            "id2label": dict(enumerate(self.labels)),
-            "label2id": {label: index for index, label in enumerate(self.labels)},
-        }
 
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> EncodedWords:
         """Tokenise a split, cut to ``reference`` tokens; a word's label is its first token's, others -100.
@@ -121,7 +79,7 @@ class TokenClassification:
                 f"{type(tokenizer).__name__} does not say which word a token is of: token classification "
                 "needs a fast tokenizer (tokenizer.json)"
             )
-        examples = split_named(self.splits, split)
+        examples: TaggedExamples = self.rows(split)
         tokens = tokenizer(
             # Where a space belongs to the word behind it, words without one are no words of their own.
             [[words[0], *(f" {word}" for word in words[1:])] for words in examples.words],
@@ -132,22 +90,12 @@ class TokenClassification:
         firsts = tuple(
             _first_tokens(tokens.word_ids(row), len(tags)) for row, tags in enumerate(examples.tags)
         )
-        features = tuple(
-            {
-                **{name: values[row] for name, values in tokens.items()},
-                "labels": _token_labels(examples.tags[row], first, len(tokens["input_ids"][row])),
-            }
-            for row, first in enumerate(firsts)
-        )
+        labels = [
+            _token_labels(tags, first, len(ids))
+            for tags, first, ids in zip(examples.tags, firsts, tokens["input_ids"], strict=True)
+        ]
+        features = features_of(tokens, labels)
         return EncodedWords(features=features, reference=reference, tags=examples.tags, firsts=firsts)
-
-    def collate(self, tokenizer: PreTrainedTokenizerBase, pad_to: int | None) -> Collate:
-        """Pads to the longest, or to ``pad_to``; ``labels`` of shape (B, n)."""
-        return pad_tokens(tokenizer, pad_to)
-
-    def prepare(self, batch: Batch, tokenizer: PreTrainedTokenizerBase, rng: np.random.Generator) -> Batch:
-        """The batch itself."""
-        return batch
 
     def read(self, logits: Tensor, batch: Batch) -> Tensor:
         """The best label's id for each token, shape (B, n)."""
@@ -168,7 +116,7 @@ class TokenClassification:
             np.where(first >= 0, ids[first], _UNSEEN)
             for ids, first in zip(outputs, encoded.firsts, strict=True)
         ]
-        read = _READINGS[self.metric_name]
+        read = _READINGS[self.metric.name]
         found, gold = ([read(tags, self.labels) for tags in rows] for rows in (predicted, encoded.tags))
         return self.metric.statistics(found, gold)
 
@@ -218,7 +166,7 @@ def load_tokens(source: DataSource, known_labels: Sequence[str] | None = None) -
         DataError: If data is missing, empty or misshapen, too small or too alike to be split, validation has
             labels training never saw, or the metric does not fit the labels.
     """
-    tables = {role: _sentences(table, source.data) for role, table in read_rows(source).items()}
+    tables = {role: _sentences(table, source.data) for role, table in read_tables(source, lines=True).items()}
     words = find_column(tables["train"], source.columns.text, _WORDS, "text", source.data)
     tags = find_column(tables["train"], source.columns.label, _TAGS, "label", source.data)
     rows = {
@@ -232,16 +180,10 @@ def load_tokens(source: DataSource, known_labels: Sequence[str] | None = None) -
     for role, (sentences, _) in rows.items():
         ids = iter(SingleLabel().values(flat[role], names, role))
         given[role] = TaggedExamples(sentences, tuple(tuple(islice(ids, len(row))) for row in sentences))
-    fixed = fix_splits(
-        {role: examples.texts for role, examples in given.items()},
-        source.keep_overlap,
-        search_rows=source.search_rows,
-    )
-    splits = {role: given[table].take(index.tolist()) for role, (table, index) in fixed.rows.items()}
+    splits, overlap = split_rows(given, lambda examples: examples.texts, source)
     labels = tuple(names if known_labels is None else known_labels)
     record = source.record(KIND, {"text": words, "pair": None, "label": tags})
-    metric = _metric_name(source.metric, labels)
-    return TokenClassification(record, labels, splits, fixed.overlap.describe(), metric)
+    return TokenClassification(record, labels, splits, overlap, _metric_name(source.metric, labels))
 
 
 def _metric_name(wanted: str | None, labels: Sequence[str]) -> str:

@@ -10,7 +10,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ldsearch.tasks.questions import Answer, EncodedQuestions, QuestionAnswering, QuestionExamples
-from ldsearch.tasks.squad import METRICS
 from ldsearch.tasks.tokenizer import train_wordpiece
 
 Rows = Sequence[dict[str, Any]]
@@ -53,7 +52,7 @@ def examples_of(rows: Rows) -> QuestionExamples:
 
 
 def task_of(rows: Rows, metric: str = "f1", stride: int = 128) -> QuestionAnswering:
-    return QuestionAnswering({}, {"train": examples_of(rows)}, METRICS[metric], stride=stride)
+    return QuestionAnswering({}, (), {"train": examples_of(rows)}, metric_name=metric, stride=stride)
 
 
 def planted(encoded: EncodedQuestions) -> list[NDArray[np.float32]]:

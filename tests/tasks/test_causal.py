@@ -14,10 +14,9 @@ from transformers import BertTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedT
 
 from ldsearch.errors import DataError
 from ldsearch.tasks import load_task
-from ldsearch.tasks.base import DataSource, fingerprints_of, score
-from ldsearch.tasks.causal import CausalLanguageModel, load_causal
-from ldsearch.tasks.running_text import TextLines
-from ldsearch.tasks.tables import Columns
+from ldsearch.tasks.base import fingerprints_of, score
+from ldsearch.tasks.language import CausalLanguageModel, TextLines, load_causal
+from ldsearch.tasks.tables import Columns, DataSource
 from ldsearch.tasks.tokenizer import train_bpe
 
 LETTERS = train_bpe(["a"], 258)
@@ -26,7 +25,7 @@ VOCABULARY = 258
 
 
 def task_of(*lines: str, sentences: bool = False) -> CausalLanguageModel:
-    return CausalLanguageModel({}, {"train": TextLines(lines)}, sentences=sentences)
+    return CausalLanguageModel({}, (), {"train": TextLines(lines)}, sentences=sentences)
 
 
 def ids(text: str) -> list[int]:

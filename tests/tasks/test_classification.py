@@ -263,7 +263,7 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[object, ...]]] = {  # label names,
 def test_the_loss_of_a_batch_is_the_one_a_stock_model_of_the_problem_type_computes(kind: str) -> None:
     names, labels = KINDS[kind]
     task = TextClassification(
-        {}, names, {"train": TextExamples(("a b c d", "b", "c a"), None, labels)}, "", kind
+        {}, names, {"train": TextExamples(("a b c d", "b", "c a"), None, labels)}, kind=kind
     )
     batch = task.collate(tiny_tokenizer(), None)(list(task.encode("train", tiny_tokenizer(), 8)))
     assert batch["input_ids"].tolist() == [[2, 5, 6, 7, 8, 3], [2, 6, 3, 0, 0, 0], [2, 7, 5, 3, 0, 0]]

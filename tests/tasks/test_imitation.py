@@ -14,10 +14,8 @@ from ldsearch.errors import DataError
 from ldsearch.supernet.heads import logits_of
 from ldsearch.tasks import Encoded, Task, TextClassification
 from ldsearch.tasks.base import score
-from ldsearch.tasks.causal import CausalLanguageModel
 from ldsearch.tasks.imitation import Imitation
-from ldsearch.tasks.masked import MaskedLanguageModel
-from ldsearch.tasks.running_text import TextLines
+from ldsearch.tasks.language import CausalLanguageModel, MaskedLanguageModel, TextLines
 from ldsearch.tasks.sequences import SequencePairs, SequenceToSequence
 from ldsearch.tasks.tokenizer import train_wordpiece
 from ldsearch.tasks.tokens import TaggedExamples, TokenClassification
@@ -95,7 +93,7 @@ def test_what_is_almost_alike_is_not_lost_in_rounding():
 
 def causal():
     models = [tiny_decoder("llama"), tiny_decoder("llama", num_hidden_layers=3)]
-    task = CausalLanguageModel({}, {"train": TextLines(TEXTS)})
+    task = CausalLanguageModel({}, (), {"train": TextLines(TEXTS)})
     # Each token from those before it: all of a block's but the first.
     return task, PIECES, 10, models, lambda logits, feature: logits[:-1]
 
@@ -103,7 +101,7 @@ def causal():
 def masked():
     models = [tiny_model("bert", head="MaskedLM", blocks=blocks) for blocks in (3, 2)]
     chosen = lambda logits, feature: logits[np.array(feature["labels"]) != -100]  # noqa: E731
-    return MaskedLanguageModel({}, {"train": TextLines(TEXTS)}), PIECES, 10, models, chosen
+    return MaskedLanguageModel({}, (), {"train": TextLines(TEXTS)}), PIECES, 10, models, chosen
 
 
 def tagger():
@@ -127,7 +125,7 @@ def translation():
     models = [tiny_translator("bart"), tiny_translator("bart", seed=5)]
     pairs = SequencePairs(TEXTS, tuple((text,) for text in TEXTS[::-1]))
     return (
-        SequenceToSequence({}, {"train": pairs}),
+        SequenceToSequence({}, (), {"train": pairs}),
         word_tokenizer(),
         12,
         models,

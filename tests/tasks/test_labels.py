@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score
 from ldsearch.errors import DataError
 from ldsearch.tasks import DataSource, Encoded, load_task
 from ldsearch.tasks.base import fingerprints_of, score
-from ldsearch.tasks.labels import LABEL_KINDS
+from ldsearch.tasks.classification import LABEL_KINDS
 from tests.tasks.test_classification import labelled, load, two_files, write
 
 

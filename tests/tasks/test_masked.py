@@ -18,10 +18,9 @@ from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 
 from ldsearch.errors import DataError
 from ldsearch.fingerprint import digest
-from ldsearch.tasks.base import DataSource, Encoded, fingerprints_of, score
-from ldsearch.tasks.masked import MaskedLanguageModel, load_masked
-from ldsearch.tasks.running_text import TextLines
-from ldsearch.tasks.tables import Columns
+from ldsearch.tasks.base import Encoded, fingerprints_of, score
+from ldsearch.tasks.language import MaskedLanguageModel, TextLines, load_masked
+from ldsearch.tasks.tables import Columns, DataSource
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -35,7 +34,7 @@ def tokenizer(words: int = WORDS) -> BertTokenizer:
 
 
 def text_of(*lines: str) -> MaskedLanguageModel:
-    return MaskedLanguageModel({}, {"train": TextLines(lines)})
+    return MaskedLanguageModel({}, (), {"train": TextLines(lines)})
 
 
 def random_text(lines: int = 60, seed: int = 0, longest: int = 40, words: int = WORDS) -> list[str]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from transformers import BertConfig, BertForQuestionAnswering, PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import DataSource, fingerprints_of, score
+from ldsearch.tasks.base import fingerprints_of, score
 from ldsearch.tasks.questions import (
     Answer,
     EncodedQuestions,
@@ -22,8 +22,7 @@ from ldsearch.tasks.questions import (
     QuestionExamples,
     load_questions,
 )
-from ldsearch.tasks.squad import METRICS
-from ldsearch.tasks.tables import Columns
+from ldsearch.tasks.tables import Columns, DataSource
 from tests.tasks.asked import (
     Rows,
     byte_level_tokenizer,
@@ -233,7 +232,7 @@ def test_a_tokenizer_is_trained_on_every_context_once_and_every_question() -> No
     assert sorted(examples.texts) == ["a", "b", "q", "r", "s"]
 
 
-@pytest.mark.parametrize("metric", list(METRICS))
+@pytest.mark.parametrize("metric", ["f1", "exact-match"])
 @pytest.mark.parametrize("reference", [64, 512])
 def test_a_model_that_knows_the_answers_is_always_right(
     rows: Rows, tokenizer: PreTrainedTokenizerBase, metric: str, reference: int

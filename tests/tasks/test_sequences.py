@@ -25,9 +25,9 @@ from transformers import (
 
 from ldsearch.errors import DataError
 from ldsearch.tasks import load_task
-from ldsearch.tasks.base import DataSource, fingerprints_of, score
+from ldsearch.tasks.base import fingerprints_of, score
 from ldsearch.tasks.sequences import SequencePairs, SequenceToSequence, load_sequences
-from ldsearch.tasks.tables import Columns
+from ldsearch.tasks.tables import Columns, DataSource
 from ldsearch.tasks.tokenizer import train_bpe
 
 LETTERS = train_bpe(["a"], 258)
@@ -37,7 +37,7 @@ VOCABULARY = 258
 
 def task_of(*pairs: tuple[str, str]) -> SequenceToSequence:
     sources, targets = zip(*pairs, strict=True)
-    return SequenceToSequence({}, {"train": SequencePairs(sources, tuple((text,) for text in targets))})
+    return SequenceToSequence({}, (), {"train": SequencePairs(sources, tuple((text,) for text in targets))})
 
 
 def ids(text: str) -> list[int]:

@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from ldsearch.tasks.base import score
-from ldsearch.tasks.squad import METRICS, answer_tokens, best_span, exact_match, normalised, token_f1
+from ldsearch.tasks.metrics import exact_match, metric_named, normalised, token_f1
+from ldsearch.tasks.questions import Answer, answer_tokens, best_span
 
 
 @pytest.mark.parametrize(
@@ -75,9 +76,8 @@ def test_f1_is_the_harmonic_mean_of_what_was_found_and_what_was_right() -> None:
 
 def test_each_metric_is_a_mean_over_examples() -> None:
     predicted, answers = ["Denver", "x", "the Five"], [["Denver Broncos"], ["y", "z"], ["five"]]
-    assert list(METRICS) == ["f1", "exact-match"]
     for name, expected in (("f1", [2 / 3, 0, 1]), ("exact-match", [0, 0, 1])):
-        metric = METRICS[name]
+        metric = metric_named("questions", name, 1)
         statistics = metric.statistics(predicted, answers)
         assert statistics.tolist() == pytest.approx(expected)
         assert metric.name == name
@@ -144,7 +144,7 @@ def test_an_answer_is_the_tokens_that_share_characters_with_it() -> None:
         (4, 6, (3, 4)),  # where no token covers its first character
         (4, 5, (0, 0)),  # nothing but that space
     ]:
-        assert answer_tokens([window], first, stop) == [tokens], (first, stop)
+        assert answer_tokens([window], Answer(first, "x" * (stop - first))) == [tokens], (first, stop)
 
 
 def test_only_windows_that_hold_the_whole_answer_have_it() -> None:
@@ -152,7 +152,7 @@ def test_only_windows_that_hold_the_whole_answer_have_it() -> None:
     none = np.full((1, 2), -1, np.int32)
     windows = [np.concatenate([none, words[i : i + 4], none]) for i in (0, 2, 4)]
     for first, last in itertools.combinations_with_replacement(range(8), 2):
-        found = answer_tokens(windows, 3 * first, 3 * last + 2)
+        found = answer_tokens(windows, Answer(3 * first, "x" * (3 * (last - first) + 2)))
         expected = [
             (first - i + 1, last - i + 1) if i <= first and last < i + 4 else (0, 0) for i in (0, 2, 4)
         ]

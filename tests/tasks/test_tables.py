@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.tables import Columns, find_columns, read_file, read_tables
+from ldsearch.tasks.tables import Columns, DataSource, find_columns, read_file, read_tables
 
 # Each text is one that some reader would like to turn into something else.
 TEXTS = ["NA", "null", "007", "1e5", "2020-01-31", "true", 'a "quoted", comma', " spaces ", "Grüße 漢字"]
@@ -81,9 +81,9 @@ def test_labels_may_be_words_that_look_like_nothing(tmp_path: Path, kind: str) -
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_a_file_is_the_training_rows_and_validation_the_search_rows(tmp_path: Path, kind: str) -> None:
     train, validation = put(tmp_path / f"t.{kind}"), put(tmp_path / f"v.{kind}", ROWS[:2])
-    tables = read_tables(str(train), None, str(validation))
+    tables = read_tables(DataSource(str(train), validation=str(validation)))
     assert {role: len(table) for role, table in tables.items()} == {"train": 9, "search": 2}
-    assert set(read_tables(str(train), None, None)) == {"train"}
+    assert set(read_tables(DataSource(str(train)))) == {"train"}
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_dataset_folder_is_split_by_the_names_of_its_files(tmp_path: Path, suf
     put(folder / f"train.{suffix}")
     put(folder / f"validation.{suffix}", ROWS[3:5])
     put(folder / f"test.{suffix}", ROWS[5:6])
-    tables = read_tables(str(folder), None, None)
+    tables = read_tables(DataSource(str(folder)))
     assert tables["train"]["text"].tolist() == TEXTS
     assert tables["search"]["text"].tolist() == TEXTS[3:5]
     assert tables["report"]["text"].tolist() == TEXTS[5:6]
@@ -114,7 +114,7 @@ def test_the_working_directory_may_be_the_dataset_folder(
     folder.mkdir()
     put(folder / "train.csv")
     monkeypatch.chdir(folder)
-    assert read_tables(".", None, None)["train"]["text"].tolist() == TEXTS
+    assert read_tables(DataSource("."))["train"]["text"].tolist() == TEXTS
 
 
 @pytest.mark.usefixtures("offline")
@@ -123,7 +123,7 @@ def test_a_validation_file_goes_before_the_folders_own(tmp_path: Path) -> None:
     folder.mkdir()
     put(folder / "train.jsonl")
     put(folder / "validation.jsonl", ROWS[3:5])
-    tables = read_tables(str(folder), None, str(put(tmp_path / "own.csv", ROWS[:1])))
+    tables = read_tables(DataSource(str(folder), validation=str(put(tmp_path / "own.csv", ROWS[:1]))))
     assert tables["search"]["text"].tolist() == ["NA"]
 
 
@@ -133,7 +133,7 @@ def test_a_folder_without_training_rows_names_its_splits(tmp_path: Path) -> None
     folder.mkdir()
     put(folder / "validation.jsonl")
     with pytest.raises(DataError, match="no train split, only validation") as caught:
-        read_tables(str(folder), None, None)
+        read_tables(DataSource(str(folder)))
     one_line(caught.value)
 
 
@@ -145,7 +145,7 @@ def test_a_folder_without_tables_is_one_line(tmp_path: Path, file: str | None) -
     if file:
         (folder / file).write_text("words")
     with pytest.raises(DataError, match="cannot load the dataset") as caught:
-        read_tables(str(folder), None, None)
+        read_tables(DataSource(str(folder)))
     one_line(caught.value)
 
 
@@ -186,13 +186,13 @@ def test_what_cannot_be_read_is_one_line_that_names_the_file(
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl.gz", "folder/a.parquet"])
 def test_a_missing_file_is_not_looked_for_on_a_hub(name: str) -> None:
     with pytest.raises(DataError, match=f"no data file {name}"):
-        read_tables(name, None, None)
+        read_tables(DataSource(name))
 
 
 def test_an_empty_validation_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "v.csv").write_text("text,label\n")
     with pytest.raises(DataError, match=r"v\.csv has no rows"):
-        read_tables(str(put(tmp_path / "t.csv")), None, str(tmp_path / "v.csv"))
+        read_tables(DataSource(str(put(tmp_path / "t.csv")), validation=str(tmp_path / "v.csv")))
 
 
 @pytest.mark.parametrize(
@@ -248,4 +248,4 @@ def test_the_training_file_is_no_validation_file(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,label\na,0\nb,1\n")
     with pytest.raises(DataError, match="is the training data"):
-        read_tables(str(path), None, str(path))
+        read_tables(DataSource(str(path), validation=str(path)))

@@ -7,7 +7,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from ldsearch.errors import DataError
 from ldsearch.intervals import bootstrap
-from ldsearch.tasks.text_metrics import ROUGE, TOKENISATIONS, bleu, bleu_of_counts, bleu_signature, rouge
+from ldsearch.tasks.metrics import ROUGE, TOKENISATIONS, bleu, bleu_of_counts, bleu_signature, rouge
 
 WORDS = ["the", "dogs", "dog", "runs", "running", "fast,", "over", "a", "hill.", "U.S.", "don't", "42%", "火"]
 

@@ -22,8 +22,8 @@ from transformers import (
 )
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import DataSource, fingerprints_of, score, trimmed
-from ldsearch.tasks.tables import Columns
+from ldsearch.tasks.base import fingerprints_of, score, trimmed
+from ldsearch.tasks.tables import Columns, DataSource
 from ldsearch.tasks.tokens import TaggedExamples, TokenClassification, load_tokens
 
 Write = Callable[..., str]

@@ -65,7 +65,7 @@ def trainer_for(folder: Path, supernet: Supernet, strategy: str, options: Settin
             save_strategy="no",
             logging_strategy="no",
         ),
-        task=SequenceToSequence({}, {}),
+        task=SequenceToSequence({}, (), {}),
         train=examples(4),
         search=examples(2),
         tokenizer=word_tokenizer(),

@@ -8,7 +8,7 @@ from ldsearch.commands.generation import generate
 from ldsearch.decoding import Decoding, decode
 from ldsearch.errors import DataError
 from ldsearch.intervals import paired_bootstrap
-from ldsearch.tasks.text_metrics import bleu, rouge
+from ldsearch.tasks.metrics import bleu, rouge
 from tests.translators import sentences, tiny_translator, word_tokenizer
 
 TOKENIZER, SOURCES = word_tokenizer(), sentences(10, seed=4)
