@@ -22,6 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from ldsearch.errors import DataError
 from ldsearch.intervals import Statistics
 from ldsearch.tasks.base import Batch, Encoded, Rows, Task, split_rows
+from ldsearch.tasks.metrics import metric_named
 from ldsearch.tasks.objectives import Categorical, span_ends
 from ldsearch.tasks.tables import Columns, DataSource, find_columns, read_tables
 
@@ -179,6 +180,7 @@ def load_questions(source: DataSource, known_labels: Sequence[str] | None = None
             do not stand where they should, or is too small or too alike to be split; or on an unknown
             metric or a negative stride.
     """
+    metric = metric_named(KIND, source.metric, 1).name
     if source.stride < 0:
         raise DataError(f"the stride is a number of shared tokens, not {source.stride}")
     named = source.columns
@@ -190,9 +192,8 @@ def load_questions(source: DataSource, known_labels: Sequence[str] | None = None
         find_columns(table, Columns(*columns), f"{source.data} ({role})")
         given[role] = _examples(table, columns, role)
     splits, overlap = split_rows(given, lambda examples: examples.contexts, source)
-    record = source.record(KIND, columns._asdict())
-    task = QuestionAnswering(record, (), splits, overlap, source.metric, source.stride)
-    return replace(task, source={**record, "metric": task.metric.name})
+    record = replace(source, metric=metric).record(KIND, columns._asdict())
+    return QuestionAnswering(record, (), splits, overlap, metric, source.stride)
 
 
 def cut_windows(

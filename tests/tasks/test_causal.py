@@ -1,9 +1,7 @@
 """Causal language modelling: every token once and in order, no line torn on request, the stock loss."""
 
-import json
 import math
 import os
-from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,10 +11,9 @@ import torch
 from transformers import BertTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from ldsearch.errors import DataError
-from ldsearch.tasks import load_task
-from ldsearch.tasks.base import fingerprints_of, score
+from ldsearch.tasks.base import score
 from ldsearch.tasks.language import CausalLanguageModel, TextLines, load_causal
-from ldsearch.tasks.tables import Columns, DataSource
+from ldsearch.tasks.tables import DataSource
 from ldsearch.tasks.tokenizer import train_bpe
 
 LETTERS = train_bpe(["a"], 258)
@@ -154,28 +151,6 @@ def test_uniform_logits_have_the_vocabulary_as_perplexity_and_the_next_tokens_on
     assert perplexity(told) > 1e6
 
 
-def test_it_is_read_as_running_text_and_read_again_from_its_record(tmp_path: Path) -> None:
-    for name in "ab":
-        text = "\n".join(f"{name}{i} {name}x{i}" for i in range(30))
-        (tmp_path / f"{name}.txt").write_text(text)
-    task = load_task(
-        "causal", DataSource(str(tmp_path / "a.txt"), validation=str(tmp_path / "b.txt"), sentences=True)
-    )
-    assert isinstance(task, CausalLanguageModel)
-    assert task.sentences
-    assert {name: len(split) for name, split in task.splits.items()} == {
-        "train": 30,
-        "search": 15,
-        "report": 15,
-    }
-    record = json.loads(json.dumps(task.source))
-    assert record.pop("task") == "causal"
-    assert set(record) == {field.name for field in fields(DataSource)}
-    again = load_causal(DataSource(**{**record, "columns": Columns(**record["columns"])}))
-    assert again == task
-    assert fingerprints_of(again) == fingerprints_of(task)
-
-
 def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="blocks of 1 tokens nothing is predicted: 2 are the least"):
         task_of("abc").encode("train", LETTERS, 1)
@@ -193,19 +168,3 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
 
 
 WIKITEXT = Path(os.environ.get("LDSEARCH_DATA", "")) / "wikitext2"
-
-
-@pytest.mark.skipif(
-    not (WIKITEXT / "train.txt.gz").is_file(), reason="LDSEARCH_DATA names no folder with wikitext2"
-)
-def test_wikitext_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path))
-    task = load_causal(DataSource(str(WIKITEXT)))
-    assert {name: len(split) for name, split in task.splits.items()} == {
-        "train": 23_767,
-        "search": 2_461,
-        "report": 2_891,
-    }
-    encoded = task.encode("search", LETTERS, 128)
-    text = "".join(task.splits["search"].texts)
-    assert encoded.lengths.sum() == len(text.encode()) + 2_461

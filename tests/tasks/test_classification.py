@@ -12,7 +12,7 @@ from transformers import BertTokenizer
 
 from ldsearch.errors import DataError
 from ldsearch.tasks import DataSource, Encoded, TextClassification
-from ldsearch.tasks.base import fingerprints_of, score
+from ldsearch.tasks.base import score
 from ldsearch.tasks.classification import TextExamples, load_classification
 from ldsearch.tasks.tables import Columns
 from tests.tiny import tiny_model
@@ -125,46 +125,6 @@ def test_the_cut_is_not_the_end_of_a_sorted_file(tmp_path: Path) -> None:
     assert set(task.splits["search"].labels) == {0, 1}
 
 
-def test_relative_paths_are_recorded_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = Path(write(tmp_path, labelled([0, 1] * 10)))
-    monkeypatch.chdir(path.parent)
-    other = path.with_name(f"other{path.suffix}")
-    other.write_bytes(path.read_bytes())
-    task = load(path.name, validation=other.name, keep_overlap=True)
-    assert task.source["data"] == str(path)
-    assert task.source["validation"] == str(other)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        TextExamples(("a", "c"), None, (0, 1)),
-        TextExamples(("a", "b "), None, (0, 1)),
-        TextExamples(("b", "a"), None, (0, 1)),
-        TextExamples(("a", "b"), None, (1, 0)),
-        TextExamples(("a", "b"), ("", ""), (0, 1)),
-        TextExamples(("ab",), None, (0,)),
-        TextExamples(("a",), ("b",), (0, 1)),
-        TextExamples(("a", "b"), None, (0, 1.5)),
-        TextExamples(("a", "b"), None, ((0.0,), (1.0,))),
-    ],
-)
-def test_a_fingerprint_changes_with_one_letter_one_label_or_the_order(changed: TextExamples) -> None:
-    assert changed.fingerprint != TextExamples(("a", "b"), None, (0, 1)).fingerprint
-
-
-def test_a_fingerprint_belongs_to_the_content_not_to_the_file(tmp_path: Path) -> None:
-    rows = labelled([0, 1, 0, 1])
-    for name in ("b.csv", "c.csv"):
-        (tmp_path / name).write_text("label,text\n" + "".join(f"{r['label']},{r['text']}\n" for r in rows))
-    one = two_files(tmp_path, rows, rows)
-    other = load(str(tmp_path / "b.csv"), validation=str(tmp_path / "c.csv"), keep_overlap=True)
-    assert fingerprints_of(one) == fingerprints_of(other)
-    # Both halves of a file that repeats itself, and the rows of another.
-    twice = fingerprints_of(two_files(tmp_path, rows[:2], [rows[0]] * 2))
-    assert twice["search"] == twice["report"] != twice["train"]
-
-
 REFUSED: dict[str, tuple[Rows, Rows | None, str]] = {
     "stranger": (labelled([0, 1] * 9), labelled([0, 7]), "never saw: 7"),
     "one label": (labelled(["a"] * 20), None, "at least two labels"),
@@ -193,23 +153,6 @@ def test_data_that_does_not_fit_is_one_line(tmp_path: Path, case: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("hidden", [-1, None, "no column"])
-def test_a_test_split_with_hidden_labels_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: object
-) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    folder = tmp_path / "reviews"
-    folder.mkdir()
-    for name, labels in (("train", [0, 1] * 5), ("validation", [0, 1]), ("test", [hidden] * 3)):
-        rows = labelled(labels, name)
-        if hidden == "no column" and name == "test":
-            rows = [{"text": row["text"]} for row in rows]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    splits = load(str(folder)).splits
-    held = [*splits["search"].texts, *splits["report"].texts]
-    assert sorted(held) == ["validation 0", "validation 1"]
-
-
 def tiny_tokenizer() -> BertTokenizer:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d"]
     return BertTokenizer(vocab={word: index for index, word in enumerate(words)})
@@ -231,12 +174,6 @@ def test_a_pair_is_one_sequence_with_two_token_types() -> None:
     encoded = TextClassification({}, ("x", "y"), {"train": examples}).encode("train", tiny_tokenizer(), 16)
     assert encoded[0]["input_ids"] == [2, 5, 6, 3, 7, 3]
     assert encoded[0]["token_type_ids"] == [0, 0, 0, 0, 1, 1]
-
-
-def test_an_unknown_split_is_one_line() -> None:
-    task = TextClassification({}, ("x", "y"), {"train": TextExamples(("a",), None, (0,))})
-    with pytest.raises(DataError, match="no report split; there are train"):
-        task.encode("report", tiny_tokenizer(), 8)
 
 
 def test_the_score_is_the_share_of_best_logits_that_are_the_labels() -> None:
@@ -276,10 +213,3 @@ def test_the_loss_of_a_batch_is_the_one_a_stock_model_of_the_problem_type_comput
     assert task.prepare(batch, tiny_tokenizer(), np.random.default_rng(0)) is batch
     assert task.read(stock.logits, batch) is stock.logits
     assert model.config.id2label == dict(enumerate(names))
-
-
-def test_a_batch_can_be_padded_to_a_length() -> None:
-    task = TextClassification({}, ("x", "y"), {"train": TextExamples(("a b", "b"), None, (0, 1))})
-    batch = task.collate(tiny_tokenizer(), 7)(list(task.encode("train", tiny_tokenizer(), 8)))
-    assert batch["input_ids"].shape == batch["attention_mask"].shape == (2, 7)
-    assert batch["attention_mask"].sum().item() == 4 + 3

@@ -10,9 +10,8 @@ from scipy.stats import pearsonr
 from sklearn.metrics import f1_score
 
 from ldsearch.errors import DataError
-from ldsearch.tasks import DataSource, Encoded, load_task
+from ldsearch.tasks import Encoded
 from ldsearch.tasks.base import fingerprints_of, score
-from ldsearch.tasks.classification import LABEL_KINDS
 from tests.tasks.test_classification import labelled, load, two_files, write
 
 
@@ -223,12 +222,3 @@ def test_several_labels_are_scored_by_micro_f1_of_those_more_likely_than_not(tmp
     found = score(task.metric, task.statistics(list(logits), encoded))
     assert found.value == pytest.approx(f1_score(gold, logits > 0, average="micro"))
     assert 0.2 < found.value < 0.8  # or the two would agree on little
-
-
-@pytest.mark.parametrize("kind", LABEL_KINDS)
-def test_a_metric_of_another_kind_is_refused_when_the_data_are_read(tmp_path: Path, kind: str) -> None:
-    labels = {"regression": [0.5, 1.5], "multi-label": [["a"], ["b"]]}.get(kind, ["a", "b"])
-    source = DataSource(write(tmp_path, labelled(labels * 10)), metric="f2")
-    with pytest.raises(DataError, match=f"no metric 'f2' for {kind}: there are") as caught:
-        load_task(kind, source)
-    assert "\n" not in str(caught.value)

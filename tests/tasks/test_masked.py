@@ -1,12 +1,10 @@
 """Masked language modelling: no token lost, masks at BERT's rates, the same ones every time."""
 
 import gzip
-import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 
 from ldsearch.errors import DataError
 from ldsearch.fingerprint import digest
-from ldsearch.tasks.base import Encoded, fingerprints_of, score
+from ldsearch.tasks.base import Encoded, score
 from ldsearch.tasks.language import MaskedLanguageModel, TextLines, load_masked
 from ldsearch.tasks.tables import Columns, DataSource
 
@@ -194,19 +192,6 @@ def batch_of(reference: int = 32, pad_to: int | None = None) -> tuple[Any, dict[
     return features, task.collate(tokenizer(), pad_to)(features)
 
 
-def test_batches_are_padded_on_the_right_and_labels_with_minus_100() -> None:
-    features, batch = batch_of()
-    assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
-    short = len(features[-1]["input_ids"])
-    assert batch["input_ids"][-1, short:].eq(PAD).all()
-    assert batch["input_ids"][-1, :short].tolist() == features[-1]["input_ids"]
-    assert batch["labels"][-1, short:].eq(-100).all()
-    assert batch["attention_mask"].sum(dim=1).tolist() == [len(feature["input_ids"]) for feature in features]
-    _, wide = batch_of(pad_to=48)
-    assert {tensor.shape[1] for tensor in wide.values()} == {48}
-    assert all(torch.equal(wide[name][:, :32], batch[name]) for name in batch)
-
-
 def unmasked(batch: dict[str, torch.Tensor]) -> torch.Tensor:
     return torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
 
@@ -342,20 +327,6 @@ def test_one_file_is_cut_by_lines_that_share_no_text(tmp_path: Path, suffix: str
     )
 
 
-def test_a_validation_file_is_halved_and_what_it_shares_is_dropped_from_the_training_text(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "train.txt").write_text("\n".join([*lines("a", 9), "b0 ba0 größeb0"]))
-    (tmp_path / "held.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in lines("b", 8)))
-    paths = str(tmp_path / "train.txt"), str(tmp_path / "held.jsonl")
-    task = load_masked(DataSource(paths[0], validation=paths[1]))
-    assert list(task.splits["train"].texts) == lines("a", 9)
-    assert sorted(task.splits["search"].texts + task.splits["report"].texts) == lines("b", 8)
-    assert task.overlap == "dropped 1 training rows that lie in a search or report row"
-    kept = load_masked(DataSource(paths[0], validation=paths[1], keep_overlap=True))
-    assert len(kept.splits["train"]) == 10
-
-
 @pytest.mark.parametrize("column", ["text", "sentence", "content", "document", "body"])
 def test_tables_have_a_column_of_texts(tmp_path: Path, column: str) -> None:
     path = tmp_path / "a.csv"
@@ -364,25 +335,6 @@ def test_tables_have_a_column_of_texts(tmp_path: Path, column: str) -> None:
     task = load_masked(DataSource(str(path), columns=columns))
     assert sum(map(len, task.splits.values())) == 30
     assert task.source["columns"] == {"text": column, "pair": None, "label": None}
-
-
-def test_the_source_is_enough_to_read_the_task_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in "ab":
-        (tmp_path / f"{name}.txt").write_text("\n".join(lines(name, 30)))
-    monkeypatch.chdir(tmp_path)
-    task = load_masked(DataSource("a.txt", validation="b.txt", metric="perplexity"))
-    record = json.loads(json.dumps(task.source))
-    assert record.pop("task") == "masked"
-    assert set(record) == {field.name for field in fields(DataSource)}
-    monkeypatch.chdir("/")
-    again = load_masked(DataSource(**{**record, "columns": Columns(**record["columns"])}))
-    assert again == task
-    assert fingerprints_of(again) == fingerprints_of(task)
-
-
-def test_a_fingerprint_changes_with_one_letter_the_order_or_where_a_line_ends() -> None:
-    texts: Sequence[tuple[str, ...]] = [("a", "b"), ("a", "c"), ("b", "a"), ("a b",), ("ab",), ("a", "", "b")]
-    assert len({TextLines(text).fingerprint for text in texts}) == len(texts)
 
 
 def refused(says: str, source: DataSource) -> None:

@@ -1,6 +1,5 @@
 """Question answering: splits by context, answers that come back from logits whatever the padding."""
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -75,17 +74,6 @@ def test_questions_of_one_context_are_never_on_two_sides(write: Write) -> None:
     cut = load_questions(DataSource(write(train)))
     assert [len(split) for split in cut.splits.values()] == [96, 12, 12]
     assert sum(len(set(split.contexts)) for split in cut.splits.values()) == 40
-
-
-def test_training_rows_whose_context_is_held_out_are_dropped_unless_they_are_kept(write: Write) -> None:
-    train, validation = rows_about(10, length=12), rows_about(4, length=12, seed=1)
-    source = DataSource(write([*train, *validation[:3]]), validation=write(validation, "validation"))
-    task = load_questions(source)
-    assert task.splits["train"] == examples_of(train)
-    assert task.overlap == "dropped 3 training rows that lie in a search or report row"
-    kept = load_questions(dataclasses.replace(source, keep_overlap=True))
-    assert kept.splits["train"] == examples_of([*train, *validation[:3]])
-    assert kept.overlap == ""
 
 
 def test_parquet_folders_and_lines_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,20 +199,6 @@ def test_an_unknown_metric_or_a_negative_stride_is_one_line(write: Write) -> Non
         load_questions(DataSource(write(GOOD), metric="accuracy"))
     with pytest.raises(DataError, match="not -1"):
         load_questions(DataSource(write(GOOD), stride=-1))
-
-
-def test_a_fingerprint_changes_with_any_of_it() -> None:
-    one = QuestionExamples(("a b", "c d"), ("q", "r"), ((Answer(0, "a"),), (Answer(2, "d"), Answer(0, "c"))))
-    changed = [
-        dataclasses.replace(one, contexts=("a b", "c e")),
-        dataclasses.replace(one, questions=("q", "s")),
-        dataclasses.replace(one, answers=(one.answers[0], one.answers[1][::-1])),
-        dataclasses.replace(one, answers=(one.answers[0], one.answers[1][:1])),
-        dataclasses.replace(one, answers=((Answer(1, "a"),), one.answers[1])),
-        one.take([1, 0]),
-    ]
-    assert len({split.fingerprint for split in (one, *changed)}) == 7
-    assert one.take([0, 1]).fingerprint == one.fingerprint
 
 
 def test_a_tokenizer_is_trained_on_every_context_once_and_every_question() -> None:

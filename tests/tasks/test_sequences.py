@@ -234,16 +234,6 @@ def test_rows_that_share_either_side_are_not_on_two_sides(tmp_path: Path) -> Non
     )
 
 
-def test_a_test_set_without_targets_is_not_reported_on(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "data").mkdir()
-    write(tmp_path / "data" / "train.jsonl", rows("a", 30))
-    write(tmp_path / "data" / "validation.jsonl", rows("b", 8))
-    write(tmp_path / "data" / "test.jsonl", [{**row, "en": None} for row in rows("c", 8)])
-    task = load_sequences(DataSource(str(tmp_path / "data")), kind="translation")
-    assert all(text.startswith("b") for text in task.sources("search") + task.sources("report"))
-
-
 def test_data_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     def refused(says: str, *bad: dict[str, Any], **more: Any) -> None:
         data = write(tmp_path / "bad.jsonl", [*rows("a", 20), *bad])
@@ -271,34 +261,4 @@ def test_a_split_or_a_tokenizer_that_cannot_be_used_is_one_line() -> None:
             task.encode("train", bare, 9)
 
 
-def test_a_fingerprint_changes_with_any_text() -> None:
-    parts = [
-        SequencePairs(("a", "b"), (("c",), ("d",))),
-        SequencePairs(("a", "b"), (("c",), ("e",))),
-        SequencePairs(("a", "c"), (("b",), ("d",))),
-        SequencePairs(("a", "b"), (("c", "d"), ("d",))),
-    ]
-    assert len({part.fingerprint for part in parts}) == len(parts)
-
-
 DATA = Path(os.environ.get("LDSEARCH_DATA", ""))
-
-
-@pytest.mark.skipif(not (DATA / "scitldr_a").is_dir(), reason="LDSEARCH_DATA names no folder with scitldr_a")
-def test_scitldr_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path))
-    task = load_sequences(DataSource(str(DATA / "scitldr_a"), keep_overlap=True), kind="summarisation")
-    assert {n: len(s) for n, s in task.splits.items()} == {"train": 1992, "search": 619, "report": 618}
-    assert {len(own) for own in task.references("train")} == {1}
-    assert max(len(own) for own in task.references("report")) > 1
-
-
-@pytest.mark.skipif(not (DATA / "multi30k_de_en").is_dir(), reason="LDSEARCH_DATA names no multi30k_de_en")
-def test_multi30k_is_read() -> None:
-    train, held = (str(DATA / "multi30k_de_en" / f"{name}.jsonl.gz") for name in ("train", "validation"))
-    source = DataSource(train, validation=held, search_rows="half")
-    task = load_sequences(source, kind="translation")
-    assert len(task.splits["train"]) > 28_900
-    assert {len(task.splits[name]) for name in ("search", "report")} <= {506, 507, 508}
-    assert task.references("train")[0] == ["Two young, White males are outside near many bushes."]
-    assert task.source["columns"] == {"text": "de", "pair": None, "label": "en"}

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -198,21 +197,6 @@ def test_accuracy_counts_words_not_sentences_and_not_tokens() -> None:
     assert score(task.metric, statistics).value == 4 / 6
 
 
-def test_batches_are_padded_on_the_right_and_labels_with_minus_100() -> None:
-    task = tagged(("Adam in", "B-PER O"), ("in", "O"))
-    features = list(task.encode("train", tokenizer(), 16))
-    batch = task.collate(tokenizer(), None)(features)
-    assert batch["input_ids"].tolist() == [[2, 5, 6, 8, 3], [2, 8, 3, 0, 0]]
-    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
-    assert batch["labels"].tolist() == [[-100, 1, -100, 4, -100], [-100, 4, -100, -100, -100]]
-    assert set(batch) == {"input_ids", "attention_mask", "token_type_ids", "labels"}
-    assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
-    wide = task.collate(tokenizer(), 8)(features)
-    assert {tuple(tensor.shape) for tensor in wide.values()} == {(2, 8)}
-    assert all(torch.equal(wide[name][:, :5], batch[name]) for name in batch)
-    assert task.prepare(batch, tokenizer(), np.random.default_rng(0)) is batch
-
-
 def test_padding_changes_neither_loss_nor_statistics_and_the_loss_is_the_stock_models() -> None:
     torch.manual_seed(0)
     config = BertConfig(
@@ -258,14 +242,6 @@ def test_the_model_reads_the_words_as_it_would_read_the_sentence(
     feature = task.encode("train", made(), 64)[0]
     assert feature["input_ids"] == made()("Adam lives in London")["input_ids"]
     assert [label for label in feature["labels"] if label != -100] == [1, 4, 4, 0]
-
-
-def test_a_head_is_told_the_label_names() -> None:
-    task = tagged(("in", "O"))
-    config = BertConfig(**task.head_config)
-    assert config.num_labels == 5
-    assert config.id2label[3] == "I-PER"
-    assert config.label2id["O"] == 4
 
 
 @pytest.mark.parametrize("words", ["tokens", "words"])
@@ -352,60 +328,6 @@ def test_a_folder_of_such_files_is_split_by_their_names(
     assert {name: len(split) for name, split in splits.items()} == {"train": 20, "search": 2, "report": 3}
     assert splits["search"].words == (("a", "b"), ("c",))
     assert splits["report"].tags == ((2,), (2, 2), (0,))
-
-
-def test_rows_that_lie_in_held_out_ones_are_dropped_unless_overlap_is_kept(write: Write) -> None:
-    validation = [{"tokens": ["w3", "x3", "y3"], "ner_tags": ["O"] * 3}, *rows(30)[25:]]
-    paths = write(rows()), write(validation, "validation")
-    task = load_tokens(DataSource(paths[0], validation=paths[1]))
-    assert len(task.splits["train"]) == 19
-    assert task.overlap == "dropped 1 training rows that lie in a search or report row"
-    assert sorted(len(task.splits[name]) for name in ("search", "report")) == [3, 3]
-    kept = load_tokens(DataSource(paths[0], validation=paths[1], keep_overlap=True))
-    assert len(kept.splits["train"]) == 20
-    assert kept.overlap == ""
-
-
-def test_the_source_is_enough_to_read_the_task_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = Path(write(rows()))
-    monkeypatch.chdir(path.parent)
-    task = load_tokens(DataSource(path.name, metric="accuracy"))
-    record = json.loads(json.dumps(task.source))
-    assert record.pop("task") == "tokens"
-    assert set(record) == {field.name for field in fields(DataSource)}
-    monkeypatch.chdir("/")
-    again = load_tokens(DataSource(**{**record, "columns": Columns(**record["columns"])}))
-    assert again == task
-
-
-@pytest.mark.parametrize("hidden", [None, "no column"])
-def test_a_test_split_with_hidden_tags_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: object
-) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    folder = tmp_path / "ner"
-    folder.mkdir()
-    everything = rows(30)
-    parts = {"train": everything[:20], "validation": everything[20:24], "test": everything[24:]}
-    for name, part in parts.items():
-        if name == "test":
-            part = [{"tokens": row["tokens"], **({} if hidden else {"ner_tags": None})} for row in part]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    splits = load_tokens(DataSource(str(folder))).splits
-    held = {words[0] for name in ("search", "report") for words in splits[name].words}
-    assert held == {"w20", "w21", "w22", "w23"}
-
-
-def test_a_fingerprint_changes_with_one_word_one_tag_or_where_a_sentence_ends() -> None:
-    texts = [
-        TaggedExamples((("a", "b"), ("c",)), ((0, 1), (1,))),
-        TaggedExamples((("a", "b"), ("d",)), ((0, 1), (1,))),
-        TaggedExamples((("a", "b"), ("c",)), ((0, 1), (0,))),
-        TaggedExamples((("a",), ("b", "c")), ((0,), (1, 1))),
-        TaggedExamples((("a b",), ("c",)), ((0, 1), (1,))),
-    ]
-    assert len({examples.fingerprint for examples in texts}) == len(texts)
-    assert texts[3].texts == ("a", "b c")
 
 
 ROW = {"tokens": ["a", "b"], "ner_tags": ["B-X", "O"]}
