@@ -24,7 +24,7 @@ from ldsearch.fingerprint import versions
 from ldsearch.space.length_drop import default_bound
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded, TextClassification
-from ldsearch.training.rates import constant
+from ldsearch.training.drop_rates import constant
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.workload import Workload

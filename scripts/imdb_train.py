@@ -36,8 +36,7 @@ from ldsearch.tasks import Encoded
 from ldsearch.tasks.splits import fix_splits
 from ldsearch.training.strategies import Setting, StackSetting
 from ldsearch.training.strategies.fixed import Fixed
-from ldsearch.training.teaching import Distillation
-from ldsearch.training.trainer import SupernetTrainer
+from ldsearch.training.trainer import Distillation, SupernetTrainer
 
 ROWS, SEARCH_ROWS, TOKENS = 4_000, 1_000, 192
 BATCH = 32

@@ -22,7 +22,7 @@ from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
 from ldsearch.space.length_drop import default_bound
-from ldsearch.training.rates import DEFAULT_RATE, constant
+from ldsearch.training.drop_rates import DEFAULT_RATE, constant
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 
 RATES = (2e-5, 5e-5, 1e-4, 2e-4)

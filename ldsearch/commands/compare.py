@@ -27,7 +27,7 @@ from ldsearch.reports.figures import draw_comparison, save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs import Run, claim, newest_supernet
 from ldsearch.supernet.folder import read_record
-from ldsearch.training.checkpoints import Writing
+from ldsearch.training.checkpoints import report_disk_full
 from ldsearch.trial import Trial
 from ldsearch.watching import Unwatched, Watcher
 
@@ -128,7 +128,7 @@ def compare(
     }
     claim(folder, MARKER, identity)
     benches = Benches(data)
-    with interruptible() as stop, Writing(folder):
+    with interruptible() as stop, report_disk_full(folder):
         measured = [
             _measured(benches.open(one), one, asked if one in searched else None, finished, watcher, stop)
             for one in subjects

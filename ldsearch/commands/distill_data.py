@@ -27,7 +27,7 @@ from ldsearch.supernet.heads import HEADS
 from ldsearch.tasks import DataSource
 from ldsearch.tasks.sequences import COLUMNS, load_sequences
 from ldsearch.tasks.tables import Columns
-from ldsearch.training.checkpoints import Writing
+from ldsearch.training.checkpoints import report_disk_full
 
 # Told how many sources are decoded, and of how many.
 Progress = Callable[[int, int], None]
@@ -145,7 +145,7 @@ def distill_data(
     # Under the data's own names, so that a training reads them beside the original held-out rows.
     columns = (str(task.source["columns"]["text"]), str(task.source["columns"]["label"]))
     made_from = {"model": options.model, "data": dict(task.source), "versions": versions()}
-    with interruptible() as stop, Writing(out):
+    with interruptible() as stop, report_disk_full(out):
         _claim(out, identity, made_from)
         if not out.exists():
             journal = _Journal(out.with_name(f"{out.name}.part"), len(sources), options.batch_size)

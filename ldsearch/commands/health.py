@@ -25,7 +25,7 @@ from ldsearch.reports.tables import write_csv
 from ldsearch.runs import HEALTH_FILE, RUN_FILE, claim, read_json
 from ldsearch.search.random_search import RandomSearch
 from ldsearch.subnet import Subnet
-from ldsearch.training.checkpoints import Writing
+from ldsearch.training.checkpoints import report_disk_full
 
 COUNT = 8
 LEAST = 3
@@ -93,7 +93,7 @@ def health(
     }
     claim(folder, RUN_FILE, identity)
     rows = []
-    with interruptible() as stop, Writing(folder):
+    with interruptible() as stop, report_disk_full(folder):
         for index, subnet in enumerate(subnets):
             announce(f"sub-network {index + 1} of {len(subnets)}: {subnet.describe()}")
             rows.append(_row(bench, folder / f"subnet-{index}", subnet, options))

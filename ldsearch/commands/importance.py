@@ -24,7 +24,7 @@ from ldsearch.reports.tables import write_csv
 from ldsearch.runs import claim
 from ldsearch.search.importance import Ablation, Importance, importance
 from ldsearch.subnet import Subnet
-from ldsearch.training.checkpoints import Writing
+from ldsearch.training.checkpoints import report_disk_full
 from ldsearch.trial import Trial
 from ldsearch.watching import Unwatched, Watcher, watched
 
@@ -125,7 +125,7 @@ def block_importance(
     claim(folder, MARKER, identity)
     watcher.phase("sub-networks", 2 * ablation.count * len(ablation.asked))
     measured: dict[int, list[Trial]] = {}
-    with interruptible() as stop, Writing(folder):
+    with interruptible() as stop, report_disk_full(folder):
         evaluate = watched(evaluator, watcher, stop)
         # Block by block: what runs together is stored together, so a kill costs one block's share.
         for block in ablation.asked:

@@ -21,9 +21,9 @@ from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import load_supernet, read_record, save_model
 from ldsearch.target import Target
-from ldsearch.training.checkpoints import Writing, remove_checkpoints
+from ldsearch.training.checkpoints import remove_checkpoints, report_disk_full
 from ldsearch.training.strategies.fixed import Fixed
-from ldsearch.training.teaching import Distillation
+from ldsearch.training.trainer import Distillation
 
 STEPS = 300
 
@@ -101,7 +101,7 @@ def train_fixed(
         teacher=bench.supernet if options.loss == "distill" else None,
     )
     # A signal between two of the final files would leave half a model.
-    with interruptible(), Writing(folder):
+    with interruptible(), report_disk_full(folder):
         fit(trainer, folder)
         save_model(student.model, tokenizer, folder)
         replace(

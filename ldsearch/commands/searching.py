@@ -26,7 +26,7 @@ from ldsearch.reports.tables import frontier_table, trials_table, write_csv
 from ldsearch.runs import BEST_FILE, FRONTIER_FILE, RUN_FILE, Choice, HeldOutScore, claim
 from ldsearch.search.loop import PATIENCE, SearchResult, SearchStrategy, search
 from ldsearch.subnet import Subnet
-from ldsearch.training.checkpoints import Writing
+from ldsearch.training.checkpoints import report_disk_full
 from ldsearch.trial import Trial, pareto_front
 from ldsearch.watching import Watcher, watched
 
@@ -110,7 +110,7 @@ def run_search(
     claim(folder, RUN_FILE, identity)
     # The goal may be another one now: the old choice must not pass for its own if this is killed.
     (folder / BEST_FILE).unlink(missing_ok=True)
-    with interruptible() as stop, Writing(folder):
+    with interruptible() as stop, report_disk_full(folder):
         evaluate = watched(bench.evaluator, watcher, stop)
 
         def write_trials(so_far: SearchResult) -> None:

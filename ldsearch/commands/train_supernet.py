@@ -28,13 +28,12 @@ from ldsearch.tasks import DataSource, Encoded, Task, load_task, task_kind
 from ldsearch.tasks.base import fingerprints_of, score
 from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
-from ldsearch.training.averaging import average_last
-from ldsearch.training.checkpoints import Writing, remove_checkpoints
+from ldsearch.training.checkpoints import average_last, remove_checkpoints, report_disk_full
 from ldsearch.training.depth_tasks import DepthTasks
-from ldsearch.training.rates import layer_rates, mean
+from ldsearch.training.drop_rates import layer_rates, mean_rate
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.strategies.groups import applied_rates, drops_whole_blocks, parts_of
-from ldsearch.training.teaching import Distillation
+from ldsearch.training.trainer import Distillation
 from ldsearch.trial import Score
 
 _PLAIN_SHARE = 0.4
@@ -131,7 +130,7 @@ def train_supernet(
         options=changed(options),
     )
     # Once trained, a stop waits for the end: without checkpoints there would be nothing to go on from.
-    with interruptible(), Writing(folder):
+    with interruptible(), report_disk_full(folder):
         fit(trainer, folder)
         if not trainer.is_world_process_zero():
             return folder
@@ -282,7 +281,7 @@ def _record(
         memory=supernet.memory,
         reference=setting.reference,
         drop_bound=str(setting.drop_bound) if trains_lengths else None,
-        layer_drop=mean(rates) if rates and drops_whole_blocks(parts_of(setting.drop_groups)) else 0.0,
+        layer_drop=mean_rate(rates) if rates and drops_whole_blocks(parts_of(setting.drop_groups)) else 0.0,
         layer_rates=rates,
         length_mode=setting.length_mode,
         score=supernet.score,

@@ -24,8 +24,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.tasks import Task
 from ldsearch.training.checkpoints import StopAfterSaving, last_complete_checkpoint
 from ldsearch.training.strategies import TrainingStrategy
-from ldsearch.training.teaching import Distillation
-from ldsearch.training.trainer import SupernetTrainer
+from ldsearch.training.trainer import Distillation, SupernetTrainer
 
 
 def training_arguments(

@@ -1,19 +1,24 @@
-"""Checkpoints: written before a stop, gone on from only where whole, and one line where the disk is full."""
+"""Checkpoints: saved before a stop, resumed only where whole, averaged; one line where the disk is full."""
 
+import contextlib
 import errno
 import json
 import os
 import re
 import shutil
 import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 
+import torch
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ldsearch.errors import RunError
+from ldsearch.errors import RunError, TrainingError, one_line
 from ldsearch.interruption import Stop
+
+_STEP = re.compile(r"checkpoint-(\d+)")
 
 
 class StopAfterSaving(TrainerCallback):
@@ -58,20 +63,21 @@ class StopAfterSaving(TrainerCallback):
 
 
 def last_complete_checkpoint(checkpoints: Path) -> str | None:
-    """The newest checkpoint that was written to its end; those that were not are removed.
+    """The newest checkpoint that was written completely; newer ones are removed.
 
-    A training killed while it saved leaves a folder from which it could not, or only seemingly, go on.
+    A training killed while it saved leaves a folder from which it could not, or only seemingly, resume.
     """
-    steps = [
-        path
-        for path in checkpoints.glob("checkpoint-*")
-        if path.is_dir() and re.fullmatch(r"checkpoint-\d+", path.name)
-    ]
-    for path in sorted(steps, key=lambda path: int(path.name.split("-")[1]), reverse=True):
+    for path in reversed(_by_step(checkpoints)):
         if _is_whole(path):
             return str(path)
         shutil.rmtree(path)
     return None
+
+
+def _by_step(checkpoints: Path) -> list[Path]:
+    """The ``checkpoint-<step>`` folders, oldest first."""
+    steps = {int(name[1]): path for path in checkpoints.glob("*") if (name := _STEP.fullmatch(path.name))}
+    return [steps[step] for step in sorted(steps) if steps[step].is_dir()]
 
 
 def _is_whole(checkpoint: Path) -> bool:
@@ -95,33 +101,31 @@ def remove_checkpoints(checkpoints: Path) -> None:
         checkpoints.rmdir()
 
 
-class Writing:
-    """Around code that writes to a folder: a full disk is one line, everything else passes as it is.
+@contextlib.contextmanager
+def report_disk_full(folder: Path) -> Iterator[None]:
+    """Context manager that turns a full disk into a one-line error; other errors pass unchanged.
 
-    No ``except`` could be as narrow: tokenizers raises a bare ``Exception``, torch a ``RuntimeError``.
+    It looks at every exception: tokenizers raises a bare ``Exception``, torch a ``RuntimeError``.
 
     Args:
-        folder: What the line names.
+        folder: Named in the error.
+
+    Raises:
+        RunError: If the disk is full, or a quota or limit is reached.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        reason = error and _full(error)
-        if reason:
-            raise RunError(
-                f"cannot write to {self.folder}: {reason}; free some space and run the same command again"
-            ) from error
+    try:
+        yield
+    except BaseException as error:
+        reason = _full(error)
+        if reason is None:
+            raise
+        raise RunError(
+            f"cannot write to {folder}: {reason}; free some space and run the same command again"
+        ) from error
 
 
 def _full(error: BaseException) -> str | None:
-    """What is full, if that is what the error says."""
+    """The limit that an error reports as reached, if any."""
     number = error.errno if isinstance(error, OSError) else None
     # Rust's way to say it, in safetensors and tokenizers.
     if said := re.search(r"\(os error (\d+)\)", str(error)):
@@ -132,3 +136,73 @@ def _full(error: BaseException) -> str | None:
     if isinstance(error, RuntimeError) and "iostream error" in f"{error} {error.__context__}":
         return "torch could not write a file to its end"
     return None
+
+
+def average_checkpoints(folders: Sequence[Path]) -> dict[str, Tensor]:
+    """Mean of every weight (Vaswani et al. 2017, Sec. 6.1), in fp32, or fp64 where it is saved so.
+
+    Integer buffers are those of the last one.
+
+    Args:
+        folders: Model folders or checkpoints with safetensors, of one model; the last one counts as the
+            newest. One is held in memory at a time.
+
+    Raises:
+        TrainingError: If there are none, one cannot be read, or they differ in names or shapes.
+    """
+    if not folders:
+        raise TrainingError("no checkpoints to average")
+    first = folders[0]
+    total = {
+        name: tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+        if tensor.is_floating_point()
+        else tensor
+        for name, tensor in _weights(first).items()
+    }
+    for folder in folders[1:]:
+        weights = _weights(folder)
+        if alone := sorted(total.keys() ^ weights.keys()):
+            raise TrainingError(f"only one of {first} and {folder} has a weight {alone[0]}")
+        for name, tensor in weights.items():
+            if tensor.shape != total[name].shape:
+                raise TrainingError(
+                    f"{name} is {tuple(total[name].shape)} in {first}, {tuple(tensor.shape)} in {folder}"
+                )
+            total[name] = total[name] + tensor if tensor.is_floating_point() else tensor
+    return {name: sums / len(folders) if sums.is_floating_point() else sums for name, sums in total.items()}
+
+
+def average_last(checkpoints: Path, count: int) -> dict[str, Tensor]:
+    """The mean of a training's last checkpoints; Fan et al. 2019 take ten for WMT.
+
+    Args:
+        checkpoints: The folder that holds ``checkpoint-<step>`` folders, as the Trainer writes them; a last
+            one that was cut short is removed.
+        count: How many.
+
+    Raises:
+        TrainingError: If there are fewer, or they cannot be averaged.
+    """
+    if count < 1:
+        raise TrainingError(f"the mean is of 1 checkpoint or more, not {count}")
+    last_complete_checkpoint(checkpoints)
+    folders = _by_step(checkpoints)
+    if len(folders) < count:
+        raise TrainingError(
+            f"{checkpoints} holds {len(folders)} checkpoints of the {count} to average: save more often, and "
+            "keep them with --save_total_limit"
+        )
+    return average_checkpoints(folders[-count:])
+
+
+def _weights(folder: Path) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = {}
+    try:
+        for path in sorted(folder.glob("*.safetensors")):
+            with safe_open(path, framework="pt") as file:
+                weights |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"cannot read the weights in {folder}: {one_line(error)}") from error
+    if not weights:
+        raise TrainingError(f"{folder} holds no safetensors")
+    return weights

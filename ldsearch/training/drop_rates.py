@@ -1,8 +1,10 @@
-"""Learned drop rates, their mean fixed (Fan, Grave & Joulin 2019, "Data Driven Pruning")."""
+"""LayerDrop rates: written by a user, or learned with their mean fixed."""
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -17,12 +19,119 @@ from ldsearch.tasks.base import Batch
 
 LossOf = Callable[[Tensor, Batch], Tensor]
 
+# Fan, Grave & Joulin 2019 use it everywhere but in their deepest and their smallest models.
+DEFAULT_RATE = 0.2
 # With 200 to 600 steps it found every useless block of planted networks. At three times the rate a few
 # unlucky batches can decide where blocks need one another: of two that are always dropped, neither alone
 # would help, so nothing calls them back.
 LEARNING_RATE = 0.003
 _FEATURES = 32  # width of the scores' hidden layer
 _MEMORY = 0.9  # share of the running mean that a new batch leaves in place
+
+
+def constant(rate: float, blocks: int) -> tuple[float, ...]:
+    """The same rate for every block.
+
+    Raises:
+        TrainingError: If it does not lie in [0, 1].
+    """
+    return checked((rate,) * blocks, blocks)
+
+
+def linear(highest: float, blocks: int) -> tuple[float, ...]:
+    """p_l = p_max · l / N for l = 1..N, so that the last block has p_max (Huang et al. 2016).
+
+    Their mean is p_max (N + 1) / (2 N), which is more than half of p_max.
+
+    Raises:
+        TrainingError: If the highest does not lie in [0, 1].
+    """
+    (exact,) = map(_as_written, checked((highest,), 1))
+    return tuple(float(exact * depth / blocks) for depth in range(1, blocks + 1))
+
+
+SCHEDULES: Mapping[str, Callable[[float, int], tuple[float, ...]]] = MappingProxyType(
+    {"constant": constant, "linear": linear}
+)
+
+
+def target_rate(keep: int, blocks: int) -> Fraction:
+    """p* = 1 - r / N: the rate at which r of N blocks run on average (Fan, Grave & Joulin 2019, Sec. 3.2).
+
+    Raises:
+        TrainingError: If ``keep`` is not in 1..blocks.
+    """
+    if not 1 <= keep <= blocks:
+        raise TrainingError(f"--target-layers must lie in 1..{blocks} for this model, not {keep}")
+    return 1 - Fraction(keep, blocks)
+
+
+def mean_rate(rates: Sequence[float]) -> float:
+    """The mean rate, of the decimal fractions a person wrote: that of 0.2, 0.2, 0.2 is 0.2."""
+    return float(sum(map(_as_written, rates)) / len(rates))
+
+
+def checked(rates: Sequence[float], blocks: int) -> tuple[float, ...]:
+    """One rate per block.
+
+    Raises:
+        TrainingError: If there are more or fewer, or one does not lie in [0, 1].
+    """
+    if len(rates) != blocks:
+        raise TrainingError(
+            f"{len(rates)} LayerDrop rates for {blocks} blocks: give one for all, or one each"
+        )
+    if wrong := [rate for rate in rates if not 0 <= rate <= 1]:
+        raise TrainingError(f"a LayerDrop rate must lie in [0, 1], not {wrong[0]}")
+    return tuple(float(rate) for rate in rates)
+
+
+def parse_rates(text: str) -> tuple[float, ...]:
+    """Rates as they are written on a command line: ``0.2`` or ``0,0.1,0.2``.
+
+    Raises:
+        TrainingError: If one of them is no number.
+    """
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise TrainingError(f"--layer-drop takes numbers from 0 to 1 with commas, not {text!r}") from None
+
+
+def layer_rates(
+    blocks: int, rates: Sequence[float] | None, schedule: str, target_layers: int | None
+) -> tuple[float, ...]:
+    """The rate of every block, from the options.
+
+    Args:
+        blocks: Number of blocks of the model.
+        rates: One rate for the schedule, or one per block; None: 0.2, or the target's.
+        schedule: A key of ``SCHEDULES``.
+        target_layers: Number of blocks that run on average.
+
+    Raises:
+        TrainingError: If these contradict each other or do not fit the model.
+    """
+    if schedule not in SCHEDULES:
+        raise TrainingError(f"unknown LayerDrop schedule {schedule!r}: use {' or '.join(SCHEDULES)}")
+    if target_layers is not None:
+        if rates is not None or schedule != "constant":
+            raise TrainingError(
+                "--target-layers sets one rate for all blocks: it takes neither --layer-drop nor "
+                "another --layer-drop-schedule"
+            )
+        return constant(float(target_rate(target_layers, blocks)), blocks)
+    rates = (DEFAULT_RATE,) if rates is None else rates
+    if len(rates) == 1:
+        return SCHEDULES[schedule](rates[0], blocks)
+    if schedule != "constant":
+        raise TrainingError(f"--layer-drop-schedule {schedule} takes one rate, not one per block")
+    return checked(rates, blocks)
+
+
+def _as_written(rate: float) -> Fraction:
+    """The decimal fraction a person wrote (0.2 is 1/5, not its binary neighbour)."""
+    return Fraction(str(rate))
 
 
 def rates_of(scores: Tensor, mean: float) -> Tensor:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,10 +18,10 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import save_model
 from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.stages import State
 from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Draws, Pass, TrainingStrategy
-from ldsearch.training.teaching import Distillation, FirstTokens, Targets, state_distance
 
 # Of the generators of a batch, the one that prepares it; the passes count from 0.
 _BATCH_DRAW = 1_000_000
@@ -29,6 +29,78 @@ _BATCH_DRAW = 1_000_000
 _ROWS = "training_rows"
 # Batch size of the teacher's pass over the training rows.
 _TAUGHT_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """The loss of passes that learn from a teacher.
+
+    Args:
+        label_share: Weight of the task's own loss; the divergence from the teacher has the rest. Every pass
+            mixes the two then, the full model's too where the teacher is separate. None: as in Kim & Cho
+            2020, the full model learns from labels alone and its sub-networks from the teacher alone.
+        state_weight: Factor on the distance of the first token's states (``state_distance``), which is added;
+            only for heads that read that token.
+        reverse_kl: Minimise KL(student || teacher), as the reference code does.
+    """
+
+    label_share: float | None = None
+    state_weight: float = 0.0
+    reverse_kl: bool = False
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Outputs that a teacher gives for a batch and a student is compared by.
+
+    Args:
+        logits: As its head gives them, rows first.
+        states: Shape (B, blocks, d): position 0 after each executed block; None unless states are distilled.
+    """
+
+    logits: Tensor
+    states: Tensor | None = None
+
+    def take(self, rows: slice | Tensor) -> "Targets":
+        """Select rows."""
+        return Targets(self.logits[rows], None if self.states is None else self.states[rows])
+
+
+class FirstTokens:
+    """Collects position 0 after each block of one forward pass (``Supernet.forward``'s ``between``)."""
+
+    def __init__(self) -> None:
+        self._states: list[Tensor] = []
+
+    def __call__(self, block: int, before: State, after: State) -> Tensor:
+        """Record the first token's state and return the hidden states unchanged."""
+        self._states.append(after.hidden[:, 0])
+        return after.hidden
+
+    @property
+    def states(self) -> Tensor | None:
+        """Shape (B, blocks, d); None where no block ran."""
+        return torch.stack(self._states, dim=1) if self._states else None
+
+
+def state_distance(teacher: Tensor, student: Tensor) -> Tensor:
+    """Squared distance of first-token states over the teacher's squared norm; a mean over rows and blocks.
+
+    The student's k-th of K blocks is compared with the teacher's block ⌊(k + 1) N / K⌋ - 1 of N, 0-based:
+    evenly spaced, the last with the last (as Jiao et al. 2020, TinyBERT, Sec. 3.1).
+
+    Args:
+        teacher: Shape (B, N, d).
+        student: Shape (B, K, d), K > 0.
+    """
+    matched = teacher[:, matched_blocks(student.shape[1], teacher.shape[1])].detach().float()
+    squared = (student.float() - matched).square().sum(dim=-1)
+    return (squared / matched.square().sum(dim=-1)).mean()
+
+
+def matched_blocks(student: int, teacher: int) -> Sequence[int]:
+    """The teacher's block that each of the student's blocks is compared with."""
+    return [(index + 1) * teacher // student - 1 for index in range(student)]
 
 
 class SupernetTrainer(Trainer):

@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM
 
 from ldsearch.errors import TrainingError
-from ldsearch.training.averaging import average_checkpoints, average_last
+from ldsearch.training.checkpoints import average_checkpoints, average_last
 from tests.translators import tiny_translator
 
 

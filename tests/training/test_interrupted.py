@@ -11,8 +11,7 @@ from ldsearch.interruption import Interrupted, interruptible
 from ldsearch.supernet import Supernet
 from ldsearch.training.checkpoints import StopAfterSaving, last_complete_checkpoint
 from ldsearch.training.strategies import make_strategy
-from ldsearch.training.teaching import Distillation
-from ldsearch.training.trainer import SupernetTrainer
+from ldsearch.training.trainer import Distillation, SupernetTrainer
 from tests.tiny import small_setting, tiny_model
 from tests.training.test_trainer import TOKENIZER, examples, trainer_for
 

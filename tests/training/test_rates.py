@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from ldsearch.errors import TrainingError
-from ldsearch.training.rates import constant, layer_rates, linear, mean, parse, target
+from ldsearch.training.drop_rates import constant, layer_rates, linear, mean_rate, parse_rates, target_rate
 
 
 def test_the_linear_schedule_ends_at_its_highest_rate():
@@ -17,12 +17,14 @@ def test_the_linear_schedule_ends_at_its_highest_rate():
 
 @pytest.mark.parametrize(("highest", "blocks"), [(0.8, 4), (0.3, 16), (0.5, 16), (0.8, 16), (1.0, 7)])
 def test_the_mean_of_a_linear_schedule_is_more_than_half_of_its_highest_rate(highest, blocks):
-    assert mean(linear(highest, blocks)) == pytest.approx(highest * (blocks + 1) / (2 * blocks), abs=1e-15)
+    assert mean_rate(linear(highest, blocks)) == pytest.approx(
+        highest * (blocks + 1) / (2 * blocks), abs=1e-15
+    )
 
 
 @pytest.mark.parametrize("blocks", range(1, 49))
 def test_the_mean_of_equal_rates_is_that_rate(blocks):
-    assert mean(constant(0.2, blocks)) == 0.2  # a sum of floats misses it from 3 blocks on
+    assert mean_rate(constant(0.2, blocks)) == 0.2  # a sum of floats misses it from 3 blocks on
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,7 @@ def test_the_mean_of_equal_rates_is_that_rate(blocks):
     ],
 )
 def test_a_target_depth_has_the_paper_s_rate(blocks, keep, rate):
-    assert target(keep, blocks) == rate
+    assert target_rate(keep, blocks) == rate
     rates = layer_rates(blocks, None, "constant", keep)
     assert set(rates) == {float(rate)}
     assert sum(1 - p for p in rates) == pytest.approx(keep)
@@ -52,11 +54,11 @@ def test_what_is_asked_for_becomes_one_rate_per_block():
 
 
 def test_rates_are_read_as_they_are_written():
-    assert parse("0.2") == (0.2,)
-    assert parse("0, 0.1,1") == (0.0, 0.1, 1.0)
+    assert parse_rates("0.2") == (0.2,)
+    assert parse_rates("0, 0.1,1") == (0.0, 0.1, 1.0)
     for text in ("", "0.1,", "half", "0.1;0.2"):
         with pytest.raises(TrainingError, match=re.escape(repr(text))):
-            parse(text)
+            parse_rates(text)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from ldsearch.errors import SpaceError, TrainingError
 from ldsearch.space.length_drop import as_rate
 from ldsearch.subnet import Subnet
-from ldsearch.training.rates import constant
+from ldsearch.training.drop_rates import constant
 from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting, make_strategy
 from ldsearch.training.strategies.lengthdrop import SANDWICHES
 

@@ -15,8 +15,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks.objectives import kl_divergence
 from ldsearch.training.strategies import Pass
-from ldsearch.training.teaching import Distillation, matched_blocks, state_distance
-from ldsearch.training.trainer import SupernetTrainer
+from ldsearch.training.trainer import Distillation, SupernetTrainer, matched_blocks, state_distance
 from tests.tiny import tiny_model
 from tests.training.test_trainer import FULL, TOKENIZER, Fixed, examples, gradients, trainer_for
 

@@ -10,7 +10,7 @@ import numpy as np
 from ldsearch.errors import TrainingError
 from ldsearch.subnet import LengthMode, Subnet
 from ldsearch.training.depth_tasks import DepthTasks
-from ldsearch.training.rates import checked
+from ldsearch.training.drop_rates import checked
 
 # The generator of one pass of this batch; a function of (seed, optimizer step, micro-step, pass).
 Draws = Callable[[int], np.random.Generator]
@@ -41,7 +41,7 @@ class StackSetting:
 
     Args:
         blocks: Number of blocks.
-        layer_rates: LayerDrop probability of each block (``ldsearch.training.rates``).
+        layer_rates: LayerDrop probability of each block (``ldsearch.training.drop_rates``).
         pinned: Blocks that are never skipped.
         min_layers: The fewest blocks that run.
         heads: Attention heads of each block; 0 where they cannot be dropped.
