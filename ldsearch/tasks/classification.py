@@ -15,7 +15,7 @@ from ldsearch.errors import DataError
 from ldsearch.intervals import Statistics
 from ldsearch.tasks.base import Encoded, Rows, Task, features_of, split_rows
 from ldsearch.tasks.objectives import Categorical, Objective, Regression, independent_labels, one_label
-from ldsearch.tasks.tables import Columns, DataSource, find_columns, read_tables
+from ldsearch.tasks.tables import Columns, DataSource, find_columns, is_missing, read_tables, without_hidden
 
 # Between the two texts of a pair where rows are compared; no whitespace, so a word of its own.
 PAIR_MARK = " \0 "
@@ -218,9 +218,9 @@ def load_classification(
     found = find_columns(tables["train"], source.columns, source.data)
     assert found.label is not None
     rows = {}
-    for role, table in tables.items():
-        if role == "report" and (found.label not in table or _unlabelled(table[found.label])):
-            continue  # public test sets hide their labels
+    for role, table in without_hidden(
+        tables, found.label, lambda label: is_missing(label) or str(label) == "-1"
+    ).items():
         rows[role] = table[_check_columns(table, found, f"{source.data} ({role})")]
     names = labelled.names(rows["train"][found.label], known_labels)
     given = {
@@ -234,10 +234,6 @@ def load_classification(
     splits, overlap = split_rows(given, _joined, source)
     record = source.record(kind, {"text": found.text, "pair": found.pair, "label": found.label})
     return TextClassification(record, tuple(names), splits, overlap, source.metric, kind)
-
-
-def _unlabelled(column: "pd.Series[Any]") -> bool:
-    return bool((column.isna() | (column.astype(str) == "-1")).all())
 
 
 def _check_columns(table: pd.DataFrame, columns: Columns, source: str) -> list[str]:

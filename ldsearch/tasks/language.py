@@ -39,6 +39,10 @@ class LanguageModel(Task):
 
     metrics = "language-model"
 
+    def read(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Negative log-likelihood in nats summed over a row's labels, and their number: shape (B, 2)."""
+        return summed_nats(logits, batch["labels"])
+
     def statistics(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> Statistics:
         """Nats and predicted tokens of each example, shape (examples, 2)."""
         return self.metric.statistics(*np.stack(outputs).astype(np.float64).T)
@@ -86,10 +90,6 @@ class MaskedLanguageModel(LanguageModel):
         masked = _Masking(tokenizer)(original.cpu().numpy(), rng)
         inputs, labels = (torch.from_numpy(ids).to(original.device) for ids in masked)
         return {**batch, "input_ids": inputs, "labels": labels}
-
-    def read(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Negative log-likelihood in nats summed over a block's labels, and their number: shape (B, 2)."""
-        return summed_nats(logits, batch["labels"])
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from ldsearch.intervals import Statistics
 from ldsearch.tasks.base import Batch, Encoded, Rows, Task, split_rows
 from ldsearch.tasks.metrics import metric_named
 from ldsearch.tasks.objectives import Categorical, span_ends
-from ldsearch.tasks.tables import Columns, DataSource, find_columns, read_tables
+from ldsearch.tasks.tables import Columns, DataSource, find_columns, read_tables, without_hidden
 
 KIND = "questions"
 # Longest predicted answer in tokens (Devlin et al. 2019, reference code).
@@ -186,9 +186,9 @@ def load_questions(source: DataSource, known_labels: Sequence[str] | None = None
     named = source.columns
     columns = _Columns(named.text or "context", named.pair or "question", named.label or "answers")
     given = {}
-    for role, table in read_tables(source).items():
-        if role == "report" and not _answered(table, columns):
-            continue  # public test sets hide their answers
+    for role, table in without_hidden(
+        read_tables(source), columns.label, lambda cell: not _answers(cell)
+    ).items():
         find_columns(table, Columns(*columns), f"{source.data} ({role})")
         given[role] = _examples(table, columns, role)
     splits, overlap = split_rows(given, lambda examples: examples.contexts, source)
@@ -296,10 +296,6 @@ class _Columns(NamedTuple):
     text: str
     pair: str
     label: str
-
-
-def _answered(table: pd.DataFrame, columns: _Columns) -> bool:
-    return columns.label in table and any(_answers(cell) for cell in table[columns.label])
 
 
 def _examples(table: pd.DataFrame, columns: _Columns, role: str) -> QuestionExamples:

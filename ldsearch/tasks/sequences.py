@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import Batch, Encoded, Rows, split_rows
+from ldsearch.tasks.base import Encoded, Rows, split_rows
 from ldsearch.tasks.classification import PAIR_MARK
 from ldsearch.tasks.language import LanguageModel
-from ldsearch.tasks.objectives import Categorical, labelled_tokens, summed_nats
-from ldsearch.tasks.tables import DataSource, find_column, read_tables
+from ldsearch.tasks.objectives import Categorical, labelled_tokens
+from ldsearch.tasks.tables import DataSource, find_column, read_tables, without_hidden
 
 # Per kind what the columns of sources and of targets are called.
 COLUMNS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
@@ -88,10 +87,6 @@ class SequenceToSequence(LanguageModel):
         )
         return Encoded(features, reference, writes=True)
 
-    def read(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Nats summed over a target's tokens, and their number: shape (B, 2)."""
-        return summed_nats(logits, batch["labels"])
-
 
 def _ended(ids: list[int], end: int, special: Set[int], reference: int) -> list[int]:
     """With an end-of-text token: mBART's is followed by the language, some tokenizers leave it out."""
@@ -119,9 +114,7 @@ def load_sequences(
     columns = _columns(tables["train"], source, kind)
     given = {
         role: _pairs(table, columns, f"{source.data} ({role})", role)
-        for role, table in tables.items()
-        # Public test sets hide their targets.
-        if role != "report" or (columns[1] in table and not table[columns[1]].isna().all())
+        for role, table in without_hidden(tables, columns[1]).items()
     }
     splits, overlap = split_rows(given, _joined, source)
     record = source.record(kind, {"text": columns[0], "pair": None, "label": columns[1]})

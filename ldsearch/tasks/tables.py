@@ -267,6 +267,28 @@ def find_column(table: pd.DataFrame, wanted: str | None, usual: Sequence[str], k
     )
 
 
+def is_missing(cell: Any) -> bool:
+    """Whether a cell holds nothing; a list is never missing."""
+    return pd.api.types.is_scalar(cell) and bool(pd.isna(cell))
+
+
+def without_hidden(
+    tables: Mapping[str, pd.DataFrame], label: str, hidden: Callable[[Any], bool] = is_missing
+) -> dict[str, pd.DataFrame]:
+    """The tables without a report split whose labels are all hidden, as those of public test sets are.
+
+    Args:
+        tables: By role.
+        label: Column of the labels.
+        hidden: Whether a cell tells no label.
+    """
+    return {
+        role: table
+        for role, table in tables.items()
+        if role != "report" or (label in table and not table[label].map(hidden).all())
+    }
+
+
 def _is_text(path: str) -> bool:
     return path.lower().removesuffix(".gz").endswith(_TEXT_FILES) and not Path(path).is_dir()
 

@@ -18,7 +18,7 @@ from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of, split_r
 from ldsearch.tasks.classification import SingleLabel
 from ldsearch.tasks.metrics import metric_named
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
-from ldsearch.tasks.tables import LINE, DataSource, find_column, read_tables
+from ldsearch.tasks.tables import LINE, DataSource, find_column, read_tables, without_hidden
 
 KIND = "tokens"
 _WORDS = ("tokens", "words")
@@ -87,15 +87,19 @@ class TokenClassification(Task):
             truncation=True,
             max_length=reference,
         )
-        firsts = tuple(
-            _first_tokens(tokens.word_ids(row), len(tags)) for row, tags in enumerate(examples.tags)
-        )
-        labels = [
-            _token_labels(tags, first, len(ids))
-            for tags, first, ids in zip(examples.tags, firsts, tokens["input_ids"], strict=True)
-        ]
+        firsts, labels = [], []
+        for row, tags in enumerate(examples.tags):
+            first: dict[int, int] = {}
+            for token, word in enumerate(tokens.word_ids(row)):
+                if word is not None:
+                    first.setdefault(word, token)
+            firsts.append(np.array([first.get(word, -1) for word in range(len(tags))], dtype=np.int64))
+            own = [-100] * len(tokens["input_ids"][row])
+            for word, token in first.items():
+                own[token] = tags[word]
+            labels.append(own)
         features = features_of(tokens, labels)
-        return EncodedWords(features=features, reference=reference, tags=examples.tags, firsts=firsts)
+        return EncodedWords(features=features, reference=reference, tags=examples.tags, firsts=tuple(firsts))
 
     def read(self, logits: Tensor, batch: Batch) -> Tensor:
         """The best label's id for each token, shape (B, n)."""
@@ -119,21 +123,6 @@ class TokenClassification(Task):
         read = _READINGS[self.metric.name]
         found, gold = ([read(tags, self.labels) for tags in rows] for rows in (predicted, encoded.tags))
         return self.metric.statistics(found, gold)
-
-
-def _first_tokens(word_of: Sequence[int | None], words: int) -> NDArray[np.int64]:
-    firsts = np.full(words, -1, dtype=np.int64)
-    for token in reversed(range(len(word_of))):
-        if (word := word_of[token]) is not None:
-            firsts[word] = token
-    return firsts
-
-
-def _token_labels(tags: Sequence[int], firsts: NDArray[np.int64], tokens: int) -> list[int]:
-    labels = np.full(tokens, -100, dtype=np.int64)
-    seen = firsts >= 0
-    labels[firsts[seen]] = np.array(tags, dtype=np.int64)[seen]
-    return [int(label) for label in labels]
 
 
 def _entities(tags: Tags, labels: Sequence[str]) -> frozenset[tuple[str, int, int]]:
@@ -171,8 +160,7 @@ def load_tokens(source: DataSource, known_labels: Sequence[str] | None = None) -
     tags = find_column(tables["train"], source.columns.label, _TAGS, "label", source.data)
     rows = {
         role: _rows(table, words, tags, f"{source.data} ({role})", role)
-        for role, table in tables.items()
-        if role != "report" or (tags in table and table[tags].notna().any())  # public test sets hide theirs
+        for role, table in without_hidden(tables, tags).items()
     }
     flat = {role: pd.Series(list(chain(*own)), name=tags, dtype=object) for role, (_, own) in rows.items()}
     names = SingleLabel().names(flat["train"], known_labels)
