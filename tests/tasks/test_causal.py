@@ -12,8 +12,7 @@ from transformers import BertTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedT
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.base import score
-from ldsearch.tasks.language import CausalLanguageModel, TextLines, load_causal
-from ldsearch.tasks.tables import DataSource
+from ldsearch.tasks.language import CausalLanguageModel, TextLines
 from ldsearch.tasks.tokenizer import train_bpe
 
 LETTERS = train_bpe(["a"], 258)
@@ -151,20 +150,15 @@ def test_uniform_logits_have_the_vocabulary_as_perplexity_and_the_next_tokens_on
     assert perplexity(told) > 1e6
 
 
-def test_what_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_one_line() -> None:
     with pytest.raises(DataError, match="blocks of 1 tokens nothing is predicted: 2 are the least"):
         task_of("abc").encode("train", LETTERS, 1)
     with pytest.raises(DataError, match=r"an end-of-text token or \[SEP\]"):
         task_of("abc").encode("train", without("eos_token"), 8)
-    with pytest.raises(DataError, match="no report split; there are train"):
-        task_of("abc").encode("report", LETTERS, 8)
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
     bert = BertTokenizer(vocab={token: index for index, token in enumerate(vocabulary)})
     with pytest.raises(DataError, match="knows no word of the train text"):
         task_of("\u200b").encode("train", bert, 8)
-    (tmp_path / "a.txt").write_text("\n".join(f"a{i}" for i in range(30)))
-    with pytest.raises(DataError, match="no metric 'f1' for language-model"):
-        load_causal(DataSource(str(tmp_path / "a.txt"), metric="f1"))
 
 
 WIKITEXT = Path(os.environ.get("LDSEARCH_DATA", "")) / "wikitext2"

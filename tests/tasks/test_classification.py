@@ -1,7 +1,6 @@
 """Text classification: splits that share no text, fingerprints that notice, features and batches."""
 
 import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -78,48 +77,6 @@ def test_without_validation_two_tenths_are_cut_at_most_2000_rows_each_and_nothin
         assert all(number[text] % 2 == label for text, label in zip(part.texts, part.labels, strict=True))
 
 
-def test_the_cut_is_a_function_of_the_data_alone(tmp_path: Path) -> None:
-    rows = labelled([index % 2 for index in range(200)])
-    random.seed(3)
-    np.random.seed(3)
-    first = load(write(tmp_path, rows))
-    random.seed(4)
-    np.random.seed(4)
-    again = load(write(tmp_path, rows, "other"))
-    assert first.splits == again.splits
-
-
-def test_a_validation_file_is_halved_and_the_training_rows_that_share_its_text_are_dropped(
-    tmp_path: Path,
-) -> None:
-    train = labelled(["a", "b"] * 10)
-    validation = [
-        {"text": "here is TEXT  3 again", "label": "a"},
-        {"text": "text 5", "label": "b"},
-        {"text": "five words that others share", "label": "b"},
-        {"text": "nothing of the kind", "label": "a"},
-    ]
-    train.append({"text": "but five words that others share too", "label": "b"})
-    paths = write(tmp_path, train), write(tmp_path, validation, "validation")
-    task = load(paths[0], validation=paths[1])
-    assert task.splits["train"].texts == tuple(f"text {index}" for index in range(20) if index not in (3, 5))
-    assert task.splits["train"].labels == tuple(index % 2 for index in range(20) if index not in (3, 5))
-    held = [task.splits[split] for split in ("search", "report")]
-    assert [len(split) for split in held] == [2, 2]
-    rows = [row for split in held for row in zip(split.texts, split.labels, strict=True)]
-    assert sorted(rows) == sorted((row["text"], "ab".index(str(row["label"]))) for row in validation)
-    assert task.overlap == (
-        "dropped 2 training rows that lie in a search or report row, 1 training rows linked by 5 shared "
-        "words in a row to a search or report row"
-    )
-    assert task.source["keep_overlap"] is False
-
-    whole = load(paths[0], validation=paths[1], keep_overlap=True)
-    assert whole.splits["train"].texts == tuple(row["text"] for row in train)
-    assert whole.overlap == ""
-    assert whole.source["keep_overlap"] is True
-
-
 def test_the_cut_is_not_the_end_of_a_sorted_file(tmp_path: Path) -> None:
     task = load(write(tmp_path, labelled([0] * 150 + [1] * 150)))
     assert set(task.splits["search"].labels) == {0, 1}
@@ -128,8 +85,6 @@ def test_the_cut_is_not_the_end_of_a_sorted_file(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[Rows, Rows | None, str]] = {
     "stranger": (labelled([0, 1] * 9), labelled([0, 7]), "never saw: 7"),
     "one label": (labelled(["a"] * 20), None, "at least two labels"),
-    "too few rows": (labelled([0, 1]), None, "too few"),
-    "one validation row": (labelled([0, 1] * 9), labelled([0], "other"), "1 validation rows are too few"),
     "ids as labels": (labelled(list(range(40))), None, "is 'label' the label column"),
     "no label": (labelled([0, 1, None] * 9), labelled([0]), "9 train rows have no label"),
     "no text": (

@@ -363,14 +363,10 @@ def test_data_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     refused("1 train rows have no text in column 'text'", DataSource(file("n.jsonl", b'{"text": null}\n')))
     refused("n2.jsonl .train. has no text", DataSource(file("n2.jsonl", b'{"text": " "}\n')))
     refused("has no column 'text'", DataSource(good, validation=file("v.csv", b"words\na\n")))
-    refused("no metric 'f1' for language-model", DataSource(good, metric="f1"))
-    refused("too few", DataSource(file("two.txt", b"a\nb\n")))
 
 
-def test_a_split_a_length_or_a_tokenizer_that_cannot_be_used_is_one_line() -> None:
+def test_a_length_or_a_tokenizer_that_cannot_be_used_is_one_line() -> None:
     task = text_of("w0 w1 w2 w3 w4")
-    with pytest.raises(DataError, match="no report split; there are train"):
-        task.encode("report", tokenizer(), 16)
     with pytest.raises(DataError, match="blocks of 2 tokens have no room for text: 3 are the least"):
         task.encode("train", tokenizer(), 2)
     with pytest.raises(DataError, match="the tokenizer knows no word of the train text"):

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from transformers import (
 
 from ldsearch.errors import DataError
 from ldsearch.tasks import load_task
-from ldsearch.tasks.base import fingerprints_of, score
+from ldsearch.tasks.base import score
 from ldsearch.tasks.sequences import SequencePairs, SequenceToSequence, load_sequences
 from ldsearch.tasks.tables import Columns, DataSource
 from ldsearch.tasks.tokenizer import train_bpe
@@ -160,29 +159,17 @@ def rows(name: str, count: int, text: str = "de", label: str = "en") -> list[dic
         ("summarisation", "article", "highlights"),
     ],
 )
-def test_columns_are_found_by_name_and_the_record_reads_the_task_again(
-    tmp_path: Path, kind: str, text: str, label: str
-) -> None:
+def test_columns_are_found_by_name(tmp_path: Path, kind: str, text: str, label: str) -> None:
     data = write(tmp_path / "train.jsonl", rows("a", 30, text, label))
     held = write(tmp_path / "held.jsonl", rows("b", 8, text, label))
     task = load_task(kind, DataSource(data, validation=held))
     assert isinstance(task, SequenceToSequence)
     assert task.source["task"] == kind
     assert task.source["columns"] == {"text": text, "pair": None, "label": label}
-    assert {name: len(split) for name, split in task.splits.items()} == {
-        "train": 30,
-        "search": 4,
-        "report": 4,
-    }
     assert task.sources("train")[:1] == ["a0 größea0"]
     assert task.references("train")[:1] == [["ax0 sizea0"]]
     assert "größea0" in " ".join(task.splits["train"].texts)
     assert "sizea0" in " ".join(task.splits["train"].texts)
-    record = json.loads(json.dumps(task.source))
-    assert set(record) - {"task"} == {field.name for field in fields(DataSource)}
-    again = load_task(record.pop("task"), DataSource(**{**record, "columns": Columns(**record["columns"])}))
-    assert again == task
-    assert fingerprints_of(again) == fingerprints_of(task)
 
 
 def test_a_column_that_is_named_for_one_side_is_not_the_other(tmp_path: Path) -> None:
@@ -246,14 +233,10 @@ def test_data_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     refused("1 train rows have no text in column 'en'", {"de": "a", "en": ["b", ""]})
     refused("1 train rows have no text in column 'en'", {"de": "a", "en": 3})
     refused("has no column 'fr'", columns=Columns(label="fr"))
-    refused("no metric 'bleu' for language-model", metric="bleu")
 
 
-def test_a_split_or_a_tokenizer_that_cannot_be_used_is_one_line() -> None:
+def test_a_tokenizer_without_the_tokens_is_refused() -> None:
     task = task_of(("a", "b"))
-    for read in (lambda: task.encode("report", LETTERS, 9), lambda: task.references("report")):
-        with pytest.raises(DataError, match="no report split; there are train"):
-            read()
     for token in ("eos", "pad"):
         bare: PreTrainedTokenizerFast = train_bpe(["a"], 258)
         setattr(bare, f"{token}_token", None)

@@ -1,5 +1,6 @@
 """Splits share no text: checked against string containment and a union-find over tuples of words."""
 
+import itertools
 import json
 import os
 import random
@@ -99,20 +100,19 @@ def flat(texts: Texts) -> list[str]:
     return [text for part in texts.values() for text in part]
 
 
-@pytest.mark.parametrize("span", [1, 2, 3, 5, 10])
-@pytest.mark.parametrize("seed", range(6))
-def test_linked_rows_are_those_of_a_union_find_over_word_tuples(seed: int, span: int) -> None:
-    texts = random_texts(random.Random(seed), 60, vocabulary=(3, 5, 26)[seed % 3], longest=14)
-    assert first_of_group(_Words(texts).linked(span)) == roots(texts, span)
+def test_linked_rows_are_those_of_a_union_find_over_word_tuples() -> None:
+    for seed, span in itertools.product(range(6), (1, 2, 3, 5, 10)):
+        texts = random_texts(random.Random(seed), 60, vocabulary=(3, 5, 26)[seed % 3], longest=14)
+        assert first_of_group(_Words(texts).linked(span)) == roots(texts, span), (seed, span)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_row_lies_in_others_exactly_where_its_words_are_a_substring(seed: int) -> None:
-    texts = random_texts(random.Random(seed), 80, vocabulary=(2, 4, 8)[seed % 3])
+def test_a_row_lies_in_others_exactly_where_its_words_are_a_substring() -> None:
     rows, others = np.arange(60), np.arange(60, 80)
-    expected = [lies_in_any(text, texts[60:]) for text in texts[:60]]
-    assert _Words(texts).lie_in(rows, others).tolist() == expected
-    assert 0 < sum(expected) < 60
+    for seed in range(6):
+        texts = random_texts(random.Random(seed), 80, vocabulary=(2, 4, 8)[seed % 3])
+        expected = [lies_in_any(text, texts[60:]) for text in texts[:60]]
+        assert _Words(texts).lie_in(rows, others).tolist() == expected, seed
+        assert 0 < sum(expected) < 60
 
 
 def test_only_whole_words_lie_in_a_row_whatever_their_case() -> None:
@@ -211,12 +211,12 @@ def test_groups_are_cut_whole_and_nothing_long_is_dropped_for_it() -> None:
     assert sum(len({row % 100 for row in rows}) for rows in sides.values()) == 100
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_group_that_is_too_large_for_a_side_stays_in_training(seed: int) -> None:
+def test_a_group_that_is_too_large_for_a_side_stays_in_training() -> None:
     texts = {"train": ["same"] * 12 + [f"row {row}" for row in range(48)]}
-    sides = {role: set(rows.tolist()) for role, (_, rows) in fix_splits(texts, seed=seed).rows.items()}
-    assert {role: len(rows) for role, rows in sides.items()} == {"train": 48, "search": 6, "report": 6}
-    assert set(range(12)) < sides["train"]
+    for seed in range(8):
+        sides = {role: set(rows.tolist()) for role, (_, rows) in fix_splits(texts, seed=seed).rows.items()}
+        assert {role: len(rows) for role, rows in sides.items()} == {"train": 48, "search": 6, "report": 6}
+        assert set(range(12)) < sides["train"]
 
 
 def test_validation_rows_are_halved_by_whole_groups() -> None:

@@ -344,7 +344,6 @@ REFUSED: dict[str, tuple[Sequence[dict[str, object]], Sequence[dict[str, object]
     "one tag": ([{**ROW, "ner_tags": ["O", "O"]}] * 9, None, "at least two labels"),
     "unknown tag": (rows(), [{**ROW, "ner_tags": ["B-LOC", "O"]}], "search rows .* never saw: B-LOC"),
     "other column": (rows(), [{"tokens": ["a"], "tags": ["O"]}], "no column 'ner_tags'"),
-    "no report": (rows(), [{**ROW, "ner_tags": ["O", "O"]}], "1 validation rows are too few"),
 }
 
 
@@ -367,15 +366,8 @@ def test_a_line_without_a_tag_and_a_column_that_is_not_there_are_one_line(
         load_tokens(DataSource(write(rows()), columns=Columns(label="xpos")))
 
 
-def test_labels_that_a_fine_tuned_model_does_not_have_are_refused(write: Write) -> None:
-    with pytest.raises(DataError, match="the model classifies O, B-LOC; the data's labels are B-PER"):
-        load_tokens(DataSource(write(rows())), ["O", "B-LOC"])
-
-
-def test_a_split_or_a_tokenizer_that_cannot_be_used_is_one_line() -> None:
+def test_a_slow_tokenizer_is_refused() -> None:
     task = tagged(("in", "O"))
-    with pytest.raises(DataError, match="no report split; there are train"):
-        task.encode("report", tokenizer(), 8)
     slow = cast(PreTrainedTokenizerBase, SimpleNamespace(is_fast=False))
     with pytest.raises(DataError, match="does not say which word a token is of"):
         task.encode("train", slow, 8)
