@@ -90,6 +90,6 @@ def some(encoded: Encoded, count: int) -> Encoded:
         encoded,
         features=tuple(encoded[window] for window in windows),
         origins=tuple(chosen.index(encoded.origins[window]) for window in windows),
-        asked=encoded.asked.take(chosen),
+        rows=encoded.rows.take(chosen),
         characters=tuple(encoded.characters[window] for window in windows),
     )

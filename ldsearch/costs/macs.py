@@ -26,7 +26,7 @@ _WHOLE: _Inside = (0, 1.0, ())
 
 
 class Cost(Protocol):
-    """What a sub-network costs: a name, a unit, and a call on many sub-networks at once."""
+    """Cost of sub-networks: a name, a unit, and a call on many sub-networks at once."""
 
     @property
     def name(self) -> str:
@@ -34,7 +34,7 @@ class Cost(Protocol):
 
     @property
     def unit(self) -> str:
-        """What one of it is."""
+        """Unit of the values."""
 
     def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
         """One value per sub-network."""
@@ -126,16 +126,16 @@ class Macs:
 
     @cached_property
     def _known(self) -> dict[tuple[int, str] | None, dict[tuple[int, int, _Inside | None], float]]:
-        """By reference and mode of the lengths: by tokens that enter (0: all) and leave, and what is off."""
+        """Cache of block costs, by (reference, mode), then (tokens entering, 0: all; leaving; groups off)."""
         return {}
 
     @cached_property
     def _kept(self) -> dict[tuple[int, int, str], tuple[float, float]]:
-        """What ``_tokens`` found, by tokens, reference and mode."""
+        """Cache of ``_tokens``, by tokens, reference and mode."""
         return {}
 
     def _tokens(self, lengths: Lengths | None, position: int) -> tuple[float, float]:
-        """Of the tokens behind a position (-1: before the first), and of their squares, the mean."""
+        """Means of the tokens after a position (-1: before the first) and of their squares."""
         n, shares = self.workload.lengths, self.workload.shares
         if lengths is None or position < 0:
             return float(n @ shares), float(n**2 @ shares)
@@ -182,7 +182,7 @@ def kept(lengths: Lengths, position: int, n: NDArray[np.int64]) -> NDArray[np.in
 
 
 def _inside(stack: Stack) -> dict[int, _Inside]:
-    """By block, of those with anything off; plain values, as ``Groups`` take long to make and to compare."""
+    """Groups off, by block; plain values, since ``Groups`` are slow to build and to compare."""
     found: dict[int, _Inside] = {block: (0, share, ()) for block, share in stack.ffn_share}
     for block, _ in stack.heads_off:
         heads, share, skipped = found.get(block, _WHOLE)

@@ -1,4 +1,4 @@
-"""Costs that others add: measured joules, a price, anything that a sub-network can be asked for."""
+"""Registry of additional costs: measured joules, a price, any number per sub-network."""
 
 from collections.abc import Callable
 from typing import Any

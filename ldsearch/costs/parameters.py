@@ -31,7 +31,7 @@ class BlockParameters:
     per_unit: int = 0
 
     def without(self, groups: Groups) -> int:
-        """What is left when groups are off."""
+        """Parameters left when groups are off."""
         left = self.total
         if groups.runs("attention"):
             left -= self.per_head * len(groups.heads_off)

@@ -1,4 +1,4 @@
-"""Where measurements are kept: a SQLite file, a journal file or a database server; each an Optuna storage."""
+"""Optuna storages for measurements: a SQLite file, a journal file or a database server."""
 
 import contextlib
 import random
@@ -200,7 +200,7 @@ class _JournalLock(JournalFileOpenLock):
 
 
 def _end_of_lines(file: IO[bytes]) -> int:
-    """Where the last whole line of the file ends, in bytes."""
+    """End of the file's last whole line, in bytes."""
     end = file.seek(0, 2)
     while end:
         start = max(0, end - 2**16)

@@ -111,7 +111,7 @@ class Claims:
         self._lock = threading.RLock()  # the thread that renews writes too
 
     def take(self, names: Sequence[str]) -> tuple[list[str], set[str]]:
-        """Claim a part of what nobody else holds.
+        """Claim a part of what no other worker holds.
 
         A lone worker takes everything. Each of several takes half of its share, so that a fast worker finds
         more to do.
@@ -142,9 +142,9 @@ class Claims:
             return held, {name for name in held if holders[name] != self.worker}
 
     def lost(self, name: str) -> bool:
-        """Whether this worker took it and another one has taken it over since.
+        """Whether another worker has taken over a claim of this one.
 
-        A lease that tempted nobody is renewed if less than half of it is left: storing takes time too.
+        A lease with less than half of its time left is renewed, so that it lasts while storing.
         """
         if name not in self._taken:
             return False
@@ -181,7 +181,7 @@ class Claims:
             thread.join()
 
     def _silent(self, worker: str, seconds: float | None = None) -> bool:
-        """Whether nothing was read of it for so long; None: a lease."""
+        """Whether nothing was read of a worker for that many seconds; None: a lease."""
         heard = self._heard.get(worker, -math.inf)
         return time.monotonic() - heard >= (self.lease if seconds is None else seconds)
 
@@ -196,7 +196,7 @@ class Claims:
             self._holders.apply(entry)
         wrote = {entry.worker for entry in news}
         self._heard.update(dict.fromkeys(wrote, time.monotonic()))
-        # Of those who wrote before, nobody knows how long ago; who holds something may still be there.
+        # The entries of the first reading may be old; a worker that holds a claim may still be alive.
         self._met = set() if self._met is None else self._met | wrote
 
 
@@ -232,7 +232,7 @@ def machine() -> str:
 
 
 def _is_gone(worker: str) -> bool:
-    """Whether it was a process of this machine and is none any more: no lease need be waited for."""
+    """Whether the worker is an ended process of this machine, whose lease need not be awaited."""
     home, _, rest = worker.partition("/")
     pid = rest.partition("/")[0]
     if home != machine() or not pid.isdigit() or os.name == "nt":  # where signal 0 would end it

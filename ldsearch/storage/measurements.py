@@ -96,7 +96,7 @@ class MeasurementCache:
         return [] if self._study is None else self._study.get_trials(deepcopy=False)
 
     def workers(self, subnets: Iterable[Subnet]) -> int:
-        """How many processes measured these; a restarted process counts again."""
+        """Number of processes that measured these; a restarted process counts again."""
         return len({self._makers[subnet] for subnet in subnets if subnet in self._makers})
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ class MeasurementCache:
         return None if trial is None else replace(trial, seconds=0.0)
 
     def trials(self) -> tuple[Trial, ...]:
-        """What was measured to be chosen from, in stored order.
+        """Trials that a choice may be made among, in stored order.
 
         Sub-networks that were scored here only because other rows had chosen them are left out: to choose
         among them would be a choice by those rows too.

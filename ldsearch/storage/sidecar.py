@@ -1,4 +1,4 @@
-"""Per-example statistics beside the measurement cache: what intervals are made of, one small file each."""
+"""Per-example statistics of measured sub-networks, from which intervals are computed; one file each."""
 
 import io
 import math
@@ -30,7 +30,7 @@ class Sidecar:
         self.digest = digest
 
     def get(self, subnet: Subnet) -> Statistics | None:
-        """Of the shape; None where nothing, or nothing whole, is stored: it is measured again then."""
+        """Stored statistics; None where there are none, or the file is damaged or of another shape."""
         try:
             content = self._path(subnet).read_bytes()
         except OSError:

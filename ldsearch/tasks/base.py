@@ -140,7 +140,7 @@ def split_rows(
 
 
 class Scorer(Protocol):
-    """What an evaluator needs to score the outputs of a model."""
+    """The part of a task that scores a model's outputs."""
 
     @property
     def per_token(self) -> bool:
@@ -157,7 +157,7 @@ class Scorer(Protocol):
         """Make batches of features, padded to ``pad_to`` or the longest; ``labels`` among the tensors."""
 
     def read(self, logits: Tensor, batch: Batch) -> Tensor:
-        """What the statistics need of a batch's logits: shape (rows, …), or (rows, n, …) per token."""
+        """Reduce a batch's logits to what ``statistics`` takes: (rows, …), or (rows, n, …) per token."""
 
     def statistics(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> Statistics:
         """Per-example statistics from ``read``'s rows in the features' order, padding cut off."""
@@ -253,7 +253,7 @@ class Task(ABC):
 
     @abstractmethod
     def read(self, logits: Tensor, batch: Batch) -> Tensor:
-        """What the statistics need of a batch's logits: shape (rows, …), or (rows, n, …) per token."""
+        """Reduce a batch's logits to what ``statistics`` takes: (rows, …), or (rows, n, …) per token."""
 
     @abstractmethod
     def statistics(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> Statistics:

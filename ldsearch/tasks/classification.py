@@ -42,7 +42,7 @@ class LabelKind(Protocol):
         """One label per row, as JSON can hold it."""
 
     def predictions(self, logits: NDArray[np.float32]) -> NDArray[Any]:
-        """What the metric compares with the labels, from logits of shape (examples, outputs)."""
+        """Predictions in the form of the labels, from logits of shape (examples, outputs)."""
 
 
 class SingleLabel:

@@ -75,7 +75,7 @@ class Imitation:
         return self.task.collate(tokenizer, pad_to)
 
     def answers(self, logits: Tensor, batch: Batch) -> Iterator[tuple[Key, Tensor]]:
-        """For each row of a batch what it is known by, and its logits of shape (positions, classes)."""
+        """Key of each row of a batch, and its logits of shape (positions, classes)."""
         lengths = batch["attention_mask"].sum(dim=1).tolist()
         for row, (key, length) in enumerate(zip(_keys(batch), lengths, strict=True)):
             own = {name: tensor[row : row + 1] for name, tensor in batch.items()}
@@ -99,7 +99,7 @@ class Imitation:
 
 
 def _per_example(sums: NDArray[np.float64], origins: Sequence[int] | None) -> Statistics:
-    """From (nats, positions) of each feature, shape (features, 2), to nats a position, shape (examples,)."""
+    """Nats per position, shape (examples,), from (nats, positions) of each feature, shape (features, 2)."""
     example = np.arange(len(sums)) if origins is None else np.unique(origins, return_inverse=True)[1]
     totals = np.zeros((example.max() + 1, 2))
     np.add.at(totals, example, sums)
@@ -127,7 +127,7 @@ def _nats(teacher: Tensor, student: Tensor) -> Tensor:
 
 
 def _keys(batch: Batch) -> list[Key]:
-    """What the model reads of each row, and its labels."""
+    """Inputs and labels of each row, without padding."""
     arrays = {name: batch[name].cpu().numpy() for name in sorted(batch)}
     labels, real = arrays.pop("labels"), arrays["attention_mask"].astype(bool)
     found = []

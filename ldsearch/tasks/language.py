@@ -229,7 +229,7 @@ class _Masking:
         self._words = np.setdiff1d(np.arange(len(tokenizer)), self._special)
 
     def choosable(self, ids: Ids) -> NDArray[np.bool_]:
-        """Which tokens may be chosen, shape of ``ids``."""
+        """Mask of the tokens that may be chosen, shape of ``ids``."""
         return ~np.isin(ids, self._special)
 
     def __call__(self, ids: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:

@@ -37,7 +37,7 @@ ROUGE = ("rouge1", "rouge2", "rougeL")
 
 @dataclass(frozen=True)
 class Metric:
-    """How a score comes about.
+    """A score as per-example statistics and a function of their mean.
 
     Args:
         name: As a user writes it.
@@ -55,7 +55,7 @@ class Metric:
     higher_is_better: bool = True
 
     def shape(self, examples: int) -> tuple[int, ...]:
-        """Of the statistics of so many examples."""
+        """Shape of the statistics of that many examples."""
         return (examples,) if self.parts is None else (examples, self.parts)
 
 
@@ -214,7 +214,7 @@ def token_f1(predicted: str, answers: Sequence[str]) -> float:
 
 
 def _for_each(score: Callable[[str, Sequence[str]], float]) -> Callable[..., Statistics]:
-    """From the predicted texts and the answers of each example to statistics of shape (examples,)."""
+    """Statistics of shape (examples,) from predicted texts and each example's answers."""
     return lambda predicted, answers: np.array(
         [score(*both) for both in zip(predicted, answers, strict=True)], dtype=np.float64
     )
@@ -308,12 +308,12 @@ def rouge(name: str) -> Metric:
 
 
 def _one_hot_counts(labels: int) -> Callable[[ArrayLike, ArrayLike], Statistics]:
-    """From label ids to ``label_counts``."""
+    """``label_counts`` of label ids."""
     return lambda predictions, gold: label_counts(_one_hot(predictions, labels), _one_hot(gold, labels))
 
 
 def _margins(labels: int) -> Callable[[ArrayLike, ArrayLike], Statistics]:
-    """From label ids to what ``matthews`` reads: whether right, the predicted label, the gold one."""
+    """Statistics for ``matthews`` from label ids: correct, one-hot prediction, one-hot label."""
 
     def statistics(predictions: ArrayLike, gold: ArrayLike) -> Statistics:
         right = correct(predictions, gold)[:, None]

@@ -12,12 +12,12 @@ class Objective(Protocol):
     """The losses of one kind of task; ``batch`` holds ``labels`` and ``attention_mask``."""
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor], smoothing: float = 0.0) -> Tensor:
-        """From the labels, a scalar."""
+        """Loss from the labels, a scalar."""
 
     def divergence(
         self, teacher: Tensor, student: Tensor, batch: Mapping[str, Tensor], reverse: bool = False
     ) -> Tensor:
-        """From another model's logits, of the same shape; no gradient flows into them. A scalar."""
+        """Divergence from a teacher's logits of the same shape, without gradient into them; a scalar."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def next_tokens(logits: Tensor, batch: Mapping[str, Tensor]) -> tuple[Tensor, Te
 
 
 def summed_nats(logits: Tensor, labels: Tensor) -> Tensor:
-    """What perplexity needs of each row of a batch.
+    """Sum the negative log-likelihood of each row of a batch, for perplexity.
 
     Args:
         logits: Shape (B, n, V).

@@ -36,7 +36,7 @@ _CHUNK = 1_000
 
 
 class Answer(NamedTuple):
-    """Where in its context an answer starts, in characters, and what it says."""
+    """An answer: its first character in the context, and its text."""
 
     start: int
     text: str
@@ -83,11 +83,11 @@ class EncodedQuestions(Encoded):
     """Windows of the contexts, with what turns logits into answers, which no model sees.
 
     Args:
-        asked: The examples the windows were cut from.
+        rows: The examples the windows were cut from.
         characters: Of each window, shape (n, 2).
     """
 
-    asked: QuestionExamples
+    rows: QuestionExamples
     characters: tuple[NDArray[np.int32], ...]
 
 
@@ -122,12 +122,12 @@ class QuestionAnswering(Task):
             DataError: If there is no such split, the tokenizer does not say which characters a token covers,
                 or the reference length leaves no room for a context.
         """
-        asked: QuestionExamples = self.rows(split)
-        windows = list(cut_windows(asked.questions, asked.contexts, tokenizer, reference, self.stride))
+        rows: QuestionExamples = self.rows(split)
+        windows = list(cut_windows(rows.questions, rows.contexts, tokenizer, reference, self.stride))
         labels = [
             span
             for origin, own in groupby(windows, key=lambda window: window.origin)
-            for span in answer_tokens([window.characters for window in own], asked.answers[origin][0])
+            for span in answer_tokens([window.characters for window in own], rows.answers[origin][0])
         ]
         return EncodedQuestions(
             features=tuple(
@@ -135,7 +135,7 @@ class QuestionAnswering(Task):
             ),
             reference=reference,
             origins=tuple(window.origin for window in windows),
-            asked=asked,
+            rows=rows,
             characters=tuple(window.characters for window in windows),
         )
 
@@ -156,13 +156,13 @@ class QuestionAnswering(Task):
         texts = []
         for origin, own in groupby(zip(encoded.origins, found, strict=True), key=lambda pair: pair[0]):
             best = max((span for _, span in own), key=lambda span: span.score)
-            texts.append(encoded.asked.contexts[origin][best.first : best.stop])
+            texts.append(encoded.rows.contexts[origin][best.first : best.stop])
         return texts
 
     def statistics(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> Statistics:
         """F1 or exact match of each example's best span, shape (examples,); arguments as ``predict``'s."""
         assert isinstance(encoded, EncodedQuestions)
-        answers = [[answer.text for answer in own] for own in encoded.asked.answers]
+        answers = [[answer.text for answer in own] for own in encoded.rows.answers]
         return self.metric.statistics(self.predict(outputs, encoded), answers)
 
 
@@ -241,7 +241,7 @@ def cut_windows(
 
 
 def _room(questions: Sequence[str], tokenizer: PreTrainedTokenizerBase, reference: int) -> int:
-    """Tokens of a context that fit beside the longest question."""
+    """Tokens of a context that fit in a window with the longest question."""
     lengths = map(len, tokenizer(list(questions), add_special_tokens=False, verbose=False)["input_ids"])
     taken = max(lengths) + tokenizer.num_special_tokens_to_add(pair=True)
     if reference - taken < LEAST_ROOM:
@@ -280,7 +280,7 @@ def answer_tokens(windows: Sequence[NDArray[np.int32]], answer: Answer) -> list[
     touching = [np.flatnonzero((window[:, 0] < stop) & (window[:, 1] > first)) for window in windows]
     reached = [window[tokens] for window, tokens in zip(windows, touching, strict=True)]
     every = np.concatenate(reached)
-    # Not the characters asked for: a tokenizer covers no spaces, and may drop others at the answer's edges.
+    # Not the answer's own characters: a tokenizer covers no spaces and may drop others at its edges.
     whole = (every[:, 0].min(initial=stop), every[:, 1].max(initial=first))
     return [
         (int(tokens[0]), int(tokens[-1]))
@@ -320,7 +320,7 @@ def _examples(table: pd.DataFrame, columns: _Columns, role: str) -> QuestionExam
 
 
 def _answers(cell: Any) -> tuple[Answer, ...]:
-    """Of one row; parquet and the hub give NumPy arrays for lists. Null is no answer."""
+    """Answers of one row, none for null; parquet and the hub give NumPy arrays for lists."""
     if cell is None or (isinstance(cell, float) and np.isnan(cell)):
         return ()
     fields: Mapping[str, Any] = cell if isinstance(cell, Mapping) else {}

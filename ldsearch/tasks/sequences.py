@@ -50,7 +50,7 @@ class SequenceToSequence(LanguageModel):
     objective = Categorical(labelled_tokens)
 
     def sources(self, split: str) -> list[str]:
-        """What is to be decoded, in the features' order.
+        """Sources to decode, in the features' order.
 
         Raises:
             DataError: If there is no such split.
@@ -58,7 +58,7 @@ class SequenceToSequence(LanguageModel):
         return list(self.rows(split).sources)
 
     def references(self, split: str) -> list[list[str]]:
-        """For each source every target that the data give, at least one.
+        """Every reference target of each source, at least one.
 
         Raises:
             DataError: If there is no such split.
@@ -122,7 +122,7 @@ def load_sequences(
 
 
 def _columns(table: pd.DataFrame, source: DataSource, kind: str) -> tuple[str, str]:
-    """Of sources and of targets; one that is named for the one side is not looked for on the other."""
+    """Columns of sources and of targets; a column named for one side is not taken for the other."""
     wanted = source.columns
     if wanted.text is not None and wanted.text == wanted.label:
         raise DataError(f"column {wanted.text!r} cannot be both source and target")

@@ -42,7 +42,7 @@ _WORD_SEED = 20_201_015
 
 @dataclass(frozen=True)
 class Overlap:
-    """What was done about rows that share text.
+    """Rows dropped because they share text.
 
     Args:
         span: Rows that share this many words in a row are one group; 0 where overlap was kept.
@@ -71,7 +71,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Splits:
-    """Which rows are on which side.
+    """Assignment of rows to train, search and report.
 
     Args:
         rows: Role to (the given table it comes from, its row numbers, ascending).
@@ -125,7 +125,7 @@ def fix_splits(
 
 
 def parse_search_rows(text: str) -> SearchRows:
-    """From the command line.
+    """Read ``--search-rows``.
 
     Raises:
         DataError: If it is neither a rule nor a number above 0.
@@ -268,7 +268,7 @@ class _Words:
         return np.unique(groups[: len(self)], return_inverse=True)[1].astype(np.int64)
 
     def lie_in(self, rows: Index, others: Index) -> NDArray[np.bool_]:
-        """Which of ``rows`` stand word for word within one of ``others``, whole words only."""
+        """Mask of ``rows`` that occur word for word in one of ``others``, whole words only."""
         whole = self._whole()[rows]
         counts = self.counts[rows]
         found = np.zeros(len(rows), dtype=bool)

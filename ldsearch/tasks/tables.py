@@ -1,4 +1,4 @@
-"""Where data lie and how they are read: hub ids, dataset folders, csv, tsv, json, parquet and text files.
+"""Data sources: hub ids, dataset folders, csv, tsv, json, parquet and text files.
 
 Single files are read in place with pandas (compression by suffix); ids and folders go through datasets.
 """
@@ -35,7 +35,7 @@ LINE = "text"  # the column of a text file's lines, as datasets names it
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold the text, its pair and the label; None is found by name."""
+    """Columns of the text, its pair and the label; None is found by name."""
 
     text: str | None = None
     pair: str | None = None
@@ -44,7 +44,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where a task's data are and how they are read.
+    """A task's data and the options for reading them.
 
     Args:
         data: A file, a dataset folder or a hub id with the training rows.
@@ -268,7 +268,7 @@ def find_column(table: pd.DataFrame, wanted: str | None, usual: Sequence[str], k
 
 
 def is_missing(cell: Any) -> bool:
-    """Whether a cell holds nothing; a list is never missing."""
+    """True for null and NaN; a list is never missing."""
     return pd.api.types.is_scalar(cell) and bool(pd.isna(cell))
 
 

@@ -48,7 +48,7 @@ class TaggedExamples(Rows):
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedWords(Encoded):
-    """A tokenised split, and beside it what turns predictions for tokens into predictions for words.
+    """A tokenised split, with what turns predictions for tokens into predictions for words.
 
     Args:
         tags: For each example the label ids of all its words, also of those that were cut off.

@@ -213,7 +213,7 @@ class SupernetTrainer(Trainer):
         """Targets of every training row, in batches fixed by length: a resumed training gets the same.
 
         Raises:
-            Interrupted: Where somebody asked for a stop; no step has been made that a checkpoint could hold.
+            Interrupted: On a stop request; before the first step there is nothing to save.
         """
         assert self._taught is not None
         order = np.argsort(self._taught.lengths, kind="stable")

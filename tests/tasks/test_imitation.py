@@ -19,7 +19,7 @@ from ldsearch.tasks.language import CausalLanguageModel, MaskedLanguageModel, Te
 from ldsearch.tasks.sequences import SequencePairs, SequenceToSequence
 from ldsearch.tasks.tokenizer import train_wordpiece
 from ldsearch.tasks.tokens import TaggedExamples, TokenClassification
-from tests.tasks.asked import rows_about, task_of
+from tests.tasks.question_rows import rows_about, task_of
 from tests.tiny import VOCABULARY, tiny_decoder, tiny_model
 from tests.translators import sentences, tiny_translator, word_tokenizer
 

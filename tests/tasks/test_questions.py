@@ -22,7 +22,7 @@ from ldsearch.tasks.questions import (
     load_questions,
 )
 from ldsearch.tasks.tables import Columns, DataSource
-from tests.tasks.asked import (
+from tests.tasks.question_rows import (
     Rows,
     byte_level_tokenizer,
     examples_of,

