@@ -36,7 +36,7 @@ def imitator(bench: Workbench, budget: int = BUDGET) -> Evaluator:
     Raises:
         DataError: If the task's answers are no distributions, or not even one row fits.
     """
-    blank = Imitation.of(bench.task)  # refuses before anything runs
+    blank = Imitation(bench.task)  # refuses before anything runs
     teacher = _teacher(bench, blank, budget)
     answers = {key: logits for own in teacher.values() for key, logits in own.items()}
     parts = (bench.folder, bench.supernet, bench.record, bench.tokenizer, replace(blank, teacher=answers))

@@ -34,6 +34,9 @@ class Imitation:
     Args:
         task: The problem.
         teacher: The full model's logits, shape (positions, classes), of each feature that is scored.
+
+    Raises:
+        DataError: If the task's outputs are no distributions.
     """
 
     task: Task
@@ -41,18 +44,11 @@ class Imitation:
 
     per_token = False
 
-    @classmethod
-    def of(cls, task: Task) -> "Imitation":
-        """The same problem, without a teacher yet.
-
-        Raises:
-            DataError: If its answers are no distributions.
-        """
-        if not isinstance(task.objective, Categorical):
+    def __post_init__(self) -> None:
+        if not isinstance(self.task.objective, Categorical):
             raise DataError(
                 "--objective kl compares probabilities, and this task has none: search it by its score"
             )
-        return cls(task)
 
     @property
     def metric(self) -> Metric:

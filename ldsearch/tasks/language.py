@@ -155,27 +155,7 @@ class CausalLanguageModel(LanguageModel):
 
 
 def load_masked(source: DataSource, known_labels: Sequence[str] | None = None) -> MaskedLanguageModel:
-    """Read running text for masked language modelling, its splits as ``read_running_text`` fixes them.
-
-    Args:
-        source: The data.
-        known_labels: Not used: the outputs are the tokenizer's vocabulary.
-
-    Raises:
-        DataError: If data is missing, empty or misshapen, or too small or too alike to be split.
-    """
-    record, splits, overlap = read_running_text(source, "masked")
-    return MaskedLanguageModel(record, (), splits, overlap, source.metric)
-
-
-def load_causal(source: DataSource, known_labels: Sequence[str] | None = None) -> CausalLanguageModel:
-    """Read running text for causal language modelling; arguments and errors as for ``load_masked``."""
-    record, splits, overlap = read_running_text(source, "causal")
-    return CausalLanguageModel(record, (), splits, overlap, source.metric, source.sentences)
-
-
-def read_running_text(source: DataSource, kind: str) -> tuple[dict[str, Any], Mapping[str, TextLines], str]:
-    """Read running text and fix the splits.
+    """Read running text for masked language modelling.
 
     Where the source has all three splits they are used as they are: lines of running text are no examples of
     their own, headings and turns of phrase recur in every text, and a text without the lines that stand
@@ -183,22 +163,34 @@ def read_running_text(source: DataSource, kind: str) -> tuple[dict[str, Any], Ma
     document, neighbours of a held-out line are trained on, and its perplexity is a little too good.
 
     Args:
-        source: The data: text files (``.txt``), one line or document a line, or tables with a text column.
-        kind: Name of the kind of task.
-
-    Returns:
-        The record of the source, the three splits, and what was done about text they share, in words.
+        source: Text files (``.txt``), one line or document a line, or tables with a text column.
+        known_labels: Not used: the outputs are the tokenizer's vocabulary.
 
     Raises:
         DataError: If data is missing, empty or misshapen, or too small or too alike to be split.
     """
+    return MaskedLanguageModel(*_read_text(source, "masked"))
+
+
+def load_causal(source: DataSource, known_labels: Sequence[str] | None = None) -> CausalLanguageModel:
+    """Read running text for causal language modelling, as ``load_masked`` does."""
+    return CausalLanguageModel(*_read_text(source, "causal"), sentences=source.sentences)
+
+
+def _read_text(
+    source: DataSource, kind: str
+) -> tuple[dict[str, Any], tuple[str, ...], Mapping[str, TextLines], str, str | None]:
+    """The fields of a ``Task``."""
     tables = read_tables(source, lines=True)
     column = find_column(tables["train"], source.columns.text, _TEXTS, "text", source.data)
     record = source.record(kind, {"text": column, "pair": None, "label": None})
-    given = {role: _lines(table, column, f"{source.data} ({role})", role) for role, table in tables.items()}
-    if len(given) == 3:
-        return record, given, "" if source.keep_overlap else _AS_GIVEN
-    return record, *split_rows(given, lambda lines: lines.texts, source)
+    splits: Mapping[str, TextLines] = {
+        role: _lines(table, column, f"{source.data} ({role})", role) for role, table in tables.items()
+    }
+    overlap = "" if source.keep_overlap else _AS_GIVEN
+    if len(splits) < 3:
+        splits, overlap = split_rows(splits, lambda lines: lines.texts, source)
+    return record, (), splits, overlap, source.metric
 
 
 def tokens_of(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:

@@ -31,7 +31,7 @@ PIECES = train_wordpiece(TEXTS, VOCABULARY)
 
 
 def taught(task: Task, logits: np.ndarray, batch: dict[str, torch.Tensor]) -> Imitation:
-    blank = Imitation.of(task)
+    blank = Imitation(task)
     return replace(blank, teacher=dict(blank.answers(torch.from_numpy(logits.copy()), batch)))
 
 
@@ -157,7 +157,7 @@ def by_hand(models: Sequence[PreTrainedModel], feature, positions) -> tuple[floa
 @pytest.mark.parametrize("kind", KINDS)
 def test_examples_in_batches_have_the_relative_entropies_of_their_positions_one_by_one(kind):
     task, tokenizer, reference, models, positions = kind()
-    blank = Imitation.of(task)
+    blank = Imitation(task)
     encoded, collate = blank.encode("train", tokenizer, reference), blank.collate(tokenizer, None)
     teacher = {}
     for feature in encoded:
@@ -199,7 +199,7 @@ def test_what_the_labels_say_is_not_read():
     )
     found = []
     for same in (task, turned):
-        blank = Imitation.of(same)
+        blank = Imitation(same)
         batch = blank.collate(tokenizer, None)(blank.encode("train", tokenizer, reference).features)
         imitation = replace(blank, teacher=dict(blank.answers(run(models[0], batch), batch)))
         found.append(imitation.read(run(models[1], batch), batch))
@@ -208,4 +208,4 @@ def test_what_the_labels_say_is_not_read():
 
 def test_numbers_are_refused():
     with pytest.raises(DataError, match="kl compares probabilities, and this task has none"):
-        Imitation.of(TextClassification({}, ("score",), {}, kind="regression"))
+        Imitation(TextClassification({}, ("score",), {}, kind="regression"))
