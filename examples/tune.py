@@ -3,21 +3,18 @@
     python examples/tune.py reviews.csv --model bert-base-uncased --trials 20 --bf16
 
 The same command goes on after an interruption, and further with more --trials. Edit SPACE to vary other
-fields of TrainSupernet, or arguments of the Trainer. optuna-dashboard opens the study, runs/tune/tune.db.
+options of train-supernet, or arguments of the Trainer. optuna-dashboard opens the study, runs/tune/tune.db.
 """
 
 import argparse
-from dataclasses import fields
 from pathlib import Path
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import TrialState
 
-from ldsearch import Workbench
-from ldsearch.commands.evolve import evolve
-from ldsearch.commands.options import Evolve, TrainSupernet, read_trainer
-from ldsearch.commands.train_supernet import train_supernet
+import ldsearch
+from ldsearch.commands.options import read_trainer
 from ldsearch.errors import TrainingError
 from ldsearch.pareto import staircase_weights
 
@@ -26,25 +23,24 @@ SPACE = {
     "drop_bound": FloatDistribution(0.3, 0.45),
     "sandwich": CategoricalDistribution(["paper", "shares"]),
 }
+TRAINER = ("learning_rate",)  # those of SPACE that are arguments of the Trainer
 
 
-def train_and_search(folder: Path, parameters: dict, args: argparse.Namespace, rest: list[str]):
+def train_and_search(runs: Path, parameters: dict, args: argparse.Namespace, rest: list[str]):
     """Return the areas under one frontier, on search rows and on report rows; both are maximised."""
-    ours = {name: parameters[name] for name in parameters if name in {f.name for f in fields(TrainSupernet)}}
-    flags = [f"--{name}={value}" for name, value in parameters.items() if name not in ours]
-    supernet = folder / "supernet"
+    ours = {name: value for name, value in parameters.items() if name not in TRAINER}
+    trainer = read_trainer(rest) | {name: parameters[name] for name in TRAINER}
+    supernet = runs / "supernet"
     if not (supernet / "supernet.json").exists():
-        options = TrainSupernet(
-            data=args.data, model=args.model, trainer=read_trainer([*rest, *flags]), **ours
+        ldsearch.train_supernet(
+            data=args.data, model=args.model, trainer=trainer, runs=runs, name="supernet", **ours
         )
-        train_supernet(supernet, options)
-    outcome = evolve(Workbench.open(supernet), folder / "evolve", Evolve(evaluations=args.evaluations))
-    rows, full = outcome.held_out.rows, outcome.result.trials[0]
-    sign = 1 if full.score.higher_is_better else -1
-    searched = [sign * row.trial.score.value for row in rows]
-    costs = [row.trial.costs["macs"] / full.costs["macs"] for row in rows]
-    weights = staircase_weights(costs, searched, args.low, 1)  # NaN where nothing is as cheap as args.low
-    return float(weights @ searched), float(weights @ [sign * row.score for row in rows])
+    ldsearch.evolve(supernet=supernet, evaluations=args.evaluations, runs=runs, name="evolve")
+    run = ldsearch.Run.open(runs / "evolve")
+    sign = -1 if args.lower_is_better else 1
+    searched, held_out = (sign * run.frontier[name].to_numpy() for name in ("score", "held_out_score"))
+    weights = staircase_weights(run.frontier["macs_share"], searched, args.low, 1)  # NaN: none so cheap
+    return float(weights @ searched), float(weights @ held_out)
 
 
 def main() -> None:
@@ -55,6 +51,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=20, help="trainings in all")
     parser.add_argument("--evaluations", type=int, default=40, help="sub-networks measured per training")
     parser.add_argument("--low", type=float, default=0.6, help="the area starts at this share of the MACs")
+    parser.add_argument("--lower-is-better", action="store_true", help="as of perplexity")
     parser.add_argument("--folder", type=Path, default=Path("runs/tune"))
     args, rest = parser.parse_known_args()
     args.folder.mkdir(parents=True, exist_ok=True)

@@ -86,18 +86,6 @@ def checked(rates: Sequence[float], blocks: int) -> tuple[float, ...]:
     return tuple(float(rate) for rate in rates)
 
 
-def parse_rates(text: str) -> tuple[float, ...]:
-    """Rates as they are written on a command line: ``0.2`` or ``0,0.1,0.2``.
-
-    Raises:
-        TrainingError: If one of them is no number.
-    """
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise TrainingError(f"--layer-drop takes numbers from 0 to 1 with commas, not {text!r}") from None
-
-
 def layer_rates(
     blocks: int, rates: Sequence[float] | None, schedule: str, target_layers: int | None
 ) -> tuple[float, ...]:

@@ -1,6 +1,5 @@
 """Drop rates as written (schedules, targets, lists) and as learned (mean, gates, gradients, choice)."""
 
-import re
 from fractions import Fraction
 
 import numpy as np
@@ -19,7 +18,6 @@ from ldsearch.training.drop_rates import (
     layer_rates,
     linear,
     mean_rate,
-    parse_rates,
     rates_of,
     target_rate,
 )
@@ -68,14 +66,6 @@ def test_what_is_asked_for_becomes_one_rate_per_block():
     assert layer_rates(4, (0.8,), "linear", None) == (0.2, 0.4, 0.6, 0.8)
     assert layer_rates(5, None, "linear", None) == (0.04, 0.08, 0.12, 0.16, 0.2)
     assert layer_rates(3, (0.0, 1.0, 0.5), "constant", None) == (0.0, 1.0, 0.5)
-
-
-def test_rates_are_read_as_they_are_written():
-    assert parse_rates("0.2") == (0.2,)
-    assert parse_rates("0, 0.1,1") == (0.0, 0.1, 1.0)
-    for text in ("", "0.1,", "half", "0.1;0.2"):
-        with pytest.raises(TrainingError, match=re.escape(repr(text))):
-            parse_rates(text)
 
 
 @pytest.mark.parametrize(
