@@ -5,7 +5,7 @@ from pathlib import Path
 from ldsearch.errors import RunError
 from ldsearch.runs import BEST_FILE, HEALTH_FILE, RUN_FILE, SUPERNET_FILE, Run, read_json
 from ldsearch.supernet.folder import SupernetRecord, read_record
-from ldsearch.training.rates import mean
+from ldsearch.training.drop_rates import mean_rate
 
 
 def info(folder: str | Path) -> dict[str, str]:
@@ -92,7 +92,7 @@ def layer_drop_in_words(record: SupernetRecord) -> str:
     rates = record.layer_rates or [record.layer_drop]
     words = f"{rates[0]:g}"
     if len(set(rates)) > 1:
-        words = f"{' '.join(f'{rate:g}' for rate in rates)} (mean {mean(rates):g})"
+        words = f"{' '.join(f'{rate:g}' for rate in rates)} (mean {mean_rate(rates):g})"
     if (groups := record.training.get("drop_groups") or "layer") != "layer":
         words += f" of {groups} groups"
     if least := record.training.get("min_layers"):
