@@ -86,7 +86,6 @@ def decode(
     *,
     max_source: int,
     batch_size: int = 32,
-    on_done: Callable[[int], None] | None = None,
     encode: Encode | None = None,
 ) -> list[str]:
     """The answer to each text, in the order of the texts.
@@ -98,7 +97,6 @@ def decode(
         decoding: How an answer is found.
         max_source: Sources are cut to so many tokens, special ones counted.
         batch_size: Sources decoded at once; the answers do not depend on it.
-        on_done: Called with the number of answers that each batch adds.
         encode: Makes a batch's encoder outputs; None: ``generate`` does.
 
     Raises:
@@ -111,8 +109,6 @@ def decode(
     for batch in decode_batches(model, tokenizer, texts, decoding, **how):
         for row, answer in batch:
             answers[row] = answer
-        if on_done is not None:
-            on_done(len(batch))
     return answers
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn.functional import linear
 from transformers import AutoTokenizer, BertForSequenceClassification, PreTrainedTokenizerBase
 
-from ldsearch.export.card import ONNX_FILE, Provenance
+from ldsearch.export.card import Provenance
 from ldsearch.export.onnx import write_onnx
+from ldsearch.export.reader import ONNX_FILE
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet

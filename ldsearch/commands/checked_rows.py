@@ -18,8 +18,8 @@ from ldsearch.tasks.base import Batch, score, trimmed
 
 # Rows that come first, as they stand, so that lengths mix; the others come by length.
 MIXED, TOGETHER, BATCH = 64, 16, 32
-# Of a batch's logits in a language model.
-MOST_FLOATS = 2**26
+# Of a batch's logits in a language model, and of all rows'.
+MOST_FLOATS, MOST_FLOATS_IN_ALL = 2**26, 2**28
 # Of the full model, on all rows of a check: about a minute on two cores.
 MOST_MACS = 1e12
 
@@ -79,8 +79,9 @@ def split_rows(
     """
     encoded = task.encode(split, tokenizer, record.reference)
     (macs,) = supernet.macs(encoded.workload)([supernet.full])
-    most = min(len(encoded), max(MIXED, int(MOST_MACS / max(macs, 1.0))))
     width = supernet.model.config.vocab_size if supernet.head.name.endswith("LM") else 1
+    most = min(len(encoded), max(MIXED, int(MOST_MACS / max(macs, 1.0))))
+    most = min(most, max(1, MOST_FLOATS_IN_ALL // (record.reference * width)))
     held = max(1, MOST_FLOATS // (record.reference * width))
     mixed = min(MIXED, most)
     step = min(TOGETHER, held)

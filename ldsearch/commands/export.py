@@ -1,8 +1,8 @@
 """Exports a run's choice or its whole frontier, checked in a fresh process."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,32 +14,29 @@ from ldsearch.commands.console import print_notes, progress_bars, quiet_librarie
 from ldsearch.commands.describe import recovered_in_words, training_in_words
 from ldsearch.commands.options import Export
 from ldsearch.errors import DataError, ExportError, RunError
-from ldsearch.export.card import ONNX_FILE, Provenance, Written
-from ldsearch.export.check import FreshProcess, Rows, Verified, random_rows, verify, write_card
-from ldsearch.export.folder import SUBNET_FILE, staged, write_huggingface
+from ldsearch.export.card import Provenance
+from ldsearch.export.check import Rows, Verified, random_rows, verify_fresh
+from ldsearch.export.folder import staged, write_huggingface
 from ldsearch.export.hub import check_name, push
 from ldsearch.export.onnx import write_onnx
-from ldsearch.export.timing import TOKENS, Timing
+from ldsearch.export.reader import ONNX_FILE
+from ldsearch.export.timing import TOKENS, TimingJob
 from ldsearch.files import write_json
 from ldsearch.latency.measure import generating
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.recorded import load_recorded_task
 from ldsearch.runs import Choice
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
 from ldsearch.supernet.heads import head_named
+from ldsearch.supernet.supernet import SUBNET_FILE
 from ldsearch.target import Target
 
 FORMATS = MappingProxyType({"hf": write_huggingface, "onnx": write_onnx})
 INDEX_FILE = "index.json"
 # Rows at once whose latency is measured where the run's budget names none.
 BATCHES = (1, 8)
-
-OnStep = Callable[[str, int], None]
-
-
-def _nobody(phase: str, total: int) -> None:
-    """Nobody wants to know."""
 
 
 def main(options: Export) -> dict[str, Any]:
@@ -50,18 +47,9 @@ def main(options: Export) -> dict[str, Any]:
     if options.push_to_hub is not None:
         check_name(options.push_to_hub)
     with progress_bars() as bars:
-        phase = ""
-
-        def on_step(name: str, total: int) -> None:
-            nonlocal phase
-            if name != phase:
-                bars.phase(name, total)
-            phase = name
-            bars.step()
-
         if options.all:
             done = export_frontier(
-                options.folder, options.output, format=options.format, data=options.data, on_step=on_step
+                options.folder, options.output, format=options.format, data=options.data, progress=bars
             )
         else:
             done = export_one(
@@ -70,7 +58,7 @@ def main(options: Export) -> dict[str, Any]:
                 subnet=options.subnet,
                 format=options.format,
                 data=options.data,
-                on_step=on_step,
+                progress=bars,
             )
     print_notes(done.notes)
     for index, found in enumerate(done.verified):
@@ -131,7 +119,7 @@ def export_one(
     subnet: str | None = None,
     format: str = "hf",
     data: str | None = None,
-    on_step: OnStep = _nobody,
+    progress: Progress = NO_PROGRESS,
 ) -> Exported:
     """Write a sub-network with a model card, once a fresh process has given its outputs and its score.
 
@@ -141,13 +129,13 @@ def export_one(
         subnet: JSON or ``"full"``; None takes the run's best.
         format: ``"hf"``, a Hugging Face folder, or ``"onnx"``, one file for ONNX Runtime.
         data: Where the supernet's data lie now, if they were moved.
-        on_step: Called with a phase and its number of steps, before each step.
+        progress: Phases of writing, reading and checking.
 
     Raises:
         LdsearchError: One line for a bad folder, sub-network or output, or the check that failed.
     """
     target = Target.resolve(folder, subnet)
-    return _export(target, Path(folder).name, Path(output), format, data, on_step)
+    return _export(target, Path(folder).name, Path(output), format, data, progress)
 
 
 def export_frontier(
@@ -156,7 +144,7 @@ def export_frontier(
     *,
     format: str = "hf",
     data: str | None = None,
-    on_step: OnStep = _nobody,
+    progress: Progress = NO_PROGRESS,
 ) -> Exported:
     """Write every sub-network of a run's frontier to a folder of its own, and ``index.json`` beside them.
 
@@ -170,7 +158,7 @@ def export_frontier(
         output: Must not exist or be empty.
         format: As for ``export_one``.
         data: As for ``export_one``.
-        on_step: As for ``export_one``.
+        progress: As for ``export_one``.
 
     Raises:
         LdsearchError: One line for a bad folder or output, or the check that failed; nothing is written.
@@ -179,7 +167,7 @@ def export_frontier(
     if target.run is None:
         raise RunError(f"{folder} is no search run: --all exports a search run's frontier")
     points = target.run.points()
-    return _export(target, Path(folder).name, Path(output), format, data, on_step, points)
+    return _export(target, Path(folder).name, Path(output), format, data, progress, points)
 
 
 def _export(
@@ -188,7 +176,7 @@ def _export(
     output: Path,
     format: str,
     data: str | None,
-    on_step: OnStep,
+    progress: Progress,
     points: Sequence[Choice] | None = None,
 ) -> Exported:
     """One sub-network into the folder itself, or each point into its own."""
@@ -204,12 +192,13 @@ def _export(
     with staged(output) as staging:
         rows, notes = _rows(supernet, record, tokenizer, measured, data)
         written = []
+        progress.phase("writing", len(subnets))
         for index, (subnet, point) in enumerate(zip(subnets, measured, strict=True)):
-            on_step("writing", len(subnets))
             place = staging if points is None else staging / str(index)
             written.append(write(supernet, tokenizer, subnet, place, _provenance(target, record, run, point)))
+            progress.step()
         timing = _timing(target, supernet, record, subnets)
-        verified = _verified(supernet, written, rows, FreshProcess(staging, timing), on_step)
+        verified = verify_fresh(supernet, written, rows, timing, staging, progress)
         if points is not None:
             checked = zip(points, verified, strict=True)
             entries = [{**_entry(i, point), **own.to_dict()} for i, (point, own) in enumerate(checked)]
@@ -217,26 +206,9 @@ def _export(
     return Exported(output, tuple(verified), notes)
 
 
-def _verified(
-    supernet: Supernet, written: Sequence[Written], rows: Rows, fresh: FreshProcess, on_step: OnStep
-) -> list[Verified]:
-    """Compared, scored and timed; the cards say so."""
-    batches = len(written) * len(rows.batches)
-    with fresh:
-        found = verify(
-            supernet, written, rows, fresh.answers, fresh.where, lambda: on_step("checking", batches)
-        )
-        latencies = []
-        for latency in fresh.timings():
-            on_step("timing", len(written))
-            latencies.append(tuple(latency))
-    found = [replace(own, latency=latency) for own, latency in zip(found, latencies, strict=True)]
-    for export, own in zip(written, found, strict=True):
-        write_card(export, own)
-    return found
-
-
-def _timing(target: Target, supernet: Supernet, record: SupernetRecord, subnets: Sequence[Subnet]) -> Timing:
+def _timing(
+    target: Target, supernet: Supernet, record: SupernetRecord, subnets: Sequence[Subnet]
+) -> TimingJob:
     """At the workload's mean length, or at the batch and length of the run's latency budget."""
     workload = record.lengths_seen
     macs = supernet.macs(workload)([*subnets, supernet.full])
@@ -246,7 +218,8 @@ def _timing(target: Target, supernet: Supernet, record: SupernetRecord, subnets:
     cells = [(batch, max(1, min(round(workload.mean_length), room))) for batch in BATCHES]
     if budget is not None and budget.cell is not None:
         cells = [budget.cell]
-    return Timing(str(target.supernet.resolve()), cells, (macs[:-1] / macs[-1]).tolist())
+    ratios = (macs[:-1] / macs[-1]).tolist()
+    return TimingJob(str(target.supernet.resolve()), cells, ratios, str(supernet.model.device))
 
 
 def _rows(

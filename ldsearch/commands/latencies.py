@@ -1,6 +1,6 @@
 """Latency in a search: predicted from a device's table while searching, measured before it is reported."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from ldsearch.goal import Goal
 from ldsearch.latency.clock import Clock, Noise, device_facts, synchroniser
 from ldsearch.latency.measure import FORWARD, Cell, Line, entries_of, measure, random_cell
 from ldsearch.latency.table import Latency, LatencyTable, SupernetStages, table_beside
+from ldsearch.progress import Progress
 from ldsearch.reports.latency import Accuracy
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
@@ -119,8 +120,7 @@ def measured_latencies(
     bench: Workbench,
     cell: tuple[int, int] | None,
     trials: Sequence[Trial],
-    phase: Callable[[str, int | None], None],
-    on_call: Callable[[], None],
+    progress: Progress,
 ) -> Latencies | None:
     """Time what a search found, all in turn; None where no latency is asked for.
 
@@ -128,8 +128,7 @@ def measured_latencies(
         bench: The supernet.
         cell: Batch and length; None: no latency is asked for.
         trials: What it found, with predicted latencies; the full model's among them or not.
-        phase: Told that this begins, and how many calls it takes.
-        on_call: After every call.
+        progress: A phase "latency" with a step after every timed call.
     """
     if cell is None:
         return None
@@ -138,8 +137,8 @@ def measured_latencies(
     clock = Clock(REPEATS, 1, synchronise=synchroniser(device))
     inputs = random_cell(supernet, *cell)
     entries = entries_of(supernet, list(dict.fromkeys(trial.subnet for trial in trials)), _RUNTIME)
-    phase("latency", clock.calls(len(entries)))
-    lines, noise = measure(supernet, entries, inputs, FORWARD, clock, on_call)
+    progress.phase("latency", clock.calls(len(entries)))
+    lines, noise = measure(supernet, entries, inputs, FORWARD, clock, progress)
     own = {line.entry.subnet: line for line in lines if line.entry.runtime == _RUNTIME}
     full = 1e3 * lines[0].timing.median / lines[0].ratio
     predicted = dict(zip(own, bench.cost("latency")(list(own)).tolist(), strict=True))

@@ -3,9 +3,8 @@
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from ldsearch.latency.measure import (
     random_cell,
 )
 from ldsearch.latency.table import LatencyTable, Predictor, SupernetStages, build_table, length_grid
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import (
     FEWEST_POINTS,
@@ -57,8 +57,6 @@ FIGURE_FILE = "latency.png"
 # Tokens written after the first, over which the latency of one is averaged.
 TOKENS = 32
 
-OnDone = Callable[[int, int], None]
-
 
 def main(options: Profile) -> dict[str, Any]:
     """Time, and print medians, ratios and memory."""
@@ -71,14 +69,14 @@ def main(options: Profile) -> dict[str, Any]:
     if options.name is not None or not (options.folder / RUN_FILE).is_file():
         output = options.runs / (options.name or f"{options.folder.resolve().name}-profile")
     with resumable("nothing was written; a latency is of one sitting"), progress_bars("timing") as bars:
-        result = profile(options, output=output, on_done=bars.done)
+        result = profile(options, output=output, progress=bars)
     _print(result)
     return {"run": str(result.folder), "rows": result.table.to_dict("records")}
 
 
 def _fill_table(options: Profile, path: Path) -> dict[str, Any]:
     with resumable("run the same command again; nothing measured is lost"), progress_bars("stages") as bars:
-        table, noises = tabulate(options, path, bars.done)
+        table, noises = tabulate(options, path, bars)
     noisy = sum(noise.noisy for noise in noises)
     facts = table.facts
     print(f"{facts['device']}, {facts['threads']} threads, {facts['dtype']}")
@@ -130,14 +128,14 @@ def profile(
     options: Profile,
     *,
     output: str | Path | None = None,
-    on_done: OnDone = lambda done, total: None,
+    progress: Progress = NO_PROGRESS,
 ) -> ProfileResult:
     """Time sub-networks beside the full model and write ``latency.csv``, ``latency.json`` and a figure.
 
     Args:
         options: See ``Profile``.
         output: Where to write; None: into the run's folder, ``<supernet>-profile`` beside a supernet's.
-        on_done: Called with timed calls done and all.
+        progress: A step after every timed call.
 
     Raises:
         LdsearchError: One line for a bad folder, sub-network, option, or an output that holds another run.
@@ -160,9 +158,9 @@ def profile(
         cells = _cells(home, supernet, options, probe)
         place = _claimed(folder, home, output, entries, options)
         memories = {entry.subnet: memory_of(supernet, entry.subnet) for entry in entries}
-        done, total = count(1), len(cells) * clock.calls(len(entries) * len(probe.written))
+        progress.phase("timing", len(cells) * clock.calls(len(entries) * len(probe.written)))
         for cell in cells:
-            lines, heard = measure(supernet, entries, cell, probe, clock, lambda: on_done(next(done), total))
+            lines, heard = measure(supernet, entries, cell, probe, clock, progress)
             noise[f"batch {cell.batch}, length {cell.length}"] = heard
             rows += [latency_row(line, cell, heard, memories[line.entry.subnet]) for line in lines]
             predicted += [predictor(line.entry, cell) for line in lines]
@@ -266,14 +264,14 @@ def _write(
 
 
 def tabulate(
-    options: Profile, path: Path, on_done: OnDone = lambda done, total: None
+    options: Profile, path: Path, progress: Progress = NO_PROGRESS
 ) -> tuple[LatencyTable, tuple[Noise, ...]]:
     """Measure what a latency table lacks; the same call goes on after an interruption.
 
     Args:
         options: The folder is a supernet, or a run of one; batch sizes, lengths, repeats and threads.
         path: The table's file.
-        on_done: Called with timed calls done and all.
+        progress: A step after every timed call.
 
     Returns:
         The table, and the noise of each group measured now.
@@ -298,7 +296,7 @@ def tabulate(
         path.parent.mkdir(parents=True, exist_ok=True)
         with threads(options.threads):
             device = device_facts(supernet.model.device, supernet.model.dtype)
-            return build_table(stages, device, lengths, options.batch, path, clock, on_done)
+            return build_table(stages, device, lengths, options.batch, path, clock, progress)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 

@@ -140,11 +140,7 @@ def run_search(
         for control in controls.values():
             found += control.frontier
 
-        def on_call() -> None:
-            watcher.step()
-            stop.check()
-
-        latencies = measured_latencies(bench, goal.cell, found, watcher.phase, on_call)
+        latencies = measured_latencies(bench, goal.cell, found, _Stoppable(watcher, stop))
         best = choose(result.candidates, full, goal, latencies)
         held = _hold_out(bench, result, best, controls, watcher, stop)
         counts = bench.evaluator.counts
@@ -157,6 +153,21 @@ def run_search(
         _write_run(bench, identity, {**spec.facts, "options": changed(options)}, outcome)
         _write_best(bench, outcome)
     return outcome
+
+
+@dataclass(frozen=True)
+class _Stoppable:
+    """Progress that stops between two steps when asked to."""
+
+    watcher: Watcher
+    stop: Stop
+
+    def phase(self, name: str, total: int) -> None:
+        self.watcher.phase(name, total)
+
+    def step(self) -> None:
+        self.watcher.step()
+        self.stop.check()
 
 
 def _hold_out(

@@ -6,12 +6,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+from ldsearch.latency.measure import FASTER, FEWER_MACS
 from ldsearch.subnet import Subnet
-
-ONNX_FILE = "model.onnx"
-# MACs that fell by more than a tenth should be seen in time: 0.97 is the smallest gain that is one.
-FEWER_MACS = 0.9
-FASTER = 0.97
 
 
 class Alone(Enum):

@@ -12,14 +12,14 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ldsearch.errors import RunError, SupernetError
-from ldsearch.export.card import ONNX_FILE, Alone, Provenance, Written, model_card, torch_usage
-from ldsearch.files import write_json
+from ldsearch.export.card import Alone, Provenance, Written, model_card, torch_usage
+from ldsearch.export.reader import ONNX_FILE
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.cutting import silence
 from ldsearch.supernet.folder import load_model, save_model
+from ldsearch.supernet.supernet import SUBNET_FILE
 
-SUBNET_FILE = "ldsearch_subnet.json"
 TOLERANCE = 1e-5
 
 
@@ -43,8 +43,7 @@ def write_huggingface(
     if isinstance(model, FixedSubnet):
         stock, own, alone = _stand_in(supernet, subnet)
         save_model(stock, tokenizer, folder)
-        fields = {"subnet": json.loads(own.to_json()), "score": supernet.score, "memory": supernet.memory}
-        write_json(folder / SUBNET_FILE, fields)
+        FixedSubnet.save_subnet(folder, supernet, own)
     else:
         alone = Alone.SAME
         save_model(model, tokenizer, folder)

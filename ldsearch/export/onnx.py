@@ -6,12 +6,13 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from ldsearch.export.card import ONNX_FILE, Provenance, Written, model_card, onnx_usage
-from ldsearch.export.folder import SUBNET_FILE
+from ldsearch.export.card import Provenance, Written, model_card, onnx_usage
+from ldsearch.export.reader import ONNX_FILE
 from ldsearch.files import make_readable, write_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.graph import OPSET, refuse, trace
+from ldsearch.supernet.supernet import SUBNET_FILE
 
 TOLERANCE = 1e-4
 

@@ -1,31 +1,47 @@
-"""Runs exported folders in a process of its own: ``python -m ldsearch.export.reader PLACE``.
+"""Reads exported folders in a process of its own: ``python -m ldsearch.export.reader PLACE``.
 
-Knows no supernet before everything is compared; an ONNX folder is run by NumPy and ONNX Runtime alone.
+Writes the logits of each export to ``PLACE/<index>/logits.safetensors``, then all latencies to
+``PLACE/latency.json``. Knows no supernet before every logit is written; an ONNX folder is run by NumPy and
+ONNX Runtime alone.
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from ldsearch.export.card import ONNX_FILE
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 Batch = Mapping[str, NDArray[np.int64]]
 Logits = NDArray[np.float32]
-Job = tuple[Path, str]
-Readers = tuple[Path, Sequence[str]]
+# A folder, and who reads it: names of ``READERS``.
+Export = tuple[Path, Sequence[str]]
 
-ASKED, INPUTS = "asked.json", "inputs.npz"
+ONNX_FILE = "model.onnx"
+JOB_FILE, INPUTS_FILE = "job.json", "inputs.safetensors"
+LOGITS_FILE, LATENCY_FILE = "logits.safetensors", "latency.json"
 # What stock configurations leave out, since it is their default.
 UNNAMED = ("LABEL_0", "LABEL_1")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a reader makes of an export.
+
+    Args:
+        labels: What the outputs are called, in id order.
+        logits: Of each batch.
+    """
+
+    labels: Sequence[str]
+    logits: Sequence[Logits]
 
 
 @dataclass(frozen=True)
@@ -41,89 +57,78 @@ class Loaded:
     labels: Sequence[str]
 
 
-def run(jobs: Sequence[Job], batches: Sequence[Batch], device: str = "cpu") -> list[list[Logits]]:
-    """What exported folders make of batches.
+def answers(
+    exports: Sequence[Export], batches: Sequence[Batch], device: str = "cpu"
+) -> Iterator[list[Answer]]:
+    """What each reader makes of exported folders.
 
     Args:
-        jobs: Folders, and who reads each: a name of ``READERS``.
-        batches: Inputs by name, each of shape (B, n).
-        device: Where torch runs them.
-
-    Returns:
-        Logits of each batch, for each job.
-    """
-    return [
-        [loaded.call(batch) for batch in batches]
-        for loaded in (READERS[reader](Path(folder), device) for folder, reader in jobs)
-    ]
-
-
-def answers(exports: Sequence[Readers], batches: Sequence[Batch], device: str = "cpu") -> Iterator[Any]:
-    """What exported folders say of themselves and make of batches, one after the other.
-
-    Args:
-        exports: Folders, and who reads each: names of ``READERS``.
+        exports: Folders and their readers.
         batches: Inputs by name, each of shape (B, n).
         device: Where torch runs them.
 
     Yields:
-        For each export the labels that each reader finds, then for each batch each reader's logits.
+        For each export, the answer of each of its readers.
     """
     for folder, readers in exports:
         models = [READERS[reader](Path(folder), device) for reader in readers]
-        yield from (list(model.labels) for model in models)
-        for batch in batches:
-            yield from (model.call(batch) for model in models)
+        yield [Answer(list(model.labels), [model.call(batch) for batch in batches]) for model in models]
 
 
-def send(out: IO[bytes], answer: Any) -> None:
-    """Write an array, or what JSON can hold, as ``receive`` reads it."""
-    if not isinstance(answer, np.ndarray):
-        out.write(json.dumps({"said": answer}).encode() + b"\n")
-    else:
-        out.write(json.dumps({"dtype": answer.dtype.str, "shape": answer.shape}).encode() + b"\n")
-        out.write(answer.tobytes())
-    out.flush()
+def write_job(
+    place: Path,
+    exports: Sequence[Export],
+    batches: Sequence[Batch],
+    device: str,
+    timing: Mapping[str, Any] | None,
+) -> None:
+    """Write what ``main`` reads; ``timing`` holds the fields of a ``TimingJob``, None times nothing."""
+    named = [[str(folder.resolve()), list(readers)] for folder, readers in exports]
+    job = {"exports": named, "batches": len(batches), "device": device, "timing": timing}
+    (place / JOB_FILE).write_text(json.dumps(job), encoding="utf-8")
+    save_file(
+        {f"{i}.{name}": array for i, batch in enumerate(batches) for name, array in batch.items()},
+        place / INPUTS_FILE,
+    )
 
 
-def receive(stream: IO[bytes]) -> Any:
-    """The next answer.
-
-    Raises:
-        EOFError: If there is none.
-    """
-    line = stream.readline()
-    if not line.endswith(b"\n"):
-        raise EOFError
-    head = json.loads(line)
-    if "said" in head:
-        return head["said"]
-    kind = np.dtype(head["dtype"])
-    data = bytearray(stream.read(kind.itemsize * int(np.prod(head["shape"]))))
-    if len(data) < kind.itemsize * int(np.prod(head["shape"])):
-        raise EOFError
-    return np.frombuffer(data, kind).reshape(head["shape"])
+def read_answers(place: Path, export: int) -> list[Answer]:
+    """What ``main`` wrote of an export, reader by reader."""
+    with safe_open(place / str(export) / LOGITS_FILE, "numpy") as file:
+        labels: list[list[str]] = json.loads(file.metadata()["labels"])
+        batches = len(file.keys()) // len(labels)
+        return [
+            Answer(names, [file.get_tensor(f"{reader}.{batch}") for batch in range(batches)])
+            for reader, names in enumerate(labels)
+        ]
 
 
 def main(place: Path) -> None:
-    """Run what ``ldsearch.export.check`` left in a folder, and time it once that says so on stdin."""
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
-    asked = json.loads((place / ASKED).read_text(encoding="utf-8"))
-    with np.load(place / INPUTS) as file:
-        held = dict(file)
-    batches = [
-        {name.partition(".")[2]: array for name, array in held.items() if name.startswith(f"{index}.")}
-        for index in range(asked["batches"])
-    ]
-    exports = [(Path(folder), readers) for folder, readers in asked["exports"]]
-    for answer in answers(exports, batches, asked["device"]):
-        send(out, answer)
-    if sys.stdin.readline():  # nothing else computes now
-        from ldsearch.export.timing import Timing, timings
+    """Run the job that ``write_job`` left in a folder."""
+    job = json.loads((place / JOB_FILE).read_text(encoding="utf-8"))
+    batches: list[dict[str, NDArray[np.int64]]] = [{} for _ in range(job["batches"])]
+    for key, array in load_file(place / INPUTS_FILE).items():
+        index, _, name = key.partition(".")
+        batches[int(index)][name] = array
+    exports = [(Path(folder), readers) for folder, readers in job["exports"]]
+    for export, found in enumerate(answers(exports, batches, job["device"])):
+        folder = place / str(export)
+        folder.mkdir()
+        logits = {
+            f"{name}.{at}": array
+            for name, answer in enumerate(found)
+            for at, array in enumerate(answer.logits)
+        }
+        metadata = {"labels": json.dumps([answer.labels for answer in found])}
+        save_file(logits, folder / LOGITS_FILE, metadata=metadata)
 
-        for each in timings([folder for folder, _ in exports], Timing(**asked["timing"]), asked["device"]):
-            send(out, each)
+    fields: list[list[dict[str, Any]]] = [[] for _ in exports]
+    if job["timing"] is not None:
+        from ldsearch.export import timing
+
+        latencies = timing.timings([folder for folder, _ in exports], timing.TimingJob(**job["timing"]))
+        fields = [[asdict(timed) for timed in export] for export in latencies]
+    (place / LATENCY_FILE).write_text(json.dumps(fields), encoding="utf-8")
 
 
 def _of_onnxruntime(folder: Path, device: str) -> Loaded:

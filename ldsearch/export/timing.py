@@ -2,20 +2,19 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 
 from ldsearch.errors import ExportError
-from ldsearch.export.card import ONNX_FILE, Timed
+from ldsearch.export.card import Timed
 from ldsearch.export.folder import load_exported
-from ldsearch.latency.clock import Clock, Run, device_facts, synchroniser
-from ldsearch.latency.clock import Timing as Quartiles
-from ldsearch.latency.measure import FORWARD, Cell, Probe, generating, random_cell, runs_of
+from ldsearch.export.reader import ONNX_FILE
+from ldsearch.latency.clock import Clock, Run, Timing, device_facts, synchroniser
+from ldsearch.latency.measure import FORWARD, Cell, Probe, forward_run, generate_run, generating, random_cell
 from ldsearch.latency.runtimes import RUNTIMES, Forward, in_session
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet
@@ -29,42 +28,38 @@ PATHS = {"eager": "stock sdpa", "own": "its own path", "onnx": "its graph in ONN
 
 
 @dataclass(frozen=True)
-class Timing:
-    """What is timed.
+class TimingJob:
+    """Which latencies of exports are measured.
 
     Args:
-        supernet: Its folder: there the full model is.
+        supernet: Folder of the supernet, which holds the full model.
         cells: (rows, tokens of each) of the inputs.
         macs_ratios: MACs of each export over the full model's, at the workload's lengths.
+        device: Where torch runs; ONNX Runtime runs on the CPU.
     """
 
     supernet: str
     cells: Sequence[tuple[int, int]]
     macs_ratios: Sequence[float]
+    device: str = "cpu"
 
 
-def timings(folders: Sequence[Path], asked: Timing, device: str) -> Iterator[list[dict[str, Any]]]:
+def timings(folders: Sequence[Path], job: TimingJob) -> Iterator[list[Timed]]:
     """Time exports, each in turn with the full model: call by call, so that a disturbance meets both.
 
     Args:
         folders: Of exports, all of one format.
-        asked: What.
-        device: Where torch runs; ONNX Runtime runs on the CPU.
-
-    Yields:
-        Of each export the fields of its ``Timed``.
+        job: What is measured.
     """
-    supernet, _, _ = load_supernet(Path(asked.supernet))
-    supernet.to(device)
+    supernet, _, _ = load_supernet(Path(job.supernet))
+    supernet.to(job.device)
     probe = generating(TOKENS) if supernet.head.generates else FORWARD
-    cells = [random_cell(supernet, *cell, max(probe.written)) for cell in asked.cells]
+    cells = [random_cell(supernet, *cell, max(probe.written)) for cell in job.cells]
     full = _full(supernet, (folders[0] / ONNX_FILE).is_file())
-    for folder, ratio in zip(folders, asked.macs_ratios, strict=True):
+    for folder, ratio in zip(folders, job.macs_ratios, strict=True):
         model, forward = _export(folder, supernet)
         yield [
-            asdict(timed)
-            for cell in cells
-            for timed in _timed(supernet, full, (model, forward), cell, probe, ratio)
+            timed for cell in cells for timed in _timed(supernet, full, (model, forward), cell, probe, ratio)
         ]
 
 
@@ -98,12 +93,12 @@ def _timed(
 ) -> Iterator[Timed]:
     device = supernet.model.device
     clock = Clock(REPEATS, WARMUP, synchronise=synchroniser(device))
-    runs = [_runs(supernet, model, forward, cell, probe) for model, forward in (*full.values(), export)]
+    runs = [_runs(model, forward, cell, probe) for model, forward in (*full.values(), export)]
     rounds = clock([run for own in runs for run in own])
     seconds = rounds.seconds.reshape(len(runs), len(probe.written), -1)
     facts = device_facts(device, supernet.model.dtype)
     for phase, weights in probe.phases.items():
-        *others, own = (Quartiles.of(1e3 * np.array(weights) @ each) for each in seconds)
+        *others, own = (Timing.of(1e3 * np.array(weights) @ each) for each in seconds)
         best = min(zip(others, full, strict=True), key=lambda pair: pair[0].median)
         yield Timed(
             phase=phase,
@@ -123,26 +118,10 @@ def _timed(
         )
 
 
-class _Once:
-    """A runtime that has made what it runs."""
-
-    generates = True
-
-    def __init__(self, forward: Forward) -> None:
-        self._forward = forward
-
-    def __call__(self, supernet: Supernet, subnet: object) -> Forward:
-        """What was made."""
-        return self._forward
-
-
-def _runs(supernet: Supernet, model: Any, forward: Forward, cell: Cell, probe: Probe) -> Sequence[Run]:
-    """Of a model that was made, whatever sub-network it is."""
-
-    def copied(subnet: object) -> Any:
-        """A model of its own for each run, since that sets how much is written; the weights are shared."""
-        shared: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-        return copy.deepcopy(model, shared)
-
-    stand_in = cast(Supernet, SimpleNamespace(head=supernet.head, materialise=copied))
-    return runs_of(probe, _Once(forward), stand_in, supernet.full, cell)
+def _runs(model: Any, forward: Forward, cell: Cell, probe: Probe) -> Sequence[Run]:
+    """The probe's runs of a model, or of a forward where it does not generate."""
+    if probe is FORWARD:
+        return [forward_run(forward, cell)]
+    shared: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    # A model for each run, since a run sets how much is generated; the weights are shared.
+    return [generate_run(copy.deepcopy(model, dict(shared)), cell, written) for written in probe.written]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ldsearch.errors import LdsearchError
 from ldsearch.fingerprint import versions
+from ldsearch.progress import NO_PROGRESS, Progress
 
 Run = Callable[[], object]
 
@@ -100,10 +101,6 @@ class Rounds:
         return Noise(drift, max((each.high - each.low) / each.median for each in self.timings))
 
 
-def _nothing() -> None:
-    """Nothing runs on after a call has returned."""
-
-
 @dataclass(frozen=True)
 class Clock:
     """Times callables in turn, so that what disturbs the machine disturbs all of them.
@@ -121,18 +118,18 @@ class Clock:
     repeats: int = 5
     warmup: int = 2
     now: Callable[[], float] = time.perf_counter
-    synchronise: Callable[[], None] = _nothing
+    synchronise: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         if self.repeats < 1 or self.warmup < 0:
             raise LdsearchError(f"a timing needs 1 repeat or more, not {self.repeats}")
 
-    def __call__(self, runs: Sequence[Run], on_call: Callable[[], None] = _nothing) -> Rounds:
+    def __call__(self, runs: Sequence[Run], progress: Progress = NO_PROGRESS) -> Rounds:
         """Time each of them ``repeats`` times, in an order that rotates by one each round.
 
         Args:
             runs: At least one; the first is called twice a round.
-            on_call: After every call (a progress bar), outside of what is timed.
+            progress: A step after every call, outside of what is timed.
         """
         entries = [*runs, runs[0]]
         seconds = np.zeros((len(entries), self.repeats))
@@ -142,7 +139,7 @@ class Clock:
                 took = self._once(entries[entry])
                 if turn >= 0:
                     seconds[entry, turn] = took
-                on_call()
+                progress.step()
         return Rounds(seconds[:-1], seconds[-1])
 
     def calls(self, runs: int) -> int:

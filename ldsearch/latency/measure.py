@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from transformers import GenerationConfig
 
 from ldsearch.errors import DataError, LdsearchError
-from ldsearch.latency.clock import Clock, Noise, Timing
+from ldsearch.latency.clock import Clock, Noise, Run, Timing
 from ldsearch.latency.runtimes import RUNTIMES, Inputs, Runtime, runtime_named
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.workload import Workload
@@ -147,22 +148,22 @@ def generating(tokens: int) -> Probe:
     return Probe((1, 1 + tokens), MappingProxyType(phases))
 
 
-def runs_of(
-    probe: Probe, runtime: Runtime, supernet: Supernet, subnet: Subnet, cell: Cell
-) -> list[Callable[[], object]]:
+def runs_of(probe: Probe, runtime: Runtime, supernet: Supernet, subnet: Subnet, cell: Cell) -> list[Run]:
     """The probe's runs over all batches of a cell.
 
     Raises:
         LdsearchError: If the runtime cannot run the sub-network, or not write with it.
     """
     if not supernet.head.generates:
-        return [_forward(runtime(supernet, subnet), cell)]
+        return [forward_run(runtime(supernet, subnet), cell)]
     if not runtime.generates:
         raise LdsearchError("prefill and per-token latency are those of the eager model: use --runtime eager")
-    return [_generate(supernet.materialise(subnet), cell, written) for written in probe.written]
+    return [generate_run(supernet.materialise(subnet), cell, written) for written in probe.written]
 
 
-def _forward(forward: Callable[[Any], object], cell: Cell) -> Callable[[], object]:
+def forward_run(forward: Callable[[Any], object], cell: Cell) -> Run:
+    """A forward over all batches of a cell, without gradients."""
+
     def run() -> None:
         with torch.inference_mode():
             for inputs in cell.batches:
@@ -171,8 +172,14 @@ def _forward(forward: Callable[[Any], object], cell: Cell) -> Callable[[], objec
     return run
 
 
-def _generate(model: nn.Module, cell: Cell, written: int) -> Callable[[], object]:
-    """Greedy, cached, and never at an end before ``written`` tokens."""
+def generate_run(model: nn.Module, cell: Cell, written: int) -> Run:
+    """Greedy generation over all batches of a cell: cached, and exactly ``written`` tokens.
+
+    Args:
+        model: Its generation configuration is replaced, so it must be nobody else's.
+        cell: The inputs.
+        written: Tokens to generate.
+    """
     model.eval()
     writes: Any = model
     for part in model.modules():
@@ -267,7 +274,7 @@ def measure(
     cell: Cell,
     probe: Probe,
     clock: Clock,
-    on_call: Callable[[], None] = lambda: None,
+    progress: Progress = NO_PROGRESS,
 ) -> tuple[list[Line], Noise]:
     """Time every entry on a cell, in turn.
 
@@ -277,13 +284,13 @@ def measure(
         cell: The inputs.
         probe: What is timed of each.
         clock: How.
-        on_call: After every call.
+        progress: A step after every timed call.
 
     Raises:
         LdsearchError: If a runtime cannot run a sub-network.
     """
     runs = [runs_of(probe, RUNTIMES[entry.runtime], supernet, entry.subnet, cell) for entry in entries]
-    rounds = clock([run for own in runs for run in own], on_call)
+    rounds = clock([run for own in runs for run in own], progress)
     seconds = rounds.seconds.reshape(len(entries), len(probe.written), -1) / len(cell.batches)
     workloads = [cell.workload(written, causal=supernet.head.causal) for written in probe.written]
     macs = np.stack([supernet.macs(each)([entry.subnet for entry in entries]) for each in workloads])

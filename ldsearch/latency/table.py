@@ -7,11 +7,10 @@ measured where a length of the grid enters and one less than a length of the gri
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from io import StringIO
-from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,10 +23,10 @@ from ldsearch.errors import LdsearchError, RunError, SubnetError, SupernetError
 from ldsearch.files import write_atomic
 from ldsearch.latency.clock import Clock, Noise, Run
 from ldsearch.latency.measure import Cell, Entry, random_tokens
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.heads import run_head
-from ldsearch.supernet.stages import State, kept_of_rows, put_back, run_stages
+from ldsearch.supernet.stages import Pipeline, State, kept_of_rows, put_back, run_stages
 
 Key = tuple[str, int, int, int]
 COLUMNS = ("stage", "batch", "enter", "leave", "milliseconds", "low", "high", "repeats")
@@ -294,18 +293,27 @@ class SupernetStages:
     def facts(self) -> Mapping[str, Any]:
         """The dimensions that time depends on; not the weights."""
         supernet = self.supernet
-        assert supernet.pipeline is not None
         named = {"type": supernet.model.config.model_type, "head": supernet.head.name}
         return {
             "model": {**named, "score": supernet.score, **asdict(supernet.shape)},
             "blocks": supernet.blocks,
-            "restores": supernet.pipeline.restores,
+            "restores": self._pipeline.restores,
         }
 
     def run(self, stage: str, batch: int, enter: int, leave: int) -> Run:
         """On the supernet's device, without gradients."""
-        build = {"embed": self._embed, "head": self._head, "restore": self._restore}
-        timed = build.get(stage, self._block)(stage, batch, enter, leave)
+        pipeline, state = self._pipeline, self._state(batch, enter)
+        if stage == "embed":
+            ids = random_tokens(self.supernet, batch, enter)
+            inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+            timed: Run = partial(pipeline.family.embed, self.supernet.model, inputs)
+        elif stage == "head":
+            timed = partial(pipeline.head, state, state.real)
+        elif stage == "restore":
+            timed = partial(put_back, state.hidden, self._embedded(batch, leave))
+        else:
+            named = {block_stage(index): block for index, block in enumerate(pipeline.blocks)}
+            timed = partial(named[stage].eval(), state, None if leave == enter else (leave,) * batch)
 
         def run() -> object:
             with torch.inference_mode():
@@ -313,50 +321,25 @@ class SupernetStages:
 
         return run
 
+    @property
+    def _pipeline(self) -> Pipeline:
+        assert self.supernet.pipeline is not None
+        return self.supernet.pipeline
+
     def _state(self, batch: int, length: int) -> State:
-        """One for all stages of a group: as many as there are cells would not fit in memory."""
+        """The embedded state of the latest group: as many as there are cells would not fit in memory."""
         if (batch, length) not in self._entered:
-            state = self._embedded(batch, length)
             self._entered.clear()
-            self._entered[batch, length] = state
+            self._entered[batch, length] = self._embedded(batch, length)
         return self._entered[batch, length]
 
     def _embedded(self, batch: int, length: int) -> State:
-        pipeline = self.supernet.pipeline
-        assert pipeline is not None
+        """A state as a block leaves it that dropped tokens."""
         ids = random_tokens(self.supernet, batch, length)
         with torch.inference_mode():
-            state = pipeline.family.embed(self.supernet.model, {"input_ids": ids})
-        # As the pipeline hands it on behind a block that dropped tokens.
+            state = self._pipeline.family.embed(self.supernet.model, {"input_ids": ids})
         positions = torch.arange(length, device=ids.device).expand(batch, -1)
         return replace(state, positions=positions, padded=False)
-
-    def _embed(self, stage: str, batch: int, enter: int, leave: int) -> Run:
-        pipeline = self.supernet.pipeline
-        assert pipeline is not None
-        embed = pipeline.family.embed
-        ids = random_tokens(self.supernet, batch, enter)
-        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        return lambda: embed(self.supernet.model, inputs)
-
-    def _block(self, stage: str, batch: int, enter: int, leave: int) -> Run:
-        pipeline = self.supernet.pipeline
-        assert pipeline is not None
-        named = {block_stage(index): block for index, block in enumerate(pipeline.blocks)}
-        block, state = named[stage].eval(), self._state(batch, enter)
-        keep = None if leave == enter else (leave,) * batch
-        return lambda: block(state, keep)
-
-    def _head(self, stage: str, batch: int, enter: int, leave: int) -> Run:
-        pipeline, model = self.supernet.pipeline, self.supernet.model
-        assert pipeline is not None
-        finish, state = pipeline.family.finish, self._state(batch, enter)
-        mask = {"attention_mask": state.real}
-        return lambda: run_head(model, finish(model, state.hidden), mask)
-
-    def _restore(self, stage: str, batch: int, enter: int, leave: int) -> Run:
-        whole, part = self._state(batch, enter), self._embedded(batch, leave)
-        return lambda: put_back(whole.hidden, part)
 
 
 def build_table(
@@ -366,7 +349,7 @@ def build_table(
     batches: Sequence[int],
     path: Path,
     clock: Clock,
-    on_call: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = NO_PROGRESS,
 ) -> tuple[LatencyTable, tuple[Noise, ...]]:
     """Measure what a table lacks of these batch sizes; every group of cells is written when it is known.
 
@@ -377,7 +360,7 @@ def build_table(
         batches: Batch sizes; others that the file has stay.
         path: The table's file, maybe of an earlier call.
         clock: How.
-        on_call: Called with timed calls done and all.
+        progress: A phase "stages" with a step after every timed call.
 
     Returns:
         The table, and the noise of each group that was measured now.
@@ -392,10 +375,10 @@ def build_table(
         table.require(facts)
     groups = [group for batch in batches for group in table.wanted(batch)]
     missing = [group for group in groups if not all(key in table.cells for key in group)]
-    done, total = count(1), sum(clock.calls(len(group)) for group in missing)
+    progress.phase("stages", sum(clock.calls(len(group)) for group in missing))
     noises = []
     for group in missing:
-        rounds = clock([stages.run(*key) for key in group], lambda: on_call(next(done), total))
+        rounds = clock([stages.run(*key) for key in group], progress)
         noises.append(rounds.noise)
         measured = {
             key: (1e3 * timing.median, 1e3 * timing.low, 1e3 * timing.high, timing.repeats)

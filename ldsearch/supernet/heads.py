@@ -115,14 +115,20 @@ class _Answered:
         return getattr(self._model, name)
 
 
-def run_head(model: PreTrainedModel, hidden: Tensor, batch: Mapping[str, Tensor]) -> ModelOutput:
-    """The stock model's output for last hidden states (B, n, d): its forward with the base model answered."""
+def run_head(model: PreTrainedModel, hidden: Tensor, named: Mapping[str, Tensor]) -> ModelOutput:
+    """The stock model's output for last hidden states (B, n, d): its forward with the base model answered.
+
+    Args:
+        model: The stock model.
+        hidden: Last hidden states.
+        named: What else its forward takes: ``attention_mask`` of those states, ``labels`` for a loss.
+    """
     pooler = getattr(model.base_model, "pooler", None)
     answer = BaseModelOutputWithPooling(
         last_hidden_state=cast(Any, hidden), pooler_output=None if pooler is None else pooler(hidden)
     )
     stand_in = cast(Any, _Answered(model, answer))
-    output: ModelOutput = type(model).forward(stand_in, attention_mask=batch.get("attention_mask"))
+    output: ModelOutput = type(model).forward(stand_in, **named)
     return output
 
 

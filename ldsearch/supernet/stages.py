@@ -422,11 +422,15 @@ class Pipeline:
         """Last hidden states (B, n, d), as the head reads them."""
         return self.family.finish(self.model, state.hidden)
 
-    def head(self, state: State, mask: Tensor | None) -> ModelOutput:
+    def head(
+        self, state: State, mask: Tensor | None, targets: Mapping[str, Tensor] | None = None
+    ) -> ModelOutput:
         """The stock model's output.
 
         Args:
             state: What leaves the last block.
             mask: The attention mask of the state's tokens; None: none was given.
+            targets: What the stock class makes a loss of (``labels``); None: no loss.
         """
-        return run_head(self.model, self.finish(state), {} if mask is None else {"attention_mask": mask})
+        masked = {} if mask is None else {"attention_mask": mask}
+        return run_head(self.model, self.finish(state), {**masked, **(targets or {})})

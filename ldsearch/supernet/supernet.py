@@ -1,8 +1,10 @@
 """The supernet: a stock transformer run as any of its sub-networks, which are arguments, never state."""
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -15,6 +17,7 @@ from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.costs.parameters import Parameters
 from ldsearch.costs.traced import EncoderDecoderMacs, TracedMacs
 from ldsearch.errors import SubnetError, SupernetError, unknown
+from ldsearch.files import write_json
 from ldsearch.subnet import Groups, Stack, Subnet
 from ldsearch.supernet.counting import parameters_of, shape_of, trace_macs
 from ldsearch.supernet.cutting import check_groups, cut, empty, find_stacks, longest_input, narrow
@@ -26,6 +29,8 @@ from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.workload import Workload
 
 Memory = Literal["restored", "kept"]
+# Says what runs of the stock model beside it.
+SUBNET_FILE = "ldsearch_subnet.json"
 
 
 class Supernet(nn.Module):
@@ -154,7 +159,11 @@ class Supernet(nn.Module):
         return read
 
     def forward(
-        self, batch: Mapping[str, Tensor], subnet: Subnet, between: Between | None = None
+        self,
+        batch: Mapping[str, Tensor],
+        subnet: Subnet,
+        between: Between | None = None,
+        targets: Mapping[str, Tensor] | None = None,
     ) -> ModelOutput:
         """The stock model's output, of one sub-network.
 
@@ -164,6 +173,7 @@ class Supernet(nn.Module):
             subnet: What runs.
             between: Called after each executed block of a model with one stack. Where a block drops tokens,
                 fewer leave it than entered.
+            targets: ``labels``, or what else the stock class makes a loss of; None: the output has no loss.
 
         Returns:
             The stock class's output. Dropped tokens are restored for what reads all of them (``Pipeline``).
@@ -175,11 +185,11 @@ class Supernet(nn.Module):
         stacks, encoder = self.check(subnet), subnet.encoder
         if self.pipeline is None or encoder is None or "decoder" in stacks:
             kept = {name: stack.blocks for name, stack in stacks.items()}
-            return run_stock(self.model, self.stacks, kept, self.stock_inputs(batch, encoder), between)
+            inputs = {**self.stock_inputs(batch, encoder), **(targets or {})}
+            return run_stock(self.model, self.stacks, kept, inputs, between)
         state = self.pipeline(batch, encoder, self.training, between)
-        return self.pipeline.head(
-            state, batch.get("attention_mask") if state.positions is None else state.real
-        )
+        mask = batch.get("attention_mask") if state.positions is None else state.real
+        return self.pipeline.head(state, mask, targets)
 
     def stock_inputs(self, batch: Mapping[str, Tensor], encoder: Stack | None) -> Mapping[str, Any]:
         """What the stock forward takes: the batch, or what an encoder made of it that drops something.
@@ -343,17 +353,48 @@ class FixedSubnet(nn.Module):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
     ) -> ModelOutput:
-        """The stock model's output."""
+        """The stock model's output, with its loss where it is given labels, or the positions of a span.
+
+        So the stock ``Trainer`` fine-tunes it. An encoder-decoder reads its labels, shifted right, where
+        ``decoder_input_ids`` are left out.
+        """
         named = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
             "token_type_ids": token_type_ids,
             "decoder_input_ids": decoder_input_ids,
         }
+        answers = {"labels": labels, "start_positions": start_positions, "end_positions": end_positions}
         batch = {name: tensor for name, tensor in named.items() if tensor is not None}
-        output: ModelOutput = self.supernet(batch, self._runs)
+        targets = {name: tensor for name, tensor in answers.items() if tensor is not None}
+        if labels is not None and decoder_input_ids is None:
+            batch = self.supernet.inputs({**batch, "labels": labels})
+        output: ModelOutput = self.supernet(batch, self._runs, targets=targets)
         return output
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write a folder that ``ldsearch.load`` reads once a tokenizer lies beside it.
+
+        Raises:
+            SupernetError: If heads, units or blocks were cut out of the weights, which stock classes cannot
+                hold: fine-tune before they are, or export the supernet's sub-network instead.
+        """
+        if any(stack.structured for stack in self.subnet.stacks().values()) or (
+            set(self.subnet.stacks()[self.supernet.stack].blocks) != set(range(self.supernet.blocks))
+        ):
+            raise SupernetError("a sub-network whose weights are cut cannot be saved by itself: export it")
+        self.model.save_pretrained(folder)
+        self.save_subnet(Path(folder), self.supernet, self.subnet)
+
+    @staticmethod
+    def save_subnet(folder: Path, supernet: Supernet, subnet: Subnet) -> None:
+        """Write the file that says what runs of the stock model in a folder."""
+        fields = {"subnet": json.loads(subnet.to_json()), "score": supernet.score, "memory": supernet.memory}
+        write_json(folder / SUBNET_FILE, fields)
 
     def generate(self, input_ids: Tensor, attention_mask: Tensor | None = None, **options: Any) -> Any:
         """The stock ``generate`` of an encoder-decoder, from what its encoder gives.

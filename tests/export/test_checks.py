@@ -15,13 +15,12 @@ from ldsearch.bench import Workbench
 from ldsearch.commands import checked_rows, export
 from ldsearch.commands.export import export_one
 from ldsearch.errors import ExportError
+from ldsearch.export.agreement import agreement
 from ldsearch.export.card import Timed, Written
-from ldsearch.export.check import agreement
 from ldsearch.export.folder import write_huggingface
-from ldsearch.export.timing import Timing, timings
+from ldsearch.export.timing import TimingJob, timings
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from tests.export.conftest import Here
 from tests.export.test_export import PROVENANCE, TOKENIZER
 from tests.tiny import padded_batch, tiny_decoder, tiny_encoder_decoder, tiny_model
 
@@ -29,7 +28,7 @@ RUN = "runs/tiny-evolve"
 
 
 @pytest.fixture
-def here(in_process: None, wild_place: Path) -> Path:
+def here(timing_jobs: list[TimingJob], wild_place: Path) -> Path:
     return wild_place
 
 
@@ -61,7 +60,7 @@ def swap_the_outputs(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
-        (flip_a_weight, "check of the outputs failed: ldsearch.load in this process differs"),
+        (flip_a_weight, "check of the outputs failed: ldsearch.load in a fresh process differs"),
         (swap_the_outputs, "check of the outputs failed"),
         (swap_the_labels, "check of the predictions failed: .* calls the labels good, bad, the supernet bad"),
     ],
@@ -129,15 +128,15 @@ def test_a_split_too_large_is_checked_in_part_and_that_is_said(here: Path, monke
     assert "24 rows of the search split's 40" in (here / "out" / "README.md").read_text()
 
 
-def test_a_budget_in_milliseconds_is_timed_where_it_is_meant(here: Path):
+def test_a_budget_in_milliseconds_is_timed_where_it_is_meant(here: Path, timing_jobs: list[TimingJob]):
     export_one(RUN, "means")
-    assert Here.asked.cells == [(1, 10), (8, 10)]
+    assert timing_jobs[-1].cells == [[1, 10], [8, 10]]
     best = json.loads((here / RUN / "best.json").read_text())
     fields = best | {"selector": "budget 12ms@batch=4,length=7"}
     (here / RUN / "best.json").write_text(json.dumps(fields))
     export_one(RUN, "out")
-    assert Here.asked.cells == [(4, 7)]
-    assert Here.asked.macs_ratios == pytest.approx([best["costs"]["macs"] / best["full_costs"]["macs"]])
+    assert timing_jobs[-1].cells == [[4, 7]]
+    assert timing_jobs[-1].macs_ratios == pytest.approx([best["costs"]["macs"] / best["full_costs"]["macs"]])
     card = (here / "out" / "README.md").read_text()
     assert "| forward | 1 | 10 | 1 | 0.9-1.1 | 2 (stock sdpa) | 0.500 |" in card
 
@@ -187,8 +186,8 @@ def test_an_export_is_timed_beside_its_full_model(tmp_path, name: str, monkeypat
     for subnet, folder in zip(subnets, folders, strict=True):
         write_huggingface(supernet, TOKENIZER, subnet, folder, PROVENANCE)
     monkeypatch.setattr("ldsearch.export.timing.load_supernet", lambda folder: (supernet, None, None))
-    asked = Timing("", [(1, 6), (2, 5)], [0.5] * len(subnets))
-    found = [[Timed(**fields) for fields in own] for own in timings(folders, asked, "cpu")]
+    job = TimingJob("", [(1, 6), (2, 5)], [0.5] * len(subnets))
+    found = list(timings(folders, job))
     phases = ["forward"] if name == "bert" else ["prefill", "per token"]
     cells = [(phase, batch, length) for batch, length in ((1, 6), (2, 5)) for phase in phases]
     for own in found:
@@ -197,7 +196,7 @@ def test_an_export_is_timed_beside_its_full_model(tmp_path, name: str, monkeypat
         assert {each.full_path for each in own} <= {"stock sdpa", "its own path"}
 
 
-def test_a_run_that_moved_with_its_supernet_is_timed_there(here: Path, tmp_path, monkeypatch):
+def test_a_run_that_moved_with_its_supernet_is_timed_there(here: Path, tmp_path, timing_jobs):
     shutil.move(here / "runs", tmp_path / "moved")
     export_one(tmp_path / "moved/tiny-evolve", "out")
-    assert Path(Here.asked.supernet) == (tmp_path / "moved/tiny").resolve()
+    assert Path(timing_jobs[-1].supernet) == (tmp_path / "moved/tiny").resolve()

@@ -64,7 +64,7 @@ def test_the_frontier_is_exported_with_an_index_that_picks_by_budget(ldsearch: L
     assert affordable[chosen.name] <= dearest * 0.9
 
 
-@pytest.mark.usefixtures("in_process")
+@pytest.mark.usefixtures("timing_jobs")
 def test_an_exported_graph_scores_as_the_run_says(ldsearch: Ldsearch, wild_place: Path):
     """Its accuracy on the search rows, by onnxruntime alone, is best.json's."""
     assert ldsearch("export", RUN, "out", "--format", "onnx").code == 0
@@ -78,7 +78,7 @@ def test_an_exported_graph_scores_as_the_run_says(ldsearch: Ldsearch, wild_place
     assert np.mean(logits.argmax(-1) == batch["labels"].numpy()) == pytest.approx(best["score"])
 
 
-@pytest.mark.usefixtures("in_process")
+@pytest.mark.usefixtures("timing_jobs")
 def test_without_the_data_random_rows_are_checked_and_that_is_said(ldsearch: Ldsearch, wild_place: Path):
     place = wild_place.parent / "elsewhere"
     shutil.copytree(wild_place / "runs", place / "runs")
@@ -139,7 +139,7 @@ def test_a_folder_is_pushed_as_it_is(monkeypatch, tmp_path):
     assert calls == [("create", "mine", True), ("upload", "me/mine", tmp_path)]
 
 
-@pytest.mark.usefixtures("in_process")
+@pytest.mark.usefixtures("timing_jobs")
 def test_without_a_network_a_push_fails_in_one_line_and_the_folder_stays(
     monkeypatch, ldsearch: Ldsearch, wild_place: Path
 ):

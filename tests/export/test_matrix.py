@@ -139,8 +139,9 @@ place, found, cached = Path(sys.argv[1]), {}, {}
 for index, (folder, readers, writes) in enumerate(json.loads((place / "jobs.json").read_text())):
     with np.load(place / f"inputs-{writes}.npz") as file:
         batch = dict(file)
-    for name, (logits,) in zip(readers, reader.run([(Path(folder), r) for r in readers], [batch])):
-        found[f"{index}.{name}"] = logits
+    (answers,) = reader.answers([(Path(folder), readers)], [batch])
+    for name, answer in zip(readers, answers):
+        found[f"{index}.{name}"] = answer.logits[0]
     if writes != "nothing":
         model = ldsearch.load(folder)
         ids = torch.from_numpy(batch["input_ids"])[:1]

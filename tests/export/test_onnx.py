@@ -42,6 +42,11 @@ def of_torch(supernet: Supernet, batch: dict[str, torch.Tensor], subnet: Subnet)
     return inference(supernet, batch, subnet).numpy()
 
 
+def read(folder: Path, batches: list[dict[str, np.ndarray]]) -> list[np.ndarray]:
+    ((answer,),) = reader.answers([(folder, ["onnxruntime"])], batches)
+    return answer.logits
+
+
 def real(logits: np.ndarray, batch: dict[str, torch.Tensor]) -> np.ndarray:
     return logits[batch["attention_mask"].bool().numpy()] if logits.ndim == 3 else logits
 
@@ -49,7 +54,7 @@ def real(logits: np.ndarray, batch: dict[str, torch.Tensor]) -> np.ndarray:
 def assert_equal_to_torch_and_to_its_rows(supernet: Supernet, subnet: Subnet, folder: Path) -> None:
     alone = [row(batch, index) for batch in BATCHES for index in range(len(batch["input_ids"]))]
     asked = [{name: t.numpy() for name, t in batch.items()} for batch in (*BATCHES, *alone)]
-    (outputs,) = reader.run([(written(supernet, subnet, folder), "onnxruntime")], asked)
+    outputs = read(written(supernet, subnet, folder), asked)
     together = []
     for batch, found in zip(BATCHES, outputs, strict=False):
         np.testing.assert_allclose(
@@ -98,7 +103,7 @@ def test_segments_are_read(tmp_path):
     batch = {**BATCHES[0], "token_type_ids": segments}
     asked = {name: tensor.numpy() for name, tensor in batch.items()}
     folder = written(supernet, subnet, tmp_path)
-    ((found,),) = reader.run([(folder, "onnxruntime")], [asked])
+    (found,) = read(folder, [asked])
     np.testing.assert_allclose(found, of_torch(supernet, batch, subnet), atol=1e-5)
     assert not np.allclose(found, of_torch(supernet, BATCHES[0], subnet), atol=1e-2)
 
@@ -176,7 +181,8 @@ names = {{}}
 exec({code!r}, names)
 from ldsearch.export import reader
 import json
-same = reader.run([({folder!r}, "onnxruntime")], [dict(names["inputs"])])[0][0].tolist()
+((answer,),) = reader.answers([({folder!r}, ["onnxruntime"])], [dict(names["inputs"])])
+same = answer.logits[0].tolist()
 print(json.dumps([names["logits"].tolist(), same, names["inputs"]["input_ids"].tolist()]))
 """
 

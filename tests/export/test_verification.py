@@ -1,6 +1,5 @@
 """A wrong export is removed and the check that found it is named; a tie is no mistake."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +8,10 @@ import torch
 
 from ldsearch.errors import ExportError
 from ldsearch.export import onnx, reader
+from ldsearch.export.agreement import ties
 from ldsearch.export.card import Written
-from ldsearch.export.check import FreshProcess, Rows, Run, random_rows, ties, verify
+from ldsearch.export.check import Rows, random_rows, verify, verify_fresh
 from ldsearch.export.folder import staged, write_huggingface
-from ldsearch.export.timing import Timing
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet, graph
 from ldsearch.supernet.supernet import inference
@@ -27,20 +26,10 @@ def only(supernet: Supernet, subnet: Subnet, folder: Path) -> Written:
     return Written(folder, subnet, ("onnxruntime",), 1e-4, lambda found, latency=(): found)
 
 
-def labels_of(supernet: Supernet) -> list[str]:
-    return list(supernet.model.config.id2label.values())
-
-
-def giving(supernet: Supernet, rows: Rows, subnet: Subnet, change: object, labels: object = None) -> Run:
-    """A reader that gives the supernet's logits, changed, and its labels or others."""
-
-    def run(exports: Sequence[reader.Readers], batches: object, device: str) -> Iterator[object]:
-        for _ in exports:
-            yield labels or labels_of(supernet)
-            for batch in rows.batches:
-                yield change(inference(supernet, batch, subnet).clone()).numpy()
-
-    return run
+def giving(supernet: Supernet, rows: Rows, subnet: Subnet, change: object) -> list[list[reader.Answer]]:
+    """What a reader says that gives the supernet's labels, and its logits changed."""
+    logits = [change(inference(supernet, batch, subnet).clone()).numpy() for batch in rows.batches]
+    return [[reader.Answer(list(supernet.model.config.id2label.values()), logits)]]
 
 
 def test_a_wrong_graph_is_removed_and_its_check_named(tmp_path, monkeypatch):
@@ -66,8 +55,7 @@ def test_a_fresh_process_reads_both_formats_and_says_what_it_cannot_read(tmp_pat
         write(supernet, TOKENIZER, LENGTHS, tmp_path / name, PROVENANCE)
         for name, write in (("hf", write_huggingface), ("onnx", onnx.write_onnx))
     ]
-    with FreshProcess(tmp_path, Timing("", [], [])) as fresh:
-        found = verify(supernet, exports, rows, fresh.answers, fresh.where)
+    found = verify_fresh(supernet, exports, rows, None, tmp_path)
     for export, name, own in zip(exports, ("ldsearch.load", "onnxruntime"), found, strict=True):
         sentence = own.describe()
         assert f"a fresh process by {name}: 5 rows of two batches, outputs within" in sentence
@@ -76,11 +64,8 @@ def test_a_fresh_process_reads_both_formats_and_says_what_it_cannot_read(tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "onnx"]  # no inputs are left behind
     model = tmp_path / "onnx" / "model.onnx"
     model.write_bytes(model.read_bytes()[:1000])
-    with (
-        FreshProcess(tmp_path, Timing("", [], [])) as fresh,
-        pytest.raises(ExportError, match=r"the loading failed: .* in a fresh process: .*onnx") as error,
-    ):
-        verify(supernet, [exports[1]], rows, fresh.answers)
+    with pytest.raises(ExportError, match=r"the loading failed: .* in a fresh process: .*onnx") as error:
+        verify_fresh(supernet, [exports[1]], rows, None, tmp_path)
     assert "\n" not in str(error.value)
 
 
@@ -138,7 +123,7 @@ def test_a_row_that_ties_may_differ_and_no_other(tmp_path):
     supernet, rows = tying()
     rows.batches[0]["input_ids"][0] = torch.arange(1, 25)
 
-    def spoiling(index: int) -> Run:
+    def spoiling(index: int) -> list[list[reader.Answer]]:
         def change(logits: torch.Tensor) -> torch.Tensor:
             logits[index] = -logits[index]
             return logits

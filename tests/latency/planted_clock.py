@@ -22,3 +22,20 @@ class PlantedClock:
             self.time += next(left)
 
         return run
+
+
+class Counted:
+    """Progress that counts, and interrupts what it is told of at a step."""
+
+    def __init__(self, last: int | None = None) -> None:
+        self.phases: list[tuple[str, int]] = []
+        self.steps = 0
+        self.last = last
+
+    def phase(self, name: str, total: int) -> None:
+        self.phases.append((name, total))
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps == self.last:
+            raise KeyboardInterrupt

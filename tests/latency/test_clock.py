@@ -7,7 +7,7 @@ import pytest
 
 from ldsearch.errors import LdsearchError
 from ldsearch.latency.clock import Clock, Timing
-from tests.latency.planted_clock import PlantedClock
+from tests.latency.planted_clock import Counted, PlantedClock
 
 
 def test_each_callable_gets_its_own_time_and_warm_up_none():
@@ -22,12 +22,12 @@ def test_each_callable_gets_its_own_time_and_warm_up_none():
 
 
 def test_the_order_rotates_and_every_round_has_everybody():
-    clock, seen = PlantedClock(), []
+    clock, progress = PlantedClock(), Counted()
     runs = [clock.work(name, repeat(1.0)) for name in "abc"]
-    Clock(repeats=4, warmup=0, now=clock)(runs, lambda: seen.append(1))
+    Clock(repeats=4, warmup=0, now=clock)(runs, progress)
     rounds = ["".join(clock.calls[start : start + 4]) for start in range(0, 16, 4)]
     assert rounds == ["abca", "bcaa", "caab", "aabc"]
-    assert len(seen) == 16 == Clock(repeats=4, warmup=0).calls(3)
+    assert progress.steps == 16 == Clock(repeats=4, warmup=0).calls(3)
 
 
 def test_quartiles_and_p95_are_those_of_the_repeats():

@@ -7,7 +7,7 @@ from ldsearch.errors import LdsearchError, RunError, SubnetError
 from ldsearch.latency.clock import Clock
 from ldsearch.latency.table import Latency, LatencyTable, build_table, length_grid
 from ldsearch.subnet import Stack, Subnet
-from tests.latency.planted_clock import PlantedClock
+from tests.latency.planted_clock import Counted, PlantedClock
 
 DEVICE = {"device": "planted", "threads": 1, "dtype": "float32", "versions": {}}
 GRID = length_grid([16])
@@ -84,15 +84,10 @@ def test_predictions_are_the_closed_form_at_every_length(tmp_path, restores):
 def test_a_table_goes_on_where_it_stopped(tmp_path):
     clock, path = PlantedClock(), tmp_path / "t.csv"
 
-    class KilledError(Exception):
-        pass
-
-    def kill(done, total):
-        if done == 120:
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        build_table(PlantedStages(clock, False), DEVICE, GRID, (2,), path, Clock(2, 0, clock), kill)
+    stages, killed = PlantedStages(clock, False), Counted(last=120)
+    with pytest.raises(KeyboardInterrupt):
+        build_table(stages, DEVICE, GRID, (2,), path, Clock(2, 0, clock), killed)
+    assert killed.phases == [("stages", 2 * (3 * 44 + 8 * 3))]
     half = LatencyTable.load(path)
     with pytest.raises(LdsearchError, match="no batch 2, or not all of it"):
         half.predict([Subnet.full(3)], 2, 16)

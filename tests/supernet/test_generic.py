@@ -203,7 +203,7 @@ def test_traced_macs_are_means_over_the_workload():
 def test_macs_that_are_no_quadratic_are_refused(monkeypatch):
     counts = {8: 80.0, 16: 160.0, 24: 240.0, 41: 410.0, 49: 490.0}
     monkeypatch.setattr(
-        "ldsearch.supernet.counting._count", lambda m, s, n, t: ({"encoder": [counts[n]]}, 0.0)
+        "ldsearch.supernet.counting._count_macs", lambda m, s, n, t: ({"encoder": [counts[n]]}, 0.0)
     )
     model = build("mpnet")
     assert trace_macs(model, {"encoder": ""}, Workload.padded(50), "macs")([Subnet.of_encoder([0])])[

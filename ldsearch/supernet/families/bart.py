@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ldsearch.costs.macs import EncoderShape
-from ldsearch.supernet.families.common import attention_of, run_stock
+from ldsearch.supernet.families.common import PostNormEncoder, attention_of
 from ldsearch.supernet.stages import Parts, State, real_positions, split_heads
 from ldsearch.supernet.tokens import Attention
 
 
 @dataclass(frozen=True)
-class BartLike:
+class BartLike(PostNormEncoder):
     """The encoder of a BART-like encoder-decoder as stages; its decoder works depth-only.
 
     Args:
@@ -24,16 +24,11 @@ class BartLike:
 
     model_type: str
     pre_norm: bool
-    pinned: tuple[int, ...] = ()
-    width_name: str = "encoder_ffn_dim"
+    width_name = "encoder_ffn_dim"
 
     def layers(self, model: PreTrainedModel) -> nn.ModuleList:
         """The encoder's layers."""
         return cast(nn.ModuleList, cast(Any, model).get_encoder().layers)
-
-    def longest(self, config: PreTrainedConfig) -> int:
-        """Tokens that have a position."""
-        return int(config.max_position_embeddings)
 
     def shape(self, config: PreTrainedConfig) -> EncoderShape:
         """Of the encoder alone."""
@@ -69,10 +64,6 @@ class BartLike:
             expand=layer.fc1,
             contract=layer.fc2,
         )
-
-    def run(self, layer: Any, state: State, config: PreTrainedConfig) -> Tensor:
-        """With the stock mask."""
-        return run_stock(layer, state, config)
 
     def attention(self, layer: Any, state: State) -> Attention:
         """The self-attention's three linear layers."""

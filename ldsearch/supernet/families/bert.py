@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ldsearch.costs.macs import EncoderShape
-from ldsearch.supernet.families.common import attention_of, run_stock
+from ldsearch.supernet.families.common import PostNormEncoder, attention_of
 from ldsearch.supernet.stages import Parts, State, real_positions, split_heads
 from ldsearch.supernet.tokens import Attention
 
 
 @dataclass(frozen=True)
-class BertLike:
+class BertLike(PostNormEncoder):
     """A post-norm encoder whose layers have BERT's parts under BERT's names, as stages.
 
     Args:
@@ -24,9 +24,6 @@ class BertLike:
 
     model_type: str
     counts_pads: bool = False
-    pinned: tuple[int, ...] = ()
-    pre_norm: bool = False
-    width_name: str = "intermediate_size"
 
     def layers(self, model: PreTrainedModel) -> nn.ModuleList:
         """The encoder's layers."""
@@ -71,10 +68,6 @@ class BertLike:
             contract=layer.output.dense,
         )
 
-    def run(self, layer: Any, state: State, config: PreTrainedConfig) -> Tensor:
-        """With the stock mask."""
-        return run_stock(layer, state, config)
-
     def attention(self, layer: Any, state: State) -> Attention:
         """The self-attention's three linear layers."""
         own = layer.attention.self
@@ -96,10 +89,6 @@ class BertLike:
     def contract(self, layer: Any, units: Tensor, hidden: Tensor) -> Tensor:
         """Second feed-forward layer, residual, norm."""
         return cast(Tensor, layer.output(units, hidden))
-
-    def finish(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
-        """Nothing: a post-norm block ends in its norm."""
-        return hidden
 
 
 BERT_LIKE = (

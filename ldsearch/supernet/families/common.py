@@ -1,23 +1,40 @@
-"""What families have in common: the stock path of a layer, attention from split heads."""
+"""What families have in common: defaults of a post-norm encoder, the stock path of a layer, split heads."""
 
 from typing import Any
 
 from torch import Tensor
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask
 
 from ldsearch.supernet.stages import State
 from ldsearch.supernet.tokens import Attention
 
 
-def run_stock(layer: Any, state: State, config: PreTrainedConfig) -> Tensor:
-    """A layer that takes hidden states and a mask, called as its own model calls it."""
-    mask = None
-    if state.padded:
-        mask = create_bidirectional_mask(config=config, inputs_embeds=state.hidden, attention_mask=state.real)
-    output = layer(state.hidden, attention_mask=mask)
-    hidden: Tensor = output[0] if isinstance(output, tuple) else output
-    return hidden
+class PostNormEncoder:
+    """Defaults of a family: no block is pinned, norms end a sub-layer, layers take the stock mask."""
+
+    pinned: tuple[int, ...] = ()
+    pre_norm: bool = False
+    width_name: str = "intermediate_size"
+
+    def longest(self, config: PreTrainedConfig) -> int:
+        """Tokens that have a position."""
+        return int(config.max_position_embeddings)
+
+    def run(self, layer: Any, state: State, config: PreTrainedConfig) -> Tensor:
+        """The layer called with the stock mask, as its own model calls it."""
+        mask = None
+        if state.padded:
+            mask = create_bidirectional_mask(
+                config=config, inputs_embeds=state.hidden, attention_mask=state.real
+            )
+        output = layer(state.hidden, attention_mask=mask)
+        hidden: Tensor = output[0] if isinstance(output, tuple) else output
+        return hidden
+
+    def finish(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
+        """Nothing: a post-norm block ends in its norm."""
+        return hidden
 
 
 def attention_of(

@@ -7,26 +7,20 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ldsearch.costs.macs import EncoderShape
-from ldsearch.supernet.families.common import attention_of, run_stock
+from ldsearch.supernet.families.common import PostNormEncoder, attention_of
 from ldsearch.supernet.stages import Parts, State, real_positions, split_heads
 from ldsearch.supernet.tokens import Attention
 
 
-class DistilBertFamily:
+class DistilBertFamily(PostNormEncoder):
     """DistilBERT as stages."""
 
     model_type = "distilbert"
-    pinned: tuple[int, ...] = ()
-    pre_norm = False
     width_name = "hidden_dim"
 
     def layers(self, model: PreTrainedModel) -> nn.ModuleList:
         """The transformer's layers."""
         return cast(nn.ModuleList, cast(Any, model).base_model.transformer.layer)
-
-    def longest(self, config: PreTrainedConfig) -> int:
-        """Tokens that have a position."""
-        return int(config.max_position_embeddings)
 
     def shape(self, config: PreTrainedConfig) -> EncoderShape:
         """DistilBERT's names of BERT's dimensions."""
@@ -54,10 +48,6 @@ class DistilBertFamily:
             contract=layer.ffn.lin2,
         )
 
-    def run(self, layer: Any, state: State, config: PreTrainedConfig) -> Tensor:
-        """With the stock mask."""
-        return run_stock(layer, state, config)
-
     def attention(self, layer: Any, state: State) -> Attention:
         """The self-attention's three linear layers."""
         own = layer.attention
@@ -80,7 +70,3 @@ class DistilBertFamily:
         """Second feed-forward layer, residual, norm."""
         contracted = layer.ffn.dropout(layer.ffn.lin2(units))
         return cast(Tensor, layer.output_layer_norm(contracted + hidden))
-
-    def finish(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
-        """Nothing: a post-norm block ends in its norm."""
-        return hidden

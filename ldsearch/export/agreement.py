@@ -1,0 +1,213 @@
+"""How well an export's outputs agree with the supernet's: numbers, predictions, and token scores that tie."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ldsearch.errors import ExportError
+from ldsearch.export.card import Written
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.stages import Pipeline, State
+from ldsearch.supernet.supernet import evaluating
+from ldsearch.supernet.tokens import TOKEN_SCORES, Attention
+
+Batch = Mapping[str, Tensor]
+
+# Of one and a score: sums in another order differ by less than this, rarely by a tenth of it.
+CLOSE = 1e-5
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well outputs agree with the supernet's.
+
+    Args:
+        rows: Rows compared.
+        apart: Rows whose outputs differ by more than the tolerance, ties left out.
+        ties: Rows that differ so and whose token scores tie.
+        difference: The largest difference of outputs, ties left out.
+        limit: The largest difference that was allowed.
+        predictions: Predictions compared; a regression makes none.
+        other: Predictions that differ.
+        clear: Those of them whose margin exceeds the tolerance.
+        close: Rows with a prediction whose margin does not.
+    """
+
+    rows: int
+    apart: int
+    ties: int
+    difference: float
+    limit: float
+    predictions: int
+    other: int
+    clear: int
+    close: int
+
+    def demand(self, reader: str, origin: str, written: Written) -> None:
+        """Raise the error of the first check that fails.
+
+        Raises:
+            ExportError: If one does.
+        """
+        where = f"of {self.rows} {origin}, for {written.subnet.describe()}; nothing was written"
+        if self.apart:
+            raise ExportError(
+                f"check of the outputs failed: {reader} differs from the supernet by {self.difference:.2g} "
+                f"({written.tolerance:g} is allowed) on {self.apart} {where}"
+            )
+        if self.clear:
+            raise ExportError(
+                f"check of the predictions failed: {reader} gives {self.clear} other ones than the supernet "
+                f"{where}"
+            )
+        if 2 * self.ties >= self.rows:
+            raise ExportError(
+                f"check of the outputs failed: {reader} differs from the supernet wherever token scores tie, "
+                f"on {self.ties} {where}"
+            )
+
+    def describe(self, origin: str, tolerance: float) -> str:
+        """What was found, in words."""
+        text = (
+            f"{self.rows} {origin}, outputs within {self.difference:.1e} of the supernet's "
+            f"({tolerance:g} is allowed)"
+        )
+        if self.predictions:
+            text += f", {self.predictions - self.other} of {self.predictions} predictions the same"
+        if self.ties:
+            text += f", {self.ties} rows left out whose token scores tie"
+        return text
+
+
+def agreement(supernet: Supernet, written: Written, batch: Batch, want: Tensor, got: Tensor) -> Agreement:
+    """Compare one batch.
+
+    Args:
+        supernet: Whose sub-network was exported.
+        written: The export.
+        batch: What both read.
+        want: The supernet's logits.
+        got: The export's.
+
+    Raises:
+        ExportError: If they differ in shape.
+    """
+    if got.shape != want.shape:
+        raise ExportError(
+            f"check of the outputs failed: logits are {tuple(got.shape)}, the supernet's "
+            f"{tuple(want.shape)}; nothing was written"
+        )
+    mask = _real(supernet, batch, want)
+    # Of the logits' own size: a language model's are large.
+    limit = written.tolerance * max(1.0, float(want[mask].abs().max()))
+    differences = (want - got).abs().masked_fill(~mask, 0.0).flatten(1).amax(dim=1)
+    apart = ~(differences <= limit)
+    tied = apart & differences.isfinite()
+    if tied.any():
+        tied &= ties(supernet, batch, written.subnet)
+    other, margin = _predictions(supernet, want, got, mask)
+    other &= ~tied.reshape(-1, *[1] * (other.ndim - 1))
+    return Agreement(
+        rows=len(want),
+        apart=int((apart & ~tied).sum()),
+        ties=int(tied.sum()),
+        difference=float(differences[~tied].max()) if not tied.all() else 0.0,
+        limit=limit,
+        predictions=int(margin.isfinite().sum()),
+        other=int(other.sum()),
+        clear=int((other & (margin > limit)).sum()),
+        close=int((margin <= limit).flatten(1).any(dim=1).sum()),
+    )
+
+
+def together(parts: Sequence[Agreement]) -> Agreement:
+    """Of several batches."""
+    counts = {
+        name: sum(getattr(part, name) for part in parts)
+        for name in ("rows", "apart", "ties", "predictions", "other", "clear", "close")
+    }
+    # A difference that is no number is the largest.
+    largest = {
+        name: float(np.max([getattr(part, name) for part in parts])) for name in ("difference", "limit")
+    }
+    return Agreement(**largest, **counts)  # type: ignore[arg-type]  # whole numbers, and not
+
+
+def _real(supernet: Supernet, batch: Batch, logits: Tensor) -> Tensor:
+    """Where logits mean something: not at pads, where there is one row per token. The logits' shape."""
+    mask = batch.get("attention_mask")
+    # What a decoder makes of pads at an encoder's end counts like everything else.
+    if logits.ndim < 3 or mask is None or len(supernet.stacks) > 1:
+        return torch.ones_like(logits, dtype=torch.bool)
+    return mask.cpu().bool()[..., None].expand_as(logits)
+
+
+def _predictions(supernet: Supernet, want: Tensor, got: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Which predictions differ, and by how much the supernet's lead, of shape (B, …) both.
+
+    A class, of each token where there are several; the ends of a span; each yes or no. A margin of infinity:
+    none is made.
+    """
+    kind = supernet.model.config.problem_type if supernet.head.pools else None
+    if kind == "multi_label_classification":
+        return (want > 0) != (got > 0), want.abs()
+    want, got = (logits.masked_fill(~mask, -torch.inf) for logits in (want, got))
+    if supernet.head.name == "QuestionAnswering":
+        want, got = want.transpose(1, 2), got.transpose(1, 2)  # among positions
+    if want.shape[-1] == 1 or kind == "regression":
+        return torch.zeros(len(want), 1, dtype=torch.bool), torch.full((len(want), 1), torch.inf)
+    best = want.topk(2, dim=-1).values
+    margin = best[..., 0] - best[..., 1]
+    margin = margin.masked_fill(~best[..., 1].isfinite(), torch.inf)
+    other = (want.argmax(dim=-1) != got.argmax(dim=-1)) & margin.isfinite()
+    return other.reshape(len(want), -1), margin.reshape(len(want), -1)
+
+
+def ties(supernet: Supernet, batch: Mapping[str, Tensor], subnet: Subnet) -> Tensor:
+    """Whether some block of the sub-network kept one token rather than another for almost nothing.
+
+    Returns:
+        Shape (B,), on the CPU.
+    """
+    watch = _Watch(supernet)
+    encoder = subnet.encoder
+    if supernet.family is None or encoder is None or encoder.lengths is None:
+        return torch.zeros(len(batch["input_ids"]), dtype=torch.bool)
+    pipeline = Pipeline(supernet.model, supernet.family, watch.score, supernet.reads_first, restores=False)
+    with evaluating(supernet, batch) as moved:
+        pipeline(moved, encoder, False, watch.between)
+    return torch.stack([torch.zeros_like(moved["input_ids"][:, 0]).bool(), *watch.close]).any(dim=0).cpu()
+
+
+class _Watch:
+    """Sees the scores of each block, and how many tokens were kept by them."""
+
+    def __init__(self, supernet: Supernet) -> None:
+        self._score = TOKEN_SCORES[supernet.score]
+        self._keep_first = supernet.reads_first
+        self._scores = torch.empty(0)
+        self.close: list[Tensor] = []
+
+    def score(self, attention: Attention) -> Tensor:
+        """What the supernet scores by."""
+        self._scores = self._score(attention)
+        return self._scores
+
+    def between(self, block: int, before: State, after: State) -> Tensor:
+        """Compare the scores on both sides of where a block cut."""
+        if after.positions is not before.positions:
+            ranked = self._scores.float().masked_fill(~before.real, -torch.inf)
+            if self._keep_first:
+                ranked[:, 0] = torch.inf
+            ranked = ranked.sort(dim=1, descending=True).values
+            kept = after.real.sum(dim=1, keepdim=True)
+            last = ranked.gather(1, kept - 1)
+            # Infinite where every token was kept, or [CLS] alone.
+            gap = last - ranked.gather(1, kept.clamp(max=ranked.shape[1] - 1))
+            some = kept < before.real.sum(dim=1, keepdim=True)
+            self.close.append((some & (gap <= CLOSE * (1 + last.abs())) & last.isfinite())[:, 0])
+        return after.hidden
