@@ -196,8 +196,8 @@ class Workbench:
             SpaceError: If the space is of another depth or kind of lengths, or names no lengths, or the
                 model works depth-only.
         """
-        if self.supernet.depth_only:
-            raise SpaceError(f"{self.supernet.depth_only}; select --strategy every-other cuts its depth")
+        if not self.supernet.supports_lengths:
+            raise SpaceError(f"{self.supernet.why_depth_only}; select --strategy every-other cuts its depth")
         if name is None:
             return LengthSpace.build(
                 self.record.blocks,

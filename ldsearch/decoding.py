@@ -29,7 +29,7 @@ TOKEN_IDS = (
 
 @dataclass(frozen=True)
 class Decoding:
-    """How an answer is found.
+    """Options of greedy or beam search.
 
     Beam search ends an example when it has as many finished answers as beams, as fairseq does, with which
     Fan et al. 2019 decoded.

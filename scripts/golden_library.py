@@ -156,7 +156,7 @@ def scores(folders: Mapping[str, Path]) -> dict[str, Any]:
         for split in ("search", "report"):
             bench = Workbench.open(folder, split)
             supernet = bench.supernet
-            subnets = fixed_list(supernet.depths, 32, not supernet.depth_only)
+            subnets = fixed_list(supernet.depths, 32, supernet.supports_lengths)
             trials = bench.evaluator(subnets)
             found[f"{name}, {split}"] = [
                 {

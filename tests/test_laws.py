@@ -1,29 +1,24 @@
 """The laws that hold the house together: every family × every shipped space, scaled to a tiny model."""
 
 import itertools
-import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from transformers import BertTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ldsearch.costs.macs import Macs
-from ldsearch.export import export_subnet
-from ldsearch.export.card import Provenance
 from ldsearch.search.evolve import Evolve
 from ldsearch.search.loop import search
 from ldsearch.search.reference import Reference
 from ldsearch.search.surrogate import Surrogate
 from ldsearch.space import LengthSpace, SearchSpace, load_space, space_folder
 from ldsearch.space.gene import grouped
-from ldsearch.subnet import Stack, Subnet
+from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import TOKEN_SCORES
@@ -34,7 +29,6 @@ from ldsearch.workload import Workload
 from tests.tiny import FAMILIES, HEADED, VOCABULARY, padded_batch, row, tiny_model
 
 BLOCKS, REFERENCE = 4, 24
-NOWHERE = Provenance("s", "t", "d", "c", "m")
 SHIPPED = sorted(path.stem for path in space_folder().glob("*.yaml"))
 SPACES = [name for name in SHIPPED if load_space(name).full().decoder is None]  # depth grids have two stacks
 LENGTHS = [24, 3, 17, 9, 1, 24, 12, 5]
@@ -95,60 +89,6 @@ class TestStrategies(StrategyContract):
         if self.chosen != "flexible-depth":
             return list(given)
         return [one for one in given if not any(stack.pinned for stack in one.stacks.values())]
-
-
-RELOAD = """
-import json, sys, torch
-from safetensors.torch import load_file, save_file
-import ldsearch, transformers
-from ldsearch.supernet.heads import logits_of
-batch = load_file(sys.argv[1])
-for folder, stock, out in json.loads(sys.argv[2]):
-    load = getattr(transformers, stock).from_pretrained if stock else ldsearch.load
-    with torch.inference_mode():
-        save_file({"logits": logits_of(load(folder).eval()(**batch))}, out)
-"""
-BY_HAND = [
-    Subnet.of_encoder([1, 3]),  # block 0 removed
-    Subnet.of_encoder([0, 2, 3], [18, 9, 4], REFERENCE),
-    Subnet(encoder=Stack((0, 3), heads_off=((0, 1),), ffn_share=((3, 0.5),))),
-]
-
-
-def exports(folder: Path) -> Iterator[tuple[Path, str, torch.Tensor]]:
-    """Folders of every family and head, the stock class that must do (or none), the supernet's logits."""
-    tokenizer = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})
-    for family, head in itertools.product(FAMILIES, HEADED):
-        supernet = Supernet(tiny_model(family, blocks=BLOCKS, head=head))
-        shipped = SPACES if head == "SequenceClassification" else []
-        drawn = [scaled(name).sample(np.random.default_rng(0)) for name in shipped]
-        for index, subnet in enumerate([*BY_HAND, *drawn]):
-            out = export_subnet(supernet, tokenizer, subnet, folder / f"{family}-{head}-{index}", NOWHERE)
-            logits, stack = inference(supernet, padded_batch(LENGTHS), subnet), subnet.encoder
-            whole = stack.lengths is None and (family != "modernbert" or 0 in stack.blocks)
-            card = (out / "README.md").read_text(encoding="utf-8")
-            assert ("ldsearch.load" in card) != (whole and not stack.structured)
-            assert ("compute something else" in card) == (family == "modernbert" and 0 not in stack.blocks)
-            if whole:
-                yield out, f"AutoModelFor{head}", logits
-            if not whole or stack.structured:
-                yield out, "", logits
-
-
-def test_law_2_an_exported_subnetwork_is_the_subnetwork_in_a_fresh_process(tmp_path):
-    batch = padded_batch(LENGTHS)
-    save_file(batch, tmp_path / "batch.safetensors")
-    cases = [(tmp_path / f"{i}.logits", *case) for i, case in enumerate(exports(tmp_path / "exports"))]
-    listed = json.dumps([(str(folder), stock, str(out)) for out, folder, stock, _ in cases])
-    command = [sys.executable, "-c", RELOAD, tmp_path / "batch.safetensors", listed]
-    subprocess.run(command, check=True, capture_output=True)
-    real = batch["attention_mask"].bool()
-    for out, folder, stock, ours in cases:
-        theirs = load_file(out)["logits"]
-        if ours.dim() > 2:
-            ours, theirs = ours[real], theirs[real]
-        difference = float((ours - theirs).abs().max() / ours.abs().max().clamp(min=1))
-        assert difference <= 1e-5, f"{folder.name} {stock}"
 
 
 @pytest.mark.parametrize("name", SPACES)

@@ -176,7 +176,7 @@ def test_a_registered_family_drops_tokens_and_is_depth_only_without(tmp_path):
     subnet = Subnet.of_encoder(range(3), [6, 4, 2], 8)
     with registered("family", tmp_path):
         assert inference(Supernet(model), padded_batch([8, 5]), subnet).isfinite().all()
-    assert "depth-only" in Supernet(model).depth_only
+    assert "depth-only" in Supernet(model).why_depth_only
 
 
 def test_a_registered_score_chooses_the_tokens(tmp_path):

@@ -1,6 +1,5 @@
 """Tiny random models with randomised norms (fresh norms are the identity and hide mistakes), and batches."""
 
-from collections.abc import Sequence
 from fractions import Fraction
 
 import torch
@@ -110,19 +109,6 @@ def _random(model_type: str, head: str, fields: dict[str, object]) -> PreTrained
     return testing.randomised(
         HEADS[head].auto.from_config(AutoConfig.for_model(model_type, vocab_size=VOCABULARY, **fields))
     )
-
-
-def bypassing(model: PreTrainedModel, stack: str, blocks: Sequence[int]) -> PreTrainedModel:
-    """The model itself, the other blocks of the list called ``stack`` giving what they got."""
-
-    def same(module, inputs, named, output):
-        hidden = inputs[0] if inputs else named["hidden_states"]
-        return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
-
-    for block, layer in enumerate(model.get_submodule(stack)):
-        if block not in blocks:
-            layer.register_forward_hook(same, with_kwargs=True)
-    return model
 
 
 def padded_batch(lengths: list[int], seed: int = 0) -> dict[str, torch.Tensor]:

@@ -101,8 +101,8 @@ def train_supernet(
     task = load_task(options.task, data_source(options), labels)
     model, tokenizer = initial_model(options, task, has_head=labels is not None)
     supernet = Supernet(model, options.token_score or "column", cast(Memory, options.memory))
-    if supernet.depth_only and _trains_lengths(options):
-        raise TrainingError(f"{supernet.depth_only}; train it with --strategy {_DEPTHS_ALONE}")
+    if not supernet.supports_lengths and _trains_lengths(options):
+        raise TrainingError(f"{supernet.why_depth_only}; train it with --strategy {_DEPTHS_ALONE}")
     teacher = separate_teacher(options, task, tokenizer)
     setting = _setting(options, supernet, has_head=labels is not None)
     strategy = make_strategy(options.strategy, setting)
@@ -197,8 +197,8 @@ def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Sett
         )
     if options.drop_groups != "layer" and options.strategy != "layerdrop":
         raise TrainingError(f"--drop-groups is for --strategy layerdrop, not {options.strategy}")
-    if options.drop_groups != "layer" and (supernet.depth_only or "decoder" in supernet.stacks):
-        raise TrainingError(supernet.depth_only or "a decoder works depth-only: drop layers")
+    if options.drop_groups != "layer" and (not supernet.supports_lengths or "decoder" in supernet.stacks):
+        raise TrainingError(supernet.why_depth_only or "a decoder works depth-only: drop layers")
     return Setting(
         stacks={name: _stack_setting(options, supernet, name) for name in supernet.stacks},
         reference=options.tokens,
@@ -249,7 +249,7 @@ def _trains_lengths(options: TrainSupernet) -> bool:
 
 def _stack_setting(options: TrainSupernet, supernet: Supernet, name: str) -> StackSetting:
     depth = supernet.depths[name]
-    finer = name == "encoder" and not supernet.depth_only
+    finer = name == "encoder" and supernet.supports_lengths
     return StackSetting(
         depth,
         layer_rates(depth, options.layer_drop, options.layer_drop_schedule, options.target_layers),

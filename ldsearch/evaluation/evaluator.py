@@ -78,7 +78,7 @@ def collated(
 
 @dataclass
 class Counts:
-    """What an evaluator did, for reports.
+    """Work of an evaluator, for reports.
 
     Args:
         full_pass_macs: MACs of one pass of the full model over the split at true lengths: the unit F that
@@ -89,7 +89,7 @@ class Counts:
         alone_macs: What the same sub-networks cost one by one, at true lengths.
         padded_macs: What they cost one by one with every input padded, as the papers' code runs them.
         evaluations: Block evaluations, each on one batch; counted where sub-networks run together.
-        hits: Block evaluations beside these that an earlier generation had made.
+        hits: Further block evaluations that an earlier generation had made.
         seconds: Wall-clock time of the runs.
         redone: Sub-networks, among those taken on here, that another worker had claimed and did not store
             before its lease ended.
@@ -144,8 +144,8 @@ def peak_memory() -> int:
 _FIRST_PAUSE, _LAST_PAUSE = 0.02, 0.2  # seconds between two looks at what others have stored
 
 
-def nobody(news: object) -> None:
-    """Nobody asked."""
+def _ignore(event: object) -> None:
+    pass
 
 
 def parts_of(
@@ -157,7 +157,7 @@ def parts_of(
 
     Args:
         cache: The storage; without one this worker is alone.
-        subnets: What is not known; with common prefixes beside each other.
+        subnets: Unmeasured sub-networks; those with common prefixes are neighbours.
         on_wait: Called with the number of missing sub-networks while others measure them.
 
     Yields:
@@ -200,7 +200,7 @@ class Evaluator:
         encoded: The tokenised split.
         split: Its name.
         tokenizer: Pads batches.
-        costs: What is recorded beside the score; ``macs`` must be among them.
+        costs: Recorded with the score; ``macs`` must be among them.
         fingerprint: What the measurements belong to.
         cache: Where they are kept; None keeps nothing.
         sidecar: Where their per-example statistics are kept; None keeps none.
@@ -252,8 +252,8 @@ class Evaluator:
         self,
         subnets: Sequence[Subnet],
         generation: int = 0,
-        on_trial: Callable[[Trial], None] = nobody,
-        on_wait: Callable[[int], None] = nobody,
+        on_trial: Callable[[Trial], None] = _ignore,
+        on_wait: Callable[[int], None] = _ignore,
     ) -> list[Trial]:
         """One trial per sub-network, in order; each is stored as soon as it is known.
 
@@ -294,7 +294,7 @@ class Evaluator:
     def _trials(
         self, part: Sequence[Subnet], costs: Mapping[Subnet, dict[str, float]], generation: int
     ) -> Iterator[Trial]:
-        """What this worker measures and stores of a part; not what another has taken over meanwhile."""
+        """Trials of a part that this worker measures and stores; not those another worker took over."""
         before, stored = self.counts.measured, 0
         for subnet, statistics, seconds in self._measure(part):
             trial = Trial(
@@ -339,7 +339,7 @@ class Evaluator:
         return self.encoded.examples
 
     def outputs(self, subnet: Subnet) -> Outputs:
-        """What the task reads of each feature's logits, in the split's own order."""
+        """The task's reading of each feature's logits, in the order of the split."""
         rows: dict[int, NDArray[np.float32]] = {}
         for index, batch in self._batches:
             logits = inference(self.supernet, self.supernet.inputs(batch), subnet)
@@ -352,7 +352,7 @@ class Evaluator:
         return statistics
 
     def seconds_per_full_pass(self) -> float:
-        """How long the full model takes on the split, measured on its middle batch."""
+        """Estimated seconds of the full model on the split, from its middle batch."""
         full = self.supernet.full
         index, batch = self._batches[len(self._batches) // 2]
         inference(self.supernet, self.supernet.inputs(batch), full)
@@ -438,7 +438,7 @@ class Evaluator:
     def _read(
         self, index: NDArray[np.int64], batch: Batch, logits: Tensor
     ) -> Mapping[int, NDArray[np.float32]]:
-        """What the task reads of a batch's logits, by feature."""
+        """The task's reading of a batch's logits, by feature."""
         on_device = {name: tensor.to(logits.device) for name, tensor in batch.items()}
         read = self.task.read(logits.float(), on_device).cpu().numpy()
         lengths = self._lengths[index].tolist()

@@ -25,7 +25,7 @@ Found = Callable[[Sequence[int], Tensor], None]
 
 @dataclass
 class Work:
-    """What was executed.
+    """Executed work.
 
     Args:
         evaluations: Block evaluations; one serves every sub-network with that prefix on that batch.
@@ -63,7 +63,9 @@ class Executor:
 
     def __init__(self, supernet: Supernet, budget: int = 2**30) -> None:
         if not shares_prefixes(supernet):
-            raise SupernetError(supernet.depth_only or "an encoder-decoder runs through its stock forward")
+            raise SupernetError(
+                supernet.why_depth_only or "an encoder-decoder runs through its stock forward"
+            )
         self.supernet = supernet
         self.budget = budget
         self.work = Work()
@@ -129,7 +131,7 @@ class _Walk:
         self.which = [self.lengths.index(n) for n in true_lengths]
 
     def down(self, root: Node) -> None:
-        """Everything."""
+        """Run the whole tree."""
         start = Outcome(self.embedded, self.lengths, entering=self.lengths)
         self._fan({self.lengths: root}, start, ())
 
@@ -156,7 +158,7 @@ class _Walk:
                 self._fan(children, left, here)
 
     def _known(self, path: Path, children: Iterable[Kept]) -> Outcome | None:
-        """What an earlier run left here, if these children can be made of it."""
+        """Outcome of an earlier run at this path, if these children can be derived from it."""
         left = None if self.cache is None else self.cache.get(path)
         if left is None or not left.serves(children, self.pipeline.restores):
             return None

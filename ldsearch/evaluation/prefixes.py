@@ -23,7 +23,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Node:
-    """What follows one prefix.
+    """Continuations of one prefix.
 
     Args:
         ends: Indices of the stacks that end here; on this batch they are one and the same.
@@ -82,7 +82,7 @@ Path = tuple[Kept | Step, ...]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a block evaluation leaves: the longest of its siblings, and what makes the shorter ones of it.
+    """Result of a block evaluation: the longest sibling, and what the shorter ones are made of.
 
     Args:
         state: What leaves the block in the longest.
@@ -105,7 +105,7 @@ class Outcome:
         return self.restored if kept == self.entering else self.dropped
 
     def serves(self, siblings: Iterable[Kept], restores: bool) -> bool:
-        """Whether these siblings can be made of it.
+        """Whether these siblings can be derived from it.
 
         Args:
             siblings: Their tokens; position 0 alone is in every state.
@@ -118,7 +118,7 @@ class Outcome:
 
     @property
     def bytes(self) -> int:
-        """Of the storages; ``restored`` is kept where it was made, by what came before."""
+        """Bytes of the storages; ``restored`` belongs to the outcome that made it."""
         held = (self.state.hidden, self.state.real, self.state.positions, self.scores, self.dropped)
         return sum({t.data_ptr(): t.untyped_storage().nbytes() for t in held if t is not None}.values())
 
@@ -142,7 +142,7 @@ class PrefixCache:
         return len(self._kept)
 
     def get(self, path: Path) -> Outcome | None:
-        """What was left there, if it is still known."""
+        """Outcome at a path; None if it is not kept."""
         self._use(path)
         return self._kept.get(path)
 

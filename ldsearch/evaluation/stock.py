@@ -96,7 +96,7 @@ class StockExecutor:
 
 
 class _Known:
-    """What the blocks of a stack gave for the sub-network that ran last."""
+    """Block outputs of a stack for the sub-network that ran last."""
 
     def __init__(self) -> None:
         self.outputs: list[Any] = []
@@ -135,7 +135,7 @@ def _in_order(stacks: Sequence[Stacks]) -> list[tuple[Stacks, list[int]]]:
 
 
 def _in_common(own: Stacks, last: Stacks) -> dict[str, Stack]:
-    """What of a sub-network ran for the last one: of a decoder something only behind the same encoder."""
+    """Prefix that a sub-network shares with the last one; a decoder's only behind the same encoder."""
     shared: dict[str, Stack] = {}
     same = True
     for name, stack in own.items():

@@ -1,4 +1,4 @@
-"""How well an export's outputs agree with the supernet's: numbers, predictions, and token scores that tie."""
+"""Agreement of an export's outputs with the supernet's: numbers, predictions, ties of token scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ CLOSE = 1e-5
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well outputs agree with the supernet's.
+    """Agreement of outputs with the supernet's.
 
     Args:
         rows: Rows compared.
@@ -71,7 +71,7 @@ class Agreement:
             )
 
     def describe(self, origin: str, tolerance: float) -> str:
-        """What was found, in words."""
+        """The comparison in words."""
         text = (
             f"{self.rows} {origin}, outputs within {self.difference:.1e} of the supernet's "
             f"({tolerance:g} is allowed)"
@@ -125,7 +125,7 @@ def agreement(supernet: Supernet, written: Written, batch: Batch, want: Tensor, 
 
 
 def together(parts: Sequence[Agreement]) -> Agreement:
-    """Of several batches."""
+    """Agreement over several batches."""
     counts = {
         name: sum(getattr(part, name) for part in parts)
         for name in ("rows", "apart", "ties", "predictions", "other", "clear", "close")
@@ -138,7 +138,7 @@ def together(parts: Sequence[Agreement]) -> Agreement:
 
 
 def _real(supernet: Supernet, batch: Batch, logits: Tensor) -> Tensor:
-    """Where logits mean something: not at pads, where there is one row per token. The logits' shape."""
+    """Mask of the logits' shape that leaves out those of pads."""
     mask = batch.get("attention_mask")
     # What a decoder makes of pads at an encoder's end counts like everything else.
     if logits.ndim < 3 or mask is None or len(supernet.stacks) > 1:
@@ -193,7 +193,7 @@ class _Watch:
         self.close: list[Tensor] = []
 
     def score(self, attention: Attention) -> Tensor:
-        """What the supernet scores by."""
+        """The supernet's token score, remembered."""
         self._scores = self._score(attention)
         return self._scores
 

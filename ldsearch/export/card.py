@@ -11,7 +11,7 @@ from ldsearch.subnet import Subnet
 
 
 class Alone(Enum):
-    """What stock classes make of the folder without ldsearch, in the card's words."""
+    """Behaviour of the folder in stock classes without ldsearch, as the card says it."""
 
     SAME = ""
     SLOWER = "Stock AutoModel and pipelines load this folder too: same outputs, not faster."
@@ -23,7 +23,7 @@ class Alone(Enum):
 
 @dataclass(frozen=True)
 class Timed:
-    """Latency of an export beside the full model's, in milliseconds of a batch.
+    """Latency of an export and of the full model, in milliseconds of a batch.
 
     Args:
         phase: ``forward``, ``prefill`` or ``per token``.
@@ -75,7 +75,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a model card tells of the origin of a sub-network.
+    """Origin of a sub-network, for its model card.
 
     Args:
         supernet: Name of the supernet's folder.
@@ -137,7 +137,7 @@ _PIPELINES = {
 
 @dataclass(frozen=True)
 class Usage:
-    """How a folder is run, as the card shows it.
+    """Instructions for running a folder, for its model card.
 
     Args:
         library: The Hub's name of what loads it.
@@ -241,16 +241,16 @@ model, on random tokens; the machine was {steadiness}.
 
 
 def torch_usage(head: str, alone: Alone) -> Usage:
-    """How a Hugging Face folder is run."""
+    """Usage of a Hugging Face folder."""
     load = _STOCK_LOAD.format(head=head) if alone is Alone.SAME else _OWN_LOAD.format(alone=alone.value)
     call = _CALLS.get(head, "logits = model(**inputs).logits")
     return Usage("transformers", f"{load}\n{_TOKENS}\n{call}")
 
 
 def onnx_usage(inputs: Sequence[str], outputs: Sequence[str], opset: int) -> Usage:
-    """How an ONNX folder is run, without torch."""
+    """Usage of an ONNX folder, without torch."""
     code = _ONNX.format(
-        asked=", return_token_type_ids=True" if "token_type_ids" in inputs else "",
+        options=", return_token_type_ids=True" if "token_type_ids" in inputs else "",
         first=f"{outputs[0]}," if len(outputs) == 1 else ", ".join(outputs),
     )
     notes = (
@@ -285,5 +285,5 @@ from transformers import AutoTokenizer
 
 session = InferenceSession("this folder/model.onnx")
 tokenizer = AutoTokenizer.from_pretrained("this folder")
-inputs = tokenizer(["some text", "some more of it"], padding=True, return_tensors="np"{asked})
+inputs = tokenizer(["some text", "some more of it"], padding=True, return_tensors="np"{options})
 {first} = session.run(None, {{entry.name: inputs[entry.name] for entry in session.get_inputs()}})"""

@@ -38,18 +38,18 @@ class Scoring(Protocol):
 
     @property
     def recorded(self) -> Sequence[float | None]:
-        """What was recorded for each export on these rows; None: nothing was."""
+        """Recorded score of each export on these rows; None where there is none."""
 
     def read(self, batch: int, logits: Tensor) -> Any:
-        """What the score needs of a batch's logits, on the CPU."""
+        """Part of a batch's logits (on the CPU) that the score needs."""
 
     def score(self, reads: Sequence[Any]) -> float:
-        """Of what was read of every batch, in order."""
+        """Score of the readings of every batch, in order."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a check runs.
+    """Inputs of a check.
 
     Args:
         batches: What the model reads, padded, rows of several lengths together.
@@ -86,7 +86,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Verified:
-    """What the checks of an export found.
+    """Result of the checks of an export.
 
     Args:
         where: Where it ran, and who read it, in words.

@@ -62,7 +62,7 @@ _READERS = {
 
 
 def _stand_in(supernet: Supernet, subnet: Subnet) -> tuple[PreTrainedModel, Subnet, Alone]:
-    """What is saved for a ``FixedSubnet``: a stock model, what runs of it, and what it makes on its own.
+    """Stock model saved for a ``FixedSubnet``, its sub-network, and its behaviour in stock classes.
 
     What is off inside its blocks is zeroed, so that stock classes come as close as they can.
     """
@@ -104,7 +104,7 @@ def load_exported(folder: str | Path) -> PreTrainedModel | FixedSubnet:
 
 @contextlib.contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """A hidden folder beside the target, renamed to it at the end, and removed if anything goes wrong.
+    """A hidden folder next to the target, renamed to it at the end, and removed if anything goes wrong.
 
     Raises:
         RunError: If the target holds something or cannot be written.

@@ -33,7 +33,7 @@ UNNAMED = ("LABEL_0", "LABEL_1")
 
 @dataclass(frozen=True)
 class Answer:
-    """What a reader makes of an export.
+    """Outputs of a reader on an export.
 
     Args:
         labels: What the outputs are called, in id order.
@@ -60,7 +60,7 @@ class Loaded:
 def answers(
     exports: Sequence[Export], batches: Sequence[Batch], device: str = "cpu"
 ) -> Iterator[list[Answer]]:
-    """What each reader makes of exported folders.
+    """Outputs of each reader on exported folders.
 
     Args:
         exports: Folders and their readers.
@@ -93,7 +93,7 @@ def write_job(
 
 
 def read_answers(place: Path, export: int) -> list[Answer]:
-    """What ``main`` wrote of an export, reader by reader."""
+    """Read what ``main`` wrote of an export, reader by reader."""
     with safe_open(place / str(export) / LOGITS_FILE, "numpy") as file:
         labels: list[list[str]] = json.loads(file.metadata()["labels"])
         batches = len(file.keys()) // len(labels)

@@ -1,4 +1,4 @@
-"""Times exported folders beside the full model they were cut from."""
+"""Times exported folders in turn with the full model they were cut from."""
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ def _full(supernet: Supernet, onnx: bool) -> Mapping[str, tuple[Any, Forward]]:
         try:
             return {"onnx": (None, RUNTIMES["onnx"](supernet, supernet.full))}
         except ExportError:
-            pass  # too large for a file of its own: what is compared with is named beside every number
+            pass  # too large for a file of its own: every number names what it is compared with
     model = supernet.materialise(supernet.full)
     return {name: (model, RUNTIMES[name](supernet, supernet.full)) for name in names}
 

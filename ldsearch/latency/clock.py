@@ -26,7 +26,7 @@ MOST_SPREAD = 0.20
 
 @dataclass(frozen=True)
 class Timing:
-    """How long something took.
+    """Quartiles of a repeated timing.
 
     Args:
         median: Of the repeats.
@@ -53,7 +53,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Noise:
-    """How far one round's clock can be trusted.
+    """Noise of a timing.
 
     Args:
         drift: The first callable timed against itself in the same rounds: its medians' ratio less 1.
@@ -69,7 +69,7 @@ class Noise:
         return abs(self.drift) > MOST_DRIFT or self.spread > MOST_SPREAD
 
     def describe(self) -> str:
-        """In words."""
+        """In words, with the bounds."""
         return (
             f"{'noisy' if self.noisy else 'steady'} machine: the same model timed twice differs by "
             f"{abs(self.drift):.1%} (bound {MOST_DRIFT:.0%}), the widest inter-quartile range is "
@@ -79,7 +79,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Rounds:
-    """What the clock read.
+    """Readings of the clock.
 
     Args:
         seconds: Shape (callables, repeats).
@@ -96,7 +96,7 @@ class Rounds:
 
     @property
     def noise(self) -> Noise:
-        """Of these rounds."""
+        """Noise of these rounds."""
         drift = float(np.median(self.again) / np.median(self.seconds[0])) - 1
         return Noise(drift, max((each.high - each.low) / each.median for each in self.timings))
 
@@ -143,7 +143,7 @@ class Clock:
         return Rounds(seconds[:-1], seconds[-1])
 
     def calls(self, runs: int) -> int:
-        """How many calls the timing of so many callables makes."""
+        """Number of calls that timing so many callables takes."""
         return (runs + 1) * (self.repeats + self.warmup)
 
     def _once(self, run: Run) -> float:
@@ -178,7 +178,7 @@ def load_average() -> float | None:
 
 
 def crowding(load: float | None, processors: int, threads: int) -> str:
-    """What a load says before anything is timed: others compute too. In words; empty where they do not.
+    """Warning that other processes were computing before anything was timed; empty if none were.
 
     A load that stays the same slows everything down alike, which repeats cannot show.
     """
@@ -192,7 +192,7 @@ def crowding(load: float | None, processors: int, threads: int) -> str:
 
 @contextlib.contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """With so many threads inside an operation while the block runs; None: as many as before."""
+    """Context with that many threads inside an operation; None: as many as before."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

@@ -1,4 +1,4 @@
-"""Times sub-networks beside the full model on one cell of a workload, and compares time with MACs."""
+"""Times sub-networks in turn with the full model on one cell of a workload; their memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -176,7 +176,7 @@ def generate_run(model: nn.Module, cell: Cell, written: int) -> Run:
     """Greedy generation over all batches of a cell: cached, and exactly ``written`` tokens.
 
     Args:
-        model: Its generation configuration is replaced, so it must be nobody else's.
+        model: Its generation configuration is replaced, so it must not be shared.
         cell: The inputs.
         written: Tokens to generate.
     """
@@ -252,7 +252,7 @@ class Line:
 
     @property
     def not_faster(self) -> bool:
-        """Whether MACs fell by more than 10% and latency did not, in its own runtime or beside the best."""
+        """Whether MACs fell by more than 10% and latency did not, in its runtime or relative to the best."""
         return self.macs_ratio < FEWER_MACS and max(self.ratio, self.runtime_ratio) > FASTER
 
 
@@ -263,8 +263,8 @@ def entries_of(supernet: Supernet, subnets: Sequence[Subnet], runtime: str) -> l
         LdsearchError: If there is no such runtime.
     """
     runtime_named(runtime)
-    beside = ("eager",) if supernet.head.generates else ("eager", "own")
-    full = [Entry(supernet.full, name) for name in (*beside, runtime)]
+    compared = ("eager",) if supernet.head.generates else ("eager", "own")
+    full = [Entry(supernet.full, name) for name in (*compared, runtime)]
     return list(dict.fromkeys([*full, *(Entry(subnet, runtime) for subnet in subnets)]))
 
 
@@ -323,7 +323,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Memory:
-    """What a sub-network holds.
+    """Memory of a materialised sub-network.
 
     Args:
         weight_bytes: Parameters and buffers of its materialised model; tied ones once.
@@ -337,7 +337,7 @@ class Memory:
 
 
 def memory_of(supernet: Supernet, subnet: Subnet) -> Memory:
-    """From the model's tensors; a model that writes is asked for a token, for its cache."""
+    """Measured on the model's tensors; a model that generates writes two tokens, for its cache."""
     model = supernet.materialise(subnet).eval()
     weights = weight_bytes(model)
     if not supernet.head.generates:
@@ -362,12 +362,12 @@ def memory_of(supernet: Supernet, subnet: Subnet) -> Memory:
 
 
 def weight_bytes(model: nn.Module) -> int:
-    """Of distinct parameters and buffers."""
+    """Bytes of distinct parameters and buffers."""
     return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
 
 
 def peak_activation_bytes(run: Callable[[], object], device: torch.device) -> int | None:
-    """The most a call allocates beside what is there already; None where that is not measured (CPU)."""
+    """The most a call allocates in addition to what is allocated already; None on a CPU."""
     if device.type != "cuda":
         return None
     torch.cuda.reset_peak_memory_stats(device)

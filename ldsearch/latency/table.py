@@ -49,7 +49,7 @@ def length_grid(lengths: Sequence[int]) -> tuple[int, ...]:
 
 
 def block_stage(block: int) -> str:
-    """What the table calls a block."""
+    """Name of a block's stage."""
     return f"block {block}"
 
 
@@ -258,7 +258,7 @@ class Latency:
 
 
 class Stages(Protocol):
-    """What a table times."""
+    """Stages that can be timed one by one."""
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -286,7 +286,7 @@ class SupernetStages:
 
     def __post_init__(self) -> None:
         if self.supernet.pipeline is None or len(self.supernet.stacks) > 1:
-            why = self.supernet.depth_only or "it has two stacks"
+            why = self.supernet.why_depth_only or "it has two stacks"
             raise SupernetError(f"only registered encoders are tabled block by block: {why}")
 
     @property
@@ -394,7 +394,7 @@ TABLED = ("eager", "own")
 
 
 def table_beside(home: Path) -> Path:
-    """Where a supernet's latency table lies, unless it is said."""
+    """Default path of a supernet's latency table."""
     return home.parent / f"{home.name}-latency.csv"
 
 

@@ -1,4 +1,4 @@
-"""What the stages of a stock model are made of, for costs: dimensions, parameters, traced MACs."""
+"""Dimensions, parameter counts and traced MACs of a stock model, as the costs need them."""
 
 import copy
 import math

@@ -39,7 +39,7 @@ def find_stacks(model: PreTrainedModel, encoder: nn.ModuleList | None = None) ->
     both = bool(getattr(config, "is_encoder_decoder", False))
     if both and not head.generates:
         raise SupernetError(
-            f"{type(model).__name__}: of encoder-decoders, only those that write are supported"
+            f"{type(model).__name__}: of encoder-decoders, only those that generate text are supported"
         )
     if encoder is not None:
         (first,) = (name for name, module in model.named_modules() if module is encoder)
@@ -120,7 +120,7 @@ def with_blocks(
     for clone in clones.values():
         if hasattr(clone, "config"):
             config = configs.setdefault(id(clone.config), renumbered_config(clone.config, kept))
-            # A cache has a place for each block that runs, and would be asked for the places of the others.
+            # A cache has a place for each block that runs; stock code would look up the others'.
             config.use_cache = False
             clone.config = config
     return cast(PreTrainedModel, clones[""])
@@ -154,7 +154,7 @@ def _led(layers: nn.ModuleList, kept: Sequence[int]) -> list[nn.Module]:
 
 
 def handed_on(layer: nn.Module) -> dict[str, nn.Module]:
-    """What the first kept block takes over of a block that is left out, by the name of its attention."""
+    """Modules that the first kept block takes over from a removed block, by the name of their attention."""
     return {
         name: cast(Any, attention).relative_attention_bias
         for name, attention in layer.named_modules()

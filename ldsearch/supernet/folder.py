@@ -1,4 +1,4 @@
-"""A supernet on disk: a stock model folder with supernet.json beside the weights."""
+"""A supernet on disk: a stock model folder with a supernet.json."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ RECORD = "supernet.json"
 
 @dataclass(frozen=True)
 class SupernetRecord:
-    """What ``supernet.json`` says of a supernet.
+    """Contents of ``supernet.json``.
 
     Args:
         strategy: The training strategy.

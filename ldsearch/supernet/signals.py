@@ -1,4 +1,4 @@
-"""What the blocks do to their input, measured while a supernet runs. Tensors only; nothing is trained."""
+"""Block influence: how much each block changes its input, measured while a supernet runs."""
 
 import numpy as np
 import torch

@@ -21,7 +21,7 @@ from ldsearch.supernet.tokens import Attention, TokenScore, reshaped
 
 @dataclass(frozen=True)
 class State:
-    """What flows between stages.
+    """State of a batch between two stages.
 
     Args:
         hidden: Shape (B, n, d).
@@ -71,7 +71,7 @@ class Parts:
 
 
 class Family(Protocol):
-    """What ldsearch must know of a model family; it calls the stock modules and forks none.
+    """Interface to a model family: where its parts are. Calls the stock modules and forks none.
 
     Every method takes stock modules. ``layer`` is one element of ``layers(model)``.
     """
@@ -90,7 +90,7 @@ class Family(Protocol):
 
     @property
     def width_name(self) -> str:
-        """What configurations call the feed-forward width."""
+        """Attribute of the configuration that holds the feed-forward width."""
 
     def layers(self, model: PreTrainedModel) -> nn.ModuleList:
         """The stack of blocks."""
@@ -102,7 +102,7 @@ class Family(Protocol):
         """The dimensions that costs are made of, without the head's."""
 
     def embed(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> State:
-        """What enters the first block."""
+        """State that enters the first block."""
 
     def parts(self, layer: nn.Module) -> Parts:
         """The modules of a layer."""
@@ -117,16 +117,16 @@ class Family(Protocol):
         """Dropout probability on attention probabilities."""
 
     def merge(self, layer: nn.Module, context: Tensor, hidden: Tensor) -> Tensor:
-        """From attention output (B, n, heads' width) and block input to what feeds the feed-forward layer."""
+        """Project attention output (B, n, heads' width), add the block input: what feeds the second half."""
 
     def expand(self, layer: nn.Module, hidden: Tensor) -> Tensor:
         """The feed-forward units, shape (B, n, width)."""
 
     def contract(self, layer: nn.Module, units: Tensor, hidden: Tensor) -> Tensor:
-        """From the units and what fed them to the block's output."""
+        """Project the units (B, n, width) and add their input: output of the block."""
 
     def finish(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
-        """What follows the last block before the head (a pre-norm model's last norm)."""
+        """Final norm of a pre-norm model; the identity elsewhere."""
 
 
 # Tokens of each row that leave a block: numbers, or a tensor (B,) in a traced graph.
@@ -344,7 +344,7 @@ def run_stages(
 
 
 def kept_of_rows(stack: Stack, true_lengths: Sequence[int]) -> list[tuple[int, ...] | None]:
-    """How many tokens of each row leave each block; None where as many leave as enter.
+    """Number of tokens of each row that leave each block; None where all of them leave.
 
     Args:
         stack: What runs.
@@ -386,7 +386,7 @@ class Pipeline:
     def __call__(
         self, batch: Mapping[str, Tensor], stack: Stack, training: bool, between: Between | None = None
     ) -> State:
-        """What leaves the last block of the stack: all tokens again, or those that are left."""
+        """State behind the last block of the stack: all tokens if they are restored, else those kept."""
         entered, true_lengths = self.embed(batch, training)
 
         def run(block: int, state: State, keep: Sequence[int] | None) -> State:
@@ -409,7 +409,7 @@ class Pipeline:
         )
 
     def embed(self, batch: Mapping[str, Tensor], training: bool) -> tuple[State, list[int]]:
-        """What enters the first block, and the true length of each row."""
+        """State that enters the first block, and the true length of each row."""
         for block in self.blocks:
             # Not a registered submodule: train() and eval() do not propagate to it.
             block.training = training

@@ -31,7 +31,7 @@ def run_stock(
         kept: The blocks of each stack that run, maybe none.
         batch: What its forward takes. A decoder's input may be padded on the left.
         between: Called after each executed block; only for models with one stack.
-        instead: As for ``with_blocks``; asked for blocks that run.
+        instead: As for ``with_blocks``; called for blocks that run.
 
     Raises:
         SupernetError: If two stacks are to be watched.
@@ -85,7 +85,7 @@ def watched(
 
 
 def _positions(model: PreTrainedModel, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Where each token stands behind padding on the left, for stock code that would count the padding."""
+    """Position ids of left-padded input, for stock code that would count the padding."""
     mask = batch.get("attention_mask")
     if mask is None or "position_ids" in batch or bool(mask[:, 0].all()):
         return {}

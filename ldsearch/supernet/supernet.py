@@ -29,7 +29,7 @@ from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.workload import Workload
 
 Memory = Literal["restored", "kept"]
-# Says what runs of the stock model beside it.
+# Names the sub-network that runs of the stock model in the same folder.
 SUBNET_FILE = "ldsearch_subnet.json"
 
 
@@ -107,15 +107,18 @@ class Supernet(nn.Module):
         return longest_input(self.model) if self.family is None else self.family.longest(self.model.config)
 
     @property
-    def depth_only(self) -> str:
-        """Why only whole blocks can be left out, in words; empty for a registered family."""
+    def supports_lengths(self) -> bool:
+        """Whether tokens and groups can be left out too, not only whole blocks: a registered family."""
+        return self.family is not None
+
+    @property
+    def why_depth_only(self) -> str:
+        """Why only whole blocks can be left out, in words; empty if ``supports_lengths``."""
+        if self.supports_lengths:
+            return ""
         return (
-            ""
-            if self.family is not None
-            else (
-                f"{self.model.config.model_type} works depth-only, through its own stock forward: it is no "
-                f"registered family of encoders (those are {', '.join(FAMILIES)})"
-            )
+            f"{self.model.config.model_type} works depth-only, through its own stock forward: it is no "
+            f"registered family of encoders (those are {', '.join(FAMILIES)})"
         )
 
     @property
@@ -126,7 +129,7 @@ class Supernet(nn.Module):
             SupernetError: If its family is not registered.
         """
         if self.family is None:
-            raise SupernetError(self.depth_only)
+            raise SupernetError(self.why_depth_only)
         return shape_of(self.model, self.family, self.head)
 
     def macs(
@@ -151,7 +154,7 @@ class Supernet(nn.Module):
         return parameters_of(self.model, self.stacks, self.family)
 
     def inputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What the model reads of a task's batch; an encoder-decoder its labels too, shifted right."""
+        """Model inputs of a task's batch; an encoder-decoder also reads its labels, shifted right."""
         read = {name: tensor for name, tensor in batch.items() if name != "labels"}
         if "decoder" in self.stacks and not self.head.causal:
             shifted = cast(Any, self.model).prepare_decoder_input_ids_from_labels(batch["labels"])
@@ -192,7 +195,7 @@ class Supernet(nn.Module):
         return self.pipeline.head(state, mask, targets)
 
     def stock_inputs(self, batch: Mapping[str, Tensor], encoder: Stack | None) -> Mapping[str, Any]:
-        """What the stock forward takes: the batch, or what an encoder made of it that drops something.
+        """Inputs of the stock forward: the batch, or encoder outputs where the encoder drops something.
 
         Raises:
             SupernetError: If an encoder-decoder's input is padded on the left.
@@ -205,7 +208,7 @@ class Supernet(nn.Module):
         return {**self.encoded(batch, encoder), "decoder_input_ids": batch["decoder_input_ids"]}
 
     def encoded(self, batch: Mapping[str, Tensor], encoder: Stack) -> dict[str, Any]:
-        """What an encoder-decoder's stock forward, or ``generate``, takes instead of ``input_ids``."""
+        """Encoder outputs that the stock forward or ``generate`` takes instead of ``input_ids``."""
         assert self.pipeline is not None
         state = self.pipeline(batch, encoder, self.training)
         return {
@@ -244,7 +247,7 @@ class Supernet(nn.Module):
             if stack.blocks and stack.blocks[-1] >= depth:
                 raise SubnetError(f"block {stack.blocks[-1]} of a model of {depth} blocks (ids are 0-based)")
             if (self.family is None or name == "decoder") and (stack.structured or stack.lengths is not None):
-                raise SubnetError(self.depth_only or "a decoder works depth-only")
+                raise SubnetError(self.why_depth_only or "a decoder works depth-only")
             if stack.heads_off:
                 check_groups(stack, self.model.config.num_attention_heads)
         return stacks
@@ -298,7 +301,7 @@ def inference(
 
 @contextlib.contextmanager
 def evaluating(supernet: Supernet, batch: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """In eval mode and without gradients while inside; gives the batch on the supernet's device."""
+    """Context of eval mode without gradients; yields the batch on the supernet's device."""
     device, was_training = supernet.model.device, supernet.training
     supernet.eval()
     try:
@@ -344,7 +347,7 @@ class FixedSubnet(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return next(self.parameters()).device
 
     def forward(
@@ -377,7 +380,7 @@ class FixedSubnet(nn.Module):
         return output
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write a folder that ``ldsearch.load`` reads once a tokenizer lies beside it.
+        """Write a folder that ``ldsearch.load`` reads once the tokenizer is saved there too.
 
         Raises:
             SupernetError: If heads, units or blocks were cut out of the weights, which stock classes cannot

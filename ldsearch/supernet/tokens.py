@@ -60,7 +60,7 @@ class Attention:
 
     @cached_property
     def masked(self) -> bool:
-        """Whether padding must be looked out for; ``allowed`` always says so, and the data are not read."""
+        """Whether keys must be masked; with ``allowed`` always, and the data are not read."""
         return self.allowed is not None or (self.padded and not bool(self.real.all()))
 
     @cached_property
@@ -134,7 +134,7 @@ def attend(
 
     Args:
         attention: Whose queries may be the first q of the n tokens.
-        score: What a token is worth; None: nothing is scored. One that is no sum over heads
+        score: Token score; None: nothing is scored. One that is no sum over heads
             (``sums_over_heads``) sees the whole attention.
         dropout: Probability that the context misses a probability.
 
@@ -163,7 +163,7 @@ def attend(
 
 
 def _chunk(attention: Attention) -> tuple[int, int]:
-    """How many rows and heads at a time; all of them where gradients keep every probability anyway."""
+    """Rows and heads per chunk; all of them where gradients keep every probability anyway."""
     rows, heads, queries, _ = attention.queries.shape
     if attention.queries.requires_grad or attention.queries.device.type != "cpu":
         return rows, heads

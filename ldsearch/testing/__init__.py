@@ -1,4 +1,4 @@
-"""The contracts that a family, a token score, a training or a search strategy must keep, wherever defined.
+"""Contracts for families, stacks, token scores, training and search strategies, wherever they are defined.
 
 Plain classes: a test class inherits one, names its thing, and pytest collects the laws.
 """
@@ -6,12 +6,14 @@ Plain classes: a test class inherits one, names its thing, and pytest collects t
 from ldsearch.testing.families import FamilyContract
 from ldsearch.testing.inputs import padded_batch, randomised
 from ldsearch.testing.search import SearchContract
+from ldsearch.testing.stacks import StackContract
 from ldsearch.testing.strategies import StrategyContract
 from ldsearch.testing.token_scores import TokenScoreContract
 
 __all__ = [
     "FamilyContract",
     "SearchContract",
+    "StackContract",
     "StrategyContract",
     "TokenScoreContract",
     "padded_batch",

@@ -4,7 +4,7 @@ A token that was dropped is one that nobody sees any more: the positions stay, t
 """
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,20 @@ def stock_logits(
     if stack.lengths is not None:
         _drop(model, layers, batch, stack, keep_first)
     return logits_of(model(**batch))
+
+
+def bypassed(model: PreTrainedModel, kept: Mapping[str, Sequence[int]]) -> PreTrainedModel:
+    """The model itself, the blocks that are not kept giving what they got.
+
+    Args:
+        model: Changed in place.
+        kept: Blocks that run, by the dotted name of their list.
+    """
+    for path, blocks in kept.items():
+        for block, layer in enumerate(model.get_submodule(path).children()):
+            if block not in blocks:
+                layer.register_forward_hook(_bypass, with_kwargs=True)
+    return model
 
 
 def _first(inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Tensor:

@@ -16,7 +16,7 @@ SIDES = {f"{side}_{part}": 2 for side in ("encoder", "decoder") for part in PART
     ("config", "says"),
     [
         # Two stacks, and a head that classifies.
-        ({"model_type": "bart", "d_model": 8, **SIDES}, "only those that write are supported"),
+        ({"model_type": "bart", "d_model": 8, **SIDES}, "only those that generate text are supported"),
         # One block, again and again.
         ({**CONFIG, "model_type": "albert", "embedding_size": 8}, "its stack of blocks cannot be found"),
     ],

@@ -67,18 +67,6 @@ def test_a_depth_export_is_an_ordinary_folder(tmp_path, family):
     torch.testing.assert_close(alone_in(folder), wanted(supernet, subnet), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("head", HEADED)
-def test_every_head_comes_back_as_it_was(tmp_path, head):
-    supernet = Supernet(tiny_model("bert", head=head))
-    for name, subnet in (("depth", DEPTH), ("lengths", LENGTHS)):
-        folder = exported(supernet, subnet, tmp_path / name)
-        loaded = load_exported(folder)
-        assert isinstance(loaded, FixedSubnet) == (name == "lengths")
-        torch.testing.assert_close(logits(loaded), wanted(supernet, subnet), atol=1e-5, rtol=0)
-        if name == "depth":
-            torch.testing.assert_close(alone_in(folder, head), wanted(supernet, subnet), atol=1e-5, rtol=0)
-
-
 HEADS_OFF = Subnet(encoder=Stack((0, 2), heads_off=((0, 1), (2, 0)), ffn_share=((2, 0.5),)))
 NARROW = Subnet(encoder=Stack((0, 2), ffn_share=((0, 0.25), (2, 0.25))))
 NO_ATTENTION = Subnet(encoder=Stack((0, 2), sublayers_off=((2, "attention"),)))

@@ -1,24 +1,19 @@
 """Causal language models: what a sub-network is, what it materialises into, and that its caches are right."""
 
-import copy
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from transformers import PreTrainedModel
 
-from ldsearch.errors import SubnetError
 from ldsearch.export import export_subnet, load_exported
 from ldsearch.export.card import Provenance
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
-from tests.tiny import DECODERS, VOCABULARY, bypassing, padded_batch, tiny_decoder
+from tests.tiny import DECODERS, VOCABULARY, padded_batch, tiny_decoder
 from tests.translators import word_tokenizer
 
-# Block 0 is missing in three of them.
-DEPTHS = [(1, 2, 3), (0, 2), (3,), (1, 3)]
 BATCH = padded_batch([12, 5, 9])
 EVEN = {"attention_mask": torch.ones(3, 7, dtype=torch.long), "input_ids": BATCH["input_ids"][:, :7]}
 TOKENIZER = word_tokenizer()
@@ -43,31 +38,6 @@ def assert_same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     assert float((ours - theirs).abs().max()) <= 1e-5 * max(1.0, float(theirs.abs().max()))
 
 
-def own_indices(model: PreTrainedModel) -> list[int]:
-    """The numbers that the model's attentions look up their caches by."""
-    return [m.layer_idx for m in model.modules() if getattr(m, "layer_idx", None) is not None]
-
-
-def test_the_full_subnetwork_is_the_stock_model_bit_for_bit(name):
-    supernet = Supernet(tiny_decoder(name))
-    assert (supernet.depths, supernet.full) == ({"decoder": 4}, Subnet.full(decoder=4))
-    assert supernet.inputs({**BATCH, "labels": BATCH["input_ids"]}) == BATCH
-    for attention in ("eager", "sdpa"):
-        supernet.model.set_attn_implementation(attention)
-        for batch in (BATCH, EVEN, {"input_ids": EVEN["input_ids"]}):
-            ours = inference(supernet, batch, supernet.full)
-            assert torch.equal(ours, stock(supernet.model, batch)), attention
-
-
-@pytest.mark.parametrize("blocks", [*DEPTHS, ()], ids=str)
-def test_a_subnetwork_is_the_stock_model_with_the_other_blocks_bypassed(name, blocks):
-    supernet = Supernet(tiny_decoder(name))
-    theirs = stock(bypassing(tiny_decoder(name), supernet.stacks["decoder"], blocks), BATCH)
-    assert torch.equal(inference(supernet, BATCH, of(blocks)), theirs)
-    # Nothing is left behind by a call.
-    assert torch.equal(inference(supernet, BATCH, supernet.full), stock(tiny_decoder(name), BATCH))
-
-
 def test_windows_matter_and_stay_with_their_blocks():
     supernet = Supernet(tiny_decoder("qwen2"))
     assert supernet.model.config.layer_types == ["full_attention"] * 2 + ["sliding_attention"] * 2
@@ -77,68 +47,6 @@ def test_windows_matter_and_stay_with_their_blocks():
     assert not torch.allclose(stock(pruned, EVEN), inference(supernet, EVEN, of((1, 3))), atol=1e-3)
     narrow, wide = (Supernet(tiny_decoder("mistral", sliding_window=width)) for width in (4, 64))
     assert not torch.allclose(*(inference(s, EVEN, of((1, 3))) for s in (narrow, wide)), atol=1e-3)
-
-
-@pytest.mark.parametrize("blocks", DEPTHS, ids=str)
-def test_materialised_saved_and_reloaded_it_is_the_subnetwork(name, blocks, tmp_path):
-    supernet = Supernet(tiny_decoder(name))
-    expected = inference(supernet, BATCH, of(blocks))
-    pruned = supernet.materialise(of(blocks))
-    assert type(pruned) is type(supernet.model)
-    assert_same(stock(pruned, BATCH), expected)
-    assert pruned.config.num_hidden_layers == len(blocks)
-    assert set(own_indices(pruned)) == set(range(len(blocks)))
-    pruned.save_pretrained(tmp_path)
-    loaded, info = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
-    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    assert_same(stock(loaded.eval(), BATCH), expected)
-    # GPT-2's head is its embedding, before and after.
-    for model in (pruned, loaded):
-        tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
-        assert tied == (name == "gpt2")
-    assert supernet.parameters_cost([of(blocks)])[0] == sum(p.numel() for p in loaded.parameters())
-
-
-def test_materialising_shares_the_weights_and_leaves_the_model_alone(name):
-    supernet = Supernet(tiny_decoder(name))
-    config = copy.deepcopy(supernet.model.config.to_dict())
-    pruned = supernet.materialise(of((1, 3)))
-    assert {p.data_ptr() for p in pruned.parameters()} < {p.data_ptr() for p in supernet.parameters()}
-    assert supernet.model.config.to_dict() == config
-    assert set(own_indices(supernet.model)) == {0, 1, 2, 3}
-    assert supernet.depths == {"decoder": 4}
-    assert torch.equal(stock(supernet.model, BATCH), stock(tiny_decoder(name), BATCH))
-
-
-def test_without_any_block_it_runs_in_the_supernet_only(name):
-    supernet = Supernet(tiny_decoder(name))
-    with pytest.raises(SubnetError, match="at least one block in each stack"):
-        supernet.materialise(of(()))
-    with pytest.raises(SubnetError, match="depth-only"):
-        inference(supernet, BATCH, Subnet(decoder=Stack((0, 1), heads_off=((0, 1),))))
-    with pytest.raises(SubnetError, match="blocks of the decoder of this model"):
-        inference(supernet, BATCH, Subnet.of_encoder([0, 1]))
-
-
-@pytest.mark.parametrize("blocks", DEPTHS, ids=str)
-def test_what_is_written_with_a_cache_is_what_is_written_without(name, blocks):
-    pruned = Supernet(tiny_decoder(name)).materialise(of(blocks))
-    written = {}
-    for cached in (True, False):
-        options = {**EVEN, "use_cache": cached, "do_sample": False, "max_new_tokens": 8, "min_new_tokens": 8}
-        written[cached] = (
-            pruned.generate(**options, output_logits=True, return_dict_in_generate=True),
-            pruned.generate(**options, num_beams=2),
-        )
-    (greedy, beams), (greedy_again, beams_again) = written[True], written[False]
-    assert greedy.past_key_values is not None
-    assert greedy_again.past_key_values is None
-    assert greedy.sequences.shape == beams.shape == (3, 15)
-    assert torch.equal(greedy.sequences, greedy_again.sequences)
-    assert torch.equal(beams, beams_again)
-    torch.testing.assert_close(
-        torch.stack(greedy.logits), torch.stack(greedy_again.logits), atol=1e-4, rtol=1e-4
-    )
 
 
 @pytest.mark.parametrize("blocks", [(0, 1, 2, 3), (1, 3), ()], ids=str)

@@ -7,56 +7,19 @@ import pytest
 import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import BertTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ldsearch.errors import SubnetError, SupernetError
-from ldsearch.export import export_subnet
-from ldsearch.export.card import Provenance
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.counting import trace_macs
 from ldsearch.supernet.heads import logits_of
-from ldsearch.supernet.supernet import inference
-from ldsearch.testing import padded_batch, randomised
+from ldsearch.testing import padded_batch
 from ldsearch.workload import Workload
-from tests.tiny import bypassing, tiny_model
+from tests.supernet.test_stacks import CLASSIFIERS, SIZES, build
+from tests.tiny import tiny_model
 
 BLOCKS, VOCABULARY, LENGTHS = 4, 60, [12, 5, 1, 8]
-SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 16,
-    "num_hidden_layers": BLOCKS,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-SLIDING = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 2}
-GPT2 = {"vocab_size": VOCABULARY, "n_positions": 64, "n_embd": 16, "n_layer": BLOCKS, "n_head": 2}
-DISENTANGLED = {"relative_attention": True, "position_buckets": 8, "pos_att_type": ["c2p", "p2c"]}
-# Model type, its configuration, where its blocks are.
-MODELS = {
-    "mpnet": ("MPNet", SIZES | {"pad_token_id": 1}, "mpnet.encoder.layer"),
-    "camembert": ("Camembert", SIZES | {"pad_token_id": 1}, "roberta.encoder.layer"),
-    "ernie": ("Ernie", SIZES, "ernie.encoder.layer"),
-    # Its relative position embeddings belong to the encoder and stay.
-    "deberta-v2": ("DebertaV2", SIZES | DISENTANGLED, "deberta.encoder.layer"),
-    "gpt2": ("GPT2", GPT2 | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}, "transformer.h"),
-    "llama": ("Llama", SIZES, "model.layers"),
-    # Full attention in blocks 0 and 1, a window in 2 and 3.
-    "qwen2": ("Qwen2", SIZES | SLIDING | {"num_key_value_heads": 2}, "model.layers"),
-}
-DECODERS = ("gpt2", "llama", "qwen2")
-DEPTHS = [(1, 3), (0, 2, 3), (2,), ()]
-
-
-def build(kind: str, **changes: object) -> PreTrainedModel:
-    name, fields, _ = MODELS[kind]
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**{**fields, "num_labels": 3, **changes})
-    return randomised(getattr(transformers, f"{name}ForSequenceClassification")(config))
 
 
 def batch_of(model: PreTrainedModel, lengths: list[int] = LENGTHS) -> dict[str, torch.Tensor]:
@@ -68,7 +31,7 @@ def stock(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tenso
     return logits_of(model(**batch))
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=CLASSIFIERS)
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -76,7 +39,6 @@ def kind(request: pytest.FixtureRequest) -> str:
 def test_it_says_that_it_is_depth_only_and_refuses_what_is_finer(kind):
     model = build(kind)
     supernet = Supernet(model)
-    assert supernet.stacks == {"encoder": MODELS[kind][2]}
     assert (supernet.blocks, supernet.pinned) == (BLOCKS, ())
     for stack in (
         Subnet.of_encoder(range(BLOCKS), [9, 8, 7, 6], 9).encoder,
@@ -90,90 +52,19 @@ def test_it_says_that_it_is_depth_only_and_refuses_what_is_finer(kind):
                 call(subnet)
     with pytest.raises(SupernetError, match=f"^{model.config.model_type} works depth-only"):
         _ = supernet.shape
-    assert not Supernet(tiny_model("bert")).depth_only
-
-
-@pytest.mark.parametrize("lengths", [LENGTHS, [7, 7]])
-def test_the_full_subnetwork_is_the_stock_model_bit_for_bit(kind, lengths):
-    model = build(kind)
-    batch = batch_of(model, lengths)
-    assert torch.equal(inference(Supernet(model), batch, Subnet.full(BLOCKS)), stock(model, batch))
-
-
-@pytest.mark.parametrize("blocks", DEPTHS)
-def test_a_depth_subnetwork_is_the_stock_model_with_the_other_blocks_bypassed(kind, blocks):
-    supernet = Supernet(build(kind))
-    batch = batch_of(supernet.model)
-    ours = inference(supernet, batch, Subnet.of_encoder(blocks))
-    assert torch.equal(ours, stock(bypassing(build(kind), supernet.stacks["encoder"], blocks), batch))
-    # Nothing is left behind by a call.
-    assert torch.equal(inference(supernet, batch, Subnet.full(BLOCKS)), stock(build(kind), batch))
-
-
-@pytest.mark.parametrize("blocks", [(1, 3), (0, 2, 3)])
-def test_a_depth_subnetwork_materialises_and_reloads_as_a_stock_model_of_the_kept_blocks(
-    kind, blocks, tmp_path
-):
-    supernet, subnet = Supernet(build(kind)), Subnet.of_encoder(blocks)
-    batch = batch_of(supernet.model)
-    expected = inference(supernet, batch, subnet)
-    own = supernet.materialise(subnet)
-    assert type(own) is type(supernet.model)
-    assert torch.equal(stock(own, batch), expected)
-    tokenizer = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})
-    provenance = Provenance("s", "t", "d", "c", "m")
-    folder = export_subnet(supernet, tokenizer, subnet, tmp_path / "out", provenance)
-    loaded, info = type(own).from_pretrained(folder, output_loading_info=True)
-    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    torch.testing.assert_close(stock(loaded.eval(), batch), expected, atol=1e-5, rtol=0)
-    assert supernet.parameters_cost([subnet])[0] == sum(p.numel() for p in loaded.parameters())
+    assert Supernet(tiny_model("bert")).supports_lengths
 
 
 def test_lists_with_an_entry_per_block_keep_the_entries_of_the_kept_blocks():
     kept = Subnet.of_encoder([1, 3])
-    qwen = Supernet(build("qwen2")).materialise(kept)
+    qwen = Supernet(build("qwen2-classifier")).materialise(kept)
     assert qwen.config.layer_types == ["full_attention", "sliding_attention"]
     longformer = transformers.LongformerConfig(**SIZES, attention_window=[2, 4, 6, 8])
     pruned = Supernet(transformers.LongformerForSequenceClassification(longformer)).materialise(kept)
     assert pruned.config.attention_window == [4, 8]
     # Lists that only happen to be as long as the model is deep.
-    gpt2 = Supernet(build("gpt2", eos_token_id=[2, 3, 4, 5])).materialise(kept)
+    gpt2 = Supernet(build("gpt2-classifier", eos_token_id=[2, 3, 4, 5])).materialise(kept)
     assert gpt2.config.eos_token_id == [2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("decoder", DECODERS)
-def test_a_pruned_decoders_cache_is_right_without_its_first_block(decoder):
-    supernet = Supernet(build(decoder))
-    base = supernet.materialise(Subnet.of_encoder([1, 3])).base_model.eval()
-    ids = batch_of(supernet.model, [9, 9])["input_ids"]
-    with torch.inference_mode():
-        whole = base(ids).last_hidden_state
-        first = base(ids[:, :5], use_cache=True)
-        assert first.past_key_values.get_seq_length() == 5
-        rest = base(ids[:, 5:], past_key_values=first.past_key_values, use_cache=True).last_hidden_state
-    torch.testing.assert_close(rest, whole[:, 5:], atol=1e-4, rtol=0)
-
-
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_gradients_reach_the_shared_weights_of_the_blocks_that_run(kind, checkpointing):
-    subnet = Subnet.of_encoder([1, 3])
-    reference, supernet = build(kind).train(), Supernet(build(kind)).train()
-    if checkpointing and kind == "mpnet":
-        with pytest.raises(SupernetError, match="MPNetForSequenceClassification does not support"):
-            supernet.gradient_checkpointing_enable()
-        return
-    if checkpointing:
-        supernet.gradient_checkpointing_enable()
-    for model in (lambda **batch: supernet(batch, subnet), Supernet(reference).materialise(subnet).train()):
-        torch.manual_seed(0)
-        logits_of(model(**batch_of(reference))).square().sum().backward()
-    pairs = zip(supernet.model.named_parameters(), reference.parameters(), strict=True)
-    for (name, ours), theirs in pairs:
-        assert (ours.grad is None) == (theirs.grad is None), name
-        if ours.grad is not None:
-            torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-5, rtol=1e-5)
-    touched = [any(p.grad is not None for p in layer.parameters()) for layer in supernet.layers_of("encoder")]
-    assert touched == [False, True, False, True]
 
 
 def test_traced_macs_are_those_counted_on_the_eager_model(kind):
@@ -223,14 +114,14 @@ def test_a_model_that_cannot_be_traced_is_one_line():
 
 @pytest.mark.parametrize(
     ("kind", "longest"),
-    [("mpnet", 62), ("camembert", 62), ("ernie", 64), ("gpt2", 64), ("llama", 64)],
+    [("mpnet", 62), ("camembert", 62), ("ernie", 64), ("gpt2-classifier", 64), ("llama-classifier", 64)],
 )
 def test_the_longest_input_leaves_out_positions_of_padding(kind, longest):
     model = build(kind)
     supernet = Supernet(model)
     assert supernet.longest == longest
     assert stock(model, batch_of(model, [longest, 3])).isfinite().all()
-    if kind != "llama":
+    if kind != "llama-classifier":
         with pytest.raises((IndexError, RuntimeError)):
             stock(model, batch_of(model, [longest + 1, 3]))
 

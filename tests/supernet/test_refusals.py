@@ -89,8 +89,8 @@ def scaled() -> PreTrainedModel:
     ("make", "why"),
     [
         (albert, "^AlbertForSequenceClassification: .* only models with one list of blocks"),
-        (bart, "^BartForSequenceClassification: of encoder-decoders, only those that write"),
-        (t5, "^T5ForSequenceClassification: of encoder-decoders, only those that write"),
+        (bart, "^BartForSequenceClassification: of encoder-decoders, only those that generate text"),
+        (t5, "^T5ForSequenceClassification: of encoder-decoders, only those that generate text"),
         (mixture, "is a mixture of experts"),
         (quantised, "is quantised: train and search in full precision"),
         (adapted, "carries PEFT adapters: merge them"),

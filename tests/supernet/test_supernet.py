@@ -10,9 +10,9 @@ from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.folder import load_supernet, read_record
-from ldsearch.supernet.heads import HEADS, logits_of
+from ldsearch.supernet.heads import HEADS
 from ldsearch.supernet.supernet import inference
-from tests.tiny import FAMILIES, HEADED, padded_batch, tiny_model
+from tests.tiny import FAMILIES, padded_batch, tiny_model
 
 
 def by_hand(supernet: Supernet, blocks: list[int]) -> torch.nn.Module:
@@ -29,17 +29,6 @@ def by_hand(supernet: Supernet, blocks: list[int]) -> torch.nn.Module:
 def numbers(supernet: Supernet) -> list[int]:
     """Two blocks, the first one missing where stock classes can do without it."""
     return [0, 2] if supernet.pinned else [1, 3]
-
-
-@pytest.mark.parametrize("head", HEADED)
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("blocks", [[1, 3], [0, 1, 3], []], ids=str)
-def test_a_depth_subnetwork_is_the_kept_layers_called_by_hand(family, head, blocks):
-    supernet = Supernet(tiny_model(family, head=head))
-    for batch in (padded_batch([7, 7]), padded_batch([12, 5, 9])):
-        with torch.inference_mode():
-            expected = logits_of(by_hand(supernet, blocks)(**batch))
-        assert torch.equal(inference(supernet, batch, Subnet.of_encoder(blocks)), expected)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -97,18 +86,6 @@ def test_without_its_pinned_block_a_model_stays_whole_and_runs_as_the_subnetwork
         assert torch.equal(fixed(**batch).logits, inference(supernet, batch, subnet))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_fresh_stock_model_of_the_materialised_configuration_takes_its_weights(family):
-    supernet = Supernet(tiny_model(family))
-    subnet = Subnet.of_encoder(numbers(supernet))
-    pruned = supernet.materialise(subnet)
-    fresh = type(pruned)(copy.deepcopy(pruned.config)).eval()
-    fresh.load_state_dict(pruned.state_dict())
-    batch = padded_batch([12, 5])
-    with torch.inference_mode():
-        assert torch.equal(fresh(**batch).logits, inference(supernet, batch, subnet))
-
-
 def test_layer_ids_are_renumbered():
     pruned = Supernet(tiny_model("bert")).materialise(Subnet.of_encoder([1, 3]))
     ids = [m.layer_idx for m in pruned.modules() if getattr(m, "layer_idx", None) is not None]
@@ -123,31 +100,6 @@ def test_attention_types_are_renumbered():
         types[i] for i in (0, 1, 3)
     ]
     assert supernet.model.config.layer_types == types
-
-
-@pytest.mark.parametrize("head", HEADED)
-def test_gradients_reach_exactly_the_blocks_that_run(head):
-    supernet = Supernet(tiny_model("bert", head=head)).train()
-    logits_of(supernet(padded_batch([8, 5]), Subnet.of_encoder([0, 2], [6, 3], 8))).sum().backward()
-    for block, layer in enumerate(supernet.layers_of("encoder")):
-        touched = [p.grad is not None for p in layer.parameters()]
-        assert all(touched) if block in (0, 2) else not any(touched)
-
-
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_recomputed_blocks_have_the_same_gradients(family):
-    subnet = Subnet.of_encoder([0, 2, 3], [6, 5, 3], 8)
-    found = []
-    for recompute in (False, True):
-        supernet = Supernet(tiny_model(family)).train()
-        if recompute:
-            supernet.gradient_checkpointing_enable()
-        torch.manual_seed(0)
-        supernet(padded_batch([8, 5]), subnet).logits.square().sum().backward()
-        found.append({name: p.grad for name, p in supernet.named_parameters() if p.grad is not None})
-    assert found[0].keys() == found[1].keys()
-    for name, gradient in found[0].items():
-        torch.testing.assert_close(found[1][name], gradient, msg=name)
 
 
 @pytest.mark.parametrize("asked", [{"every_n_layers": 2}, {"offload": True}])

@@ -1,4 +1,4 @@
-"""What families have in common: defaults of a post-norm encoder, the stock path of a layer, split heads."""
+"""Defaults of a post-norm encoder, and attention from split heads."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ class PostNormEncoder:
         return hidden
 
     def finish(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
-        """Nothing: a post-norm block ends in its norm."""
+        """The identity: a post-norm block ends in its norm."""
         return hidden
 
 

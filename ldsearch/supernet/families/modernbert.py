@@ -33,7 +33,7 @@ class ModernBertFamily:
         return cast(nn.ModuleList, cast(Any, model).base_model.layers)
 
     def longest(self, config: PreTrainedConfig) -> int:
-        """What it was trained for; rotary positions have no end."""
+        """Longest training input; rotary positions have no end."""
         return int(config.max_position_embeddings)
 
     def shape(self, config: PreTrainedConfig) -> EncoderShape:

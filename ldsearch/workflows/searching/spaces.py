@@ -38,7 +38,7 @@ def search_space(
         if genes is not None:
             raise SpaceError(f"the search space {name} says what is searched: name it or --genes, not both")
         return _named(bench, name)
-    kinds = ("depth" if supernet.depth_only else "lengths",) if genes is None else kinds_of(genes)
+    kinds = ("lengths" if supernet.supports_lengths else "depth",) if genes is None else kinds_of(genes)
     if kinds == ("lengths",):
         return bench.length_space(None, parity)
     if parity:
@@ -110,8 +110,8 @@ def _options(supernet: Supernet, kinds: tuple[str, ...]) -> tuple[Groups, ...]:
     finer = set(kinds) & {"ffn", "head", "sublayer"}
     if not finer:
         return (WHOLE,)
-    if supernet.depth_only or len(supernet.stacks) > 1:
-        raise SpaceError(supernet.depth_only or "inside a decoder's blocks nothing can be off")
+    if not supernet.supports_lengths or len(supernet.stacks) > 1:
+        raise SpaceError(supernet.why_depth_only or "inside a decoder's blocks nothing can be off")
     heads = supernet.shape.heads
     if "head" in finer and heads < 2:
         raise SpaceError("blocks of one head have no half of them to leave out")
