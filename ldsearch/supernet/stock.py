@@ -1,8 +1,7 @@
 """The generic view: a stock model's own forward with some of its blocks, and the models that are refused."""
 
-import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
 from ldsearch.errors import SupernetError
-from ldsearch.supernet.cutting import Instead, with_blocks
+from ldsearch.supernet.cutting import Instead, shallow, with_blocks
 from ldsearch.supernet.stages import Between, State
 
 
@@ -40,48 +39,34 @@ def run_stock(
         raise SupernetError("only models with one stack of blocks can be watched")
     # Some stock classes fail without any block: one runs, and what entered it goes on.
     runs = {name: blocks or (0,) for name, blocks in kept.items()}
-    stock = with_blocks(model, stacks, runs, instead)
-    watch = {name: between if kept[name] else _unchanged for name in stacks}
-    layers = {name: model.get_submodule(path) for name, path in stacks.items()}
-    with watched(layers, runs, watch, batch):
-        output: ModelOutput = stock(**batch, **_positions(model, batch))
+
+    def changed(stack: str, place: int, block: nn.Module) -> nn.Module:
+        block = block if instead is None else instead(stack, place, block)
+        call = between if kept[stack] else _unchanged
+        return block if call is None else _followed(block, runs[stack][place], call, batch)
+
+    stock = with_blocks(model, stacks, runs, changed)
+    output: ModelOutput = stock(**batch, **_positions(model, batch))
     return output
 
 
-@contextlib.contextmanager
-def watched(
-    layers: Mapping[str, nn.Module],
-    blocks: Mapping[str, Sequence[int]],
-    between: Mapping[str, Between | None],
-    batch: Mapping[str, Any],
-) -> Iterator[None]:
-    """While inside, a stack's ``between`` is called after each of its blocks, as forward hooks."""
-    mask = batch.get("attention_mask")
+def _followed(block: nn.Module, number: int, call: Between, batch: Mapping[str, Any]) -> nn.Module:
+    """The block for one call of its model, with ``call`` on what entered and what left it."""
+    followed: nn.Module = shallow(block)
+    run, mask = followed.forward, batch.get("attention_mask")
 
-    def hook(block: int, call: Between) -> Callable[..., Any]:
-        def changed(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
-            entered = inputs[0] if inputs else named["hidden_states"]
-            left = output[0] if isinstance(output, tuple) else output
-            if mask is not None and mask.shape == entered.shape[:2]:
-                real = mask.bool()
-            else:
-                real = torch.ones(entered.shape[:2], dtype=torch.bool, device=entered.device)
-            goes_on = call(block, State(entered, real), State(left, real))
-            return (goes_on, *output[1:]) if isinstance(output, tuple) else goes_on
+    def forward(*inputs: Any, **named: Any) -> Any:
+        output = run(*inputs, **named)
+        entered = inputs[0] if inputs else named["hidden_states"]
+        left = output[0] if isinstance(output, tuple) else output
+        real = torch.ones(entered.shape[:2], dtype=torch.bool, device=entered.device)
+        if mask is not None and mask.shape == entered.shape[:2]:
+            real = mask.bool()
+        goes_on = call(number, State(entered, real), State(left, real))
+        return (goes_on, *output[1:]) if isinstance(output, tuple) else goes_on
 
-        return changed
-
-    handles = [
-        layers[name].get_submodule(str(block)).register_forward_hook(hook(block, call), with_kwargs=True)
-        for name, call in between.items()
-        if call is not None
-        for block in blocks[name]
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    followed.forward = forward
+    return followed
 
 
 def _positions(model: PreTrainedModel, batch: Mapping[str, Any]) -> dict[str, Tensor]:
