@@ -123,16 +123,6 @@ def test_what_is_cached_is_not_run_again(encoded, tmp_path):
     assert all(t.seconds == 0 and t.generation == 1 for t in second)
 
 
-def test_statistics_that_outlived_a_killed_process_are_not_run_again(encoded, tmp_path):
-    kept = Sidecar(tmp_path, (len(encoded),), digest)
-    before = evaluator_for(encoded, sidecar=kept).statistics(HALF)
-    evaluator = evaluator_for(encoded, cache=MeasurementCache(tmp_path / "m.db", "f"), sidecar=kept)
-    trial = evaluator([HALF])[0]
-    assert trial.score.value == before.mean()
-    assert (evaluator.counts.measured, evaluator.counts.cached) == (0, 1)
-    assert evaluator.counts.executed_macs == 0
-
-
 def test_executed_macs_are_the_cost_times_the_examples(encoded):
     evaluator = evaluator_for(encoded)
     cost = evaluator.costs_of([HALF])[0]["macs"]
@@ -196,7 +186,10 @@ def test_a_process_killed_between_statistics_and_trial_goes_on_to_the_same_trial
     straight = evaluator_for(encoded)([HALF])[0]
     evaluator_for(encoded, sidecar=Sidecar(tmp_path / "s", (41,), digest)).statistics(HALF)  # and no more
     cache = MeasurementCache(tmp_path / "m.db", "f")
-    after = evaluator_for(encoded, sidecar=Sidecar(tmp_path / "s", (41,), digest), cache=cache)([HALF])[0]
+    evaluator = evaluator_for(encoded, sidecar=Sidecar(tmp_path / "s", (41,), digest), cache=cache)
+    after = evaluator([HALF])[0]
+    counts = evaluator.counts
+    assert (counts.measured, counts.cached, counts.executed_macs) == (0, 1, 0)
     assert (after.score, after.standard_error, after.costs) == (
         straight.score,
         straight.standard_error,

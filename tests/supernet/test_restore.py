@@ -7,10 +7,10 @@ import torch
 
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.heads import logits_of, run_head
+from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.stages import State, put_back
 from ldsearch.supernet.supernet import inference
-from tests.tiny import FAMILIES, padded_batch, row, tiny_model
+from tests.tiny import padded_batch, tiny_model
 
 LENGTHS = [24, 3, 17, 9, 1, 24, 12, 5]
 TOKEN_HEADS = ("TokenClassification", "QuestionAnswering", "MaskedLM")
@@ -38,48 +38,6 @@ def first_of_head(supernet: Supernet) -> str:
     """The stock module that reads a BERT model's last hidden states."""
     names = {"TokenClassification": "classifier", "QuestionAnswering": "qa_outputs", "MaskedLM": "cls"}
     return names[supernet.head.name]
-
-
-@torch.inference_mode()
-def one_example(model, ids: torch.Tensor, stack: Stack) -> torch.Tensor:
-    """BERT on one sentence without padding, token by token: shape (n, d)."""
-    hidden = model.bert.embeddings(input_ids=ids)[0]
-    carries = dict(enumerate(hidden))
-    alive = list(carries)
-    for position, block in enumerate(stack.blocks):
-        layer = model.bert.encoder.layer[block]
-        own = layer.attention.self
-        received = torch.zeros(len(alive))
-        context = []
-        for head in range(own.num_attention_heads):
-            part = slice(head * own.attention_head_size, (head + 1) * own.attention_head_size)
-            q, k, v = (linear(hidden)[:, part] for linear in (own.query, own.key, own.value))
-            probabilities = (q @ k.T / own.attention_head_size**0.5).softmax(dim=-1)
-            received += probabilities.sum(dim=0)
-            context.append(probabilities @ v)
-        merged = layer.attention.output(torch.cat(context, dim=-1), hidden)
-        count = min(len(alive), stack.lengths.kept(position, ids.shape[1]))
-        best = sorted(range(len(alive)), key=lambda i: -received[i])[:count]
-        stays = sorted(best)
-        hidden = layer.output(layer.intermediate(merged[stays]), merged[stays])
-        alive = [alive[i] for i in stays]
-        carries |= dict(zip(alive, hidden, strict=True))
-    return torch.stack([carries[t] for t in range(ids.shape[1])])
-
-
-@pytest.mark.parametrize("kind", STACKS)
-@pytest.mark.parametrize("head", TOKEN_HEADS)
-def test_every_token_carries_what_a_loop_over_its_own_sentence_says(head, kind):
-    supernet, batch, stack = Supernet(tiny_model("bert", head=head)), padded_batch(LENGTHS), STACKS[kind]
-    ours = restored(supernet, batch, stack)
-    logits = inference(supernet, batch, Subnet(encoder=stack))
-    assert ours.shape[:2] == batch["input_ids"].shape
-    for index, n in enumerate(LENGTHS):
-        by_hand = one_example(supernet.model, row(batch, index)["input_ids"], stack)
-        torch.testing.assert_close(ours[index, :n], by_hand, atol=1e-5, rtol=0)
-        with torch.inference_mode():
-            theirs = logits_of(run_head(supernet.model, by_hand[None], {}))[0]
-        torch.testing.assert_close(logits[index, :n], theirs, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", STACKS)
@@ -148,7 +106,7 @@ def test_states_return_into_sequences_of_another_precision(there, back):
     assert put[0, :, 0].tolist() == [0.5, 0, 2.5]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
 @pytest.mark.parametrize("head", TOKEN_HEADS)
 def test_it_trains_under_bf16_autocast(family, head):
     supernet = Supernet(tiny_model(family, head=head)).train()
