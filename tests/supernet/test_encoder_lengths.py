@@ -72,7 +72,7 @@ def test_lengths_that_drop_nothing_are_the_stock_model_bit_for_bit(name, memory)
     supernet = Supernet(tiny_encoder_decoder(name), memory=memory)
     with torch.inference_mode():
         theirs = supernet.model(**SOURCE, labels=LABELS).logits
-        own = supernet.pipeline(SOURCE, Stack((0, 1, 2)), training=False).hidden
+        own = supernet.pipeline.finish(supernet.pipeline(SOURCE, Stack((0, 1, 2)), training=False))
         assert torch.equal(own, supernet.model.get_encoder()(**SOURCE).last_hidden_state)
     dropless = Stack((0, 1, 2), Lengths((99, 98, 97), 99, "absolute"))
     subnet = Subnet(dropless, Stack((0, 1, 2, 3)))
@@ -173,7 +173,7 @@ def test_training_drops_out_what_the_stock_encoder_drops_out(name):
     found = []
     for stack in (Stack((0, 1, 2)), silent):  # the stock layer's own path, and the one that can drop tokens
         torch.manual_seed(0)
-        found.append(supernet.pipeline(SOURCE, stack, training=True).hidden)
+        found.append(supernet.pipeline.finish(supernet.pipeline(SOURCE, stack, training=True)))
     torch.manual_seed(0)
     found.append(model.get_encoder()(**SOURCE).last_hidden_state)
     real = SOURCE["attention_mask"].bool()
