@@ -132,8 +132,9 @@ def test_a_budget_in_milliseconds_is_timed_where_it_is_meant(here: Path, timing_
     export_one(RUN, "means")
     assert timing_jobs[-1].cells == [[1, 10], [8, 10]]
     best = json.loads((here / RUN / "best.json").read_text())
-    fields = best | {"selector": "budget 12ms@batch=4,length=7"}
-    (here / RUN / "best.json").write_text(json.dumps(fields))
+    run = json.loads((here / RUN / "run.json").read_text())
+    run["options"]["budget"] = "12ms@batch=4,length=7"
+    (here / RUN / "run.json").write_text(json.dumps(run))
     export_one(RUN, "out")
     assert timing_jobs[-1].cells == [[4, 7]]
     assert timing_jobs[-1].macs_ratios == pytest.approx([best["costs"]["macs"] / best["full_costs"]["macs"]])
