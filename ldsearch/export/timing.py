@@ -1,6 +1,5 @@
 """Times exported folders in turn with the full model they were cut from."""
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from ldsearch.latency.clock import Clock, Run, Timing, device_facts, synchronise
 from ldsearch.latency.measure import FORWARD, Cell, Probe, forward_run, generate_run, generating, random_cell
 from ldsearch.latency.runtimes import RUNTIMES, Forward, in_session
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.cutting import copy_sharing
 from ldsearch.supernet.folder import load_supernet
 from ldsearch.supernet.graph import onnx_session
 
@@ -122,6 +122,5 @@ def _runs(model: Any, forward: Forward, cell: Cell, probe: Probe) -> Sequence[Ru
     """The probe's runs of a model, or of a forward where it does not generate."""
     if probe is FORWARD:
         return [forward_run(forward, cell)]
-    shared: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     # A model for each run, since a run sets how much is generated; the weights are shared.
-    return [generate_run(copy.deepcopy(model, dict(shared)), cell, written) for written in probe.written]
+    return [generate_run(copy_sharing(model), cell, written) for written in probe.written]

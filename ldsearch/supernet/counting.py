@@ -1,6 +1,5 @@
 """Dimensions, parameter counts and traced MACs of a stock model, as the costs need them."""
 
-import copy
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from ldsearch.costs.macs import EncoderShape
 from ldsearch.costs.parameters import BlockParameters, Parameters
 from ldsearch.costs.traced import Polynomial, TracedMacs, terms
 from ldsearch.errors import SupernetError, one_line
-from ldsearch.supernet.cutting import handed_on, longest_input
+from ldsearch.supernet.cutting import copy_sharing, handed_on, longest_input
 from ldsearch.supernet.heads import Head, head_macs
 from ldsearch.supernet.stages import Family
 from ldsearch.workload import Workload
@@ -190,8 +189,7 @@ def _count_macs(
         warnings.simplefilter("ignore")
         from fvcore.nn import FlopCountAnalysis
 
-        shared: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-        eager = copy.deepcopy(model, shared).eval()
+        eager = copy_sharing(model).eval()
         eager.set_attn_implementation("eager")
         lengths = (read, written) if len(stacks) > 1 else (read,)
         ids = tuple(torch.ones((1, n), dtype=torch.long, device=model.device) for n in lengths)

@@ -162,13 +162,17 @@ def handed_on(layer: nn.Module) -> dict[str, nn.Module]:
     }
 
 
+def copy_sharing(model: nn.Module) -> Any:
+    """A deep copy of a model that shares its parameters and buffers."""
+    shared: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, shared)
+
+
 def cut(
     model: PreTrainedModel, stacks: Mapping[str, str], kept: Mapping[str, Sequence[int]]
 ) -> PreTrainedModel:
     """The stock model of some of its blocks, in order, sharing their weights; fit to be saved."""
-    tensors = [*model.parameters(), *model.buffers()]
-    shared: dict[int, Any] = {id(tensor): tensor for tensor in tensors}
-    pruned = copy.deepcopy(model, shared)
+    pruned: PreTrainedModel = copy_sharing(model)
     for name, path in stacks.items():
         layers = pruned.get_submodule(path)
         assert isinstance(layers, nn.ModuleList)
