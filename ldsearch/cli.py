@@ -19,12 +19,12 @@ from ldsearch.errors import LdsearchError
 # Verbs of 0.1 and what took their place.
 FORMER = MappingProxyType(
     {
-        "select": "ldsearch evolve --strategy every-other",
-        "pareto": "ldsearch info RUN --budget 0.6",
-        "grid": "ldsearch evaluate SUPERNET --all-depths",
-        "recover": "ldsearch train-supernet --model RUN",
-        "health": "ldsearch report RUN --health",
-        "importance": "ldsearch report RUN --importance",
+        "select": "`ldsearch evolve --strategy every-other`",
+        "pareto": "`ldsearch info RUN --budget 0.6`",
+        "grid": "`ldsearch evaluate SUPERNET --all-depths`",
+        "recover": "`ldsearch train-supernet --model RUN`",
+        "health": "`ldsearch report RUN --health`",
+        "importance": "`ldsearch report RUN --importance`",
         "tune": "examples/tune.py",
     }
 )
@@ -128,7 +128,7 @@ def main() -> None:
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     try:
         if words and words[0] in FORMER:
-            raise LdsearchError(f"ldsearch {words[0]} is now: {FORMER[words[0]]}")
+            raise LdsearchError(f"`ldsearch {words[0]}` is now {FORMER[words[0]]}")
         app()
     except LdsearchError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -21,7 +21,7 @@ from ldsearch.commands.rules import RULES, rule_named
 from ldsearch.commands.searching import RunOutcome, SearchSpec, run_search
 from ldsearch.errors import RunError, unknown
 from ldsearch.goal import Goal
-from ldsearch.runs import BEST_FILE, read_json
+from ldsearch.runs import BEST_FILE, newest_supernet, read_json
 from ldsearch.search.constant_ratio import ConstantRatio
 from ldsearch.search.evolve import EvolveSettings
 from ldsearch.search.random_search import RandomSearch
@@ -41,7 +41,8 @@ def main(options: Evolve) -> dict[str, Any]:
     """Search and print the frontier and the choice."""
     goal = goal_of(options)  # before anything is loaded
     split = "report" if options.swap else "search"
-    bench = open_bench(options.supernet, options.runs, options.data, split=split, storage=options.storage)
+    supernet = options.supernet or newest_supernet(options.runs)
+    bench = open_bench(supernet, options.runs, options.data, split=split, storage=options.storage)
     bench.evaluator.cache_budget = int(options.cache * 2**30)
     if options.dry_run:
         plan = plan_evolve(bench, options)
@@ -52,7 +53,7 @@ def main(options: Evolve) -> dict[str, Any]:
     genes = [options.genes] if options.genes else []
     kind = "-".join([options.strategy or "evolve", *genes, *goal.name_parts])
     name = options.name or f"{bench.folder.name}-{kind}{'-swap' if options.swap else ''}"
-    options = replace(options, name=name, supernet=options.supernet or bench.folder)
+    options = replace(options, name=name, supernet=supernet)
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
         outcome = evolve(
             bench, options.runs / name, options, watcher=bars, note=lambda text: print_notes([text])

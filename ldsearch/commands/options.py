@@ -74,10 +74,9 @@ def read_search_rows(text: str) -> int | str:
     """
     if text in ("auto", "train", "half"):
         return text
-    try:
-        return int(text)
-    except ValueError:
-        raise TrainingError(f"--search-rows takes auto, train, half or a number, not {text!r}") from None
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise TrainingError(f"--search-rows takes auto, train, half or a number above 0, not {text!r}")
+    return int(text)
 
 
 def read_share(text: str) -> float:

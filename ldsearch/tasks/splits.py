@@ -7,7 +7,7 @@ and report on the same rows, which inflates both.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,19 +122,6 @@ def fix_splits(
         table = int(origin[index[0]])
         rows[role] = (names[table], np.sort(index) - (ends[table - 1] if table else 0))
     return Splits(rows, overlap)
-
-
-def parse_search_rows(text: str) -> SearchRows:
-    """Read ``--search-rows``.
-
-    Raises:
-        DataError: If it is neither a rule nor a number above 0.
-    """
-    if text in ("auto", "train", "half"):
-        return cast(SearchRows, text)
-    if not text.isdigit() or int(text) == 0:
-        raise DataError(f"--search-rows takes auto, train, half or a number above 0, not {text!r}")
-    return int(text)
 
 
 def _cut(given: Mapping[str, Index], groups: Index, seed: int, search_rows: SearchRows) -> dict[str, Index]:

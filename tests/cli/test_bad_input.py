@@ -241,7 +241,7 @@ def test_a_search_with_another_seed_does_not_enter_a_finished_search(ldsearch: L
         (["evolve", "--strategy", "every-other", "--keep", "99"], "keep [99] must name depths in 1..2"),
         (["evolve", "--strategy", "constant-ratio", "--keep", "1"], "takes no --keep"),
         (["evolve", "--strategy", "every-other", "--space", "demo"], "takes no --space"),
-        (["evolve", "--strategy", "magic"], "use one of every-other, "),
+        (["evolve", "--strategy", "magic"], "use one of surrogate, "),
     ],
 )
 def test_searches_that_make_no_sense(ldsearch: Ldsearch, place: Path, flags: list[str], says: str) -> None:
@@ -301,8 +301,3 @@ def test_the_console_script_says_it_the_same_way(place: Path) -> None:
     assert found.returncode == 2
     assert re.fullmatch(r"error: .*'12 bananas'.*\n", found.stderr), found.stderr
     assert listing(place) == before
-
-
-def test_a_command_that_moved_names_its_place(ldsearch: Ldsearch) -> None:
-    outcome = ldsearch("tune", "--vary", "learning_rate=1e-5:1e-3")
-    assert (outcome.code, outcome.err) == (2, "error: `ldsearch tune` is now examples/tune.py\n")

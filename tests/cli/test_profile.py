@@ -74,7 +74,7 @@ def test_a_runs_frontier_is_drawn_and_its_folder_holds_the_reports(
     # Another question does not overwrite that answer.
     outcome = ldsearch("profile", folder, "--batch", "1", *QUICK[2:], "--name", "alone")
     assert outcome.code == 2
-    assert "holds another run (its batches" in outcome.err
+    assert "holds another run (its batch differ" in outcome.err
 
 
 def test_a_table_is_filled_and_kept(ldsearch: Ldsearch, place: Path) -> None:
@@ -127,7 +127,7 @@ def test_predictions_of_the_table_beside_the_supernet_are_judged(
     [
         (("runs/none", "--subnet", "full"), "neither a supernet nor a search run"),
         (("runs/tiny",), "name a sub-network with --subnet"),
-        (("runs/tiny", "--frontier"), "--frontier needs a finished search run"),
+        (("runs/tiny", "--frontier"), "is a model, not a search run"),
         (("runs/tiny", "--frontier", "--subnet", "full"), "exclude each other"),
         (("runs/tiny", "--subnet", PRUNED.replace("[1]", "[7]")), "block 7 of a model of 2 blocks"),
         (("runs/tiny", "--subnet", "full", "--runtime", "tpu"), "use one of eager, own, compile"),

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ldsearch.commands.options import read_search_rows
 from ldsearch.errors import DataError
-from ldsearch.tasks.splits import Overlap, _Words, fix_splits, parse_search_rows
+from ldsearch.tasks.splits import Overlap, _Words, fix_splits
 from tests.tasks.test_splits import Texts, chosen, flat, plain, roots
 
 
@@ -64,14 +65,14 @@ def test_as_many_search_rows_as_there_are_leave_none_to_report(rows: int) -> Non
 
 @pytest.mark.parametrize("text", ["0", "-3", "some", "", "1.5"])
 def test_search_rows_are_read_from_the_command_line(text: str) -> None:
-    assert [parse_search_rows(one) for one in ("auto", "train", "half", "12")] == [
+    assert [read_search_rows(one) for one in ("auto", "train", "half", "12")] == [
         "auto",
         "train",
         "half",
         12,
     ]
     with pytest.raises(DataError, match="--search-rows"):
-        parse_search_rows(text)
+        read_search_rows(text)
 
 
 def test_search_rows_are_not_cut_from_rows_linked_to_the_report_rows() -> None:
