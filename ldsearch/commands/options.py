@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ldsearch.errors import LdsearchError, RunError, TrainingError
+from ldsearch.errors import DataError, LdsearchError, RunError, TrainingError
 
 LAYERDROP, LENGTHDROP, FLEXIBLE = "LayerDrop", "LengthDrop", "Flexible depth"
 DATA, DECODING, SEARCH, STORAGE = "Data", "Decoding", "Search", "Storage"
@@ -70,12 +70,12 @@ def read_search_rows(text: str) -> int | str:
     """``auto``, ``train`` or ``half``, or a number of rows.
 
     Raises:
-        TrainingError: If it is neither.
+        DataError: If it is neither.
     """
     if text in ("auto", "train", "half"):
         return text
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise TrainingError(f"--search-rows takes auto, train, half or a number above 0, not {text!r}")
+        raise DataError(f"--search-rows takes auto, train, half or a number above 0, not {text!r}")
     return int(text)
 
 
