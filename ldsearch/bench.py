@@ -1,7 +1,7 @@
 """A supernet on the bench: loaded, its data read again and checked, its costs and evaluator ready."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Cost
 from ldsearch.costs.named import added_costs
-from ldsearch.errors import SpaceError, SupernetError
+from ldsearch.errors import SupernetError
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import (
     EXECUTOR_SEMANTICS,
@@ -22,8 +22,7 @@ from ldsearch.fingerprint import (
 from ldsearch.intervals import Interval, Statistics, paired_bootstrap
 from ldsearch.recorded import load_recorded_task
 from ldsearch.runs import CACHE_FILE
-from ldsearch.space import LengthSpace, load_space
-from ldsearch.space.length_drop import as_rate, constant_ratio_lengths, default_bound
+from ldsearch.space.lengths import as_rate, constant_ratio_lengths
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.sidecar import FOLDER, Sidecar
 from ldsearch.subnet import Stack, Subnet
@@ -184,57 +183,6 @@ class Workbench:
     def full(self) -> Subnet:
         """The full model."""
         return self.supernet.full
-
-    def length_space(self, name: str | None, parity: bool) -> LengthSpace:
-        """The search space of length configurations, widened: the named one, or the supernet's own.
-
-        Args:
-            name: A shipped space or a YAML file; None: the range that was trained.
-            parity: Without a name, every length instead of 16 levels, and no pinned last length.
-
-        Raises:
-            SpaceError: If the space is of another depth or kind of lengths, or names no lengths, or the
-                model works depth-only.
-        """
-        if not self.supernet.supports_lengths:
-            raise SpaceError(f"{self.supernet.why_depth_only}; select --strategy every-other cuts its depth")
-        if name is None:
-            return LengthSpace.build(
-                self.record.blocks,
-                self.record.reference,
-                self.record.drop_bound or default_bound(self.record.blocks),
-                levels=None if parity else 16,
-                mode="absolute" if self.record.length_mode == "absolute" else "ratio",
-                pin_last=self.supernet.reads_first and not parity,
-                decoder=self.supernet.depths.get("decoder", 0),
-            ).widened()
-        space = load_space(name)
-        if not isinstance(space, LengthSpace):
-            raise SpaceError(f"the search space {space.name} chooses depths, not lengths alone")
-        self.check_lengths(space, space.name)
-        return replace(space, decoder=self.supernet.depths.get("decoder", 0)).widened()
-
-    def check_lengths(self, space: LengthSpace, name: str) -> None:
-        """Refuse lengths that the supernet was not trained for.
-
-        Raises:
-            SpaceError: If they are for other blocks, another reference or another kind of lengths.
-        """
-        record = self.record
-        if space.blocks != record.blocks:
-            raise SpaceError(
-                f"the search space {name} is for {space.blocks} blocks, the supernet has {record.blocks}"
-            )
-        if space.reference != record.reference:
-            raise SpaceError(
-                f"the search space {name} refers to {space.reference} tokens, the supernet was trained at "
-                f"{record.reference}"
-            )
-        if space.mode != record.length_mode:
-            raise SpaceError(
-                f"the search space {name} has {space.mode} lengths, the supernet was trained with "
-                f"{record.length_mode} ones"
-            )
 
 
 def split_evaluator(

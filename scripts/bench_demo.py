@@ -22,8 +22,10 @@ from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Statistics, paired_bootstrap
-from ldsearch.search.constant_ratio import constant_ratio_line
+from ldsearch.search.controls import constant_ratio_line
+from ldsearch.search.loop import StrategyContext
 from ldsearch.subnet import Subnet
+from ldsearch.workflows.searching.spaces import search_space
 
 STRATEGIES = ("plain", "lengthdrop")
 
@@ -43,7 +45,7 @@ def train(runs: Path, strategy: str, seed: int, trainer: tuple[str, ...]) -> tup
 
 def half_cost(bench: Workbench) -> tuple[Subnet, float]:
     """The dearest constant-ratio configuration that costs at most half, and its share."""
-    line = constant_ratio_line(bench.length_space("demo", parity=False), bench.macs, 60)
+    line = constant_ratio_line(StrategyContext(search_space(bench, "demo"), bench.macs), 60)
     shares = bench.macs(line) / bench.macs([bench.full])[0]
     within = np.flatnonzero(shares <= 0.5)
     best = within[shares[within].argmax()]

@@ -25,9 +25,8 @@ from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.evaluation.evaluator import length_batches
 from ldsearch.evaluation.executor import Executor
 from ldsearch.fingerprint import versions
-from ldsearch.space import load_space
-from ldsearch.space.length_drop import default_bound
-from ldsearch.space.lengths import LengthSpace
+from ldsearch.space import LengthGenes, Space, load_space
+from ldsearch.space.lengths import default_bound
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
@@ -112,7 +111,7 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def drawn(space: LengthSpace, count: int, rng: np.random.Generator) -> list[Subnet]:
+def drawn(space: Space, count: int, rng: np.random.Generator) -> list[Subnet]:
     """Random sub-networks, none of them twice: a search measures none twice either."""
     if count > space.size():
         raise SystemExit(f"{space.blocks} blocks have {space.size()} configurations, not {count}")
@@ -146,9 +145,11 @@ def prepare(options: argparse.Namespace) -> Case:
     supernet, rng = model_of(options), np.random.default_rng(0)
     # As skewed as sentences are: a gamma of shape 4, cut to the reference.
     lengths = np.clip(rng.gamma(4, options.mean / 4, options.rows).round(), 3, options.reference).astype(int)
-    space = LengthSpace.build(
-        options.blocks, options.reference, default_bound(options.blocks), levels=options.levels,
-        mode=options.mode, pin_last=supernet.reads_first,
+    space = Space.of_lengths(
+        LengthGenes.build(
+            options.blocks, options.reference, default_bound(options.blocks), levels=options.levels,
+            mode=options.mode, pin_last=supernet.reads_first,
+        )
     )  # fmt: skip
     return Case(
         supernet,

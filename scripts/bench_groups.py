@@ -22,7 +22,7 @@ from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Statistics, paired_bootstrap
-from ldsearch.search.every_other import every_other
+from ldsearch.search.rules import every_other
 from ldsearch.subnet import Subnet
 
 # Valid perplexities in the paper: 28.3 for none; 29.6, 28.1; 19.9, 19.8, 19.7, 19.7.

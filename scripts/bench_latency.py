@@ -25,21 +25,20 @@ from ldsearch.latency.measure import FORWARD, entries_of, measure, random_cell
 from ldsearch.latency.table import SupernetStages, build_table, length_grid
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import Accuracy
-from ldsearch.search.random_search import RandomSearch
-from ldsearch.space.blocks import DepthSpace
-from ldsearch.space.lengths import LengthSpace
-from ldsearch.space.space import JointSpace
+from ldsearch.search.controls import RandomSearch
+from ldsearch.search.loop import StrategyContext
+from ldsearch.space import DepthGenes, LengthGenes, Space
 from ldsearch.supernet import Supernet
 from ldsearch.workload import Workload
 
 LENGTH = 128
 
 
-def space_of(blocks: int) -> JointSpace:
+def space_of(blocks: int) -> Space:
     """A third of the blocks and more, lengths at the bound that keeps about 7% of the tokens."""
-    depth = DepthSpace("depth", "latency", blocks, tuple(range(-(-blocks // 3), blocks + 1)))
-    lengths = LengthSpace.build(blocks, LENGTH, 0.36).widened()
-    return JointSpace("depth+lengths", "latency", (depth,), lengths)
+    depth = DepthGenes("encoder", blocks, tuple(range(-(-blocks // 3), blocks + 1)))
+    lengths = LengthGenes.build(blocks, LENGTH, 0.36).widened()
+    return Space("depth+lengths", "latency", (depth,), lengths)
 
 
 def compared(supernet: Supernet, batch: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -50,7 +49,7 @@ def compared(supernet: Supernet, batch: int, options: argparse.Namespace, folder
     grid = length_grid([LENGTH])
     table, noises = build_table(SupernetStages(supernet), device, grid, [batch], folder / "t.csv", clock)
     space, macs = space_of(supernet.blocks), supernet.macs(Workload.padded(LENGTH))
-    subnets = RandomSearch(space, macs, 0, options.count).propose(0, ())
+    subnets = RandomSearch(StrategyContext(space, macs, 0, 1 + options.count)).propose(0, ())
     entries = entries_of(supernet, subnets, "own")
     lines, noise = measure(supernet, entries, random_cell(supernet, batch, LENGTH), FORWARD, clock)
     unseen = [one for one in lines if one.entry.runtime == "own" and one.entry.subnet != supernet.full]

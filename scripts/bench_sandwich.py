@@ -24,8 +24,10 @@ from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Statistics, paired_bootstrap
-from ldsearch.search.constant_ratio import constant_ratio_line
+from ldsearch.search.controls import constant_ratio_line
+from ldsearch.search.loop import StrategyContext
 from ldsearch.subnet import Subnet
+from ldsearch.workflows.searching.spaces import search_space
 
 SANDWICHES = ("paper", "shares")
 POINTS = 6
@@ -73,7 +75,7 @@ def main() -> None:
 
     folders = {s: [train(options, s, seed) for seed in range(options.seeds)] for s in SANDWICHES}
     bench = Workbench.open(folders["paper"][0])
-    line = [*constant_ratio_line(bench.length_space(None, parity=False), bench.macs, POINTS), bench.full]
+    line = [*constant_ratio_line(StrategyContext(search_space(bench), bench.macs), POINTS), bench.full]
     found = {s: np.mean([measured(folder, line) for folder in folders[s]], axis=0) for s in SANDWICHES}
     areas = {s: found[s].mean(axis=0) for s in SANDWICHES}
     result = {

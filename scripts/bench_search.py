@@ -28,12 +28,10 @@ from ldsearch.fingerprint import versions
 from ldsearch.intervals import Interval, Term, bootstrap, score_of
 from ldsearch.pareto import staircase_area
 from ldsearch.reports.held_out import area_terms
-from ldsearch.search.constant_ratio import ConstantRatio
-from ldsearch.search.evolve import Evolve
-from ldsearch.search.loop import SearchResult, SearchStrategy, search
-from ldsearch.search.random_search import RandomSearch
+from ldsearch.search.controls import ConstantRatio, RandomSearch
+from ldsearch.search.evolve import Evolve, Surrogate
+from ldsearch.search.loop import SearchResult, SearchStrategy, StrategyContext, search
 from ldsearch.search.reference import Reference
-from ldsearch.search.surrogate import Surrogate
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial, pareto_front
 
@@ -136,7 +134,9 @@ def reference(
     if not path.is_file():
         space = subject.space(bound)
         low = float(subject.macs([space.smallest()])[0])
-        found, took = run(subject, subject.evaluator(options), Reference(space, subject.macs, seed), low)
+        found, took = run(
+            subject, subject.evaluator(options), Reference(StrategyContext(space, subject.macs, seed)), low
+        )
         measured = [(trial.subnet.to_json(), trial.score.value) for trial in found.trials]
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"took": took, "trials": measured})
@@ -166,13 +166,14 @@ def search_bound(options: argparse.Namespace, subject: Subject, bound: str) -> d
             fronts.setdefault("lat", []).append(pareto_front(lat))
         evaluator = subject.evaluator(options)
         most = options.evaluations
-        found, ours = run(subject, evaluator, Surrogate(space, subject.macs, seed), low, most)
+        context = StrategyContext(space, subject.macs, seed, most)
+        found, ours = run(subject, evaluator, Surrogate(context), low, most)
         controls: dict[str, SearchStrategy] = {}
         if seed < options.control_seeds:
             controls = {
-                "nsga": Evolve(space, subject.macs, seed),
-                "random": RandomSearch(space, subject.macs, seed, most - 1),
-                "constant-ratio": ConstantRatio(space, subject.macs, most - 1),
+                "nsga": Evolve(context),
+                "random": RandomSearch(context),
+                "constant-ratio": ConstantRatio(context),
             }
         results = {name: run(subject, evaluator, one, low, most) for name, one in controls.items()}
         fronts.setdefault("surrogate", []).append(found.frontier)

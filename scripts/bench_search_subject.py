@@ -10,7 +10,7 @@ from bench_search_train import TRAININGS
 from ldsearch import Workbench
 from ldsearch.costs.macs import Cost
 from ldsearch.evaluation import Evaluator
-from ldsearch.space.lengths import LengthSpace
+from ldsearch.space import LengthGenes, Space
 from ldsearch.supernet import Supernet
 from ldsearch.tasks.base import Encoded
 from ldsearch.tasks.questions import EncodedQuestions
@@ -48,16 +48,17 @@ class Subject:
         self.full = float(self.macs([self.bench.full])[0])
         self.mode = part.mode
 
-    def space(self, bound: str) -> LengthSpace:
+    def space(self, bound: str) -> Space:
         """16 levels; the last length pinned where the head reads the first token only."""
         supernet, record = self.bench.supernet, self.bench.record
-        return LengthSpace.build(
+        lengths = LengthGenes.build(
             supernet.blocks,
             record.reference,
             bound,
             mode="absolute" if self.mode == "absolute" else "ratio",
             pin_last=supernet.reads_first,
-        ).widened()
+        )
+        return Space.of_lengths(lengths).widened()
 
     def evaluator(self, options: argparse.Namespace, naive: bool = False) -> Evaluator:
         """One that knows nothing yet, and keeps nothing on disk."""

@@ -21,7 +21,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 from ldsearch.costs.macs import Macs
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
-from ldsearch.space.length_drop import default_bound
+from ldsearch.space.lengths import default_bound
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded, TextClassification
 from ldsearch.training.drop_rates import constant

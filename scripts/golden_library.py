@@ -14,10 +14,9 @@ import numpy as np
 
 from ldsearch import Workbench
 from ldsearch.errors import LdsearchError
-from ldsearch.search.loop import search
-from ldsearch.search.searches import SEARCHES, Asked
-from ldsearch.space import DepthSpace, load_space
-from ldsearch.space.space import JointSpace
+from ldsearch.search.loop import StrategyContext, search
+from ldsearch.search.strategies import SEARCHES
+from ldsearch.space import load_space
 from ldsearch.subnet import Subnet
 from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
@@ -48,14 +47,14 @@ def proposals() -> dict[str, list[list[str]]]:
     """What every search proposes on planted scores and costs, generation by generation."""
     found = {}
     for space_name in SPACES:
-        space: Any = load_space(space_name)
-        if isinstance(space, DepthSpace):
-            space = JointSpace(space.name, space.source, (space,))
+        loaded = load_space(space_name)
         for name, strategy in SEARCHES.items():
+            # As these were searched before spaces kept to what was trained.
+            space = loaded.widened() if name == "lat" or len(loaded.varies) > 1 else loaded
             for seed in SEEDS:
                 key = f"{name} on {space_name}, seed {seed}"
                 try:
-                    proposer = strategy.build(Asked(space, planted_costs, seed, EVALUATIONS))
+                    proposer = strategy.build(StrategyContext(space, planted_costs, seed, EVALUATIONS))
                 except LdsearchError as error:
                     found[key] = [[str(error)]]
                     continue

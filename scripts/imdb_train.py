@@ -29,7 +29,7 @@ from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
 from ldsearch.interruption import interruptible
 from ldsearch.runs import TRAINING_FILE, claim, read_json
-from ldsearch.space.length_drop import constant_ratio_lengths
+from ldsearch.space.lengths import constant_ratio_lengths
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import load_supernet, save_model
 from ldsearch.tasks import Encoded

@@ -25,8 +25,7 @@ from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Statistics
-from ldsearch.search.every_other import every_other
-from ldsearch.search.learned import strongest
+from ldsearch.search.rules import every_other, strongest
 from ldsearch.subnet import Subnet
 from ldsearch.tasks.metrics import ratio
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, BertModel, DistilBertConfig, DistilBertModel
 
 from ldsearch.errors import LdsearchError
-from ldsearch.search.every_other import every_other
+from ldsearch.search.rules import every_other
 
 PARTS = {
     "attention.self.query": "attention.q_lin",

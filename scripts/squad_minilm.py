@@ -22,7 +22,9 @@ from ldsearch.commands.options import Evolve, TrainSupernet, read_trainer
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
-from ldsearch.search.constant_ratio import constant_ratio_line
+from ldsearch.search.controls import constant_ratio_line
+from ldsearch.search.loop import StrategyContext
+from ldsearch.workflows.searching.spaces import search_space
 
 KINDS = {"plain": None, "lengthdrop": 0.4}
 LINE = 6
@@ -76,7 +78,7 @@ def main() -> None:
     plain, bench = (Workbench.open(train(options, kind)) for kind in KINDS)
     assert bench.held_out is not None
     assert plain.held_out is not None
-    line = constant_ratio_line(bench.length_space(None, parity=False), bench.macs, LINE)
+    line = constant_ratio_line(StrategyContext(search_space(bench), bench.macs), LINE)
     full = bench.macs([bench.full])[0]
     cut = []
     for subnet in dict.fromkeys([*line, bench.full]):

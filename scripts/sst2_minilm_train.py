@@ -21,7 +21,7 @@ from ldsearch.commands.options import TrainSupernet, read_trainer
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
-from ldsearch.space.length_drop import default_bound
+from ldsearch.space.lengths import default_bound
 from ldsearch.training.drop_rates import DEFAULT_RATE, constant
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 

@@ -12,13 +12,14 @@ import torch
 from transformers import PreTrainedModel
 
 from ldsearch.costs.macs import Macs
-from ldsearch.search.evolve import Evolve
-from ldsearch.search.loop import search
+from ldsearch.export import export_subnet
+from ldsearch.export.card import Provenance
+from ldsearch.search.evolve import Evolve, Surrogate
+from ldsearch.search.loop import StrategyContext, search
 from ldsearch.search.reference import Reference
-from ldsearch.search.surrogate import Surrogate
-from ldsearch.space import LengthSpace, SearchSpace, load_space, space_folder
-from ldsearch.space.gene import grouped
-from ldsearch.subnet import Subnet
+from ldsearch.space import LengthGenes, Space, load_space, space_folder
+from ldsearch.space.space import grouped
+from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import TOKEN_SCORES
@@ -34,11 +35,11 @@ SPACES = [name for name in SHIPPED if load_space(name).full().decoder is None]  
 LENGTHS = [24, 3, 17, 9, 1, 24, 12, 5]
 
 
-def scaled(name: str) -> SearchSpace:
+def scaled(name: str) -> Space:
     return load_space(name, blocks=BLOCKS, reference=REFERENCE)
 
 
-def samples(space: SearchSpace, count: int = 12) -> list[Subnet]:
+def samples(space: Space, count: int = 12) -> list[Subnet]:
     rng = np.random.default_rng(0)
     return [space.smallest(), space.largest(), *(space.sample(rng) for _ in range(count))]
 
@@ -126,7 +127,7 @@ def test_law_4_the_reference_codes_pad_counting_score_breaks_it_which_is_why_it_
     assert not torch.allclose(together, alone, atol=1e-5)
 
 
-def fake_trials(space: LengthSpace, macs: Macs):
+def fake_trials(space: Space, macs: Macs):
     """A score that depends on the lengths in a bumpy way, so that neighbours differ and ties occur."""
 
     def evaluate(subnets, generation):
@@ -143,9 +144,11 @@ def fake_trials(space: LengthSpace, macs: Macs):
     return evaluate
 
 
-def length_space(name: str) -> LengthSpace | None:
-    space = scaled(name)
-    return space if isinstance(space, LengthSpace) else None
+def searched(make, space: Space, macs: Macs, most: int, seed: int = 3) -> list[Subnet]:
+    """What a strategy measures, in order."""
+    strategy = make(StrategyContext(space, macs, seed))
+    result = search(strategy, fake_trials(space, macs), space.full(), evaluations=most)
+    return [trial.subnet for trial in result.trials]
 
 
 # Strategies of ``evolve``, and how many evaluations show that they go on.
@@ -153,55 +156,52 @@ SEARCHES = {"nsga": (Evolve, 150), "surrogate": (Surrogate, 50), "lat": (Referen
 
 
 @pytest.mark.parametrize("strategy", SEARCHES)
-@pytest.mark.parametrize("name", [name for name in SPACES if length_space(name)])
+@pytest.mark.parametrize("name", [name for name in SPACES if scaled(name).varies == ("lengths",)])
 def test_law_5_a_search_stays_in_its_space_repeats_nothing_and_ends(name, strategy):
     make, most = SEARCHES[strategy]
-    space = length_space(name).widened()
+    space = scaled(name).widened()
     macs = Macs(Supernet(tiny_model("bert", blocks=BLOCKS)).shape, Workload.padded(REFERENCE))
-    evaluate = fake_trials(space, macs)
-    result = search(make(space, macs, seed=3), evaluate, space.full(), evaluations=most)
-    asked = [trial.subnet for trial in result.trials]
-    assert asked[0] == space.full()
-    assert all(space.contains(subnet) for subnet in asked[1:])
-    assert macs(asked).min() >= macs([space.smallest()])[0]
-    assert len(set(asked)) == len(asked) <= most
-    again = search(make(space, macs, seed=3), evaluate, space.full(), evaluations=most)
-    assert [trial.subnet for trial in again.trials] == asked
-    other = search(make(space, macs, seed=4), evaluate, space.full(), evaluations=most)
-    assert [trial.subnet for trial in other.trials] != asked
+    subnets = searched(make, space, macs, most)
+    assert subnets[0] == space.full()
+    assert all(space.contains(subnet) for subnet in subnets[1:])
+    assert macs(subnets).min() >= macs([space.smallest()])[0]
+    assert len(set(subnets)) == len(subnets) <= most
+    assert searched(make, space, macs, most) == subnets
+    assert searched(make, space, macs, most, seed=4) != subnets
 
 
 PROPOSALS = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from tests.test_laws import *
-space = length_space("demo")
+space = scaled("demo").widened()
 macs = Macs(Supernet(tiny_model("bert", blocks=BLOCKS)).shape, Workload.padded(REFERENCE))
 for make, most in SEARCHES.values():
-    result = search(make(space, macs, seed=3), fake_trials(space, macs), space.full(), evaluations=most)
-    print("|".join(trial.subnet.to_json() for trial in result.trials))
+    print("|".join(subnet.to_json() for subnet in searched(make, space, macs, most)))
 """
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_law_5_one_seed_asks_the_same_in_another_process():
-    space = length_space("demo")
+    space = scaled("demo").widened()
     macs = Macs(Supernet(tiny_model("bert", blocks=BLOCKS)).shape, Workload.padded(REFERENCE))
     root = Path(__file__).parent.parent
     command = [sys.executable, "-W", "ignore", "-c", PROPOSALS, str(root)]
     there = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root).stdout
     lines = there.strip().splitlines()[-len(SEARCHES) :]
     for line, (make, most) in zip(lines, SEARCHES.values(), strict=True):
-        here = search(make(space, macs, seed=3), fake_trials(space, macs), space.full(), evaluations=most)
+        here = search(
+            make(StrategyContext(space, macs, 3)), fake_trials(space, macs), space.full(), evaluations=most
+        )
         assert line.split("|") == [trial.subnet.to_json() for trial in here.trials]
 
 
 @pytest.mark.parametrize("pin_last", [True, False])
 def test_law_6_evolution_run_until_a_small_space_is_exhausted_equals_brute_force(pin_last):
-    space = LengthSpace.build(BLOCKS, REFERENCE, 0.5, levels=6, pin_last=pin_last)
+    space = Space.of_lengths(LengthGenes.build(BLOCKS, REFERENCE, 0.5, levels=6, pin_last=pin_last))
     macs = Macs(Supernet(tiny_model("bert", blocks=BLOCKS)).shape, Workload.padded(REFERENCE))
     evaluate = fake_trials(space, macs)
-    result = search(Evolve(space, macs, seed=0), evaluate, space.full(), patience=None)
+    result = search(Evolve(StrategyContext(space, macs)), evaluate, space.full(), patience=None)
     everything = evaluate([space.full(), *(s for s in space.enumerate() if s != space.full())], 0)
     assert result.stopped == "exhausted"
     assert {t.subnet for t in result.trials} == {t.subnet for t in everything}

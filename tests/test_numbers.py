@@ -10,9 +10,9 @@ from transformers import BertConfig, BertForQuestionAnswering, BertForSequenceCl
 
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.errors import SpaceError
-from ldsearch.search.every_other import every_other, every_other_literal
+from ldsearch.search.rules import every_other, every_other_literal
 from ldsearch.space import load_space
-from ldsearch.space.length_drop import constant_ratio_lengths, default_bound, draw_lengths, shrink
+from ldsearch.space.lengths import constant_ratio_lengths, default_bound, draw_lengths, shrink
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks.objectives import kl_divergence

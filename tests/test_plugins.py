@@ -19,7 +19,7 @@ import transformers
 import ldsearch.registry
 from ldsearch.errors import LdsearchError
 from ldsearch.registry import Registry
-from ldsearch.space.length_drop import default_bound
+from ldsearch.space.lengths import default_bound
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.families import FAMILIES

@@ -17,7 +17,7 @@ from ldsearch.cli import app
 from ldsearch.costs.named import COSTS, added_costs
 from ldsearch.reports.held_out import HELD_OUT_COLUMNS
 from ldsearch.reports.tables import COLUMNS, COST_COLUMNS
-from ldsearch.search.searches import SEARCHES
+from ldsearch.search.strategies import SEARCHES
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet.families import FAMILIES
 from ldsearch.workload import Workload

@@ -9,7 +9,7 @@ from ldsearch.commands.rules import RULES
 from ldsearch.errors import RunError, unknown
 from ldsearch.goal import Budget
 from ldsearch.search.loop import SearchResult
-from ldsearch.search.searches import SEARCHES
+from ldsearch.search.strategies import SEARCHES
 from ldsearch.trial import Trial
 from ldsearch.workflows.searching.spaces import kinds_of
 

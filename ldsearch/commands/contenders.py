@@ -14,8 +14,8 @@ from ldsearch.commands.searching import SearchSpec
 from ldsearch.errors import RunError
 from ldsearch.interruption import Stop
 from ldsearch.runs import SUPERNET_FILE, Run
-from ldsearch.search.loop import CostFunction, Evaluate, SearchResult, search
-from ldsearch.search.searches import SEARCHES, Asked, search_named
+from ldsearch.search.loop import CostFunction, Evaluate, SearchResult, StrategyContext, search
+from ldsearch.search.strategies import SEARCHES, search_named
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 from ldsearch.watching import Watcher, watched
@@ -141,7 +141,7 @@ def _searched(bench: Workbench, entry: Entry, asked: Comparison, evaluate: Evalu
             bench.full,
             evaluations=spec.evaluations,
             patience=spec.patience,
-            wanted=spec.selectable,
+            selectable=spec.selectable,
         )
         for spec in specs
     ]
@@ -153,7 +153,7 @@ def _spec(bench: Workbench, entry: Entry, evaluations: int, seed: int) -> Search
     space = search_space(bench, genes=entry.genes)
     found = search_named(entry.strategy)
     most = max(2, min(evaluations, space.size() + 1))
-    strategy = found.build(Asked(space, bench.macs, seed, most))
+    strategy = found.build(StrategyContext(space, bench.macs, seed, most))
     return SearchSpec(strategy, {"seed": seed}, most, patience=None)
 
 

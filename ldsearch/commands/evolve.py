@@ -22,15 +22,14 @@ from ldsearch.commands.searching import RunOutcome, SearchSpec, run_search
 from ldsearch.errors import RunError, unknown
 from ldsearch.goal import Goal
 from ldsearch.runs import BEST_FILE, newest_supernet, read_json
-from ldsearch.search.constant_ratio import ConstantRatio
-from ldsearch.search.evolve import EvolveSettings
-from ldsearch.search.random_search import RandomSearch
-from ldsearch.search.searches import SEARCHES, Asked, search_named
-from ldsearch.space.lengths import LengthSpace
+from ldsearch.search.controls import ConstantRatio, RandomSearch
+from ldsearch.search.loop import EvolveSettings, StrategyContext
+from ldsearch.search.strategies import SEARCHES, search_named
+from ldsearch.space import Space
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 from ldsearch.watching import Unwatched, Watcher
-from ldsearch.workflows.searching.spaces import Searched, identity_of, search_space
+from ldsearch.workflows.searching.spaces import search_space
 
 # What controls and held-out scoring add to a search: random search as many measurements again, the
 # constant-ratio line and the frontiers on the held-out rows some more.
@@ -128,7 +127,7 @@ def evolve(
     return run_search(bench, Path(folder), spec, goal, options, watcher)
 
 
-def _search_spec(bench: Workbench, space: Searched, goal: Goal, options: Evolve) -> SearchSpec:
+def _search_spec(bench: Workbench, space: Space, goal: Goal, options: Evolve) -> SearchSpec:
     """A search with its controls."""
     search = search_named(options.strategy, options.parity)
     evaluations = search.evaluations if options.evaluations is None else options.evaluations
@@ -138,15 +137,15 @@ def _search_spec(bench: Workbench, space: Searched, goal: Goal, options: Evolve)
     short = replace(settings, initial=max(1, min(settings.initial, evaluations - 1)))
     # The full model is measured first in any case; a control that proposes it too may ask for one more.
     spare = int(space.contains(bench.full))
-    regular = "constant-ratio" if isinstance(space, LengthSpace) else "regular"
+    context = StrategyContext(space, cost, options.seed, evaluations, short, tuple(others), bench.macs)
     return SearchSpec(
-        search.build(Asked(space, cost, options.seed, evaluations, short, tuple(others))),
-        {"seed": options.seed, "space": identity_of(space), "settings": asdict(settings)},
+        search.build(context),
+        {"seed": options.seed, "space": space.identity(), "settings": asdict(settings)},
         evaluations,
-        controls=lambda count: (
-            ConstantRatio(space, cost, count + spare, regular),
-            RandomSearch(space, cost, options.seed, count + spare),
-        ),
+        controls=lambda count: [
+            control(replace(context, evaluations=1 + count + spare))
+            for control in (ConstantRatio, RandomSearch)
+        ],
         patience=search.patience,
     )
 

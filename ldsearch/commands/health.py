@@ -23,9 +23,11 @@ from ldsearch.intervals import Statistics
 from ldsearch.reports.figures import draw_health, save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs import HEALTH_FILE, RUN_FILE, claim, read_json
-from ldsearch.search.random_search import RandomSearch
+from ldsearch.search.controls import RandomSearch
+from ldsearch.search.loop import StrategyContext
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import report_disk_full
+from ldsearch.workflows.searching.spaces import search_space
 
 COUNT = 8
 LEAST = 3
@@ -78,8 +80,8 @@ def health(
     bench.require_supernet()
     folder = Path(folder)
     options = options or FixedOptions(loss="label")
-    chosen = bench.length_space(space, parity=False)
-    subnets = RandomSearch(chosen, bench.macs, options.seed, count).propose(0, ())
+    chosen = search_space(bench, space)
+    subnets = RandomSearch(StrategyContext(chosen, bench.macs, options.seed, 1 + count)).propose(0, ())
     if len(subnets) < LEAST:
         raise RunError(f"the search space {chosen.name} has only {len(subnets)} sub-networks to compare")
     identity = {

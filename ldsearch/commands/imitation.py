@@ -10,8 +10,7 @@ from ldsearch.bench import Workbench, split_evaluator
 from ldsearch.errors import DataError
 from ldsearch.evaluation import Evaluator
 from ldsearch.interruption import interruptible
-from ldsearch.search.loop import SearchStrategy
-from ldsearch.search.shortlist import Shortlist
+from ldsearch.search.loop import SearchStrategy, Shortlist
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.imitation import Imitation, Key

@@ -27,6 +27,7 @@ from ldsearch.reports.heat_maps import draw_kept
 from ldsearch.reports.page import Drawing, write_page
 from ldsearch.reports.tables import COST_WORDS, area_table
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, HealthRun, Run, read_json, read_table
+from ldsearch.space import Space
 from ldsearch.subnet import Subnet
 from ldsearch.workload import Workload
 
@@ -161,34 +162,18 @@ def _identity(run: Run) -> dict[str, Any]:
 def _describe_space(identity: Mapping[str, Any]) -> str:
     if "depths" in identity:
         return f"depths {identity['depths']}"
-    space = identity.get("space")
-    if space is None:
+    if identity.get("space") is None:
         return "not recorded"
-    parts = [" and ".join(genes_of(space)) or "nothing free"]
-    parts += [f"{stack} depths {keep}" for stack, keep in space.get("depths", ())]
-    lengths = space if "levels" in space else space.get("lengths")
-    if lengths is not None:
-        least = lengths["least"] or lengths["floors"]
+    space = Space.from_dict({"name": "", "source": "", **identity["space"]})
+    parts = [" and ".join(space.varies) or "nothing free"]
+    if "depth" in space.varies:
+        parts += [f"{depth.stack} depths {list(depth.keep)}" for depth in space.depths]
+    if (lengths := space.lengths) is not None:
         parts.append(
-            f"{len(lengths['levels'])} lengths up to {lengths['reference']} tokens ({lengths['mode']}), "
-            f"costs from those of {' '.join(map(str, least))}"
+            f"{len(lengths.levels)} lengths up to {lengths.reference} tokens ({lengths.mode}), "
+            f"costs from those of {' '.join(map(str, lengths.least or lengths.floors))}"
         )
     return "; ".join(parts)
-
-
-def genes_of(space: Mapping[str, Any]) -> list[str]:
-    """What a recorded space leaves free, as ``--genes`` names it."""
-    if "levels" in space:
-        return ["lengths"]
-    options = space.get("options") or []
-    free = {
-        "lengths": space.get("lengths") is not None,
-        "depth": any(len(keep) > 1 for _, keep in space.get("depths") or []),
-        "ffn": any(option.get("ffn_share", 1) != 1 for option in options),
-        "head": any(option.get("heads_off") for option in options),
-        "sublayer": any(option.get("sublayers_off") for option in options),
-    }
-    return [name for name, is_free in free.items() if is_free]
 
 
 def _frontier(run: Run) -> dict[str, Any]:

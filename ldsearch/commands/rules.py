@@ -12,21 +12,24 @@ from ldsearch.commands.searching import SearchSpec
 from ldsearch.commands.signals import SIGNALS
 from ldsearch.errors import RunError, unknown
 from ldsearch.registry import Registry
-from ldsearch.search.beam import Beam
-from ldsearch.search.chunks import PLACES, Chunks
-from ldsearch.search.constant_ratio import ConstantRatio
-from ldsearch.search.every_other import EveryOther, EveryOtherLiteral, literal_depths
-from ldsearch.search.evolve import EvolveSettings
-from ldsearch.search.learned import Learned
-from ldsearch.search.listed import Listed
-from ldsearch.search.searches import SEARCHES, Asked
-from ldsearch.search.swaps import Swaps
-from ldsearch.search.validation import Validation
+from ldsearch.search.climbing import Beam, Swaps
+from ldsearch.search.controls import ConstantRatio
+from ldsearch.search.loop import EvolveSettings, StrategyContext
+from ldsearch.search.rules import (
+    PLACES,
+    Chunks,
+    EveryOther,
+    EveryOtherLiteral,
+    Learned,
+    Listed,
+    Validation,
+    literal_depths,
+)
+from ldsearch.search.strategies import SEARCHES
+from ldsearch.space import DepthGenes, Space
 from ldsearch.space.assignments import configurations
-from ldsearch.space.blocks import DepthSpace
-from ldsearch.space.space import JointSpace
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.searching.spaces import identity_of, pinned_of
+from ldsearch.workflows.searching.spaces import pinned_of, search_space
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Choice:
     seed: int = 0
     costs: tuple[str, ...] = ("macs",)
 
-    def depths(self, name: str) -> tuple[DepthSpace, ...]:
+    def depths(self, name: str) -> tuple[DepthGenes, ...]:
         """The choices of blocks of each stack.
 
         Raises:
@@ -67,10 +70,10 @@ class Choice:
             pinned = pinned_of(own, stack)
             any_depth = tuple(range(max(1, len(pinned)), blocks + 1))
             keep = any_depth if self.keep is None else (self.keep[index],)
-            spaces.append(DepthSpace(name, "every depth", blocks, keep, pinned, stack))
+            spaces.append(DepthGenes(stack, blocks, keep, pinned))
         return tuple(spaces)
 
-    def one_stack(self, name: str) -> DepthSpace:
+    def one_stack(self, name: str) -> DepthGenes:
         """The choices of blocks of the only stack.
 
         Raises:
@@ -125,21 +128,17 @@ def _across(name: str, lists: Sequence[Listed]) -> Listed:
     return Listed(name, [Subnet(**stacks) for stacks in merged])
 
 
-def _depths_in_words(depths: Sequence[DepthSpace]) -> dict[str, Any]:
+def _depths_in_words(depths: Sequence[DepthGenes]) -> dict[str, Any]:
     kept = [list(depth.keep) for depth in depths]
     return {"depths": kept[0] if len(kept) == 1 else kept}
 
 
-def _per_stack(name: str, make: Callable[[DepthSpace], Listed], choice: Choice) -> Rule:
+def _per_stack(name: str, make: Callable[[DepthGenes], Listed], choice: Choice) -> Rule:
     """A rule that lists sub-networks of each stack on its own."""
     depths = choice.depths(name)
     listed = _across(name, [make(depth) for depth in depths])
-    cheapest = JointSpace(name, "every depth", depths).smallest()
+    cheapest = Space(name, "every depth", depths).smallest()
     return Rule(lambda: SearchSpec(listed, _depths_in_words(depths)), cheapest)
-
-
-def _every_other(depth: DepthSpace) -> EveryOther:
-    return EveryOther(depth.blocks, depth.keep, depth.pinned, depth.stack)
 
 
 def _literal_rule(choice: Choice) -> Rule:
@@ -147,7 +146,7 @@ def _literal_rule(choice: Choice) -> Rule:
     if choice.keep is None:
         depths = tuple(replace(depth, keep=literal_depths(depth.blocks)) for depth in depths)
     listed = _across("every-other-literal", [EveryOtherLiteral(depth) for depth in depths])
-    return Rule(lambda: SearchSpec(listed, _depths_in_words(depths)), JointSpace("", "", depths).smallest())
+    return Rule(lambda: SearchSpec(listed, _depths_in_words(depths)), Space("", "", depths).smallest())
 
 
 def _assignment_rule(choice: Choice) -> Rule:
@@ -167,15 +166,15 @@ def _assignment_rule(choice: Choice) -> Rule:
 
 
 def _validation_rule(choice: Choice) -> Rule:
-    chosen = JointSpace("validation", "every depth", choice.depths("validation"))
+    chosen = Space("validation", "every depth", choice.depths("validation"))
     search = Validation(chosen)
-    return Rule(lambda: SearchSpec(search, _depths_in_words(chosen.depths)), chosen.smallest())
+    return Rule(lambda: SearchSpec(search, _depths_in_words(choice.depths("validation"))), chosen.smallest())
 
 
 def _beam_rule(choice: Choice) -> Rule:
-    chosen = JointSpace("beam", "every depth", choice.depths("beam"))
+    chosen = Space("beam", "every depth", choice.depths("beam"))
     search = Beam(chosen)
-    identity = {**_depths_in_words(chosen.depths), "width": search.width}
+    identity = {**_depths_in_words(choice.depths("beam")), "width": search.width}
     # Each shallower depth may score worse than the last: only the least depth ends it.
     return Rule(
         lambda: SearchSpec(search, identity, patience=None, selectable=chosen.contains), chosen.smallest()
@@ -183,47 +182,52 @@ def _beam_rule(choice: Choice) -> Rule:
 
 
 def _swaps_rule(choice: Choice) -> Rule:
-    chosen = choice.one_stack("swaps")
-    search = Swaps(chosen, choice.seed)
-    identity = {**_depths_in_words([chosen]), "seed": choice.seed, "sampled": search.sampled}
-    return Rule(lambda: SearchSpec(search, identity, patience=None), chosen.smallest())
+    depth = choice.one_stack("swaps")
+    search = Swaps(depth, choice.seed)
+    identity = {**_depths_in_words([depth]), "seed": choice.seed, "sampled": search.sampled}
+    cheapest = Space("swaps", "every depth", (depth,)).smallest()
+    return Rule(lambda: SearchSpec(search, identity, patience=None), cheapest)
 
 
 def _constant_ratio_rule(choice: Choice) -> Rule:
     if choice.keep is not None:
         raise RunError("constant-ratio shortens inputs and keeps every block: it takes no --keep")
-    chosen = choice.bench.length_space(choice.space, parity=False)
-    rule = ConstantRatio(chosen, choice.bench.cost(choice.costs[0]), EvolveSettings().initial)
-    return Rule(lambda: SearchSpec(rule, {"space": identity_of(chosen)}), chosen.smallest())
+    bench = choice.bench
+    chosen = search_space(bench, choice.space, None if choice.space else "lengths")
+    most = 1 + EvolveSettings().initial
+    context = StrategyContext(chosen, bench.cost(choice.costs[0]), evaluations=most, floor=bench.macs)
+    identity = {"space": chosen.identity()}
+    return Rule(lambda: SearchSpec(ConstantRatio(context), identity), chosen.smallest())
 
 
 def _signal_rule(signal: str, choice: Choice) -> Rule:
     """The rule that keeps the blocks with the strongest signal."""
-    chosen = choice.one_stack(signal)
+    depth = choice.one_stack(signal)
 
     def spec() -> SearchSpec:
         values = SIGNALS[signal](choice.bench, None if choice.keep is None else choice.keep[0])
         facts = {"signal": [float(value) for value in values]}
-        return SearchSpec(Learned(chosen, values, signal), _depths_in_words([chosen]), facts=facts)
+        return SearchSpec(Learned(depth, values, signal), _depths_in_words([depth]), facts=facts)
 
-    return Rule(spec, chosen.smallest())
+    return Rule(spec, Space(signal, "every depth", (depth,)).smallest())
 
 
 def _search_rule(strategy: str, choice: Choice) -> Rule:
     """A search of depths."""
     found = SEARCHES[strategy]
-    chosen = JointSpace("depth", "every depth", choice.depths(strategy))
+    chosen = Space("depth", "every depth", choice.depths(strategy))
     count = min(found.evaluations, chosen.size() + 1)
     cost, *others = (choice.bench.cost(name) for name in choice.costs)
-    asked = found.build(Asked(chosen, cost, choice.seed, count, others=tuple(others)))
-    identity = {**_depths_in_words(chosen.depths), "seed": choice.seed}
+    context = StrategyContext(chosen, cost, choice.seed, count, others=tuple(others), floor=choice.bench.macs)
+    searched = found.build(context)
+    identity = {**_depths_in_words(choice.depths(strategy)), "seed": choice.seed}
     return Rule(
-        lambda: SearchSpec(asked, identity, max(2, count), patience=found.patience), chosen.smallest()
+        lambda: SearchSpec(searched, identity, max(2, count), patience=found.patience), chosen.smallest()
     )
 
 
 _OWN: Mapping[str, Callable[[Choice], Rule]] = {
-    "every-other": partial(_per_stack, "every-other", _every_other),
+    "every-other": partial(_per_stack, "every-other", EveryOther),
     "every-other-literal": _literal_rule,
     **{
         f"chunk-{place}": partial(_per_stack, f"chunk-{place}", partial(Chunks, place=place))

@@ -126,7 +126,7 @@ def run_search(
                 bench.full,
                 evaluations=most,
                 patience=spec.patience,
-                wanted=spec.selectable,
+                selectable=spec.selectable,
                 costs=costs,
                 on_generation=after,
             )

@@ -19,7 +19,7 @@ from ldsearch.fingerprint import start_fingerprint, versions, weights_fingerprin
 from ldsearch.interruption import interruptible
 from ldsearch.runs import RUN_FILE, SUPERNET_FILE
 from ldsearch.space.assignments import warn_if_prime
-from ldsearch.space.length_drop import as_rate, default_bound
+from ldsearch.space.lengths import as_rate, default_bound
 from ldsearch.subnet import LengthMode
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, save_model

@@ -7,12 +7,14 @@ running the same command again: the measurement cache answers what was measured 
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ldsearch.pareto import staircase_area
+from ldsearch.space import Space
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial, pareto_front
 
@@ -39,17 +41,76 @@ class SearchStrategy(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class EvolveSettings:
+    """The numbers of an evolution; ``parity`` gives the reference code's.
+
+    Args:
+        initial: Regular configurations in the initial population: of lengths, constant-ratio ones.
+        population: Survivors that may become parents.
+        mutants: Children by mutation per generation.
+        crossovers: Children by crossover per generation.
+        mutation_probability: Of each length, in mutants (p_m).
+    """
+
+    initial: int = 22
+    population: int = 30
+    mutants: int = 10
+    crossovers: int = 10
+    mutation_probability: float = 0.5
+
+    @classmethod
+    def parity(cls) -> "EvolveSettings":
+        """30 mutants and 30 crossovers per generation."""
+        return cls(mutants=30, crossovers=30)
+
+
+@dataclass(frozen=True)
+class StrategyContext:
+    """Arguments for building a search strategy.
+
+    Args:
+        space: The allowed sub-networks.
+        cost: The cost that is minimised, as a function of sub-networks.
+        seed: Of the proposals; generation g draws from (seed, g) only.
+        evaluations: The most that are measured, the full model included.
+        settings: Of strategies that evolve.
+        others: Further costs that are minimised, for strategies that can; the others go by ``cost``.
+        floor: The cost in which nothing cheaper than the space's smallest is proposed: MACs, whatever is
+            minimised, since a widened space has no other bound. None: ``cost``.
+    """
+
+    space: Space
+    cost: CostFunction
+    seed: int = 0
+    evaluations: int = 150
+    settings: EvolveSettings = field(default_factory=EvolveSettings)
+    others: tuple[CostFunction, ...] = ()
+    floor: CostFunction | None = None
+
+    def allowed(self, subnets: Sequence[Subnet]) -> NDArray[np.bool_]:
+        """Whether each costs no less than the space's smallest, shape (sub-networks,)."""
+        if not subnets:
+            return np.zeros(0, dtype=bool)
+        # A cost may differ in its last bits with what it is computed beside.
+        return np.asarray((self.floor or self.cost)(subnets) >= self._least * (1 - 1e-12))
+
+    @cached_property
+    def _least(self) -> float:
+        return float((self.floor or self.cost)([self.space.smallest()])[0])
+
+
 @dataclass
 class SearchResult:
-    """What a search measured and why it ended.
+    """Trials of a search, and why it ended.
 
     Args:
         trials: In the order they were measured; the first is the full model.
         stopped: ``"evaluations"``, ``"converged"``, or ``"exhausted"`` where the strategy had nothing
             new to propose.
         areas: Area under the frontier after each generation; of several costs the mean of theirs.
-        proposed: What the strategy asked for and may be chosen; the full model is measured for reference
-            whether or not.
+        proposed: The proposals that may be chosen; the full model is measured for reference, whether or
+            not it is one.
         costs: Names of the costs that were minimised beside the score's loss.
     """
 
@@ -84,11 +145,11 @@ def search(
     *,
     evaluations: int | None = None,
     patience: int | None = PATIENCE,
-    wanted: Callable[[Subnet], bool] = lambda subnet: True,
+    selectable: Callable[[Subnet], bool] = lambda subnet: True,
     costs: Sequence[str] = ("macs",),
     on_generation: Callable[[SearchResult], None] | None = None,
 ) -> SearchResult:
-    """Run a strategy until it has nothing more to ask, stands still, or has used its evaluations.
+    """Run a strategy until it has nothing more to propose, stands still, or has used its evaluations.
 
     Args:
         strategy: What proposes.
@@ -96,7 +157,7 @@ def search(
         full: The full model, measured first: the denominator of every share.
         evaluations: The most trials, the full model included; None: until the strategy is done.
         patience: Generations without a gain after which it ends; None: it never ends for that.
-        wanted: Whether a proposal may be chosen; others are stepping stones, measured all the same.
+        selectable: Whether a proposal may be chosen; others are stepping stones, measured all the same.
         costs: Names of the trials' costs that are minimised: they make the frontier and its area.
         on_generation: Called after each generation (reports that are written as the search goes).
 
@@ -109,9 +170,9 @@ def search(
     result = SearchResult(trials, "exhausted", costs=tuple(costs))
     for generation in itertools.count():
         seen = {trial.subnet for trial in trials}
-        asked = list(dict.fromkeys(strategy.propose(generation, tuple(trials))))
-        result.proposed.update(filter(wanted, asked))
-        fresh = [subnet for subnet in asked if subnet not in seen]
+        proposed = list(dict.fromkeys(strategy.propose(generation, tuple(trials))))
+        result.proposed.update(filter(selectable, proposed))
+        fresh = [subnet for subnet in proposed if subnet not in seen]
         if evaluations is not None:
             fresh = fresh[: evaluations - len(trials)]
         if not fresh:
@@ -127,6 +188,56 @@ def search(
             result.stopped = "evaluations"
             break
     return result
+
+
+class Shortlist:
+    """Proposes, once, the frontier of a search by another score: search by one, choose by the other.
+
+    Args:
+        strategy: The search.
+        evaluate: Measures its proposals by its own score.
+        full: The full model, which it measures first.
+        evaluations: Its most trials; None: all that it proposes.
+        patience: Its generations without a gain after which it ends; None: it never ends for that.
+        name: For reports.
+        selectable: Whether a proposal of its may be chosen.
+        costs: Names of the costs that it minimises.
+    """
+
+    def __init__(
+        self,
+        strategy: SearchStrategy,
+        evaluate: Evaluate,
+        full: Subnet,
+        evaluations: int | None,
+        patience: int | None,
+        name: str,
+        selectable: Callable[[Subnet], bool] = lambda subnet: True,
+        costs: Sequence[str] = ("macs",),
+    ) -> None:
+        self.strategy = strategy
+        self.evaluate = evaluate
+        self.full = full
+        self.evaluations = evaluations
+        self.patience = patience
+        self.name = name
+        self.selectable = selectable
+        self.costs = costs
+
+    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
+        """The frontier in generation 0, cheapest first, then nothing."""
+        if generation > 0:
+            return []
+        result = search(
+            self.strategy,
+            self.evaluate,
+            self.full,
+            evaluations=self.evaluations,
+            patience=self.patience,
+            selectable=self.selectable,
+            costs=self.costs,
+        )
+        return [trial.subnet for trial in result.frontier if trial.subnet in result.proposed]
 
 
 def _area(trials: Sequence[Trial], cost: str) -> float:

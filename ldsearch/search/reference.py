@@ -12,11 +12,11 @@ from fractions import Fraction
 
 import numpy as np
 
+from ldsearch.errors import SpaceError
 from ldsearch.pareto import frontier
-from ldsearch.search.evolve import EvolveSettings
-from ldsearch.search.loop import CostFunction, objectives
-from ldsearch.space.length_drop import constant_ratio_lengths
-from ldsearch.space.lengths import Gene, LengthSpace
+from ldsearch.search.loop import EvolveSettings, StrategyContext, objectives
+from ldsearch.space import Gene
+from ldsearch.space.lengths import LengthGenes, Levels, constant_ratio_lengths
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
@@ -46,26 +46,32 @@ class Reference:
     """Proposes the reference's rounds: 30 mutants and 30 crossovers each, 30 times.
 
     Parents are drawn from the frontier, the dearest configuration and the children that the same round has
-    so far. The least MACs are the only bound: single lengths may fall below the smallest configuration's.
-    Children that were measured before do not count (in the reference they do, once they left the frontier).
+    so far. Children that were measured before do not count (in the reference they do, once they left the
+    frontier).
 
     Args:
-        space: Its levels, its pinning, and its smallest configuration for the least cost.
-        cost: The cost that is minimised, as a function of sub-networks.
-        seed: Of the proposals; round g draws from (seed, g) only.
+        context: Space, cost and seed. The reference searches a widened space: the least MACs are its only
+            bound.
         rounds: After the first configurations.
+
+    Raises:
+        SpaceError: If the space chooses anything but lengths.
     """
 
     name = "lat"
 
-    def __init__(self, space: LengthSpace, cost: CostFunction, seed: int, rounds: int = ROUNDS) -> None:
-        self.space = space.widened()
-        self.cost = cost
-        self.seed = seed
+    def __init__(self, context: StrategyContext, rounds: int = ROUNDS) -> None:
+        lengths = context.space.lengths
+        if lengths is None or context.space.varies != ("lengths",):
+            raise SpaceError("lat is the length-adaptive paper's own search: it chooses lengths only")
+        self.context = context
+        self.space = context.space
         self.rounds = rounds
         self.settings = EvolveSettings.parity()
-        self.first = _first(space, self.settings.initial)
-        self._least = float(cost([space.smallest()])[0])
+        # A gene of lengths alone ends with the levels; all before is the same for every one.
+        self._head = context.space.encode(context.space.largest())[: -len(lengths.floors)]
+        vectors = _first(lengths, self.settings.initial)
+        self.first = list(dict.fromkeys(context.space.decode((*self._head, *own)) for own in vectors))
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """The constant-ratio configurations, then children round by round, then nothing."""
@@ -73,10 +79,10 @@ class Reference:
             return self.first
         if generation > self.rounds:
             return []
-        rng = np.random.default_rng([self.seed, generation])
+        rng = np.random.default_rng([self.context.seed, generation])
         measured = [trial for trial in ledger if self.space.contains(trial.subnet)]
         genes = [self.space.encode(trial.subnet) for trial in measured]
-        values = objectives(measured, [self.cost])
+        values = objectives(measured, [self.context.cost])
         # The reference keeps its last gene, the dearest, where it is dominated too.
         parents = [genes[i] for i in dict.fromkeys([*frontier(values), int(values[:, 0].argmax())])]
         seen = set(genes)
@@ -105,7 +111,7 @@ class Reference:
                 continue
             seen.add(gene)
             child = self.space.decode(gene)
-            if float(self.cost([child])[0]) < self._least:
+            if not self.context.allowed([child])[0]:
                 continue
             parents.append(gene)
             children.append(child)
@@ -120,19 +126,20 @@ def _share(rate: Fraction) -> float:
     return sum(constant_ratio_lengths(tokens, blocks, rate)) / (tokens * blocks)
 
 
-def _first(space: LengthSpace, count: int) -> list[Subnet]:
+def _first(lengths: LengthGenes, count: int) -> list[Levels]:
     """Smallest, ``count`` - 2 ratios between, largest; fewer where the grid cannot tell them apart."""
+    blocks = len(lengths.floors)
 
-    def at(rate: Fraction) -> Subnet:
-        return space.snap(constant_ratio_lengths(space.reference, space.blocks, rate))
+    def at(rate: Fraction) -> Levels:
+        return lengths.snap(constant_ratio_lengths(lengths.reference, blocks, rate))
 
     # A space does not say what bound it was built for: the lowest that gives its smallest configuration.
-    smallest = space.smallest()
-    least = space.encode(smallest)
+    least = lengths.smallest(blocks)
 
     def reaches_least(step: int) -> bool:
-        return all(map(operator.le, space.encode(at(Fraction(step, _STEPS))), least))
+        return all(map(operator.le, at(Fraction(step, _STEPS)), least))
 
     step = bisect_left(range(_STEPS), True, key=reaches_least)
     bound = Fraction(step, _STEPS)
-    return list(dict.fromkeys([smallest, *map(at, spaced_rates(bound, count - 2)), space.largest()]))
+    largest = lengths.repair((lengths.top,) * blocks)
+    return list(dict.fromkeys([least, *map(at, spaced_rates(bound, count - 2)), largest]))

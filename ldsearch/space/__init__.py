@@ -1,18 +1,19 @@
 """Search spaces: which sub-networks may be chosen. Knows no models and no costs."""
 
-from ldsearch.space.blocks import DepthSpace
-from ldsearch.space.grid import DepthGrid
-from ldsearch.space.lengths import LengthSpace
-from ldsearch.space.space import JointSpace
-from ldsearch.space.yaml import EvolvingSpace, SearchSpace, load_space, space_folder
+from ldsearch.space.blocks import BlockGenes, DepthGenes, ListedDepths
+from ldsearch.space.lengths import LengthGenes
+from ldsearch.space.space import GENES, Gene, Space, grouped
+from ldsearch.space.yaml import load_space, space_folder
 
 __all__ = [
-    "DepthGrid",
-    "DepthSpace",
-    "EvolvingSpace",
-    "JointSpace",
-    "LengthSpace",
-    "SearchSpace",
+    "GENES",
+    "BlockGenes",
+    "DepthGenes",
+    "Gene",
+    "LengthGenes",
+    "ListedDepths",
+    "Space",
+    "grouped",
     "load_space",
     "space_folder",
 ]

@@ -1,39 +1,81 @@
-"""Choices of blocks of one stack as a search space."""
+"""Which blocks of a stack run, as genes of a search space: any choice of so many, or listed choices."""
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from ldsearch.errors import SpaceError
-from ldsearch.space.lengths import Gene
-from ldsearch.subnet import Subnet
+from ldsearch.space.assignments import assignment_named
+
+# One 0 or 1 per block.
+Runs = tuple[int, ...]
+
+
+class BlockGenes(Protocol):
+    """The choices of blocks of one stack."""
+
+    @property
+    def stack(self) -> str:
+        """``"encoder"`` or ``"decoder"``."""
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks of the stack."""
+
+    @property
+    def keep(self) -> tuple[int, ...]:
+        """The allowed numbers of blocks that run, ascending."""
+
+    def size(self, depth: int) -> int:
+        """Number of choices of so many blocks."""
+
+    def enumerate(self, depth: int) -> Iterator[Runs]:
+        """Every choice of so many blocks."""
+
+    def sample(self, depth: int, rng: np.random.Generator) -> Runs:
+        """One of them, uniformly."""
+
+    def even(self, depth: int) -> Runs:
+        """The choice that a rule without any search would name."""
+
+    def first(self, depth: int) -> Runs:
+        """The earliest blocks."""
+
+    def repair(self, runs: Sequence[int]) -> Runs:
+        """The nearest allowed choice; allowed ones stay as they are."""
+
+    def mutate(self, runs: Sequence[int], rng: np.random.Generator) -> Runs:
+        """An allowed choice near this one."""
+
+    def widened(self) -> "DepthGenes":
+        """Any choice of at least as many blocks as the shallowest has."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields, as JSON has them."""
 
 
 @dataclass(frozen=True)
-class DepthSpace:
-    """Which blocks of a stack run; every length is full. A gene holds one 0 or 1 per block.
+class DepthGenes:
+    """Any blocks of a stack, so many of them.
 
     Args:
-        name: For reports.
-        source: The paper or the reason for the ranges.
-        blocks: Number of blocks of the model.
+        stack: ``"encoder"`` or ``"decoder"``.
+        blocks: Number of blocks of the stack.
         keep: The allowed numbers of executed blocks, ascending, those of pinned blocks included.
         pinned: Blocks that always run (``Supernet.pinned``).
-        stack: ``"encoder"``, or ``"decoder"`` for a causal language model.
 
     Raises:
         SpaceError: If a depth or a pinned block is not there, or a depth is below the number of pinned ones.
     """
 
-    name: str
-    source: str
+    stack: str
     blocks: int
     keep: tuple[int, ...]
     pinned: tuple[int, ...] = ()
-    stack: str = "encoder"
 
     def __post_init__(self) -> None:
         if list(self.pinned) != sorted({*self.pinned} & {*range(self.blocks)}):
@@ -43,106 +85,171 @@ class DepthSpace:
             pinned = f", since {least} blocks are pinned" if least > 1 else ""
             raise SpaceError(f"keep {list(self.keep)} must name depths in {least}..{self.blocks}{pinned}")
 
-    def full(self) -> Subnet:
-        """All blocks."""
-        return Subnet.full(**{self.stack: self.blocks})
+    @classmethod
+    def whole(cls, stack: str, blocks: int) -> "DepthGenes":
+        """A stack that keeps all of its blocks."""
+        return cls(stack, blocks, (blocks,))
 
-    def smallest(self) -> Subnet:
-        """The pinned and the first blocks, at the least depth (blocks are alike, so any of that depth)."""
-        return self.decode(self._nearest((), self.keep[0]))
+    def at(self, depth: int) -> "DepthGenes":
+        """The same with one number of blocks."""
+        return replace(self, keep=(depth,))
 
-    def largest(self) -> Subnet:
-        """The pinned and the first blocks, at the greatest allowed depth."""
-        return self.decode(self._nearest((), self.keep[-1]))
+    def size(self, depth: int) -> int:
+        """The binomial over the blocks that are not pinned."""
+        return math.comb(len(self.free), depth - len(self.pinned))
 
-    def regular(self) -> list[Subnet]:
-        """Evenly spaced blocks of every depth; pinned ones take the place of the last others."""
-        evens = ({*evenly_spaced(self.blocks, keep), *self.pinned} for keep in self.keep)
-        return [self.decode(self._nearest(even, keep)) for even, keep in zip(evens, self.keep, strict=True)]
+    def enumerate(self, depth: int) -> Iterator[Runs]:
+        """In lexicographic order of the blocks."""
+        for chosen in itertools.combinations(self.free, depth - len(self.pinned)):
+            yield self._runs({*chosen, *self.pinned})
 
-    def contains(self, subnet: Subnet) -> bool:
-        """Whether only whole blocks are missing, none of them pinned, and their number is allowed."""
-        stacks = subnet.stacks()
-        stack = stacks.get(self.stack)
-        return (
-            len(stacks) == 1
-            and stack is not None
-            and not stack.structured
-            and stack.lengths is None
-            and len(stack.blocks) in self.keep
-            and stack.blocks[-1] < self.blocks
-            and set(self.pinned) <= set(stack.blocks)
-        )
+    def sample(self, depth: int, rng: np.random.Generator) -> Runs:
+        """Uniform over the choices of so many blocks."""
+        chosen = rng.choice(self.free, size=depth - len(self.pinned), replace=False).tolist()
+        return self._runs({*chosen, *self.pinned})
 
-    def size(self) -> int:
-        """The sum of the binomials over the blocks that are not pinned."""
-        return sum(self._ways(count) for count in self.keep)
+    def even(self, depth: int) -> Runs:
+        """Evenly spaced blocks; pinned ones take the place of the last others."""
+        return self._nearest({*evenly_spaced(self.blocks, depth), *self.pinned}, depth)
 
-    def enumerate(self) -> Iterator[Subnet]:
-        """Every allowed choice of blocks, shallow first."""
-        for count in self.keep:
-            for blocks in itertools.combinations(self._free, count - len(self.pinned)):
-                yield self._with_pinned(blocks)
+    def first(self, depth: int) -> Runs:
+        """The pinned blocks and the earliest others."""
+        return self._nearest((), depth)
 
-    def sample(self, rng: np.random.Generator) -> Subnet:
-        """Uniform over all choices."""
-        ways = np.array([self._ways(count) / self.size() for count in self.keep])
-        count = int(rng.choice(self.keep, p=ways)) - len(self.pinned)
-        return self._with_pinned(rng.choice(self._free, size=count, replace=False).tolist())
-
-    def encode(self, subnet: Subnet) -> Gene:
-        """One 0 or 1 per block.
-
-        Raises:
-            SpaceError: If the sub-network is not in the space.
-        """
-        if not self.contains(subnet):
-            raise SpaceError(f"{subnet.describe()} is not in the search space {self.name}")
-        return tuple(int(block in subnet.stacks()[self.stack].blocks) for block in range(self.blocks))
-
-    def decode(self, gene: Sequence[int]) -> Subnet:
-        """The sub-network of the blocks whose entry is not 0."""
-        return Subnet.of_blocks({self.stack: [block for block, runs in enumerate(gene) if runs]})
-
-    def repair(self, gene: Sequence[int]) -> Gene:
+    def repair(self, runs: Sequence[int]) -> Runs:
         """To the nearest allowed depth: later blocks go first, earlier blocks come back first.
 
         Pinned blocks come back before anything else.
         """
-        runs = {block for block, on in enumerate(gene) if on} | set(self.pinned)
-        return self._nearest(runs, self._allowed(len(runs)))
+        running = {block for block, on in enumerate(runs) if on} | set(self.pinned)
+        return self._nearest(running, self._allowed(len(running)))
 
-    def mutate(self, gene: Sequence[int], rng: np.random.Generator) -> Gene:
+    def mutate(self, runs: Sequence[int], rng: np.random.Generator) -> Runs:
         """Each block starts or stops running with probability 1 / blocks.
 
         Where that is no allowed depth, it goes on to the nearest by random blocks: ``repair`` favours early
         ones.
         """
         hit = rng.random(self.blocks) * self.blocks < 1
-        runs = {block for block in range(self.blocks) if bool(gene[block]) != hit[block]} | set(self.pinned)
-        count = self._allowed(len(runs))
+        running = {b for b in range(self.blocks) if bool(runs[b]) != hit[b]} | set(self.pinned)
         luck = rng.random(self.blocks)
-        order = sorted(range(self.blocks), key=lambda b: (b not in self.pinned, b not in runs, luck[b]))
-        return tuple(int(block in order[:count]) for block in range(self.blocks))
+        order = sorted(range(self.blocks), key=lambda b: (b not in self.pinned, b not in running, luck[b]))
+        return self._runs(order[: self._allowed(len(running))])
 
-    def _nearest(self, runs: Collection[int], count: int) -> Gene:
+    def widened(self) -> "DepthGenes":
+        """Itself: any choice of these depths is allowed already."""
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields, as JSON has them."""
+        return {"stack": self.stack, "blocks": self.blocks, "keep": self.keep, "pinned": self.pinned}
+
+    @property
+    def free(self) -> list[int]:
+        """The blocks that are not pinned."""
+        return [block for block in range(self.blocks) if block not in self.pinned]
+
+    def _runs(self, blocks: Collection[int]) -> Runs:
+        return tuple(int(block in blocks) for block in range(self.blocks))
+
+    def _nearest(self, running: Collection[int], count: int) -> Runs:
         """So many blocks: first the pinned ones, then those that run, then the others, each in order."""
-        order = sorted(range(self.blocks), key=lambda b: (b not in self.pinned, b not in runs))
-        return tuple(int(block in order[:count]) for block in range(self.blocks))
+        order = sorted(range(self.blocks), key=lambda b: (b not in self.pinned, b not in running))
+        return self._runs(order[:count])
 
     def _allowed(self, depth: int) -> int:
         """The nearest allowed depth; of two the shallower."""
         return min(self.keep, key=lambda allowed: (abs(allowed - depth), allowed))
 
+
+@dataclass(frozen=True)
+class ListedDepths:
+    """Listed choices of blocks of a stack, as flexible depth trains them (Wang, Xiao & Zhu 2020).
+
+    Args:
+        stack: ``"encoder"`` or ``"decoder"``.
+        blocks: Number of blocks of the stack.
+        choices: Ascending 0-based block ids of each choice, shallow first.
+
+    Raises:
+        SpaceError: If there is no choice, or one is empty or names a block that is not there.
+    """
+
+    stack: str
+    blocks: int
+    choices: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        for choice in self.choices or ((),):
+            if not choice or list(choice) != sorted({*choice} & {*range(self.blocks)}):
+                raise SpaceError(f"choices of {self.blocks} blocks hold ascending ids, not {list(choice)}")
+
+    @classmethod
+    def assigned(cls, stack: str, blocks: int, assignment: str) -> "ListedDepths":
+        """One choice for each divisor of the number of blocks (``assignments.ASSIGNMENTS``).
+
+        Raises:
+            SpaceError: If there is no such assignment, or no block.
+        """
+        return cls(stack, blocks, tuple(assignment_named(assignment, blocks).values()))
+
     @property
-    def _free(self) -> list[int]:
-        return [block for block in range(self.blocks) if block not in self.pinned]
+    def keep(self) -> tuple[int, ...]:
+        """The numbers of blocks of the choices, ascending."""
+        return tuple(sorted({len(choice) for choice in self.choices}))
 
-    def _ways(self, count: int) -> int:
-        return math.comb(len(self._free), count - len(self.pinned))
+    def size(self, depth: int) -> int:
+        """Number of choices of so many blocks."""
+        return len(self._of(depth))
 
-    def _with_pinned(self, blocks: Iterable[int]) -> Subnet:
-        return Subnet.of_blocks({self.stack: sorted({*blocks, *self.pinned})})
+    def enumerate(self, depth: int) -> Iterator[Runs]:
+        """In the order of the list."""
+        return iter(self._of(depth))
+
+    def sample(self, depth: int, rng: np.random.Generator) -> Runs:
+        """Uniform over the choices of so many blocks."""
+        choices = self._of(depth)
+        return choices[int(rng.integers(len(choices)))]
+
+    def even(self, depth: int) -> Runs:
+        """The first choice of so many blocks."""
+        return self._of(depth)[0]
+
+    def first(self, depth: int) -> Runs:
+        """The first choice of so many blocks."""
+        return self._of(depth)[0]
+
+    def repair(self, runs: Sequence[int]) -> Runs:
+        """The choice that differs in fewest blocks; of equal ones the first of the list."""
+        on = [bool(bit) for bit in runs]
+        return min(self._every, key=lambda own: sum(bool(a) != b for a, b in zip(own, on, strict=True)))
+
+    def mutate(self, runs: Sequence[int], rng: np.random.Generator) -> Runs:
+        """Any choice, uniformly: the list is short."""
+        return self._every[int(rng.integers(len(self._every)))]
+
+    def widened(self) -> DepthGenes:
+        """Any choice of at least as many blocks as the shallowest has."""
+        return DepthGenes(self.stack, self.blocks, tuple(range(self.keep[0], self.blocks + 1)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields, as JSON has them."""
+        return {"stack": self.stack, "blocks": self.blocks, "choices": self.choices}
+
+    @property
+    def _every(self) -> list[Runs]:
+        return [tuple(int(block in choice) for block in range(self.blocks)) for choice in self.choices]
+
+    def _of(self, depth: int) -> list[Runs]:
+        return [runs for runs in self._every if sum(runs) == depth]
+
+
+def block_genes_from_dict(fields: Mapping[str, Any]) -> BlockGenes:
+    """From what ``to_dict`` gave."""
+    if "choices" in fields:
+        choices = tuple(tuple(choice) for choice in fields["choices"])
+        return ListedDepths(fields["stack"], int(fields["blocks"]), choices)
+    return DepthGenes(fields["stack"], int(fields["blocks"]), tuple(fields["keep"]), tuple(fields["pinned"]))
 
 
 def evenly_spaced(blocks: int, keep: int) -> tuple[int, ...]:

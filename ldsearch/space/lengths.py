@@ -1,52 +1,118 @@
-"""Length configurations of an encoder as a search space: levels, floors, counting and uniform sampling."""
+"""Length configurations: LengthDrop's integer arithmetic, and lengths as genes of a search space.
 
+Source: Kim & Cho 2020, Sec. 3.1 and 3.2. Rates are rationals (``Fraction``), because ``ceil`` of a float
+product is off by one for a quarter of the percent values.
+"""
+
+import operator
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ldsearch.errors import SpaceError
-from ldsearch.space.length_drop import MINIMUM_TOKENS, as_rate, constant_ratio_lengths
-from ldsearch.subnet import LengthMode, Lengths, Stack, Subnet
+from ldsearch.subnet import LengthMode, Lengths
 
-Gene = tuple[int, ...]
+# The reference code never goes below two tokens: [CLS] and one more.
+MINIMUM_TOKENS = 2
+# The share of tokens that leaves the last block of the smallest configuration: 0.8 ** 12, the paper's
+# 12 blocks at p = 0.2. Keeping it at every depth keeps the reachable costs alike.
+SMALLEST_SHARE = 0.07
 _RATES = 400  # rates between 0 and 1 that name the constant-ratio configurations
+
+Levels = tuple[int, ...]
+
+
+def as_rate(value: float | str | Fraction) -> Fraction:
+    """A drop rate as the decimal fraction a person wrote (0.2 is 1/5, not its binary neighbour).
+
+    Raises:
+        SpaceError: If it does not lie in [0, 1).
+    """
+    try:
+        rate = value if isinstance(value, Fraction) else Fraction(str(value))
+    except (ValueError, ZeroDivisionError) as error:
+        raise SpaceError(f"{value!r} is no drop rate: use a number from 0 up to 1, such as 0.2") from error
+    if not 0 <= rate < 1:
+        raise SpaceError(f"a drop rate must lie in [0, 1), not {value}")
+    return rate
+
+
+def default_bound(blocks: int) -> Fraction:
+    """The LengthDrop bound p whose smallest configuration keeps about 7% of the tokens.
+
+    0.20 for 12 blocks and 0.36 for 6. At 0.2, six blocks cannot cost less than 0.54 of the full model.
+    """
+    return Fraction(round(100 * (1 - SMALLEST_SHARE ** (1 / blocks))), 100)
+
+
+def shrink(tokens: int, rate: Fraction) -> int:
+    """ceil((1 - rate) * tokens), exactly."""
+    kept = (1 - rate) * tokens
+    return -(-kept.numerator // kept.denominator)
+
+
+def constant_ratio_lengths(reference: int, blocks: int, rate: Fraction) -> tuple[int, ...]:
+    """l_i = ceil((1 - rate) * l_{i-1}) from l_0 = reference, never below two tokens (Sec. 3.2).
+
+    With ``rate`` at the training bound this is the smallest configuration.
+    """
+    lengths: list[int] = []
+    tokens = reference
+    for _ in range(blocks):
+        tokens = max(shrink(tokens, rate), min(MINIMUM_TOKENS, reference))
+        lengths.append(tokens)
+    return tuple(lengths)
+
+
+def draw_lengths(reference: int, blocks: int, bound: Fraction, rng: np.random.Generator) -> tuple[int, ...]:
+    """One LengthDrop draw: l_i uniform on {ceil((1 - p) l_{i-1}), ..., l_{i-1}} (Sec. 3.1).
+
+    Args:
+        reference: l₀ in tokens.
+        blocks: How many blocks run (a block skipped by LayerDrop draws nothing and keeps its length).
+        bound: The LengthDrop probability p.
+        rng: Where the draw comes from.
+    """
+    lengths: list[int] = []
+    tokens = reference
+    for _ in range(blocks):
+        drawn = int(rng.integers(shrink(tokens, bound), tokens, endpoint=True))
+        tokens = max(drawn, min(MINIMUM_TOKENS, reference))
+        lengths.append(tokens)
+    return tuple(lengths)
 
 
 @dataclass(frozen=True)
-class LengthSpace:
-    """Length configurations of an encoder: never rising, on given levels, within the trained range.
+class LengthGenes:
+    """Lengths of the blocks that run of an encoder: never rising, on given levels, within the trained range.
 
-    A gene holds, for each block, the index of its length in ``levels``.
+    A configuration of k running blocks is written as the indices of its k lengths in ``levels``.
 
     Args:
-        name: For reports.
-        source: The paper or the reason for the ranges.
-        blocks: Number of blocks, all of which run.
         reference: Reference input length l₀ in tokens.
         mode: How lengths apply to shorter inputs (``Lengths.mode``).
         levels: The allowed lengths, ascending; the last is the reference.
-        floors: The smallest allowed length of each block: the smallest configuration of the training.
-        pin_last: Whether the last length is fixed to its floor: after the last attention, a head that
+        floors: The smallest allowed length of the first, second, ... block that runs: the smallest
+            configuration of the training. As many as the encoder has blocks.
+        pin_last: Whether the last length is fixed to the last floor: after the last attention, a head that
             reads only [CLS] cannot see which other tokens are left.
-        decoder: Number of blocks of the decoder behind the encoder, all of which run; 0: there is none.
+        drop_bound: The largest share of its tokens that a single block drops, rounded to the levels in the
+            block's favour, as a fraction (``"9/25"``); the pinned length is free of it. None: any share.
         least: The configuration whose cost a search does not go below (``widened``); (): the floors, which
-            nothing in the space is cheaper than.
+            nothing is cheaper than.
     """
 
-    name: str
-    source: str
-    blocks: int
     reference: int
     mode: LengthMode
     levels: tuple[int, ...]
     floors: tuple[int, ...]
     pin_last: bool
-    decoder: int = 0
+    drop_bound: str | None = None
     least: tuple[int, ...] = ()
 
     @classmethod
@@ -59,216 +125,202 @@ class LengthSpace:
         levels: int | None = 16,
         mode: LengthMode = "ratio",
         pin_last: bool = True,
-        name: str = "lengths",
-        source: str = "built from the supernet's own training",
-        decoder: int = 0,
-    ) -> "LengthSpace":
-        """The space of a LengthDrop bound: floors from its smallest configuration.
+        per_block: bool = False,
+    ) -> "LengthGenes":
+        """The lengths of a LengthDrop bound: floors from its smallest configuration.
 
         Args:
-            blocks: Number of blocks.
+            blocks: Number of blocks of the encoder.
             reference: l₀ in tokens.
             drop_bound: The LengthDrop probability p of the training.
             levels: Size of the grid; None allows every length.
             mode: ``"ratio"`` or ``"absolute"``.
             pin_last: See the class.
-            name: For reports.
-            source: For reports.
-            decoder: See the class.
+            per_block: Whether p bounds each block (``drop_bound``), as in training, or the floors alone.
 
         Raises:
             SpaceError: If a number makes no sense.
         """
         if blocks < 1 or reference < 2:
             raise SpaceError(f"a length space needs blocks and a reference length, not {blocks}, {reference}")
-        if levels is None:
-            grid = tuple(range(1, reference + 1))
-        elif levels < 2:
+        rate = as_rate(drop_bound)
+        every = cls(
+            reference,
+            mode,
+            tuple(range(1, reference + 1)),
+            constant_ratio_lengths(reference, blocks, rate),
+            pin_last,
+            str(rate) if per_block else None,
+        )
+        return every if levels is None else every.on_grid(levels)
+
+    def on_grid(self, levels: int) -> "LengthGenes":
+        """The same range on about so many evenly spaced levels; floors are rounded up.
+
+        Raises:
+            SpaceError: If there are fewer than 2.
+        """
+        if levels < 2:
             raise SpaceError(f"a grid needs at least 2 levels, not {levels}")
-        else:
-            grid = tuple(sorted({-(-reference * level // levels) for level in range(1, levels + 1)}))
-        smallest = constant_ratio_lengths(reference, blocks, as_rate(drop_bound))
-        floors = tuple(next(level for level in grid if level >= tokens) for tokens in smallest)
-        return cls(name, source, blocks, reference, mode, grid, floors, pin_last, decoder)
+        grid = tuple(sorted({-(-self.reference * level // levels) for level in range(1, levels + 1)}))
+        floors = tuple(next(level for level in grid if level >= tokens) for tokens in self.floors)
+        return replace(self, levels=grid, floors=floors)
 
-    def full(self) -> Subnet:
-        """All tokens through all blocks."""
-        return Subnet.full(self.blocks, self.decoder)
+    def widened(self) -> "LengthGenes":
+        """The same range of costs, but no floor and no bound for a single block.
 
-    def smallest(self) -> Subnet:
-        """Every length at its floor; of a widened space, what bounds the cost instead."""
-        return self._subnet(self.least or self.floors)
-
-    def widened(self) -> "LengthSpace":
-        """The same range of costs, but no floor for a single block: only the least cost bounds a search.
-
-        So the length-adaptive paper's code searches. Every length may fall to the last one's floor where that
-        is pinned, else to ``MINIMUM_TOKENS``; ``size``, ``sample`` and ``enumerate`` know no costs and give
-        cheaper configurations too, which strategies leave out.
+        So the length-adaptive paper's code searches: only the cost of the smallest configuration bounds it,
+        and single blocks may drop what training never dropped. Every length may fall to the last one's floor
+        where that is pinned, else to ``MINIMUM_TOKENS``; counting and sampling know no costs and give cheaper
+        configurations too, which strategies leave out.
         """
         lowest = next(level for level in self.levels if level >= min(MINIMUM_TOKENS, self.reference))
         floor = self.floors[-1] if self.pin_last else lowest
-        return replace(self, floors=(floor,) * self.blocks, least=self.least or self.floors)
+        floors = (floor,) * len(self.floors)
+        return replace(self, floors=floors, drop_bound=None, least=self.least or self.floors)
 
-    def largest(self) -> Subnet:
-        """Every free length at the reference."""
-        return self.decode(self.repair((len(self.levels) - 1,) * self.blocks))
+    @property
+    def top(self) -> int:
+        """The index of the reference among the levels."""
+        return len(self.levels) - 1
 
-    def contains(self, subnet: Subnet) -> bool:
-        """Whether decoding this sub-network's own lengths gives it back."""
-        tokens = self._tokens(subnet)
-        if tokens is None or not set(tokens) <= set(self.levels):
-            return False
-        gene = tuple(self._index[t] for t in tokens)
-        return self.repair(gene) == gene
+    def lengths(self, levels: Sequence[int]) -> Lengths:
+        """The length configuration of level indices."""
+        return Lengths(tuple(self.levels[level] for level in levels), self.reference, self.mode)
 
-    def size(self) -> int:
-        """Number of allowed length vectors."""
-        return self._completions[0][-1]
+    def read(self, lengths: Lengths | None, count: int) -> Levels | None:
+        """The level indices of a length configuration of ``count`` blocks; None where it has none here."""
+        if lengths is None:
+            return (self.top,) * count
+        if (lengths.reference, lengths.mode) != (self.reference, self.mode):
+            return None
+        found = tuple(self._index.get(tokens, -1) for tokens in lengths.tokens)
+        return None if -1 in found else found
 
-    def enumerate(self) -> Iterator[Subnet]:
-        """Every allowed length vector, smallest first."""
+    def smallest(self, count: int) -> Levels:
+        """The smallest trained configuration of ``count`` blocks, which bounds the cost of a search."""
+        return self._pinned([self._index[tokens] for tokens in (self.least or self.floors)[:count]])
 
-        def extend(prefix: Gene) -> Iterator[Gene]:
-            if len(prefix) == self.blocks:
-                yield prefix
-                return
-            for level in self._choices(len(prefix), prefix[-1] if prefix else len(self.levels) - 1):
-                yield from extend((*prefix, level))
-
-        return (self.decode(gene) for gene in extend(()))
-
-    def sample(self, rng: np.random.Generator) -> Subnet:
-        """Uniform over the whole space: each length is drawn in proportion to how many ways go on."""
-        gene: list[int] = []
-        previous = len(self.levels) - 1
-        for block in range(self.blocks):
-            choices = self._choices(block, previous)
-            total = self._completions[block][previous]
-            weights = [self._completions[block + 1][level] / total for level in choices]
-            previous = choices[int(rng.choice(len(choices), p=weights))]
-            gene.append(previous)
-        return self.decode(gene)
-
-    def encode(self, subnet: Subnet) -> Gene:
-        """Level indices.
-
-        Raises:
-            SpaceError: If the sub-network is not in the space.
-        """
-        tokens = self._tokens(subnet)
-        if tokens is None or not self.contains(subnet):
-            raise SpaceError(f"{subnet.describe()} is not in the search space {self.name}")
-        return tuple(self._index[t] for t in tokens)
-
-    def decode(self, gene: Sequence[int]) -> Subnet:
-        """The sub-network of level indices."""
-        return self._subnet(tuple(self.levels[level] for level in gene))
-
-    def repair(self, gene: Sequence[int]) -> Gene:
-        """Clip each level to its floor and to the block before; pin the last where it is pinned."""
-        repaired: list[int] = []
-        previous = len(self.levels) - 1
-        for level, floor in zip(gene, self.floor_levels, strict=True):
-            previous = min(max(int(level), floor), previous)
-            repaired.append(previous)
-        if self.pin_last:
-            repaired[-1] = self.floor_levels[-1]
-        return tuple(repaired)
-
-    def regular(self) -> list[Subnet]:
-        """Constant-ratio configurations, shortest first, raised to the levels and pinned like all."""
+    def constant_ratios(self, count: int) -> list[Levels]:
+        """Constant-ratio configurations of ``count`` blocks, shortest first, raised to the levels, pinned."""
         rates = (Fraction(step, _RATES) for step in reversed(range(_RATES)))
-        vectors = (constant_ratio_lengths(self.reference, self.blocks, rate) for rate in rates)
+        vectors = (constant_ratio_lengths(self.reference, count, rate) for rate in rates)
         return list(dict.fromkeys(map(self.snap, vectors)))
 
-    def mutate(self, gene: Sequence[int], probability: float, rng: np.random.Generator) -> Gene:
+    def snap(self, tokens: Sequence[int]) -> Levels:
+        """Each length raised to the next level, and repaired."""
+        return self.repair([int(np.searchsorted(self.levels, n)) for n in tokens])
+
+    def repair(self, levels: Sequence[int]) -> Levels:
+        """Clip each level to what its block may keep after the one before; pin the last."""
+        repaired: list[int] = []
+        previous = self.top
+        for position, level in enumerate(levels):
+            previous = min(max(int(level), self._lowest(position, previous)), previous)
+            repaired.append(previous)
+        return self._pinned(repaired)
+
+    def size(self, count: int) -> int:
+        """Number of configurations of ``count`` blocks."""
+        return self._completions(count)[0][self.top]
+
+    def enumerate(self, count: int) -> Iterator[Levels]:
+        """Every configuration of ``count`` blocks, smallest first."""
+
+        def extend(prefix: Levels) -> Iterator[Levels]:
+            if len(prefix) == count:
+                yield prefix
+                return
+            for level in self._choices(len(prefix), count, prefix[-1] if prefix else self.top):
+                yield from extend((*prefix, level))
+
+        return extend(())
+
+    def sample(self, count: int, rng: np.random.Generator) -> Levels:
+        """Uniform: each level is drawn in proportion to how many ways go on."""
+        drawn: list[int] = []
+        previous = self.top
+        table = self._completions(count)
+        for position in range(count):
+            choices = self._choices(position, count, previous)
+            total = table[position][previous]
+            weights = [table[position + 1][level] / total for level in choices]
+            previous = choices[int(rng.choice(len(choices), p=weights))]
+            drawn.append(previous)
+        return tuple(drawn)
+
+    def mutate(self, levels: Sequence[int], probability: float, rng: np.random.Generator) -> Levels:
         """Sweep the blocks; with the probability p_m draw l_i uniformly between l_{i+1} and the new l_{i-1}.
 
         Levels never rise by construction: each draw lies between its two neighbours (Kim & Cho 2020,
         Sec. 3.2).
         """
-        return self.repair(swept(gene, self.floor_levels, len(self.levels) - 1, probability, rng))
+        mutated: list[int] = []
+        previous = self.top
+        for level, after, floor in zip(levels, [*levels[1:], 0], self._floor_levels, strict=False):
+            if rng.random() < probability:
+                previous = int(rng.integers(max(after, floor), previous, endpoint=True))
+            else:
+                previous = int(level)
+            mutated.append(previous)
+        return tuple(mutated)
 
-    def cross(self, first: Sequence[int], second: Sequence[int], rng: np.random.Generator) -> Gene:
-        """Average two parents block by block, halves rounded up; levels rise in neither, so not here."""
-        return self.repair(averaged(first, second))
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields, as JSON has them."""
+        return asdict(self)
 
-    def lowered(self, subnet: Subnet) -> list[Subnet]:
-        """One block shortened by one level, and those behind it as far as they must be."""
-        gene = self.encode(subnet)
-        shorter = (self.repair([n - (i == block) for i, n in enumerate(gene)]) for block in range(len(gene)))
-        return [self.decode(one) for one in dict.fromkeys(shorter) if one != gene]
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "LengthGenes":
+        """From what ``to_dict`` gave."""
+        vectors = {name: tuple(map(operator.index, fields[name])) for name in ("levels", "floors", "least")}
+        return cls(**{**fields, **vectors})
 
-    def features(self, subnet: Subnet) -> NDArray[np.float64]:
-        """Each length that is not pinned as a share of the reference."""
-        tokens = self._tokens(subnet)
-        assert tokens is not None
-        return np.array(tokens[: self.blocks - self.pin_last]) / self.reference
+    def _pinned(self, levels: Sequence[int]) -> Levels:
+        return (*levels[:-1], self._floor_levels[-1]) if self.pin_last and levels else tuple(levels)
 
-    def snap(self, tokens: Sequence[int]) -> Subnet:
-        """The sub-network with each length raised to the next level, repaired into the space."""
-        return self.decode(self.repair([int(np.searchsorted(self.levels, t)) for t in tokens]))
+    def _lowest(self, position: int, previous: int) -> int:
+        """The least level of the block at a position, given the level of the one before."""
+        floor = self._floor_levels[position]
+        # From one length of the smallest configuration the next is in reach, however coarse the levels.
+        if position and previous == self._floor_levels[position - 1]:
+            return floor
+        return max(floor, self._bounds[previous])
+
+    def _choices(self, position: int, count: int, previous: int) -> range:
+        if self.pin_last and position == count - 1:
+            return range(self._floor_levels[-1], self._floor_levels[-1] + 1)
+        return range(self._lowest(position, previous), previous + 1)
+
+    def _completions(self, count: int) -> list[list[int]]:
+        """[position][previous level]: number of ways to choose the lengths from ``position`` on."""
+        if count not in self._tables:
+            table = [[1] * len(self.levels)]
+            for position in reversed(range(count)):
+                ways = table[0]
+                row = [
+                    sum(ways[level] for level in self._choices(position, count, previous))
+                    for previous in range(len(self.levels))
+                ]
+                table.insert(0, row)
+            self._tables[count] = table
+        return self._tables[count]
 
     @cached_property
-    def floor_levels(self) -> Gene:
-        """The floors as level indices."""
-        return tuple(self._index[t] for t in self.floors)
+    def _bounds(self) -> list[int]:
+        """[level]: the least level that ``drop_bound`` leaves after it, rounded down."""
+        if self.drop_bound is None:
+            return [0] * len(self.levels)
+        rate = Fraction(self.drop_bound)
+        return [max(0, bisect_right(self.levels, shrink(tokens, rate)) - 1) for tokens in self.levels]
+
+    @cached_property
+    def _tables(self) -> dict[int, list[list[int]]]:
+        return {}
+
+    @cached_property
+    def _floor_levels(self) -> Levels:
+        return tuple(self._index[tokens] for tokens in self.floors)
 
     @cached_property
     def _index(self) -> Mapping[int, int]:
         return {tokens: index for index, tokens in enumerate(self.levels)}
-
-    @cached_property
-    def _completions(self) -> list[list[int]]:
-        """[block][previous level]: number of ways to choose the lengths from ``block`` on."""
-        table = [[1] * len(self.levels)]
-        for block in reversed(range(self.blocks)):
-            ways = table[0]
-            row = [sum(ways[c] for c in self._choices(block, level)) for level in range(len(self.levels))]
-            table.insert(0, row)
-        return table
-
-    def _choices(self, block: int, previous: int) -> range:
-        floor = self.floor_levels[block]
-        if self.pin_last and block == self.blocks - 1:
-            return range(floor, floor + 1)
-        return range(floor, previous + 1)
-
-    def _tokens(self, subnet: Subnet) -> tuple[int, ...] | None:
-        """The sub-network's lengths, or None where it is of another kind than this space."""
-        stack = subnet.encoder
-        if subnet.decoder != Subnet.full(decoder=self.decoder).decoder or stack is None or stack.structured:
-            return None
-        if stack.blocks != tuple(range(self.blocks)):
-            return None
-        if stack.lengths is None:
-            return (self.reference,) * self.blocks
-        if (stack.lengths.reference, stack.lengths.mode) != (self.reference, self.mode):
-            return None
-        return stack.lengths.tokens
-
-    def _subnet(self, tokens: tuple[int, ...]) -> Subnet:
-        stack = Stack(tuple(range(self.blocks)), Lengths(tokens, self.reference, self.mode))
-        return Subnet(stack, Subnet.full(decoder=self.decoder).decoder)
-
-
-def swept(
-    gene: Sequence[int], floors: Sequence[int], top: int, probability: float, rng: np.random.Generator
-) -> list[int]:
-    """The paper's mutation of levels that never rise (``LengthSpace.mutate``)."""
-    mutated: list[int] = []
-    previous = top
-    following = [*gene[1:], 0]
-    for level, after, floor in zip(gene, following, floors, strict=True):
-        if rng.random() < probability:
-            previous = int(rng.integers(max(after, floor), previous, endpoint=True))
-        else:
-            previous = int(level)
-        mutated.append(previous)
-    return mutated
-
-
-def averaged(first: Sequence[int], second: Sequence[int]) -> list[int]:
-    """The paper's crossover of levels (``LengthSpace.cross``)."""
-    return [(a + b + 1) // 2 for a, b in zip(first, second, strict=True)]

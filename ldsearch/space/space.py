@@ -1,35 +1,57 @@
-"""Blocks, lengths and what is off inside blocks, chosen together, as one search space."""
+"""The search space: which blocks run, how many tokens leave each, and what is off inside each."""
 
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ldsearch.errors import SpaceError
-from ldsearch.space.blocks import DepthSpace
-from ldsearch.space.gene import Parts, grouped, leanest
-from ldsearch.space.length_drop import constant_ratio_lengths
-from ldsearch.space.lengths import Gene, LengthSpace
+from ldsearch.space.blocks import BlockGenes, DepthGenes, block_genes_from_dict
+from ldsearch.space.lengths import LengthGenes
 from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
 
-_RATES = 50  # rates between 0 and 1 that name the regular configurations of each depth
+Gene = tuple[int, ...]
+# The kinds of genes by the names that ``--genes`` joins; the last three are what ``--drop-groups`` trains.
+GENES = ("lengths", "depth", "ffn", "head", "sublayer")
+
+
+class _Parts(NamedTuple):
+    """A gene taken apart, one entry per block, stack by stack, the encoder's first.
+
+    ``runs`` holds 0 or 1; ``options`` indices of what is off inside a block, 0 where it does not run;
+    ``levels`` indices of the encoder's lengths, of a block that does not run that of the block before.
+    """
+
+    runs: Sequence[int]
+    options: Sequence[int]
+    levels: Sequence[int]
+
+    def gene(self) -> Gene:
+        return (*self.runs, *self.options, *self.levels)
+
+
+Mutation = Callable[[_Parts, float, np.random.Generator], _Parts]
 
 
 @dataclass(frozen=True)
-class JointSpace:
-    """Which blocks of each stack run, how many tokens leave each, and what is off inside each.
+class Space:
+    """A finite set of sub-networks, and the operators of the searches on their integer genes.
+
+    A gene holds, for every block of every stack, whether it runs; then what is off inside it; then, where
+    lengths are chosen, the level of every encoder block's length. Sub-networks that a kind of gene does not
+    choose keep it whole: all blocks, nothing off, full lengths.
 
     Args:
         name: For reports.
         source: The paper or the reason for the ranges.
-        depths: The blocks of each stack, the encoder's first; a stack that keeps all of its blocks too.
-        lengths: Levels, kind and pinning of the encoder's lengths, and their least configuration; every
-            length may fall to the last one's floor (``LengthSpace.widened``). None: lengths are full.
+        depths: The choices of blocks of each stack, the encoder's first; a stack that keeps all of its
+            blocks too (``DepthGenes.whole``).
+        lengths: The encoder's lengths; None: all are full.
         options: What may be off inside a block; the first is nothing.
 
     Raises:
@@ -38,239 +60,331 @@ class JointSpace:
 
     name: str
     source: str
-    depths: tuple[DepthSpace, ...]
-    lengths: LengthSpace | None = None
+    depths: tuple[BlockGenes, ...]
+    lengths: LengthGenes | None = None
     options: tuple[Groups, ...] = (WHOLE,)
 
     def __post_init__(self) -> None:
-        if self.options[0] != WHOLE or len(set(self.options)) < len(self.options):
+        stacks = [depth.stack for depth in self.depths]
+        if not stacks or stacks != [name for name in ("encoder", "decoder") if name in stacks]:
+            raise SpaceError(f"the stacks of a space are an encoder, a decoder or both, not {stacks}")
+        if not self.options or self.options[0] != WHOLE or len(set(self.options)) < len(self.options):
             raise SpaceError("the options of a block are distinct, and the first is that nothing is off")
         if self.lengths is None:
             return
         first = self.depths[0]
-        if (first.stack, first.blocks) != ("encoder", self.lengths.blocks):
-            raise SpaceError(f"lengths of {self.lengths.blocks} encoder blocks fit no such stack")
+        if (first.stack, first.blocks) != ("encoder", len(self.lengths.floors)):
+            raise SpaceError(f"lengths of {len(self.lengths.floors)} encoder blocks fit no such stack")
         if not all(option.runs("attention") for option in self.options):
             raise SpaceError("attention scores the tokens: it cannot be off where lengths are chosen")
+
+    @classmethod
+    def of_lengths(
+        cls, lengths: LengthGenes, decoder: int = 0, name: str = "lengths", source: str = "built in code"
+    ) -> "Space":
+        """The space of an encoder's lengths alone; every block runs, those of a decoder behind it too."""
+        stacks = {"encoder": len(lengths.floors), "decoder": decoder}
+        depths = tuple(DepthGenes.whole(stack, blocks) for stack, blocks in stacks.items() if blocks)
+        return cls(name, source, depths, lengths)
 
     @property
     def blocks(self) -> int:
         """Number of blocks of all stacks together."""
         return sum(depth.blocks for depth in self.depths)
 
+    @cached_property
+    def varies(self) -> tuple[str, ...]:
+        """The kinds of genes that are chosen, in the order of ``GENES``."""
+        chosen = {
+            "lengths": self.lengths is not None,
+            "depth": any(_choices(depth) > 1 for depth in self.depths),
+            "ffn": any(option.ffn_share < 1 for option in self.options),
+            "head": any(option.heads_off for option in self.options),
+            "sublayer": any(option.sublayers_off for option in self.options),
+        }
+        return tuple(kind for kind in GENES if chosen[kind])
+
     def full(self) -> Subnet:
-        """All blocks, whole, at full length."""
+        """All blocks, whole, at full length: the denominator of every share, in the space or not."""
         return Subnet.full(**{depth.stack: depth.blocks for depth in self.depths})
 
     def smallest(self) -> Subnet:
         """The first blocks of the least depths, the most off in each, at the smallest trained lengths.
 
-        It bounds the cost of a search; where a single length may fall below the trained ones, others of the
-        space can be cheaper.
+        It bounds the cost of a search. Of a space that is not widened none is cheaper; where a single length
+        may fall below the trained ones, others can be.
         """
-        levels: list[int] = []
-        if self.lengths is not None:
-            levels = [self.lengths.levels.index(n) for n in self.lengths.least or self.lengths.floors]
-        runs = [bit for depth in self.depths for bit in depth.encode(depth.smallest())]
-        return self._of(Parts(runs, [leanest(self.options)] * self.blocks, levels))
+        runs = [bit for depth in self.depths for bit in depth.first(depth.keep[0])]
+        levels = () if self.lengths is None else self.lengths.smallest(self._running(runs))
+        options = [_leanest(self.options) if on else 0 for on in runs]
+        return self._decoded(_Parts(runs, options, self._spread(runs, levels)))
 
     def largest(self) -> Subnet:
         """The most blocks, whole, every free length at the reference."""
-        runs = [bit for depth in self.depths for bit in depth.encode(depth.largest())]
-        return self._of(Parts(runs, [0] * self.blocks, [self._top] * self._lengths))
+        runs = [bit for depth in self.depths for bit in depth.first(depth.keep[-1])]
+        return self._decoded(self._repaired(_Parts(runs, [0] * self.blocks, [self._top] * self._lengths)))
 
     def contains(self, subnet: Subnet) -> bool:
         """Whether decoding its own gene gives it back."""
         parts = self._read(subnet)
-        return parts is not None and self._of(parts) == subnet
+        return parts is not None and self._decoded(self._repaired(parts)) == subnet
 
     def size(self) -> int:
-        """From binomials: nothing is listed."""
+        """Number of sub-networks; nothing is listed. Of a widened space those below the cost floor too."""
         return math.prod(sum(self._counts(depth).values()) for depth in self.depths)
 
     def enumerate(self) -> Iterator[Subnet]:
-        """Every sub-network, shallow first."""
-        for chosen in itertools.product(*(depth.enumerate() for depth in self.depths)):
-            runs = [bit for depth, own in zip(self.depths, chosen, strict=True) for bit in depth.encode(own)]
+        """Every sub-network once: shallow first, of equal blocks the shortest first."""
+        each = [[runs for keep in depth.keep for runs in depth.enumerate(keep)] for depth in self.depths]
+        for chosen in itertools.product(*each):
+            runs = [bit for own in chosen for bit in own]
             choices = [range(len(self.options) if on else 1) for on in runs]
             for options in itertools.product(*choices):
-                for levels in itertools.combinations_with_replacement(self._levels, self._free(runs)):
-                    yield self._of(Parts(runs, list(options), self._spread(runs, levels)))
+                count = self._running(runs)
+                for levels in [()] if self.lengths is None else self.lengths.enumerate(count):
+                    yield self._decoded(_Parts(runs, options, self._spread(runs, levels)))
 
     def sample(self, rng: np.random.Generator) -> Subnet:
-        """Uniform: a depth in proportion to how many sub-networks have it, then the rest."""
+        """One sub-network, uniformly: a depth in proportion to how many have it, then the rest."""
         runs: list[int] = []
         for depth in self.depths:
-            counts = self._counts(depth)
-            weights = [count / sum(counts.values()) for count in counts.values()]
-            keep = int(rng.choice(list(counts), p=weights))
-            runs += depth.encode(replace(depth, keep=(keep,)).sample(rng))
+            keep = depth.keep[-1]
+            if _choices(depth) > 1:
+                counts = self._counts(depth)
+                total = sum(counts.values())
+                keep = int(rng.choice(list(counts), p=[count / total for count in counts.values()]))
+            runs += depth.sample(keep, rng) if depth.size(keep) > 1 else depth.first(keep)
         options = [int(rng.integers(len(self.options))) if on else 0 for on in runs]
-        # A sorted choice without repeats, less 0, 1, 2, ...: each multiset is one such choice.
-        free = self._free(runs)
-        places = np.sort(rng.choice(len(self._levels) + free - 1, free, replace=False)) - np.arange(free)
-        return self._of(Parts(runs, options, self._spread(runs, [self._levels[place] for place in places])))
+        levels = () if self.lengths is None else self.lengths.sample(self._running(runs), rng)
+        return self._decoded(_Parts(runs, options, self._spread(runs, levels)))
 
     def encode(self, subnet: Subnet) -> Gene:
-        """The entries of ``Parts``.
+        """The gene of a sub-network.
 
         Raises:
             SpaceError: If the sub-network is not in the space.
         """
-        return self._parts_of(subnet).gene()
+        parts = self._read(subnet)
+        if parts is None or self._decoded(self._repaired(parts)) != subnet:
+            raise SpaceError(f"{subnet.describe()} is not in the search space {self.name}")
+        return parts.gene()
 
     def decode(self, gene: Sequence[int]) -> Subnet:
-        """The sub-network of a repaired gene."""
-        parts = self._parts(gene)
+        """The sub-network of a repaired gene; ``decode(encode(s)) == s``."""
+        return self._decoded(self._parts(gene))
+
+    def repair(self, gene: Sequence[int]) -> Gene:
+        """The nearest allowed gene by each kind's own rule; options are clipped. Allowed genes stay."""
+        return self._repaired(self._parts(gene)).gene()
+
+    def regular(self) -> list[Subnet]:
+        """What a rule without any search would name, of many costs.
+
+        Evenly spaced blocks of every depth, at constant-ratio lengths; nothing is off inside them.
+        """
+        found: dict[Subnet, None] = {}
+        for keep in itertools.product(*(depth.keep for depth in self.depths)):
+            evens = (depth.even(count) for depth, count in zip(self.depths, keep, strict=True))
+            runs = [bit for own in evens for bit in own]
+            count = self._running(runs)
+            for levels in [()] if self.lengths is None else self.lengths.constant_ratios(count):
+                found[self._decoded(_Parts(runs, [0] * self.blocks, self._spread(runs, levels)))] = None
+        return list(found)
+
+    def mutate(self, gene: Sequence[int], probability: float, rng: np.random.Generator) -> Gene:
+        """Mutate one kind of gene, chosen uniformly: blocks, options or lengths.
+
+        Args:
+            gene: A gene of the space.
+            probability: Of each length to change.
+            rng: Where the change comes from.
+        """
+        if not self._mutations:
+            return tuple(gene)
+        change = self._mutations[int(rng.integers(len(self._mutations)))]
+        return self._repaired(change(self._parts(gene), probability, rng)).gene()
+
+    def cross(self, first: Sequence[int], second: Sequence[int], rng: np.random.Generator) -> Gene:
+        """Cross two genes: whether a block runs, and its option, from either; levels averaged.
+
+        Halves are rounded up; levels rise in neither parent, so not here (Kim & Cho 2020, Sec. 3.2).
+        """
+        a, b = self._parts(first), self._parts(second)
+        runs, options = a.runs, a.options
+        if self.varies != ("lengths",):
+            own = rng.random(self.blocks) < 0.5
+            runs = np.where(own, a.runs, b.runs).tolist()
+            options = np.where(own, a.options, b.options).tolist()
+        levels = [(x + y + 1) // 2 for x, y in zip(a.levels, b.levels, strict=True)]
+        return self._repaired(_Parts(runs, options, levels)).gene()
+
+    def lowered(self, subnet: Subnet) -> list[Subnet]:
+        """Its neighbours with less: one block left out, one option further, or one length a level shorter.
+
+        Where a block leaves, those behind it move up in the order of blocks that run, whose trained lengths
+        may be longer: without ``widened`` such a neighbour may cost more.
+        """
+        parts = self._parts(self.encode(subnet))
+        children: dict[Subnet, None] = {}
+        for step in _steps(parts):
+            repaired = self._repaired(step)
+            # Below the least depth a block comes back: that is no step down.
+            if all(now <= then for now, then in zip(repaired.runs, step.runs, strict=True)):
+                children[self._decoded(repaired)] = None
+        return [child for child in children if child != subnet]
+
+    def features(self, subnet: Subnet) -> NDArray[np.float64]:
+        """What a model of the score sees of it, from 0 to 1: always as many numbers.
+
+        Of stacks whose blocks are chosen, which blocks run; which of them has which option; the encoder's
+        lengths as shares of the reference, a pinned one left out where it is always the same block's.
+        """
+        parts = self._parts(self.encode(subnet))
+        bits = iter(parts.runs)
+        runs = [(depth, [next(bits) for _ in range(depth.blocks)]) for depth in self.depths]
+        chosen = [bit for depth, own in runs if _choices(depth) > 1 for bit in own]
+        off = [option == other for option in parts.options for other in range(1, len(self.options))]
+        shares: list[float] = []
+        if self.lengths is not None:
+            fixed = self.lengths.pin_last and _choices(self.depths[0]) == 1
+            levels = parts.levels[: self._lengths - fixed]
+            shares = [self.lengths.levels[level] / self.lengths.reference for level in levels]
+        return np.array([*chosen, *off, *shares], dtype=np.float64)
+
+    def widened(self) -> "Space":
+        """The space without the limits of training on single blocks; the range of costs stays.
+
+        Single lengths lose their floors (``LengthGenes.widened``), and listed choices of blocks become any
+        choice. Searches of it propose nothing that costs fewer MACs than the smallest trained configuration.
+        """
+        lengths = None if self.lengths is None else self.lengths.widened()
+        return replace(self, depths=tuple(depth.widened() for depth in self.depths), lengths=lengths)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields, as JSON has them."""
+        return {
+            "name": self.name,
+            "source": self.source,
+            "depths": [depth.to_dict() for depth in self.depths],
+            "lengths": None if self.lengths is None else self.lengths.to_dict(),
+            "options": [asdict(option) for option in self.options],
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Space":
+        """From what ``to_dict`` gave.
+
+        Raises:
+            SpaceError: If the fields describe no space.
+        """
+        try:
+            return cls(
+                str(fields["name"]),
+                str(fields["source"]),
+                tuple(map(block_genes_from_dict, fields["depths"])),
+                None if fields["lengths"] is None else LengthGenes.from_dict(fields["lengths"]),
+                tuple(
+                    Groups(tuple(own["heads_off"]), own["ffn_share"], tuple(own["sublayers_off"]))
+                    for own in fields["options"]
+                ),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SpaceError(f"a search space is not described by {dict(fields)}") from error
+
+    def identity(self) -> dict[str, Any]:
+        """What makes two spaces the same; their names do not."""
+        return {key: value for key, value in self.to_dict().items() if key not in ("name", "source")}
+
+    @cached_property
+    def _mutations(self) -> list[Mutation]:
+        """One for each kind of gene that can change."""
+        changes = {
+            self._other_blocks: "depth" in self.varies,
+            self._other_options: len(self.options) > 1,
+            self._other_lengths: self.lengths is not None,
+        }
+        return [change for change, can in changes.items() if can]
+
+    def _other_blocks(self, parts: _Parts, probability: float, rng: np.random.Generator) -> _Parts:
+        runs: list[int] = []
+        for depth in self.depths:
+            runs += depth.mutate(parts.runs[len(runs) : len(runs) + depth.blocks], rng)
+        return parts._replace(runs=runs)
+
+    def _other_options(self, parts: _Parts, probability: float, rng: np.random.Generator) -> _Parts:
+        """Each option is drawn again with probability 1 / blocks."""
+        drawn = rng.integers(len(self.options), size=self.blocks)
+        hit = rng.random(self.blocks) * self.blocks < 1
+        return parts._replace(options=np.where(hit, drawn, parts.options).tolist())
+
+    def _other_lengths(self, parts: _Parts, probability: float, rng: np.random.Generator) -> _Parts:
+        assert self.lengths is not None
+        levels = [level for level, on in zip(parts.levels, parts.runs, strict=False) if on]
+        return parts._replace(levels=self._spread(parts.runs, self.lengths.mutate(levels, probability, rng)))
+
+    @property
+    def _lengths(self) -> int:
+        """How many levels a gene holds."""
+        return 0 if self.lengths is None else self.depths[0].blocks
+
+    @property
+    def _top(self) -> int:
+        return 0 if self.lengths is None else self.lengths.top
+
+    def _running(self, runs: Sequence[int]) -> int:
+        """How many blocks run that have a length."""
+        return sum(runs[: self._lengths])
+
+    def _counts(self, depth: BlockGenes) -> dict[int, int]:
+        """How many sub-networks of a stack have each of its depths."""
+        counts = {}
+        for keep in depth.keep:
+            vectors = 1
+            if self.lengths is not None and depth.stack == "encoder":
+                vectors = self.lengths.size(keep)
+            counts[keep] = depth.size(keep) * len(self.options) ** keep * vectors
+        return counts
+
+    def _spread(self, runs: Sequence[int], levels: Sequence[int]) -> list[int]:
+        """Levels of blocks that run, in order, as one entry for each block."""
+        following, previous = iter(levels), self._top
+        return [previous := next(following) if on else previous for on in runs[: self._lengths]]
+
+    def _repaired(self, parts: _Parts) -> _Parts:
+        runs: list[int] = []
+        for depth in self.depths:
+            runs += depth.repair(parts.runs[len(runs) : len(runs) + depth.blocks])
+        last = len(self.options) - 1
+        options = [
+            min(max(int(option), 0), last) if on else 0
+            for option, on in zip(parts.options, runs, strict=True)
+        ]
+        levels: Sequence[int] = ()
+        if self.lengths is not None:
+            levels = self.lengths.repair([n for n, on in zip(parts.levels, runs, strict=False) if on])
+        return _Parts(runs, options, self._spread(runs, levels))
+
+    def _parts(self, gene: Sequence[int]) -> _Parts:
+        entries = [int(entry) for entry in gene]
+        return _Parts(
+            entries[: self.blocks], entries[self.blocks : 2 * self.blocks], entries[2 * self.blocks :]
+        )
+
+    def _decoded(self, parts: _Parts) -> Subnet:
         stacks: dict[str, Stack] = {}
         first = 0
         for depth in self.depths:
             blocks = tuple(block for block in range(depth.blocks) if parts.runs[first + block])
             off = {block: self.options[parts.options[first + block]] for block in blocks}
-            lengths = None
+            lengths: Lengths | None = None
             if self.lengths is not None and depth.stack == "encoder":
-                tokens = tuple(self.lengths.levels[parts.levels[block]] for block in blocks)
-                lengths = Lengths(tokens, self.lengths.reference, self.lengths.mode)
+                lengths = self.lengths.lengths([parts.levels[block] for block in blocks])
             stacks[depth.stack] = grouped(blocks, off, lengths)
             first += depth.blocks
         return Subnet(**stacks)
 
-    def repair(self, gene: Sequence[int]) -> Gene:
-        """Depths by ``DepthSpace.repair``; options and levels clipped, levels to the block before too.
-
-        The level of the last block that runs goes to the floor where the last length is pinned.
-        """
-        parts = self._parts(gene)
-        runs: list[int] = []
-        for depth in self.depths:
-            runs += depth.repair(parts.runs[len(runs) : len(runs) + depth.blocks])
-        options = [
-            min(max(int(option), 0), len(self.options) - 1) if on else 0
-            for option, on in zip(parts.options, runs, strict=True)
-        ]
-        running = [block for block in range(len(parts.levels)) if runs[block]]
-        levels: list[int] = []
-        previous = self._top
-        for block, level in enumerate(parts.levels):
-            if block in running:
-                pinned = self.lengths is not None and self.lengths.pin_last and block == running[-1]
-                previous = self._floor if pinned else min(max(int(level), self._floor), previous)
-            levels.append(previous)
-        return Parts(runs, options, levels).gene()
-
-    def regular(self) -> list[Subnet]:
-        """Evenly spaced blocks of every depth with constant-ratio lengths; nothing is off inside them."""
-        found: dict[Subnet, None] = {}
-        for evens in itertools.product(*(depth.regular() for depth in self.depths)):
-            runs = [bit for depth, own in zip(self.depths, evens, strict=True) for bit in depth.encode(own)]
-            for levels in self._constant_ratios(runs):
-                found[self._of(Parts(runs, [0] * self.blocks, levels))] = None
-        return list(found)
-
-    def mutate(self, gene: Sequence[int], probability: float, rng: np.random.Generator) -> Gene:
-        """Of depths, options and levels one kind changes, so that a mutant tries one thing."""
-        change = self._mutations[int(rng.integers(len(self._mutations)))]
-        return self.repair(change(self._parts(gene), probability, rng).gene())
-
-    def cross(self, first: Sequence[int], second: Sequence[int], rng: np.random.Generator) -> Gene:
-        """A child of two, block by block (``Parts.crossed``)."""
-        return self.repair(self._parts(first).crossed(self._parts(second), rng).gene())
-
-    def lowered(self, subnet: Subnet) -> list[Subnet]:
-        """One block left out, one option further, or one length shortened by a level."""
-        children: dict[Subnet, None] = {}
-        for step in self._parts_of(subnet).steps():
-            repaired = self._parts(self.repair(step.gene()))
-            # Below the least depth a block comes back: that is no step down.
-            if all(now <= then for now, then in zip(repaired.runs, step.runs, strict=True)):
-                children[self.decode(repaired.gene())] = None
-        return [child for child in children if child != subnet]
-
-    def features(self, subnet: Subnet) -> NDArray[np.float64]:
-        """Which blocks run, which of them has which option, and how high each level is, from 0 to 1."""
-        parts = self._parts_of(subnet)
-        off = [option == other for option in parts.options for other in range(1, len(self.options))]
-        shares = [level / self._top for level in parts.levels]
-        return np.array([*parts.runs, *off, *shares], dtype=np.float64)
-
-    @cached_property
-    def _mutations(self) -> list[Callable[[Parts, float, np.random.Generator], Parts]]:
-        """One for each kind of gene that can change."""
-        found: list[Callable[[Parts, float, np.random.Generator], Parts]] = []
-        if any(depth.size() > 1 for depth in self.depths):
-            found.append(lambda parts, probability, rng: self._other_blocks(parts, rng))
-        if len(self.options) > 1:
-            found.append(lambda parts, probability, rng: parts.drawn(len(self.options), rng))
-        if self.lengths is not None:
-            found.append(lambda parts, p, rng: parts.swept(self._floor, self._top, p, rng))
-        return found
-
-    def _other_blocks(self, parts: Parts, rng: np.random.Generator) -> Parts:
-        runs: list[int] = []
-        for depth in self.depths:
-            runs += depth.mutate(parts.runs[len(runs) : len(runs) + depth.blocks], rng)
-        return replace(parts, runs=runs)
-
-    @property
-    def _lengths(self) -> int:
-        return 0 if self.lengths is None else self.lengths.blocks
-
-    @cached_property
-    def _top(self) -> int:
-        return 0 if self.lengths is None else len(self.lengths.levels) - 1
-
-    @cached_property
-    def _floor(self) -> int:
-        return 0 if self.lengths is None else self.lengths.widened().floor_levels[-1]
-
-    @cached_property
-    def _levels(self) -> range:
-        """What a level may be, longest first."""
-        return range(self._top, self._floor - 1, -1)
-
-    def _free(self, runs: Sequence[int]) -> int:
-        """How many lengths of the blocks that run can be chosen."""
-        if self.lengths is None:
-            return 0
-        return sum(runs[: self._lengths]) - self.lengths.pin_last
-
-    def _counts(self, depth: DepthSpace) -> Mapping[int, int]:
-        """How many choices each depth of a stack has."""
-        counts = {}
-        for keep in depth.keep:
-            free = self._free([1] * keep) if depth.stack == "encoder" else 0
-            vectors = math.comb(len(self._levels) + free - 1, free)
-            counts[keep] = replace(depth, keep=(keep,)).size() * len(self.options) ** keep * vectors
-        return counts
-
-    def _spread(self, runs: Sequence[int], levels: Sequence[int]) -> list[int]:
-        """Levels of blocks that run, in order, as one entry for each block; repair does the rest."""
-        following = iter([*levels, self._floor])
-        return [next(following) if on else self._top for on in runs[: self._lengths]]
-
-    def _constant_ratios(self, runs: Sequence[int]) -> Iterator[list[int]]:
-        if self.lengths is None:
-            yield []
-            return
-        count = sum(runs[: self._lengths])
-        for step in range(_RATES):
-            tokens = constant_ratio_lengths(self.lengths.reference, count, Fraction(step, _RATES))
-            yield self._spread(runs, np.searchsorted(self.lengths.levels, tokens).tolist())
-
-    def _of(self, parts: Parts) -> Subnet:
-        return self.decode(self.repair(parts.gene()))
-
-    def _parts(self, gene: Sequence[int]) -> Parts:
-        return Parts.of(gene, self.blocks)
-
-    def _parts_of(self, subnet: Subnet) -> Parts:
-        parts = self._read(subnet)
-        if parts is None or self._of(parts) != subnet:
-            raise SpaceError(f"{subnet.describe()} is not in the search space {self.name}")
-        return self._parts(self.repair(parts.gene()))
-
-    def _read(self, subnet: Subnet) -> Parts | None:
-        """What can be read of a sub-network; None where it names what this space has not."""
+    def _read(self, subnet: Subnet) -> _Parts | None:
+        """The gene of a sub-network, taken apart; None where it names what this space has not."""
         stacks = subnet.stacks()
         if list(stacks) != [depth.stack for depth in self.depths]:
             return None
@@ -279,12 +393,53 @@ class JointSpace:
         if not set(off) <= set(self.options):
             return None
         runs = [int(block in stack.blocks) for stack, block in pairs]
-        levels: list[int] = []
+        levels: Sequence[int] | None = ()
         if self.lengths is not None:
             stack = stacks["encoder"]
-            full = (self.lengths.reference,) * len(stack.blocks)
-            tokens = full if stack.lengths is None else stack.lengths.tokens
-            if not set(tokens) <= set(self.lengths.levels):
+            # A block that is not in this stack has a length, but no place among the levels.
+            if len(stack.blocks) != self._running(runs):
                 return None
-            levels = self._spread(runs, [self.lengths.levels.index(n) for n in tokens])
-        return Parts(runs, [self.options.index(own) for own in off], levels)
+            levels = self.lengths.read(stack.lengths, len(stack.blocks))
+        if levels is None:
+            return None
+        return _Parts(runs, [self.options.index(own) for own in off], self._spread(runs, levels))
+
+
+def grouped(blocks: Sequence[int], off: Mapping[int, Groups], lengths: Lengths | None = None) -> Stack:
+    """A stack from what is off inside each of its blocks."""
+    return Stack(
+        tuple(blocks),
+        lengths,
+        heads_off=tuple((block, head) for block in blocks for head in off[block].heads_off),
+        ffn_share=tuple((block, off[block].ffn_share) for block in blocks if off[block].ffn_share < 1),
+        sublayers_off=tuple((block, name) for block in blocks for name in off[block].sublayers_off),
+    )
+
+
+def _choices(depth: BlockGenes) -> int:
+    return sum(map(depth.size, depth.keep))
+
+
+def _leanest(options: Sequence[Groups]) -> int:
+    """The option that leaves least: the feed-forward share counts first, then attention, then heads."""
+
+    def left(index: int) -> tuple[float, bool, int]:
+        own = options[index]
+        share = own.ffn_share * own.runs("feed_forward")
+        return share, own.runs("attention"), -len(own.heads_off)
+
+    return min(range(len(options)), key=left)
+
+
+def _steps(parts: _Parts) -> Iterator[_Parts]:
+    """One block left out, one option further, or one length a level shorter; not all of them allowed."""
+
+    def stepped(values: Sequence[int], place: int, step: int) -> list[int]:
+        return [value + step * (index == place) for index, value in enumerate(values)]
+
+    for block, on in enumerate(parts.runs):
+        if on:
+            yield parts._replace(runs=stepped(parts.runs, block, -1))
+            yield parts._replace(options=stepped(parts.options, block, 1))
+            if block < len(parts.levels):
+                yield parts._replace(levels=stepped(parts.levels, block, -1))

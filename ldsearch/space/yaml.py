@@ -1,32 +1,18 @@
-"""Search spaces: what each must offer, and how they are read from YAML. Knows no models and no costs."""
+"""Search spaces as YAML files: the shipped ones by name, and anybody's."""
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from ldsearch.errors import SpaceError, SubnetError, one_line
-from ldsearch.space.blocks import DepthSpace
-from ldsearch.space.grid import DepthGrid
-from ldsearch.space.lengths import Gene, LengthSpace
-from ldsearch.space.space import JointSpace
-from ldsearch.subnet import WHOLE, Groups, Subnet
+from ldsearch.space.blocks import BlockGenes, DepthGenes, ListedDepths
+from ldsearch.space.lengths import LengthGenes
+from ldsearch.space.space import Space
+from ldsearch.subnet import WHOLE, Groups
 
-__all__ = [
-    "DepthGrid",
-    "DepthSpace",
-    "EvolvingSpace",
-    "JointSpace",
-    "LengthSpace",
-    "SearchSpace",
-    "load_space",
-    "space_folder",
-]
-Loaded = LengthSpace | DepthSpace | DepthGrid | JointSpace
 # What a file may hold beside name and source.
 _KINDS = (
     {"blocks", "depth"},
@@ -38,67 +24,6 @@ _KINDS = (
 )
 
 
-class SearchSpace(Protocol):
-    """A finite set of sub-networks and its integer genes."""
-
-    @property
-    def name(self) -> str:
-        """For reports."""
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks of the model, of all stacks together."""
-
-    def full(self) -> Subnet:
-        """The full model: the denominator of every share, whether or not it is in the space."""
-
-    def smallest(self) -> Subnet:
-        """A sub-network no other one of the space is cheaper than."""
-
-    def largest(self) -> Subnet:
-        """A sub-network no other one of the space is dearer than."""
-
-    def contains(self, subnet: Subnet) -> bool:
-        """Whether the sub-network is allowed."""
-
-    def size(self) -> int:
-        """How many sub-networks there are."""
-
-    def enumerate(self) -> Iterator[Subnet]:
-        """Every sub-network once."""
-
-    def sample(self, rng: np.random.Generator) -> Subnet:
-        """One sub-network, uniformly."""
-
-    def encode(self, subnet: Subnet) -> Gene:
-        """The gene of a sub-network of the space."""
-
-    def decode(self, gene: Sequence[int]) -> Subnet:
-        """The sub-network of a gene; ``decode(encode(s)) == s``."""
-
-    def repair(self, gene: Sequence[int]) -> Gene:
-        """The nearest allowed gene, by the space's own rule; allowed genes stay as they are."""
-
-
-class EvolvingSpace(SearchSpace, Protocol):
-    """A search space that evolution and descent can walk."""
-
-    def regular(self) -> list[Subnet]:
-        """Configurations that a rule without any search would name, of many costs."""
-
-    def mutate(self, gene: Sequence[int], probability: float, rng: np.random.Generator) -> Gene:
-        """An allowed gene near this one; ``probability`` is that of a length to change."""
-
-    def cross(self, first: Sequence[int], second: Sequence[int], rng: np.random.Generator) -> Gene:
-        """An allowed gene between two."""
-
-    def lowered(self, subnet: Subnet) -> list[Subnet]:
-        """Its neighbours with a little less, each in one place."""
-
-    def features(self, subnet: Subnet) -> NDArray[np.float64]:
-        """What a model of the score may see of it: numbers in 0..1, always as many."""
-
-
 def space_folder() -> Path:
     """Where the shipped search spaces lie: inside the wheel, or beside the package in a checkout."""
     package = Path(__file__).parent.parent
@@ -106,9 +31,7 @@ def space_folder() -> Path:
     return packaged if packaged.is_dir() else package.parent / "search_spaces"
 
 
-def load_space(
-    name_or_path: str | Path, *, blocks: int | None = None, reference: int | None = None
-) -> Loaded:
+def load_space(name_or_path: str | Path, *, blocks: int | None = None, reference: int | None = None) -> Space:
     """Read a search space from YAML: a shipped one by name, or any file.
 
     Args:
@@ -135,8 +58,8 @@ def load_space(
         raise SpaceError(f"{path} does not describe a search space: {one_line(error)}") from error
 
 
-def _from_fields(fields: Mapping[str, Any], blocks: int | None, reference: int | None) -> Loaded:
-    common: dict[str, Any] = {"name": str(fields["name"]), "source": str(fields["source"])}
+def _from_fields(fields: Mapping[str, Any], blocks: int | None, reference: int | None) -> Space:
+    name, source = str(fields["name"]), str(fields["source"])
     kind = set(fields) - {"name", "source"}
     if kind not in _KINDS:
         raise SpaceError(
@@ -144,47 +67,36 @@ def _from_fields(fields: Mapping[str, Any], blocks: int | None, reference: int |
             f"if wanted, or depths and assignment, not {sorted(fields)}"
         )
     if "depths" in kind:
-        depths = tuple((name, blocks or operator.index(depth)) for name, depth in fields["depths"].items())
-        return DepthGrid(depths=depths, assignment=str(fields["assignment"]), **common)
-    if kind == {"blocks", "lengths"}:
-        return _lengths(fields, common, blocks, reference)
-    depth = _depth(fields, common, blocks)
-    if kind == {"blocks", "depth"}:
-        return depth
-    lengths = _lengths(fields, common, blocks, reference).widened() if "lengths" in kind else None
-    options = (WHOLE, *(_option(own) for own in fields.get("options", ())))
-    return JointSpace(depths=(depth,), lengths=lengths, options=options, **common)
-
-
-def _depth(fields: Mapping[str, Any], common: Mapping[str, Any], blocks: int | None) -> DepthSpace:
-    keep = [int(count) for count in fields["depth"]["keep"]]
-    if blocks is not None:
-        # A scaled space keeps the same shares of the blocks.
-        keep = [max(1, round(count * blocks / int(fields["blocks"]))) for count in keep]
-    stack = str(fields["depth"].get("stack", "encoder"))
-    return DepthSpace(
-        blocks=blocks or int(fields["blocks"]), keep=tuple(sorted(set(keep))), stack=stack, **common
+        given = {name: blocks or operator.index(depth) for name, depth in fields["depths"].items()}
+        # An encoder comes first; a stack of another name is refused by the space.
+        stacks = sorted(given.items(), key=lambda stack: stack[0] != "encoder")
+        assignment = str(fields["assignment"])
+        return Space(name, source, tuple(ListedDepths.assigned(*stack, assignment) for stack in stacks))
+    stated = int(fields["blocks"])
+    depth: BlockGenes = DepthGenes.whole("encoder", blocks or stated)
+    if "depth" in kind:
+        keep = [int(count) for count in fields["depth"]["keep"]]
+        if blocks is not None:
+            # A scaled space keeps the same shares of the blocks.
+            keep = [max(1, round(count * blocks / stated)) for count in keep]
+        stack = str(fields["depth"].get("stack", "encoder"))
+        depth = DepthGenes(stack, blocks or stated, tuple(sorted(set(keep))))
+    lengths = None
+    if "lengths" in kind:
+        given_lengths = dict(fields["lengths"])
+        levels, stated_reference = given_lengths.pop("levels"), int(given_lengths.pop("reference"))
+        lengths = LengthGenes.build(
+            blocks or stated,
+            reference or stated_reference,
+            levels=None if levels == "all" else int(levels),
+            **given_lengths,
+        )
+    options = (
+        Groups(
+            heads_off=tuple(operator.index(head) for head in option.get("heads_off", ())),
+            ffn_share=float(option.get("ffn_share", 1.0)),
+            sublayers_off=tuple(option.get("sublayers_off", ())),
+        )
+        for option in fields.get("options", ())
     )
-
-
-def _lengths(
-    fields: Mapping[str, Any], common: Mapping[str, Any], blocks: int | None, reference: int | None
-) -> LengthSpace:
-    lengths = dict(fields["lengths"])
-    levels = lengths.pop("levels")
-    stated = int(lengths.pop("reference"))
-    return LengthSpace.build(
-        blocks or int(fields["blocks"]),
-        reference or stated,
-        levels=None if levels == "all" else int(levels),
-        **lengths,
-        **common,
-    )
-
-
-def _option(fields: Mapping[str, Any]) -> Groups:
-    return Groups(
-        heads_off=tuple(operator.index(head) for head in fields.get("heads_off", ())),
-        ffn_share=float(fields.get("ffn_share", 1.0)),
-        sublayers_off=tuple(fields.get("sublayers_off", ())),
-    )
+    return Space(name, source, (depth,), lengths, (WHOLE, *options))

@@ -6,12 +6,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ldsearch.search.loop import SearchResult, SearchStrategy, search
-from ldsearch.search.searches import Asked, Search
-from ldsearch.space import EvolvingSpace
-from ldsearch.space.blocks import DepthSpace
-from ldsearch.space.lengths import LengthSpace
-from ldsearch.space.space import JointSpace
+from ldsearch.search.loop import SearchResult, SearchStrategy, StrategyContext, search
+from ldsearch.search.strategies import Search
+from ldsearch.space import DepthGenes, LengthGenes, ListedDepths, Space
 from ldsearch.subnet import WHOLE, Groups, Subnet
 from ldsearch.trial import Score, Trial
 
@@ -19,36 +16,40 @@ MOST = 30
 
 
 class SearchContract:
-    """What a search strategy keeps on every space; a test class inherits it and says which search it is."""
+    """Laws of a search strategy on every space; a test class inherits it and says which search it is."""
 
     def search(self) -> Search:
-        """What is registered."""
+        """The registered search."""
         raise NotImplementedError
 
-    def spaces(self) -> Sequence[EvolvingSpace]:
-        """Lengths, depths, everything together, two stacks, and two blocks only."""
-        lengths = LengthSpace.build(4, 32, 0.4).widened()
-        few = LengthSpace.build(2, 8, 0.5, levels=3).widened()
+    def spaces(self) -> Sequence[Space]:
+        """Lengths, depths, everything together, listed depths in two stacks, two blocks; some widened."""
+        lengths = Space.of_lengths(LengthGenes.build(4, 32, 0.4, per_block=True))
+        few = LengthGenes.build(2, 8, 0.5, levels=3)
         half = (WHOLE, Groups(ffn_share=0.5))
+        joint = Space("joint", "the contract", (_depth(4),), lengths.lengths, half)
+        listed = (ListedDepths.assigned("encoder", 4, "optimal"), _depth(3, "decoder"))
         return (
             lengths,
-            JointSpace("depth", "the contract", (_depth(5),)),
-            JointSpace("joint", "the contract", (_depth(4),), lengths, half),
-            JointSpace("stacks", "the contract", (_depth(3), _depth(4, "decoder"))),
-            few,
-            JointSpace("few", "the contract", (_depth(2),), few),
+            lengths.widened(),
+            Space("depth", "the contract", (_depth(5),)),
+            joint,
+            joint.widened(),
+            Space("stacks", "the contract", listed, lengths.lengths),
+            Space.of_lengths(few).widened(),
+            Space("few", "the contract", (_depth(2),), few),
         )
 
     def test_it_stays_in_its_space_and_repeats_nothing(self) -> None:
         """And proposes nothing that is cheaper than the space's smallest, nor more than it was told."""
         for space in self.spaces():
             result = self._run(space, seed=3)
-            asked = [trial.subnet for trial in result.trials]
-            assert asked[0] == space.full()
-            assert len(asked) == len(set(asked)) <= MOST
-            assert len(asked) > 1, f"nothing was proposed of {space.name}"
-            assert all(space.contains(subnet) for subnet in asked[1:])
-            assert contract_costs(asked[1:]).min() >= contract_costs([space.smallest()])[0]
+            subnets = [trial.subnet for trial in result.trials]
+            assert subnets[0] == space.full()
+            assert len(subnets) == len(set(subnets)) <= MOST
+            assert len(subnets) > 1, f"nothing was proposed of {space.name}"
+            assert all(space.contains(subnet) for subnet in subnets[1:])
+            assert contract_costs(subnets[1:]).min() >= contract_costs([space.smallest()])[0]
 
     def test_it_ends(self) -> None:
         """Without a limit of evaluations, where there are only few sub-networks."""
@@ -71,7 +72,7 @@ class SearchContract:
             for generation, ledger, proposed in self._generations(space):
                 assert self._made(space, 3, MOST).propose(generation, ledger) == proposed
 
-    def _generations(self, space: EvolvingSpace) -> Iterator[tuple[int, Sequence[Trial], list[Subnet]]]:
+    def _generations(self, space: Space) -> Iterator[tuple[int, Sequence[Trial], list[Subnet]]]:
         strategy = self._made(space, 3, MOST)
         ledger = _evaluate([space.full()], 0)
         for generation in range(3):
@@ -80,10 +81,10 @@ class SearchContract:
             seen = {trial.subnet for trial in ledger}
             ledger += _evaluate([subnet for subnet in dict.fromkeys(proposed) if subnet not in seen], 0)
 
-    def _made(self, space: EvolvingSpace, seed: int, most: int) -> SearchStrategy:
-        return self.search().build(Asked(space, contract_costs, seed, most))
+    def _made(self, space: Space, seed: int, most: int) -> SearchStrategy:
+        return self.search().build(StrategyContext(space, contract_costs, seed, most))
 
-    def _run(self, space: EvolvingSpace, seed: int) -> SearchResult:
+    def _run(self, space: Space, seed: int) -> SearchResult:
         return search(self._made(space, seed, MOST), _evaluate, space.full(), evaluations=MOST, patience=None)
 
 
@@ -112,5 +113,5 @@ def _evaluate(subnets: Sequence[Subnet], generation: int) -> list[Trial]:
     ]
 
 
-def _depth(blocks: int, stack: str = "encoder") -> DepthSpace:
-    return DepthSpace("depth", "the contract", blocks, tuple(range(1, blocks + 1)), (), stack)
+def _depth(blocks: int, stack: str = "encoder") -> DepthGenes:
+    return DepthGenes(stack, blocks, tuple(range(1, blocks + 1)))

@@ -18,6 +18,7 @@ from ldsearch.latency.measure import Entry, Line, random_cell
 from ldsearch.latency.table import table_beside
 from ldsearch.runs import Run
 from ldsearch.trial import Score, Trial
+from ldsearch.workflows.searching.spaces import search_space
 from tests.cli.conftest import Ldsearch, read
 
 BUDGET = "@batch=2,length=16"
@@ -128,7 +129,7 @@ def test_a_cost_must_be_called_what_it_was_registered_as(place: Path) -> None:
 def test_the_prediction_is_the_tables(tabled: Path) -> None:
     bench = Workbench.open("runs/tiny")
     know_latency(bench, (2, 16))
-    space = bench.length_space(None, False)
+    space = search_space(bench)
     subnets = [space.smallest(), space.largest(), bench.full]
     from ldsearch.latency.table import LatencyTable
 
@@ -164,7 +165,7 @@ def test_without_a_table_the_command_that_makes_it_is_named(ldsearch: Ldsearch, 
 
 def candidates(bench: Workbench, predicted: list[float]) -> list[Trial]:
     """The dearer the better."""
-    subnets = list(bench.length_space(None, False).enumerate())[: len(predicted)]
+    subnets = list(search_space(bench).enumerate())[: len(predicted)]
     return [
         Trial(s, "accuracy", Score(ms / 100), {"macs": ms, "latency": ms}, 9, "search", 0.0, "f")
         for s, ms in zip(subnets, predicted, strict=True)

@@ -11,6 +11,7 @@ import pytest
 from ldsearch.bench import Workbench
 from ldsearch.intervals import paired_bootstrap
 from ldsearch.subnet import Subnet
+from ldsearch.workflows.searching.spaces import search_space
 from tests.cli.conftest import EPOCHS, TRAIN, WILD, WILD_SEARCH, Ldsearch, read
 
 Row = dict[str, str]
@@ -69,7 +70,7 @@ def test_random_search_makes_as_many_measurements_as_the_search_in_the_same_spac
     assert set(controls) == {"random", "constant-ratio"}
     assert len(trials) == len(controls["random"]) == 30
     assert 3 < len(controls["constant-ratio"]) <= 30  # a coarse grid holds no longer line
-    space = Workbench.open(wild / "runs/tiny").length_space(None, parity=False)
+    space = search_space(Workbench.open(wild / "runs/tiny"))
     for found in controls.values():
         subnets = [Subnet.from_json(row["subnet"]) for row in found]
         assert subnets[0] == Subnet.full(3)

@@ -10,6 +10,7 @@ from scipy.stats import entropy
 from ldsearch.bench import Workbench
 from ldsearch.commands.imitation import imitator
 from ldsearch.pareto import frontier
+from ldsearch.workflows.searching.spaces import search_space
 from tests.cli.conftest import Ldsearch, read, unsettle
 
 
@@ -27,7 +28,7 @@ def test_a_search_without_labels_measures_its_frontier_by_the_score(ldsearch: Ld
     # More evaluations than the space has sub-networks: the frontier is the true one.
     assert (outcome := ldsearch("evolve", "--objective", "kl", "--evaluations", 1000)).code == 0, outcome.err
     bench = Workbench.open("runs/tiny")
-    space = bench.length_space(None, False)
+    space = search_space(bench)
     subnets = [s for s in space.enumerate() if bench.macs([s]) >= bench.macs([space.smallest()])]
     theirs, *ours = (softmax(np.stack(bench.evaluator.outputs(s))) for s in (bench.full, *subnets))
     divergences = [float(entropy(theirs, own, axis=-1).mean()) for own in ours]

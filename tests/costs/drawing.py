@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from ldsearch.space.gene import grouped
+from ldsearch.space.space import grouped
 from ldsearch.subnet import WHOLE, Groups, Lengths, Stack
 
 REFERENCE = 12

@@ -8,7 +8,7 @@ import pytest
 
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.costs.parameters import Parameters
-from ldsearch.space.gene import grouped
+from ldsearch.space.space import grouped
 from ldsearch.subnet import WHOLE, Groups, Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.workload import Workload

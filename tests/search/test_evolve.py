@@ -1,154 +1,158 @@
-"""Evolution: its operators, its initial population, its end; rules without a search."""
+"""Evolution with and without a surrogate: its first population, its children, what it saves, its ends."""
 
-import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ldsearch.costs.macs import EncoderShape, Macs
-from ldsearch.search.constant_ratio import ConstantRatio, constant_ratio_line
-from ldsearch.search.every_other import EveryOther
-from ldsearch.search.evolve import Evolve, EvolveSettings
-from ldsearch.search.loop import search
-from ldsearch.space import LengthSpace, load_space
-from ldsearch.subnet import Subnet
+from ldsearch.pareto import staircase_area
+from ldsearch.search.controls import constant_ratio_line
+from ldsearch.search.evolve import EXPLORED, MEASURED, Evolve, Surrogate, most_area
+from ldsearch.search.loop import EvolveSettings, StrategyContext, objectives, search
+from ldsearch.space import LengthGenes, Space, load_space
 from ldsearch.trial import Score, Trial
 from ldsearch.workload import Workload
+from tests.search.scoring import measure, tokens_of
 
 DEMO = load_space("demo")
 COST = Macs(EncoderShape(6, 128, 512), Workload.from_lengths([64, 40, 13], 64))
-FULL = float(COST([DEMO.full()])[0])
-
-
-def measure(score):
-    def evaluate(subnets, generation):
-        return [
-            Trial(s, "accuracy", Score(score(s)), {"macs": float(c)}, 1, "search", 0.0, "f", generation)
-            for s, c in zip(subnets, COST(subnets), strict=True)
-        ]
-
-    return evaluate
-
-
-def tokens_of(subnet: Subnet, blocks: int = 6, reference: int = 64) -> tuple[int, ...]:
-    lengths = subnet.encoder.lengths
-    return lengths.tokens if lengths else (reference,) * blocks
+CONTEXT = StrategyContext(DEMO, COST)
 
 
 def test_the_initial_population_spreads_its_costs_evenly_between_the_ends():
-    line = constant_ratio_line(DEMO, COST, 22)
-    shares = COST(line) / FULL
-    assert line[0] == DEMO.smallest()
-    assert line[-1] == DEMO.largest()
+    line = constant_ratio_line(CONTEXT, 22)
+    shares = COST(line) / COST([DEMO.full()])
+    assert (line[0], line[-1]) == (DEMO.smallest(), DEMO.largest())
     assert len(line) >= 18  # the grid cannot tell all 22 apart
-    assert np.diff(shares).max() < 0.06
-    assert (np.diff(shares) > 0).all()
-
-
-@pytest.mark.parametrize("space", [DEMO, load_space("length-adaptive-6x128")])
-def test_mutation_never_raises_a_length_and_reaches_every_length(space):
-    rng = np.random.default_rng(0)
-    gene = space.encode(space.sample(rng))
-    seen = [set() for _ in gene]
-    for _ in range(3_000):
-        gene = space.mutate(gene, 0.5, rng)
-        assert all(a >= b for a, b in itertools.pairwise(gene))
-        assert space.contains(space.decode(gene))
-        for levels, level in zip(seen, gene, strict=True):
-            levels.add(level)
-    free = len(space.levels) - space.floor_levels[0]
-    assert len(seen[0]) == free
-
-
-def test_mutation_draws_between_the_next_length_and_the_one_before():
-    space = LengthSpace.build(3, 20, 0.5, levels=20, pin_last=False)
-    gene = space.encode(Subnet.of_encoder(range(3), (16, 14, 9), 20))
-    rng = np.random.default_rng(0)
-    mutants = np.array([space.mutate(gene, 0.5, rng) for _ in range(4_000)]) + 1
-    first = mutants[:, 0]
-    assert set(first) == set(range(14, 21))  # from the second length up to the reference
-    assert np.mean(first == 16) == pytest.approx(0.5 + 0.5 / 7, abs=0.03)  # kept, or drawn
-
-
-def test_crossover_averages_block_by_block_with_halves_rounded_up():
-    space = LengthSpace.build(3, 20, 0.5, levels=20, pin_last=False)
-    assert space.cross([19, 13, 8], [12, 12, 7], np.random.default_rng(0)) == (16, 13, 8)
+    assert 0 < np.diff(shares).min() < np.diff(shares).max() < 0.06
 
 
 def test_evolution_finds_a_planted_optimum_that_is_off_the_constant_ratio_line():
     # Only the second length matters: the best is a large second length at the least cost.
-    planted = (64, 64, 20, 12, 8, 8)
-    result = search(
-        Evolve(DEMO, COST, seed=0),
-        measure(lambda s: tokens_of(s)[1] / 64),
-        DEMO.full(),
-        evaluations=400,
-    )
-    best = [t for t in result.frontier if t.score.value == 1.0]
-    assert [tokens_of(t.subnet) for t in best] == [planted]
-    line = set(constant_ratio_line(DEMO, COST, 22))
-    assert best[0].subnet not in line
+    evaluate = measure(lambda s: tokens_of(s)[1] / 64, COST)
+    result = search(Evolve(CONTEXT), evaluate, DEMO.full(), evaluations=400)
+    best = [trial for trial in result.frontier if trial.score.value == 1.0]
+    assert [tokens_of(trial.subnet) for trial in best] == [(64, 64, 20, 12, 8, 8)]
+    assert best[0].subnet not in constant_ratio_line(CONTEXT, 22)
 
 
-def test_a_search_stops_when_it_stands_still_and_says_so():
-    result = search(Evolve(DEMO, COST, seed=0), measure(lambda s: 0.5), DEMO.full(), evaluations=10_000)
-    assert result.stopped == "converged"
-    assert len(result.trials) < 200
-
-
-def test_a_search_stops_at_its_evaluations():
+def test_a_search_stops_when_it_stands_still_or_at_its_evaluations_and_says_so():
+    still = search(Evolve(CONTEXT), measure(lambda s: 0.5, COST), DEMO.full(), evaluations=10_000)
+    assert still.stopped == "converged"
+    assert len(still.trials) < 200
     rng = np.random.default_rng(0)
-    score = measure(lambda s: float(rng.random()))
-    result = search(Evolve(DEMO, COST, seed=0), score, DEMO.full(), evaluations=47)
+    noise = measure(lambda s: float(rng.random()), COST)
+    result = search(Evolve(CONTEXT), noise, DEMO.full(), evaluations=47)
     assert (len(result.trials), result.stopped) == (47, "evaluations")
     assert len(result.areas) == 1 + max(trial.generation for trial in result.trials)
     with pytest.raises(ValueError, match="at least one"):
-        search(Evolve(DEMO, COST, seed=0), score, DEMO.full(), evaluations=0)
+        search(Evolve(CONTEXT), noise, DEMO.full(), evaluations=0)
 
 
 def test_nan_scores_neither_stop_the_search_nor_reach_the_frontier():
-    result = search(
-        Evolve(DEMO, COST, seed=0),
-        measure(lambda s: math.nan if tokens_of(s)[0] > 60 else tokens_of(s)[2] / 64),
-        DEMO.full(),
-        evaluations=120,
-    )
+    evaluate = measure(lambda s: math.nan if tokens_of(s)[0] > 60 else tokens_of(s)[2] / 64, COST)
+    result = search(Evolve(CONTEXT), evaluate, DEMO.full(), evaluations=120)
     assert len(result.trials) == 120
-    assert not any(math.isnan(t.score.value) for t in result.frontier)
+    assert not any(math.isnan(trial.score.value) for trial in result.frontier)
 
 
-@pytest.mark.parametrize("blocks", [1, 2])
-def test_tiny_depths_end_too(blocks):
-    space = LengthSpace.build(blocks, 8, 0.5, levels=4)
-    cost = Macs(EncoderShape(blocks, 16, 32), Workload.padded(8))
-
-    def evaluate(subnets, generation):
-        return [
-            Trial(s, "a", Score(0.0), {"macs": float(c)}, 1, "s", 0.0, "f", generation)
-            for s, c in zip(subnets, cost(subnets), strict=True)
-        ]
-
-    result = search(Evolve(space, cost, seed=0), evaluate, space.full(), evaluations=1_000)
-    assert {t.subnet for t in result.trials} == {space.full(), *space.enumerate()}
+@pytest.mark.parametrize("strategy", [Evolve, Surrogate])
+def test_a_small_space_is_measured_once_and_ends(strategy):
+    for blocks in (1, 2, 3):
+        space = Space.of_lengths(LengthGenes.build(blocks, 8, 0.5, levels=4))
+        cost = Macs(EncoderShape(blocks, 16, 32), Workload.padded(8))
+        result = search(
+            strategy(StrategyContext(space, cost)), measure(lambda s: 0.0, cost), space.full(), patience=None
+        )
+        assert {trial.subnet for trial in result.trials} == {space.full(), *space.enumerate()}
+        assert result.stopped == "exhausted"
 
 
 def test_parity_makes_sixty_children():
-    strategy = Evolve(DEMO, COST, seed=0, settings=EvolveSettings.parity())
-    evaluate = measure(lambda s: tokens_of(s)[0] / 64)
-    ledger = evaluate([DEMO.full(), *strategy.propose(0, ())], 0)
+    strategy = Evolve(replace(CONTEXT, settings=EvolveSettings.parity()))
+    ledger = measure(lambda s: tokens_of(s)[0] / 64, COST)([DEMO.full(), *strategy.propose(0, ())], 0)
     assert len(strategy.propose(1, ledger)) == 60
 
 
-def test_proposals_depend_on_the_ledger_and_the_generation_only():
-    strategy = Evolve(DEMO, COST, seed=0)
-    ledger = measure(lambda s: tokens_of(s)[0] / 64)([DEMO.full(), *strategy.propose(0, ())], 0)
-    assert strategy.propose(3, ledger) == strategy.propose(3, ledger)
-    assert strategy.propose(3, ledger) == Evolve(DEMO, COST, seed=0).propose(3, ledger)
-    assert strategy.propose(4, ledger) != strategy.propose(3, ledger)
+SPACE = Space.of_lengths(LengthGenes.build(5, 64, 0.4))
+COST5 = Macs(EncoderShape(5, 128, 512), Workload.from_lengths([64, 40, 13], 64))
+LOW, HIGH = COST5([SPACE.smallest(), SPACE.full()])
 
 
-def test_rules_propose_once():
-    for rule in (EveryOther(6, [1, 3]), ConstantRatio(DEMO, COST, 8)):
-        assert rule.propose(0, ()) == rule.subnets
-        assert rule.propose(1, ()) == []
+def surrogate(seed: int = 0) -> Surrogate:
+    return Surrogate(StrategyContext(SPACE, COST5, seed))
+
+
+def planted(subnet) -> float:
+    """Additive over blocks, each with diminishing returns; two of them matter little."""
+    shares = np.array(tokens_of(subnet)) / 64
+    return float(np.array([1, 0.2, 3, 0.1, 0]) @ (1 - np.exp(-3 * shares)))
+
+
+def started(score=planted):
+    return measure(score, COST5)([SPACE.full(), *surrogate().propose(0, ())], 0)
+
+
+def area(trials) -> float:
+    values = objectives(trials, [COST5])
+    return staircase_area(values[:, 0], -values[:, 1], LOW, HIGH)
+
+
+def test_a_surrogate_is_nearer_to_the_true_frontier_than_evolution_with_twice_the_evaluations():
+    evaluate = measure(planted, COST5)
+    truth, line = area(evaluate(list(SPACE.enumerate()), 0)), area(started())
+    for seed in range(5):
+        ours = search(surrogate(seed), evaluate, SPACE.full(), evaluations=50)
+        evolution = Evolve(StrategyContext(SPACE, COST5, seed))
+        theirs = search(evolution, evaluate, SPACE.full(), evaluations=100)
+        assert len(ours.trials) == 50
+        assert area(ours.trials) > area(theirs.trials)
+        # At least three quarters of what there is to be won over constant ratio.
+        assert (area(ours.trials) - line) / (truth - line) > 0.75
+
+
+def test_a_generation_is_as_large_as_it_says_and_another_one_or_seed_has_others():
+    ledger = started()
+    first, second = (surrogate().propose(generation, ledger) for generation in (1, 2))
+    assert len(set(first)) == len(set(second)) == MEASURED
+    assert not {*first} & {trial.subnet for trial in ledger}
+    assert first != second
+    assert surrogate(seed=1).propose(1, ledger) != first
+
+
+def test_what_has_no_score_is_not_learned_from():
+    def score(subnet) -> float:
+        return math.nan if subnet == SPACE.largest() else planted(subnet)
+
+    pool = [SPACE.sample(np.random.default_rng(i)) for i in range(40)]
+    without = [trial for trial in started(score) if trial.subnet != SPACE.largest()]
+    strategy = surrogate()
+    strategy.evolution.children = lambda *_: pool  # of the same children
+    assert strategy.propose(1, started(score)) == strategy.propose(1, without)
+
+
+def test_a_lower_is_better_score_leads_to_the_same_children():
+    def flipped(trial: Trial) -> Trial:
+        return replace(trial, score=Score(-trial.score.value, False))
+
+    ledger = started()
+    assert surrogate().propose(1, [flipped(trial) for trial in ledger]) == surrogate().propose(1, ledger)
+
+
+def test_each_choice_adds_most_area_given_those_before():
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        costs, promised = rng.uniform(0.1, 1, 20), rng.random(20)
+        known_costs, known_scores = np.append(rng.uniform(0.1, 1, 6), 0.1), np.append(rng.random(6), 0.0)
+        found = most_area(costs, promised, known_costs, known_scores, 1.0, MEASURED - EXPLORED)
+
+        def with_these(taken, known=(known_costs, known_scores), pool=(costs, promised)):
+            return staircase_area(*(np.append(a, b[taken]) for a, b in zip(known, pool, strict=True)), 0.1, 1)
+
+        for position in range(len(found)):
+            areas = [with_these([*found[:position], i]) for i in range(20)]
+            assert found[position] == int(np.argmax(areas))
+        best = max(with_these([*found, i]) for i in range(20) if i not in found)
+        assert len(found) == MEASURED - EXPLORED or best == pytest.approx(with_these(found))

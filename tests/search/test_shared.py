@@ -43,9 +43,9 @@ def evolve(
     import numpy as np
 
     from ldsearch.evaluation import Evaluator
-    from ldsearch.search.evolve import Evolve, EvolveSettings
-    from ldsearch.search.loop import search
-    from ldsearch.space import LengthSpace
+    from ldsearch.search.evolve import Evolve
+    from ldsearch.search.loop import EvolveSettings, StrategyContext, search
+    from ldsearch.space import LengthGenes, Space
     from ldsearch.tasks import Encoded
     from tests.evaluation.test_evaluator import evaluator_for
 
@@ -67,8 +67,9 @@ def evolve(
     evaluator = evaluator_for(Encoded(rows, 24), cache=cache)
     evaluator.__class__ = Planted
     costs = evaluator.costs[0]
-    space = LengthSpace.build(4, 24, 0.3, levels=None, mode="ratio")
-    strategy = Evolve(space, costs, 1, EvolveSettings(initial=8, mutants=5, crossovers=5))
+    space = Space.of_lengths(LengthGenes.build(4, 24, 0.3, levels=None))
+    settings = EvolveSettings(initial=8, mutants=5, crossovers=5)
+    strategy = Evolve(StrategyContext(space, costs, 1, settings=settings))
     when_ready()
     result = search(strategy, evaluator, evaluator.supernet.full, evaluations=EVALUATIONS, patience=None)
     told = [[trial.subnet.to_json(), trial.score.value, trial.costs["macs"]] for trial in result.trials]

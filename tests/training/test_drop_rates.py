@@ -9,7 +9,7 @@ from scipy.optimize import brentq, check_grad
 from scipy.special import softmax
 
 from ldsearch.errors import TrainingError
-from ldsearch.search.learned import strongest
+from ldsearch.search.rules import strongest
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.stages import State
 from ldsearch.training.drop_rates import (

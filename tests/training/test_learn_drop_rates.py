@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ldsearch.errors import TrainingError
-from ldsearch.search.learned import strongest
+from ldsearch.search.rules import strongest
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.signals import BlockInfluence

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ldsearch.errors import SpaceError, TrainingError
-from ldsearch.space.length_drop import as_rate
+from ldsearch.space.lengths import as_rate
 from ldsearch.subnet import Subnet
 from ldsearch.training.drop_rates import constant
 from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting, make_strategy

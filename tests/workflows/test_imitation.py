@@ -16,8 +16,8 @@ from ldsearch.commands.imitation import imitator, shortlist
 from ldsearch.commands.options import TrainSupernet, read_trainer
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import DataError
-from ldsearch.search.validation import Validation
-from ldsearch.space.blocks import DepthSpace
+from ldsearch.search.rules import Validation
+from ldsearch.space import DepthGenes, Space
 from ldsearch.subnet import Subnet
 from ldsearch.watching import Unwatched
 from tests.translators import sentences
@@ -86,7 +86,7 @@ def translator(place: Path) -> Workbench:
 
 
 def test_a_useless_block_is_found_without_labels(writer):
-    space = DepthSpace("two", "of three", 3, (2,), stack="decoder")
+    space = Space("two", "of three", (DepthGenes("decoder", 3, (2,)),))
     strategy = shortlist(writer, Validation(space), 4, None, Unwatched())
     (proposed,) = strategy.propose(0, [])
     assert proposed == Subnet.of_blocks({"decoder": (0, 2)})

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from ldsearch.errors import TrainingError
-from ldsearch.space.length_drop import constant_ratio_lengths, draw_lengths
+from ldsearch.space.lengths import constant_ratio_lengths, draw_lengths
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.training.strategies.base import Draws, Pass, Setting
 from ldsearch.training.strategies.layerdrop import draw_stacks

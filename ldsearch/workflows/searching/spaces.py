@@ -1,26 +1,21 @@
-"""What of a supernet is searched: a named space, or one made of the genes that are asked for."""
+"""The search space of a supernet: a named one, or one of the genes that it was trained for."""
 
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 from ldsearch.bench import Workbench
 from ldsearch.errors import SpaceError, unknown
-from ldsearch.space import load_space
-from ldsearch.space.blocks import DepthSpace
-from ldsearch.space.lengths import LengthSpace
-from ldsearch.space.space import JointSpace
+from ldsearch.space import GENES, DepthGenes, LengthGenes, Space, load_space
+from ldsearch.space.lengths import default_bound
 from ldsearch.subnet import WHOLE, Groups
 from ldsearch.supernet import Supernet
 
-Searched = LengthSpace | JointSpace
-GENES = ("lengths", "depth", "ffn", "head", "sublayer")
 # A third of the blocks is the least that is searched, unless a space says otherwise or one alone was trained.
 _SHALLOWEST = 3
 
 
 def search_space(
     bench: Workbench, name: str | None = None, genes: str | None = None, parity: bool = False
-) -> Searched:
+) -> Space:
     """The named space; or one of the genes, over the range that was trained.
 
     Args:
@@ -33,53 +28,34 @@ def search_space(
     Raises:
         SpaceError: If there is no such space or gene, or the supernet cannot be searched so.
     """
-    supernet = bench.supernet
+    supernet, record = bench.supernet, bench.record
     if name is not None:
         if genes is not None:
             raise SpaceError(f"the search space {name} says what is searched: name it or --genes, not both")
         return _named(bench, name)
     kinds = ("lengths" if supernet.supports_lengths else "depth",) if genes is None else kinds_of(genes)
-    if kinds == ("lengths",):
-        return bench.length_space(None, parity)
-    if parity:
+    if parity and kinds != ("lengths",):
         raise SpaceError("--parity is the length-adaptive paper's search: it takes no --genes but lengths")
-    return JointSpace(
-        name="+".join(kinds),
-        source="built from the supernet's own training",
-        depths=_depths(supernet, "depth" in kinds, 1 if bench.record.strategy == "flexible-depth" else None),
-        lengths=bench.length_space(None, parity=False) if "lengths" in kinds else None,
-        options=_options(supernet, kinds),
-    )
+    lengths = None
+    if "lengths" in kinds:
+        if not supernet.supports_lengths:
+            raise SpaceError(f"{supernet.why_depth_only}; select --strategy every-other cuts its depth")
+        lengths = LengthGenes.build(
+            record.blocks,
+            record.reference,
+            record.drop_bound or default_bound(record.blocks),
+            levels=None if parity else 16,
+            mode="absolute" if record.length_mode == "absolute" else "ratio",
+            pin_last=supernet.reads_first and not parity,
+        )
+    depths = tuple(_depth(bench, stack, "depth" in kinds) for stack in supernet.depths)
+    source = "built from the supernet's own training"
+    return Space("+".join(kinds), source, depths, lengths, _options(supernet, kinds)).widened()
 
 
 def pinned_of(supernet: Supernet, stack: str) -> tuple[int, ...]:
     """The blocks of a stack that always run."""
     return supernet.pinned if stack == supernet.stack else ()
-
-
-def identity_of(space: Searched) -> dict[str, Any]:
-    """What makes two spaces the same; their names do not."""
-    fields = {key: value for key, value in asdict(space).items() if key not in ("name", "source")}
-    if isinstance(space, JointSpace):
-        fields["depths"] = [[depth.stack, list(depth.keep)] for depth in space.depths]
-        fields["lengths"] = None if space.lengths is None else identity_of(space.lengths)
-    return fields
-
-
-def _named(bench: Workbench, name: str) -> Searched:
-    space = load_space(name)
-    if isinstance(space, DepthSpace):
-        space = JointSpace(space.name, space.source, (space,))
-    if not isinstance(space, JointSpace):
-        return bench.length_space(name, parity=False)
-    own = [(stack, blocks) for stack, blocks in bench.supernet.depths.items()]
-    if [(depth.stack, depth.blocks) for depth in space.depths] != own:
-        raise SpaceError(f"the search space {space.name} is for another number of blocks than {dict(own)}")
-    if space.lengths is not None:
-        bench.check_lengths(space.lengths, space.name)
-    supernet = bench.supernet
-    depths = tuple(replace(own, pinned=pinned_of(supernet, own.stack)) for own in space.depths)
-    return replace(space, depths=depths)
 
 
 def kinds_of(genes: str) -> tuple[str, ...]:
@@ -94,15 +70,44 @@ def kinds_of(genes: str) -> tuple[str, ...]:
     return tuple(kind for kind in GENES if kind in kinds)
 
 
-def _depths(supernet: Supernet, free: bool, trained: int | None) -> tuple[DepthSpace, ...]:
-    depths = []
-    for stack, blocks in supernet.depths.items():
-        pinned = pinned_of(supernet, stack)
-        least = max(trained or -(-blocks // _SHALLOWEST), len(pinned)) if free else blocks
-        depths.append(
-            DepthSpace("depth", "the trained blocks", blocks, tuple(range(least, blocks + 1)), pinned, stack)
+def _named(bench: Workbench, name: str) -> Space:
+    space, record, supernet = load_space(name), bench.record, bench.supernet
+    depths = {depth.stack: depth for depth in space.depths}
+    if "depth" not in space.varies and {*depths} < {*supernet.depths}:
+        # A space of an encoder's lengths fits the encoder of an encoder-decoder, whose decoder stays whole.
+        others = {stack: DepthGenes.whole(stack, blocks) for stack, blocks in supernet.depths.items()}
+        depths = others | depths
+    if {stack: depth.blocks for stack, depth in depths.items()} != dict(supernet.depths):
+        own = {stack: depth.blocks for stack, depth in depths.items()}
+        raise SpaceError(
+            f"the search space {space.name} is for {own} blocks, the supernet has {dict(supernet.depths)}"
         )
-    return tuple(depths)
+    if space.lengths is not None:
+        if not supernet.supports_lengths:
+            raise SpaceError(f"{supernet.why_depth_only}; select --strategy every-other cuts its depth")
+        if space.lengths.reference != record.reference:
+            raise SpaceError(
+                f"the search space {space.name} refers to {space.lengths.reference} tokens, the supernet was "
+                f"trained at {record.reference}"
+            )
+        if space.lengths.mode != record.length_mode:
+            raise SpaceError(
+                f"the search space {space.name} has {space.lengths.mode} lengths, the supernet was trained "
+                f"with {record.length_mode} ones"
+            )
+    pinned = {
+        stack: replace(depth, pinned=pinned_of(supernet, stack)) if isinstance(depth, DepthGenes) else depth
+        for stack, depth in depths.items()
+    }
+    return replace(space, depths=tuple(pinned[stack] for stack in supernet.depths)).widened()
+
+
+def _depth(bench: Workbench, stack: str, free: bool) -> DepthGenes:
+    blocks, pinned = bench.supernet.depths[stack], pinned_of(bench.supernet, stack)
+    if not free:
+        return DepthGenes(stack, blocks, (blocks,), pinned)
+    least = 1 if bench.record.strategy == "flexible-depth" else -(-blocks // _SHALLOWEST)
+    return DepthGenes(stack, blocks, tuple(range(max(least, len(pinned)), blocks + 1)), pinned)
 
 
 def _options(supernet: Supernet, kinds: tuple[str, ...]) -> tuple[Groups, ...]:
@@ -115,7 +120,7 @@ def _options(supernet: Supernet, kinds: tuple[str, ...]) -> tuple[Groups, ...]:
     heads = supernet.shape.heads
     if "head" in finer and heads < 2:
         raise SpaceError("blocks of one head have no half of them to leave out")
-    found = {
+    groups = {
         "ffn": [Groups(ffn_share=0.5)],
         "head": [
             Groups(heads_off=tuple(range(heads // 2))),
@@ -123,4 +128,4 @@ def _options(supernet: Supernet, kinds: tuple[str, ...]) -> tuple[Groups, ...]:
         ],
         "sublayer": [Groups(sublayers_off=("attention",)), Groups(sublayers_off=("feed_forward",))],
     }
-    return (WHOLE, *(option for kind, options in found.items() if kind in finer for option in options))
+    return (WHOLE, *(option for kind, options in groups.items() if kind in finer for option in options))

@@ -1,0 +1,147 @@
+"""Random search: proposals of the space, spread over its costs, the same for the same seed, and no more."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ldsearch.costs.macs import EncoderShape, Macs
+from ldsearch.search.climbing import Descent
+from ldsearch.search.controls import ConstantRatio, RandomSearch, constant_ratio_line
+from ldsearch.search.evolve import Evolve
+from ldsearch.search.loop import CostFunction, StrategyContext, search
+from ldsearch.space import DepthGenes, LengthGenes, Space, load_space
+from ldsearch.subnet import Subnet
+from ldsearch.workload import Workload
+from tests.search.scoring import measure, tokens_of
+
+DEMO = load_space("demo")
+COST = Macs(EncoderShape(6, 128, 512), Workload.from_lengths([64, 40, 13], 64))
+ROOT = Path(__file__).parent.parent.parent
+
+
+def proposals(count: int = 60, seed: int = 0, space: Space = DEMO, cost: CostFunction = COST) -> list[Subnet]:
+    return RandomSearch(StrategyContext(space, cost, seed, 1 + count)).propose(0, ())
+
+
+def positions(subnets: list[Subnet]) -> np.ndarray:
+    """Costs between the space's two ends, as 0..1, ascending."""
+    low, high = COST([DEMO.smallest(), DEMO.largest()])
+    return np.sort((COST(subnets) - low) / (high - low))
+
+
+def test_it_proposes_so_many_each_once_all_in_the_space_with_both_ends():
+    for seed in range(5):
+        found = proposals(60, seed)
+        assert len(found) == len(set(found)) == 60
+        assert all(DEMO.contains(subnet) for subnet in found)
+        assert {DEMO.smallest(), DEMO.largest()} <= set(found)
+
+
+def test_in_a_widened_space_nothing_is_cheaper_than_the_smallest_though_single_lengths_are_shorter():
+    wide = StrategyContext(DEMO.widened(), COST)
+    for found in (proposals(200, space=wide.space), constant_ratio_line(wide, 30)):
+        assert COST(found).min() == COST([DEMO.smallest()])[0]
+        assert all(wide.space.contains(subnet) for subnet in found)
+    assert not all(DEMO.contains(subnet) for subnet in proposals(200, space=wide.space))
+    assert constant_ratio_line(wide, 30) == constant_ratio_line(StrategyContext(DEMO, COST), 30)
+
+
+def test_the_floor_is_in_macs_whatever_is_minimised():
+    wide = Space.of_lengths(LengthGenes.build(2, 8, 0.5, levels=8, pin_last=False)).widened()
+    macs = Macs(EncoderShape(2, 16, 32), Workload.padded(8))
+    least = macs([wide.smallest()])[0]
+
+    def parameters(subnets):
+        """A cost that lengths do not change."""
+        return np.ones(len(subnets))
+
+    free, floored = (StrategyContext(wide, parameters, 0, 200, floor=floor) for floor in (None, macs))
+    everything = RandomSearch(free).propose(0, ())
+    assert len(everything) == wide.size()
+    dear_enough = {subnet for subnet in everything if macs([subnet])[0] >= least}
+    assert set(RandomSearch(floored).propose(0, ())) == dear_enough < set(everything)
+    for built in (ConstantRatio, Evolve, Descent):
+        assert set(built(floored).propose(0, ())) <= dear_enough
+
+
+def test_the_line_is_named_by_what_the_space_chooses():
+    depth = DepthGenes("encoder", 6, (3, 4, 5, 6))
+    joint = Space("joint", "a test", (depth,), DEMO.lengths)
+    names = [ConstantRatio(StrategyContext(own, COST)).name for own in (DEMO, joint)]
+    assert names == ["constant-ratio", "regular"]
+
+
+@pytest.mark.parametrize("pin", [True, False])
+def test_it_pins_the_last_length_where_the_space_does(pin):
+    lengths = LengthGenes.build(4, 32, 0.4, levels=16, pin_last=pin)
+    cost = Macs(EncoderShape(4, 16, 32), Workload.padded(32))
+    found = [tokens_of(subnet, 32) for subnet in proposals(40, space=Space.of_lengths(lengths), cost=cost)]
+    assert ({tokens[-1] for tokens in found} == {lengths.floors[-1]}) == pin
+    # The other lengths are free: each takes more than one value.
+    assert all(len({tokens[block] for tokens in found}) > 1 for block in range(3))
+
+
+def test_costs_are_spread_over_the_whole_range_where_uniform_draws_crowd_in_a_part_of_it():
+    count = 60
+    for seed in range(5):
+        ours = positions(proposals(count, seed))
+        rng = np.random.default_rng(seed)
+        uniform = positions([DEMO.smallest(), DEMO.largest(), *(DEMO.sample(rng) for _ in range(count - 2))])
+        parts = [np.histogram(found, count, (0, 1))[0] for found in (ours, uniform)]
+        assert parts[0].max() <= 4
+        assert parts[0].max() < parts[1].max()
+        assert np.diff(ours).max() < 0.1
+        assert np.diff(ours).max() < 0.6 * np.diff(uniform).max()
+        # A tenth of the proposals for each tenth of the range, give or take.
+        tenths = np.histogram(ours, 10, (0, 1))[0]
+        assert tenths.min() >= 3
+        assert tenths.max() <= 9
+
+
+def test_another_seed_draws_others():
+    assert len(set(proposals(30, 3)) & set(proposals(30, 4))) < 10  # the ends, and what little chance
+
+
+def test_another_process_proposes_the_same():
+    program = (
+        "from tests.search.test_controls import proposals\n"
+        "for subnet in proposals(30, 3): print(subnet.to_json())\n"
+    )
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True
+        )
+        assert done.stdout.splitlines() == [subnet.to_json() for subnet in proposals(30, 3)], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("blocks", "reference", "levels"), [(1, 8, 4), (2, 8, 4), (2, 16, 16), (1, 2, 2), (3, 6, 3)]
+)
+@pytest.mark.parametrize("pin", [True, False])
+def test_a_small_space_gives_what_it_has_each_once(blocks, reference, levels, pin):
+    space = Space.of_lengths(LengthGenes.build(blocks, reference, 0.5, levels=levels, pin_last=pin))
+    everything = set(space.enumerate())
+    cost = Macs(EncoderShape(blocks, 16, 32), Workload.padded(reference))
+    for count in (1, 2, 3, len(everything), len(everything) + 1, 200):
+        found = proposals(count, space=space, cost=cost)
+        assert len(found) == len(set(found)) == min(count, len(everything))
+        assert set(found) <= everything
+
+
+def test_none_and_one_are_numbers_of_proposals_too():
+    assert proposals(0) == []
+    assert proposals(1) == [DEMO.smallest()]
+    assert set(proposals(2)) == {DEMO.smallest(), DEMO.largest()}
+
+
+def test_a_search_by_it_measures_its_count_and_the_full_model_and_ends():
+    strategy = RandomSearch(StrategyContext(DEMO, COST, 0, 26))
+    result = search(strategy, measure(lambda s: 0.5, COST), DEMO.full())
+    assert (len(result.trials), result.stopped) == (26, "exhausted")
+    assert len({trial.subnet for trial in result.trials}) == 26
+    assert all(strategy.propose(generation, result.trials) == [] for generation in (1, 2, 50))

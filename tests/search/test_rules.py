@@ -1,0 +1,180 @@
+"""Rules: every other, chunks, learned, all choices: tables by hand, brute force, pinned blocks, refusals."""
+
+from collections.abc import Callable
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from ldsearch.errors import SpaceError
+from ldsearch.search.loop import search
+from ldsearch.search.rules import (
+    MOST,
+    Chunks,
+    EveryOther,
+    EveryOtherLiteral,
+    Learned,
+    Listed,
+    Validation,
+    every_other,
+    literal_depths,
+    strongest,
+)
+from ldsearch.space import DepthGenes, Space
+from ldsearch.subnet import Subnet
+from tests.planted import batches, carriers_and_both
+from tests.search.scoring import blocks_of, measure, number_of_blocks
+
+PLACES = ("first", "middle", "last")
+
+
+def depths(blocks: int, *keep: int, pinned: tuple[int, ...] = ()) -> DepthGenes:
+    return DepthGenes("decoder", blocks, keep, pinned)
+
+
+def kept(strategy: Listed) -> list[tuple[int, ...]]:
+    return [blocks_of(subnet) for subnet in strategy.propose(0, ())]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        EveryOther,
+        lambda depth: Learned(depth, np.arange(9.0), "influence"),
+        *(lambda depth, place=place: Chunks(depth, place) for place in PLACES),
+        lambda depth: EveryOtherLiteral(depths(9, *literal_depths(9))),
+        lambda depth: Validation(Space("d", "a test", (depth,))),
+    ],
+)
+def test_a_rule_proposes_distinct_sub_networks_of_its_depths_once(make: Callable[[DepthGenes], Listed]):
+    genes = depths(9, *range(1, 10))
+    rule, space = make(genes), Space("d", "a test", (genes,))
+    proposed = rule.propose(0, ())
+    assert len(set(proposed)) == len(proposed) >= len(literal_depths(9))
+    assert all(space.contains(subnet) for subnet in proposed)
+    ledger = measure(lambda s: 1.0, number_of_blocks)(proposed, 0)
+    assert (rule.propose(0, ledger), rule.propose(1, ledger)) == (proposed, [])
+
+
+def test_every_other_always_keeps_block_0_and_refuses_to_drop_a_pinned_one():
+    for blocks in range(1, 25):
+        for keep in range(1, blocks + 1):
+            assert every_other(blocks, keep, pinned=(0,)) == every_other(blocks, keep)
+    assert every_other(6, 3, pinned=(2, 4)) == (0, 2, 4)
+    assert kept(EveryOther(depths(6, 6, pinned=(1,)))) == [(0, 1, 2, 3, 4, 5)]
+    for refused in (lambda: every_other(6, 3, pinned=(0, 5)), lambda: EveryOther(depths(6, 3, pinned=(1,)))):
+        with pytest.raises(SpaceError, match="must stay"):
+            refused()
+    with pytest.raises(SpaceError):
+        every_other(6, 7)
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("first", [(5,), (4, 5), (3, 4, 5), (1, 2, 3, 4, 5), (0, 1, 2, 3, 4, 5)]),
+        ("middle", [(5,), (0, 5), (0, 4, 5), (0, 1, 3, 4, 5), (0, 1, 2, 3, 4, 5)]),
+        ("last", [(0,), (0, 1), (0, 1, 2), (0, 1, 2, 3, 4), (0, 1, 2, 3, 4, 5)]),
+    ],
+)
+def test_six_blocks_without_a_chunk(place, expected):
+    strategy = Chunks(depths(6, 1, 2, 3, 5, 6), place)
+    assert strategy.name == f"chunk-{place}"
+    assert kept(strategy) == expected
+
+
+def test_pinned_blocks_stay_and_the_chunk_is_one_of_the_others():
+    for place, expected in zip(PLACES, [(0, 3, 5, 6), (0, 1, 3, 6), (0, 1, 2, 3)], strict=True):
+        assert kept(Chunks(depths(7, 4, pinned=(0, 3)), place)) == [expected]
+        assert kept(Chunks(depths(5, 2, pinned=(1, 3)), place)) == [(1, 3)]
+        assert kept(Chunks(depths(2, 1, 2), place)) == [(0,) if place == "last" else (1,), (0, 1)]
+    with pytest.raises(SpaceError, match="first, middle, last"):
+        Chunks(depths(6, 2), "end")
+
+
+def test_the_literal_rule_keeps_what_the_paper_prints():
+    # 1-based in the paper: all but 10; all but 5, 10; all but 4, 8, 12; without every third; the odd ones.
+    table = {
+        11: set(range(12)) - {11},
+        10: set(range(12)) - {5, 11},
+        9: set(range(12)) - {3, 7, 11},
+        8: {0, 1, 3, 4, 6, 7, 9, 10},
+        6: {0, 2, 4, 6, 8, 10},
+    }
+    assert literal_depths(12) == (6, 8, 9, 10, 11)
+    strategy = EveryOtherLiteral(depths(12, *literal_depths(12)))
+    assert [set(blocks) for blocks in kept(strategy)] == [table[depth] for depth in literal_depths(12)]
+
+
+def test_literal_depths_are_those_that_are_not_refused():
+    for blocks in (2, 6, 16, 24, 40):
+        accepted = []
+        for depth in range(1, blocks + 1):
+            try:
+                ((found),) = kept(EveryOtherLiteral(depths(blocks, depth)))
+            except SpaceError:
+                continue
+            assert len(found) == depth
+            accepted.append(depth)
+        assert tuple(accepted) == literal_depths(blocks)
+    with pytest.raises(SpaceError, match=r"\[3\] must stay"):
+        EveryOtherLiteral(depths(12, 6, pinned=(0, 3)))
+
+
+def test_no_other_choice_of_as_many_blocks_has_a_stronger_signal():
+    for seed in range(10):
+        # Few distinct values, so that ties are common; of tied choices the earliest blocks come first.
+        signal = np.random.default_rng(seed).integers(-2, 3, size=7).astype(float)
+        for keep in range(1, 8):
+            choices = sorted(combinations(range(7), keep))
+            best = max(choices, key=lambda blocks: signal[list(blocks)].sum())
+            assert strongest(signal, keep) == best
+    assert strongest(np.array([-0.0, 0.0]), 1) == (0,)
+
+
+def test_learned_keeps_the_strongest_of_each_depth_and_pinned_ones_whatever_their_signal():
+    signal = np.array([0.3, 0.05, 0.2, 0.1, 0.05, 0.3])
+    expected = [(0,), (0, 5), (0, 2, 5), (0, 2, 3, 5), (0, 1, 2, 3, 5), (0, 1, 2, 3, 4, 5)]
+    assert kept(Learned(depths(6, *range(1, 7)), signal)) == expected
+    found = Learned(depths(6, 1, 3, pinned=(2,)), np.array([5.0, 0.0, -9.0, 4.0, 1.0, 3.0]), "influence")
+    assert kept(found) == [(2,), (0, 2, 3)]
+    assert found.name == "influence"
+
+
+def test_bad_signals_and_depths_are_refused():
+    for signal in (np.zeros(5), np.zeros((6, 1)), np.array([0, 0, np.nan, 0, 0, 0]), np.full(6, np.inf)):
+        with pytest.raises(SpaceError):
+            Learned(depths(6, 3), signal)
+    for keep in (0, 7):
+        with pytest.raises(SpaceError):
+            strongest(np.zeros(6), keep)
+
+
+def test_validation_proposes_every_choice_once():
+    for pinned in ((), (0, 2)):
+        proposed = kept(Validation(Space("d", "s", (depths(8, 2, 4, pinned=pinned),))))
+        every = (blocks for keep in (2, 4) for blocks in combinations(range(8), keep))
+        brute = [blocks for blocks in every if {*pinned} <= {*blocks}]
+        assert sorted(proposed) == sorted(brute)
+    assert len(set(Validation(Space("d", "s", (depths(16, 8),))).propose(0, ()))) == 12_870
+    too_many = Space("d", "s", (depths(17, 8),))
+    assert too_many.size() == 24_310 > MOST
+    with pytest.raises(SpaceError, match="24,310"):
+        Validation(too_many)
+
+
+def test_validation_finds_the_blocks_that_carry_a_planted_task():
+    network, data = carriers_and_both(), batches(8, seed=3)
+    carriers = tuple(sorted({*range(network.blocks)} - network.useless))
+
+    def right(subnet: Subnet) -> float:
+        rows = [
+            network(network.inputs(batch), subnet).logits.argmax(dim=-1) == batch["labels"] for batch in data
+        ]
+        return float(sum(row.sum() for row in rows)) / sum(len(row) for row in rows)
+
+    space = Space("d", "s", (DepthGenes("encoder", network.blocks, (len(carriers),)),))
+    found = search(Validation(space), measure(right, number_of_blocks), network.full)
+    best = max(found.candidates, key=lambda trial: trial.score.value)
+    assert blocks_of(best.subnet) == carriers
+    assert sum(trial.score.value == best.score.value for trial in found.candidates) == 1

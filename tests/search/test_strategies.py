@@ -1,0 +1,214 @@
+"""Every registered search under law 5; several costs; shortlists; what evolution finds in joint spaces."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
+
+from ldsearch.errors import RunError, SpaceError
+from ldsearch.pareto import staircase_area
+from ldsearch.search.loop import PATIENCE, Shortlist, StrategyContext, objectives, search
+from ldsearch.search.rules import Listed
+from ldsearch.search.strategies import SEARCHES, Search, search_named
+from ldsearch.space import DepthGenes, LengthGenes, Space
+from ldsearch.subnet import WHOLE, Groups, Subnet
+from ldsearch.testing.search import SearchContract, contract_costs
+from ldsearch.trial import Score, Trial
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+class TestSearches(SearchContract):
+    """Every shipped search; the reference's knows lengths only."""
+
+    @pytest.fixture(autouse=True)
+    def _choose(self, name: str) -> None:
+        self.name = name
+
+    def search(self) -> Search:
+        return SEARCHES[self.name]
+
+    def spaces(self) -> Sequence[Space]:
+        spaces = super().spaces()
+        return [space for space in spaces if space.varies == ("lengths",)] if self.name == "lat" else spaces
+
+
+def test_the_contract_notices_a_strategy_that_leaves_its_space():
+    class Astray:
+        name = "astray"
+
+        def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
+            return [Subnet.of_encoder([0, 7])] if generation == 0 else []
+
+    class Broken(SearchContract):
+        def search(self) -> Search:
+            return Search(lambda context: Astray())
+
+    with pytest.raises(AssertionError):
+        Broken().test_it_stays_in_its_space_and_repeats_nothing()
+
+
+def test_the_contract_notices_a_strategy_that_remembers():
+    class Forgetful:
+        name = "forgetful"
+
+        def __init__(self, space: Space) -> None:
+            self.rng, self.space = np.random.default_rng(0), space
+
+        def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
+            return [self.space.sample(self.rng)]
+
+    class Broken(SearchContract):
+        def search(self) -> Search:
+            return Search(lambda context: Forgetful(context.space))
+
+    with pytest.raises(AssertionError):
+        Broken().test_proposals_depend_on_generation_and_ledger_only()
+
+
+def test_lat_refuses_other_genes_than_lengths():
+    space = Space("d", "a test", (DepthGenes("encoder", 4, (2, 3)),))
+    with pytest.raises(SpaceError, match="lengths only"):
+        search_named("lat").build(StrategyContext(space, contract_costs, 0, 10))
+
+
+def test_an_unknown_strategy_names_the_known_ones():
+    with pytest.raises(RunError, match="surrogate, nsga, greedy, random, lat"):
+        search_named("magic")
+
+
+@pytest.mark.parametrize(("name", "most"), [("surrogate", 120), ("nsga", 400)])
+def test_evolution_finds_planted_sub_networks_of_depth_lengths_and_groups(name, most):
+    """Blocks 1 and 3 carry nothing, nor do tokens beyond a half: the knee is known."""
+    lengths = LengthGenes.build(5, 16, 0.36, levels=8).widened()
+    depth = DepthGenes("encoder", 5, (2, 3, 4, 5))
+    space = Space("joint", "a test", (depth,), lengths, (WHOLE, Groups(ffn_share=0.5)))
+
+    def planted(subnet: Subnet) -> float:
+        stack = subnet.encoder
+        score = 0.0
+        for position, block in enumerate(stack.blocks):
+            kept = stack.lengths.tokens[position] / 16 if stack.lengths else 1.0
+            if block not in (1, 3):
+                # The last length is pinned, and a half of the feed-forward units is as good as all.
+                score += 1.0 if position == len(stack.blocks) - 1 else min(1.0, 2 * kept)
+        return score
+
+    def evaluate(subnets: Sequence[Subnet], generation: int) -> list[Trial]:
+        costs = contract_costs(subnets)
+        return [
+            Trial(s, "planted", Score(planted(s)), {"macs": c}, 1, "search", 0.0, "f", generation)
+            for s, c in zip(subnets, costs, strict=True)
+        ]
+
+    context = StrategyContext(space, contract_costs, 0, most)
+    result = search(SEARCHES[name].build(context), evaluate, space.full(), evaluations=most, patience=None)
+    best = min((t for t in result.trials if t.score.value == 3.0), key=lambda trial: trial.costs["macs"])
+    perfect = min((s for s in space.enumerate() if planted(s) == 3.0), key=lambda s: contract_costs([s])[0])
+    assert best.subnet.encoder.blocks == perfect.encoder.blocks == (0, 2, 4)
+    assert best.costs["macs"] <= 1.1 * contract_costs([perfect])[0]
+
+
+BLOCKS = 10
+SPACE = Space("depth", "", (DepthGenes("encoder", BLOCKS, tuple(range(1, BLOCKS + 1))),))
+FULL = Subnet.full(BLOCKS)
+# The one block of the smallest sub-network is the cheapest either way: searches ask for nothing cheaper.
+FIRST_DEAR = np.append(0.1, 1.5 ** np.arange(BLOCKS - 1, 0, -1))
+LAST_DEAR = np.append(0.1, FIRST_DEAR[:0:-1])
+WORTH = 1.0 + np.random.default_rng(3).random(BLOCKS)
+
+
+def ran(subnet: Subnet) -> list[int]:
+    return list(subnet.encoder.blocks) if subnet.encoder else []
+
+
+def early(subnets: Sequence[Subnet]) -> NDArray[np.float64]:
+    """Nearly all of the cost is in the first blocks."""
+    return np.array([FIRST_DEAR[ran(subnet)].sum() for subnet in subnets])
+
+
+def late(subnets: Sequence[Subnet]) -> NDArray[np.float64]:
+    """Nearly all of it is in the last."""
+    return np.array([LAST_DEAR[ran(subnet)].sum() for subnet in subnets])
+
+
+def score(subnet: Subnet) -> float:
+    """Every block adds its own."""
+    return float(WORTH[ran(subnet)].sum())
+
+
+def evaluate(subnets: Sequence[Subnet], generation: int) -> list[Trial]:
+    return [
+        Trial(s, "accuracy", Score(score(s)), {"early": a, "late": b}, 1, "search", 0.0, "f", generation)
+        for s, a, b in zip(subnets, early(subnets).tolist(), late(subnets).tolist(), strict=True)
+    ]
+
+
+def context(cost: Callable, others: tuple = ()) -> StrategyContext:
+    return StrategyContext(SPACE, cost, 0, 60, others=others)
+
+
+@pytest.mark.parametrize(("strategy", "most"), [("surrogate", 60), ("nsga", 250)])
+def test_the_cost_that_is_minimised_is_the_one_that_falls(strategy: str, most: int):
+    found = {}
+    for name, cost in (("early", early), ("late", late)):
+        built = search_named(strategy).build(context(cost))
+        found[name] = search(built, evaluate, FULL, evaluations=most, costs=(name,), patience=None)
+    everything = evaluate(list(SPACE.enumerate()), 0)
+    for name, cost in (("early", early), ("late", late)):
+        low, high = cost([SPACE.smallest(), FULL])
+
+        def area(trials: Sequence[Trial], name: str = name, low: float = low, high: float = high) -> float:
+            return staircase_area([t.costs[name] for t in trials], [t.score.value for t in trials], low, high)
+
+        areas = {own: area(result.trials) for own, result in found.items()}
+        assert areas[name] > max(own for other, own in areas.items() if other != name)
+        assert areas[name] >= 0.97 * area(everything)
+
+
+@pytest.mark.parametrize("strategy", ["surrogate", "nsga"])
+def test_of_two_costs_the_frontier_is_pymoos_and_holds_both_cheap_ends(strategy: str):
+    built = search_named(strategy).build(context(early, (late,)))
+    result = search(built, evaluate, FULL, evaluations=60, costs=("early", "late"), patience=None)
+    values = objectives(result.trials, [early, late])
+    sorted_by_pymoo = NonDominatedSorting().do(values, only_non_dominated_front=True)
+    assert {result.trials[i].subnet for i in sorted_by_pymoo} == {trial.subnet for trial in result.frontier}
+    # Each alone finds the other's cheap half only by the way.
+    for name, cost in (("early", early), ("late", late)):
+        alone = search_named(strategy).build(context(cost))
+        single = search(alone, evaluate, FULL, evaluations=60, costs=(name,), patience=None)
+        assert len(result.frontier) > len(single.frontier)
+    assert all(b >= a - 1e-12 for a, b in zip(result.areas, result.areas[1:], strict=False))
+
+
+def test_costs_of_no_trials_have_a_shape():
+    assert objectives([], [early, late]).shape == (0, 3)
+
+
+def shortlist(losses: Callable[[Subnet], float], evaluations: int) -> Shortlist:
+    """Of lines of 1 to 8 blocks, by a loss of their own; a block costs 1."""
+
+    def evaluate(subnets: Sequence[Subnet], generation: int) -> list[Trial]:
+        costs = [float(len(ran(subnet))) for subnet in subnets]
+        return [
+            Trial(s, "kl", Score(losses(s), False), {"macs": c}, 1, "search", 0.0, "f", generation)
+            for s, c in zip(subnets, costs, strict=True)
+        ]
+
+    line = Listed("line", [Subnet.full(blocks) for blocks in range(1, 9)])
+    return Shortlist(line, evaluate, FULL, evaluations, PATIENCE, "line-kl")
+
+
+def test_only_what_is_on_the_first_scores_frontier_is_measured_by_the_second() -> None:
+    # The third is the best: of the dearer ones, and of the full model, none is worth its cost.
+    losses = dict(enumerate([5.0, 6.0, 1.0, 2.0, 3.0, 2.0, 1.5, 1.0], 1))
+    strategy = shortlist(lambda subnet: losses.get(len(ran(subnet)), 1.0), 100)
+    assert strategy.propose(0, ()) == [Subnet.full(1), Subnet.full(3)]
+    assert strategy.propose(1, ()) == []
+
+
+def test_a_shortlist_has_evaluations_of_its_own_and_holds_proposals_only() -> None:
+    # Dearer is better, so that the full model, which was not proposed, is on the frontier too.
+    strategy = shortlist(lambda subnet: -float(len(ran(subnet))), 4)
+    assert strategy.propose(0, ()) == [Subnet.full(blocks) for blocks in (1, 2, 3)]
