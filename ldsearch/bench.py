@@ -22,10 +22,9 @@ from ldsearch.fingerprint import (
 from ldsearch.intervals import Interval, Statistics, paired_bootstrap
 from ldsearch.recorded import load_recorded_task
 from ldsearch.runs import CACHE_FILE
-from ldsearch.space.lengths import as_rate, constant_ratio_lengths
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.sidecar import FOLDER, Sidecar
-from ldsearch.subnet import Stack, Subnet
+from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
 from ldsearch.tasks import Encoded, Task
@@ -137,46 +136,6 @@ class Workbench:
             return [
                 "the search rows chose the checkpoint (load_best_model_at_end): scores on them are optimistic"
             ]
-        return []
-
-    def untrained(self, smallest: Subnet) -> list[str]:
-        """What the supernet was not trained for but a search down to ``smallest`` asks for, in words."""
-        record, stack = self.record, smallest.encoder
-        notes = [note for name, own in smallest.stacks().items() for note in self._untrained_depth(name, own)]
-        groups = record.training.get("drop_groups") or ""
-        if stack is not None and stack.ffn_share and "ffn" not in groups:
-            notes.append("feed-forward halves were not trained (--drop-groups ffn): scores will suffer")
-        if stack is None or stack.lengths is None:
-            return notes
-        if record.drop_bound is None:
-            notes.append(
-                f"lengths were not trained ({record.strategy}): scores of shortened inputs will suffer"
-            )
-            return notes
-        bound = as_rate(record.drop_bound)
-        trained = constant_ratio_lengths(record.reference, record.blocks, bound)
-        own = zip(stack.blocks, stack.lengths.tokens, strict=True)
-        below = [block for block, tokens in own if tokens < trained[block]]
-        if below:
-            notes.append(
-                f"the search space goes below the trained lengths (bound {record.drop_bound}) at blocks "
-                f"{', '.join(map(str, below))}: scores there will suffer"
-            )
-        return notes
-
-    def _untrained_depth(self, name: str, stack: Stack) -> list[str]:
-        record, rates = self.record, self.record.rates_of(name)
-        missing = sorted(set(range(self.supernet.depths[name])) - set(stack.blocks))
-        never = [block for block in missing if rates and rates[block] == 0]
-        if missing and record.layer_drop == 0 and record.strategy != "flexible-depth":
-            groups = record.training.get("drop_groups") or "layer"
-            dropped = "no LayerDrop" if groups == "layer" else f"only {groups} groups dropped"
-            return [
-                f"depths were not trained ({record.strategy}, {dropped}): scores of fewer blocks will suffer"
-            ]
-        if never:
-            blocks = ", ".join(map(str, never))
-            return [f"training never skipped blocks {blocks}: scores without them will suffer"]
         return []
 
     @property

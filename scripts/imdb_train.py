@@ -35,7 +35,7 @@ from ldsearch.supernet.folder import load_supernet, save_model
 from ldsearch.tasks import Encoded
 from ldsearch.tasks.splits import fix_splits
 from ldsearch.training.strategies import Setting, StackSetting
-from ldsearch.training.strategies.fixed import Fixed
+from ldsearch.training.strategies.base import Fixed
 from ldsearch.training.trainer import Distillation, SupernetTrainer
 
 ROWS, SEARCH_ROWS, TOKENS = 4_000, 1_000, 192

@@ -73,6 +73,7 @@ STRATEGY = '''
 
 from dataclasses import replace
 
+from ldsearch.space import DepthGenes
 from ldsearch.subnet import Stack
 from ldsearch.testing import StrategyContract
 from ldsearch.training.strategies import STRATEGIES, Pass
@@ -81,6 +82,13 @@ from ldsearch.training.strategies import STRATEGIES, Pass
 class thing:
     def __init__(self, setting):
         self.setting = setting
+
+    @property
+    def space(self):
+        own, whole = self.setting.stacks["encoder"], self.setting.whole
+        least = max(1, len(own.pinned))
+        depth = DepthGenes("encoder", own.blocks, tuple(range(least, own.blocks + 1)), own.pinned)
+        return replace(whole, depths=(depth, *whole.depths[1:]))
 
     def passes(self, draws, progress):
         own = self.setting.stacks["encoder"]

@@ -29,7 +29,7 @@ from ldsearch.space import Space
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 from ldsearch.watching import Unwatched, Watcher
-from ldsearch.workflows.searching.spaces import search_space
+from ldsearch.workflows.searching.spaces import search_space, training_gaps
 
 # What controls and held-out scoring add to a search: random search as many measurements again, the
 # constant-ratio line and the frontiers on the held-out rows some more.
@@ -101,14 +101,15 @@ def evolve(
     strategy, keep = options.strategy, options.keep
     if strategy is not None and strategy not in SEARCHES and strategy not in RULES:
         raise RunError(unknown("strategy", strategy, [*SEARCHES, *RULES]))
+    space = None
     if strategy in RULES or keep is not None:
         rule = rule_named(bench, strategy or "surrogate", keep, options.space, options.seed, goal.costs)
         cheapest, make = rule.cheapest, rule.spec
     else:
-        space = search_space(bench, options.space, options.genes, options.parity)
+        space = search_space(bench, options.space, options.genes, options.parity, options.widen)
         cheapest, make = space.smallest(), lambda: _search_spec(bench, space, goal, options)
     check_reachable(bench, goal, cheapest)
-    for text in bench.untrained(cheapest):
+    for text in training_gaps(bench, cheapest, space):
         note(text)
     spec = make()
     if goal.score == "kl":
@@ -193,7 +194,7 @@ def plan_evolve(bench: Workbench, options: Evolve) -> Plan:
         raise RunError("--dry-run is for searches: a rule measures the few sub-networks it names")
     goal = goal_of(options)
     usual = search_named(options.strategy, options.parity).evaluations
-    space = search_space(bench, options.space, options.genes, options.parity)
+    space = search_space(bench, options.space, options.genes, options.parity, options.widen)
     know_latency(bench, goal.cell, options.latency_table)
     check_reachable(bench, goal, space.smallest())
     cheap, dear, full = bench.macs([space.smallest(), space.largest(), bench.full])

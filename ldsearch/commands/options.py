@@ -483,6 +483,12 @@ class Evolve(Take, Seed, MovedData, SharedStorage, RunFolder):
         shown="lengths; depth where no tokens can be dropped, and with --keep",
         panel=SEARCH,
     )
+    widen: bool = option(
+        False,
+        "Search beyond what was trained: any length of any block, blocks that were never skipped, depths "
+        "that were not listed. What training never covered is noted.",
+        panel=SEARCH,
+    )
     keep: tuple[int, ...] | None = option(
         None,
         "Search depths, or apply a rule, with so many blocks; of an encoder-decoder two numbers: 4,2.",

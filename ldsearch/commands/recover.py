@@ -22,7 +22,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import load_supernet, read_record, save_model
 from ldsearch.target import Target
 from ldsearch.training.checkpoints import remove_checkpoints, report_disk_full
-from ldsearch.training.strategies.fixed import Fixed
+from ldsearch.training.strategies.base import Fixed
 from ldsearch.training.trainer import Distillation
 
 STEPS = 300

@@ -1,7 +1,7 @@
 """Trains a supernet and writes its folder; an interrupted training goes on where it stopped."""
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,7 +32,7 @@ from ldsearch.training.checkpoints import average_last, remove_checkpoints, repo
 from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.drop_rates import layer_rates, mean_rate
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
-from ldsearch.training.strategies.groups import applied_rates, drops_whole_blocks, parts_of
+from ldsearch.training.strategies.layerdrop import applied_rates, drops_whole_blocks, parts_of
 from ldsearch.training.trainer import Distillation
 from ldsearch.trial import Score
 
@@ -106,6 +106,7 @@ def train_supernet(
     teacher = separate_teacher(options, task, tokenizer)
     setting = _setting(options, supernet, has_head=labels is not None)
     strategy = make_strategy(options.strategy, setting)
+    space = strategy.space
     for depth in supernet.depths.values() if options.strategy == "flexible-depth" else ():
         if warning := warn_if_prime(depth):
             note(warning)
@@ -140,7 +141,8 @@ def train_supernet(
         save_model(model, tokenizer, folder)
         pad_to = setting.reference if options.pad_inputs else None
         found = _full_score(model, supernet.score, task, trainer.search, tokenizer, pad_to)
-        _record(options, setting, arguments, task, supernet, trainer.search, folder, found).save(folder)
+        record = _record(options, setting, arguments, task, supernet, trainer.search, folder, found)
+        replace(record, space=space.to_dict()).save(folder)
     remove_checkpoints(folder / "checkpoints")
     return folder
 

@@ -56,6 +56,8 @@ class SupernetRecord:
             stack; empty where none were.
         depths: Number of blocks of each stack by name; empty: an encoder's.
         memory: What a decoder attends to where the encoder dropped tokens.
+        space: The space that training drew sub-networks from (``Space.to_dict``); None: supernets from before
+            records carried it.
     """
 
     strategy: str
@@ -80,6 +82,7 @@ class SupernetRecord:
     layer_rates: list[float] = field(default_factory=list)
     depths: dict[str, int] = field(default_factory=dict)
     memory: Memory = "restored"
+    space: dict[str, Any] | None = None
 
     @property
     def full(self) -> Subnet:

@@ -1,11 +1,13 @@
 """The laws of a training strategy."""
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 
+from ldsearch.space import Space
 from ldsearch.subnet import Stack
 from ldsearch.training.strategies.base import Draws, Pass, Setting, StackSetting, TrainingStrategy
 
@@ -73,6 +75,15 @@ class StrategyContract:
             for own, stack in _stacks(setting, passes):
                 assert set(own.pinned) <= set(stack.blocks), stack
                 assert len(stack.blocks) >= own.min_layers, stack
+
+    def test_passes_lie_in_the_space_of_the_strategy(self) -> None:
+        """But for those without any block: what is trained is what a search may propose."""
+        for setting, passes in self._batches():
+            space = self.strategy(setting).space
+            assert Space.from_dict(json.loads(json.dumps(space.to_dict()))) == space
+            for one in passes:
+                if all(stack.blocks for stack in one.subnet.stacks().values()):
+                    assert space.contains(one.subnet), one.subnet.describe()
 
     def test_every_batch_has_passes_of_positive_weight(self) -> None:
         """At the start, in the middle and at the end of training."""

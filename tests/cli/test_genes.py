@@ -76,7 +76,7 @@ def test_genes_that_were_not_trained_are_noted(ldsearch: Ldsearch, place: Path) 
         (("--genes", "depth", "--parity"), "--parity is the length-adaptive paper's search"),
         (("--genes", "lengths+sublayer"), "attention scores the tokens"),
         (("--genes", "depth", "--strategy", "lat"), "it chooses lengths only"),
-        (("--space", "joint-6x128"), "for another number of blocks"),
+        (("--space", "joint-6x128"), "6} blocks, the supernet has"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_in_one_line(

@@ -27,6 +27,7 @@ from ldsearch.supernet.heads import logits_of
 from ldsearch.testing import StrategyContract
 from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.strategies import Pass, Setting, StackSetting, make_strategy
+from ldsearch.workflows.searching.spaces import training_gaps
 from tests.tiny import tiny_model
 from tests.training import test_trainer as one_stack
 from tests.training import test_two_stacks as two_stacks
@@ -245,8 +246,8 @@ def test_a_training_with_a_drop_bound_records_depths_and_lengths(place, monkeypa
     assert record.training["plain_share"] == 0
     # 24 tokens, at most 0.36 of them dropped at each block.
     trained = Subnet.of_encoder([0, 1], [16, 11], 24)
-    assert bench.untrained(replace(trained, decoder=Subnet.full(2, 1).decoder)) == []
-    (note,) = bench.untrained(Subnet.of_encoder([0, 1], [16, 10], 24))
+    assert training_gaps(bench, replace(trained, decoder=Subnet.full(2, 1).decoder)) == []
+    (note,) = training_gaps(bench, Subnet.of_encoder([0, 1], [16, 10], 24))
     assert "below the trained lengths (bound 9/25) at blocks 1" in note
 
 

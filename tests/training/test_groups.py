@@ -13,7 +13,7 @@ from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
-from ldsearch.training.strategies.groups import (
+from ldsearch.training.strategies.layerdrop import (
     GROUPS,
     applied_rates,
     draw_stack,

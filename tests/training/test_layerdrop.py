@@ -12,7 +12,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import SupernetRecord, read_record
 from ldsearch.training.drop_rates import constant, linear
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
-from ldsearch.training.strategies.groups import draw_stack
+from ldsearch.training.strategies.layerdrop import draw_stack
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, ldsearch, place, read, trained
 
 __all__ = ["ldsearch", "place", "trained"]  # fixtures

@@ -7,7 +7,7 @@ import torch
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks.objectives import kl_divergence
-from ldsearch.training.strategies.fixed import Fixed
+from ldsearch.training.strategies.base import Fixed
 from ldsearch.training.trainer import SupernetTrainer
 from tests.tiny import padded_batch, tiny_model
 from tests.training.test_trainer import TOKENIZER, trainer_for

@@ -1,14 +1,24 @@
-"""Training strategies: which sub-networks see this batch, and with which loss. One paper per file."""
+"""Training strategies: which sub-networks see this batch, and with which loss. One paper a file.
+
+| strategy | space | measure | plan of a batch: learns from labels | from the teacher |
+|---|---|---|---|---|
+| plain | the full model | | full | |
+| layerdrop | depth, groups | Bernoulli(rate of each block) | one sample | |
+| lengthdrop | depth, lengths | LayerDrop's, then uniform block after block | full | smallest, 2 samples |
+| flexible-depth | listed depths | all, or so many of each stack | every task | |
+| ... with lengths | and lengths | uniform, block after block | full, tasks | tasks sampled, one smallest |
+
+The trained supernet carries the strategy's ``space``, and searches stay in it.
+"""
 
 from collections.abc import Callable
 
 from ldsearch.errors import TrainingError, unknown
 from ldsearch.registry import Registry
-from ldsearch.training.strategies.base import Draws, Pass, Setting, StackSetting, TrainingStrategy
+from ldsearch.training.strategies.base import Draws, Pass, Plain, Setting, StackSetting, TrainingStrategy
 from ldsearch.training.strategies.flexible_depth import FlexibleDepth
 from ldsearch.training.strategies.layerdrop import LayerDrop
 from ldsearch.training.strategies.lengthdrop import LengthDrop
-from ldsearch.training.strategies.plain import Plain
 
 STRATEGIES: Registry[Callable[[Setting], TrainingStrategy]] = Registry(
     "training_strategies",

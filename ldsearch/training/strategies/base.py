@@ -1,4 +1,4 @@
-"""What every training strategy gets and gives: a setting, random draws, passes."""
+"""Training strategies: their setting, draws and passes; and the two that draw nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from ldsearch.errors import TrainingError
+from ldsearch.space import DepthGenes, LengthGenes, Space
 from ldsearch.subnet import LengthMode, Subnet
 from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.drop_rates import checked
@@ -64,7 +65,7 @@ class StackSetting:
 
 @dataclass(frozen=True)
 class Setting:
-    """The model and the options a strategy works with.
+    """Model and options of a training strategy.
 
     Args:
         stacks: The model's stacks by name, the encoder first (``Supernet.stacks``).
@@ -76,7 +77,7 @@ class Setting:
             a sandwich distils from the full model, which has to know something first.
         distil: Whether sub-networks learn from logits rather than from the labels.
         parity: Follow the reference code where ldsearch departs from it.
-        drop_groups: What LayerDrop drops (``groups.parts_of``).
+        drop_groups: What LayerDrop drops (``layerdrop.parts_of``).
         depth_tasks: Which depths flexible depth trains at a step.
 
     Raises:
@@ -103,9 +104,32 @@ class Setting:
         """All blocks, all tokens."""
         return Subnet.full(**{name: stack.blocks for name, stack in self.stacks.items()})
 
+    @property
+    def whole(self) -> Space:
+        """The space of the full model alone."""
+        depths = (DepthGenes.whole(name, stack.blocks) for name, stack in self.stacks.items())
+        return Space("trained", "what training drew sub-networks from", tuple(depths))
+
+    @property
+    def lengths(self) -> LengthGenes:
+        """The length configurations that LengthDrop draws: every length, p bounding each block."""
+        return LengthGenes.build(
+            self.stacks["encoder"].blocks,
+            self.reference,
+            self.drop_bound,
+            levels=None,
+            mode=self.length_mode,
+            pin_last=False,
+            per_block=True,
+        )
+
 
 class TrainingStrategy(Protocol):
-    """Names the sub-networks that see a batch."""
+    """A space of sub-networks, and which of them see a batch."""
+
+    @property
+    def space(self) -> Space:
+        """What the passes draw from; a search stays in it. Heads are chosen by halves in it."""
 
     def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
         """The passes of one batch, in order; the first is the teacher of every ``"distill"`` pass.
@@ -114,3 +138,42 @@ class TrainingStrategy(Protocol):
             draws: Generator of pass i of this batch.
             progress: Share of the optimizer steps that are done, in [0, 1).
         """
+
+
+class Plain:
+    """One pass of the full model a batch, with the task's loss: the control of every comparison."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+
+    @property
+    def space(self) -> Space:
+        """The full model."""
+        return self.setting.whole
+
+    def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
+        """Draws nothing."""
+        return [Pass(self.setting.full, "label", 1.0)]
+
+
+class Fixed:
+    """The same sub-network in every batch (Fan, Grave & Joulin 2019, A.1.5: pruned, then without LayerDrop).
+
+    Args:
+        subnet: What is trained; weights that it does not use stay as they are.
+        loss: ``"label"``, or ``"distill"`` from the trainer's separate teacher.
+    """
+
+    def __init__(self, subnet: Subnet, loss: Literal["label", "distill"]) -> None:
+        self.subnet = subnet
+        self.loss = loss
+
+    @property
+    def space(self) -> Space:
+        """The stacks of the sub-network, whole: no search is made of it."""
+        depths = (DepthGenes.whole(name, 1 + own.blocks[-1]) for name, own in self.subnet.stacks().items())
+        return Space("fixed", "one sub-network, trained on its own", tuple(depths))
+
+    def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
+        """One pass of weight 1."""
+        return [Pass(self.subnet, self.loss, 1.0)]

@@ -1,17 +1,19 @@
 """LengthDrop: a sandwich of full, smallest and random lengths, distilled in place (Kim & Cho 2020)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 
 from ldsearch.errors import TrainingError
+from ldsearch.space import Space
 from ldsearch.space.lengths import constant_ratio_lengths, draw_lengths
-from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.subnet import Lengths, Subnet
 from ldsearch.training.strategies.base import Draws, Pass, Setting
-from ldsearch.training.strategies.layerdrop import draw_stacks
+from ldsearch.training.strategies.layerdrop import draw_stacks, dropped_depths
 
 RANDOM_PASSES = 2  # n_s of Sec. 3.1
 _ALL = (0, 1)
@@ -25,6 +27,30 @@ SANDWICHES: Mapping[str, tuple[tuple[int, int], ...]] = MappingProxyType(
         "taught": ((0, 4), *(_ALL,) * (1 + RANDOM_PASSES)),
     }
 )
+
+
+@dataclass(frozen=True)
+class LengthDraws:
+    """Sub-networks at dropped lengths, which fall at the encoder's blocks that run only."""
+
+    setting: Setting
+
+    def random(self, subnet: Subnet, rng: np.random.Generator) -> Subnet:
+        """At one LengthDrop draw."""
+        return self._shortened(subnet, draw_lengths(*self._range(subnet), rng))
+
+    def smallest(self, subnet: Subnet) -> Subnet:
+        """At the smallest lengths: the range's lower end."""
+        return self._shortened(subnet, constant_ratio_lengths(*self._range(subnet)))
+
+    def _range(self, subnet: Subnet) -> tuple[int, int, Fraction]:
+        assert subnet.encoder is not None
+        return self.setting.reference, len(subnet.encoder.blocks), self.setting.drop_bound
+
+    def _shortened(self, subnet: Subnet, tokens: tuple[int, ...]) -> Subnet:
+        assert subnet.encoder is not None
+        lengths = Lengths(tokens, self.setting.reference, self.setting.length_mode)
+        return replace(subnet, encoder=replace(subnet.encoder, lengths=lengths))
 
 
 class LengthDrop:
@@ -43,7 +69,14 @@ class LengthDrop:
         if "encoder" not in setting.stacks:
             raise TrainingError("lengths are dropped in encoders: train a decoder with layerdrop or plain")
         self.setting = setting
+        self.lengths = LengthDraws(setting)
         self.weight = 1 / (RANDOM_PASSES + 2)
+
+    @property
+    def space(self) -> Space:
+        """The blocks that LayerDrop draws, at the lengths that LengthDrop draws."""
+        depths = tuple(dropped_depths(self.setting))
+        return replace(self.setting.whole, depths=depths, lengths=self.setting.lengths)
 
     def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
         """Four passes of weight 1/4; one full pass while the plain share lasts."""
@@ -51,11 +84,11 @@ class LengthDrop:
         if progress < self.setting.plain_share:
             return [Pass(full, "label", 1.0)]
         if self.setting.parity:
-            full = Subnet(**self._draw(draws(0)))
-        shortened = [
-            self._smallest(draws(1)),
-            *(self._random(draws(index)) for index in range(2, 2 + RANDOM_PASSES)),
-        ]
+            full = self._drawn(draws(0))
+        shortened = [self.lengths.smallest(self._drawn(draws(1)))]
+        for index in range(2, 2 + RANDOM_PASSES):
+            rng = draws(index)
+            shortened.append(self.lengths.random(self._drawn(rng), rng))
         loss: Literal["label", "distill"] = "distill" if self.setting.distil else "label"
         rows = SANDWICHES[self.setting.sandwich]
         return [
@@ -66,19 +99,6 @@ class LengthDrop:
             ),
         ]
 
-    def _draw(self, rng: np.random.Generator) -> dict[str, Stack]:
-        return draw_stacks(self.setting, ("layer",), rng)
-
-    def _smallest(self, rng: np.random.Generator) -> Subnet:
-        stacks, setting = self._draw(rng), self.setting
-        depth = len(stacks["encoder"].blocks)
-        return self._shortened(stacks, constant_ratio_lengths(setting.reference, depth, setting.drop_bound))
-
-    def _random(self, rng: np.random.Generator) -> Subnet:
-        stacks, setting = self._draw(rng), self.setting
-        depth = len(stacks["encoder"].blocks)
-        return self._shortened(stacks, draw_lengths(setting.reference, depth, setting.drop_bound, rng))
-
-    def _shortened(self, stacks: dict[str, Stack], tokens: tuple[int, ...]) -> Subnet:
-        lengths = Lengths(tokens, self.setting.reference, self.setting.length_mode)
-        return Subnet(**{**stacks, "encoder": replace(stacks["encoder"], lengths=lengths)})
+    def _drawn(self, rng: np.random.Generator) -> Subnet:
+        """A LayerDrop draw."""
+        return Subnet(**draw_stacks(self.setting, ("layer",), rng))

@@ -1,56 +1,160 @@
-"""The search space of a supernet: a named one, or one of the genes that it was trained for."""
+"""The search space of a supernet: what it was trained for, a named space, or a wider one."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
 from ldsearch.bench import Workbench
-from ldsearch.errors import SpaceError, unknown
-from ldsearch.space import GENES, DepthGenes, LengthGenes, Space, load_space
-from ldsearch.space.lengths import default_bound
-from ldsearch.subnet import WHOLE, Groups
+from ldsearch.errors import SpaceError, TrainingError, unknown
+from ldsearch.space import GENES, BlockGenes, DepthGenes, LengthGenes, ListedDepths, Space, load_space
+from ldsearch.space.lengths import as_rate, default_bound
+from ldsearch.subnet import LengthMode, Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.training.depth_tasks import DepthTasks
+from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting
+from ldsearch.training.strategies.layerdrop import options_of
 
 # A third of the blocks is the least that is searched, unless a space says otherwise or one alone was trained.
 _SHALLOWEST = 3
+LEVELS = 16
+_GROUPS = {"ffn": "feed-forward halves", "head": "attention heads", "sublayer": "sub-layers"}
+
+
+def trained_space(bench: Workbench) -> Space:
+    """The space that the supernet was trained on, as its record carries it.
+
+    Records from before they carried it have the options of the training, whose strategy says the space.
+
+    Raises:
+        SpaceError: If the record carries none that can be read.
+    """
+    record, supernet = bench.record, bench.supernet
+    if record.space is not None:
+        return Space.from_dict(record.space)
+    stacks = {
+        name: StackSetting(
+            depth,
+            tuple(record.rates_of(name)) or (record.layer_drop,) * depth,
+            pinned_of(supernet, name),
+            int(record.training.get("min_layers") or 0),
+            supernet.shape.heads if name == "encoder" and supernet.supports_lengths else 0,
+        )
+        for name, depth in supernet.depths.items()
+    }
+    tasks: Mapping[str, Any] = record.training.get("depth_tasks") or {}
+    setting = Setting(
+        stacks,
+        record.reference,
+        as_rate(record.drop_bound) if record.drop_bound else Fraction(0),
+        "absolute" if record.length_mode == "absolute" else "ratio",
+        drop_groups=str(record.training.get("drop_groups") or "layer"),
+        depth_tasks=DepthTasks(**tasks),
+    )
+    return STRATEGIES[record.strategy](setting).space if record.strategy in STRATEGIES else setting.whole
 
 
 def search_space(
-    bench: Workbench, name: str | None = None, genes: str | None = None, parity: bool = False
+    bench: Workbench,
+    name: str | None = None,
+    genes: str | None = None,
+    parity: bool = False,
+    widen: bool = False,
 ) -> Space:
     """The named space; or one of the genes, over the range that was trained.
+
+    A kind of gene that was not trained is searched only where ``genes`` or the space names it, over its whole
+    range; ``training_gaps`` says so.
 
     Args:
         bench: The supernet.
         name: A shipped search space or a YAML file.
         genes: Of ``GENES``, joined by ``+``: ``"depth+lengths"``. ``ffn``, ``head`` and ``sublayer`` are the
             groups that ``--drop-groups`` trains. None: lengths, where the model can drop tokens, else depth.
-        parity: For lengths alone: every length instead of 16 levels, and no pinned last length.
+        parity: For lengths alone, as the reference code searches: every length instead of 16 levels, no
+            pinned last length, and ``widen``.
+        widen: Search beyond what was trained: any length of any block (``Space.widened``), blocks that were
+            never skipped, depths that were not listed. Nothing costs fewer MACs than what was trained.
 
     Raises:
         SpaceError: If there is no such space or gene, or the supernet cannot be searched so.
     """
-    supernet, record = bench.supernet, bench.record
     if name is not None:
         if genes is not None:
             raise SpaceError(f"the search space {name} says what is searched: name it or --genes, not both")
-        return _named(bench, name)
+        named = _named(bench, name)
+        return named.widened() if widen else named
+    supernet = bench.supernet
     kinds = ("lengths" if supernet.supports_lengths else "depth",) if genes is None else kinds_of(genes)
     if parity and kinds != ("lengths",):
         raise SpaceError("--parity is the length-adaptive paper's search: it takes no --genes but lengths")
-    lengths = None
-    if "lengths" in kinds:
-        if not supernet.supports_lengths:
-            raise SpaceError(f"{supernet.why_depth_only}; select --strategy every-other cuts its depth")
-        lengths = LengthGenes.build(
-            record.blocks,
-            record.reference,
-            record.drop_bound or default_bound(record.blocks),
-            levels=None if parity else 16,
-            mode="absolute" if record.length_mode == "absolute" else "ratio",
-            pin_last=supernet.reads_first and not parity,
+    trained = trained_space(bench)
+    lengths = _lengths(bench, trained, parity) if "lengths" in kinds else None
+    depths = tuple(
+        _depth(bench, own, widen) if "depth" in kinds else DepthGenes.whole(own.stack, own.blocks)
+        for own in trained.depths
+    )
+    finer = [kind for kind in kinds if kind in _GROUPS]
+    if finer and (supernet.why_depth_only or len(supernet.stacks) > 1):
+        raise SpaceError(supernet.why_depth_only or "inside a decoder's blocks nothing can be off")
+    try:
+        options = options_of(finer, supernet.shape.heads if finer else 0)
+    except TrainingError as error:
+        raise SpaceError(str(error)) from error
+    space = Space("+".join(kinds), "built from the supernet's own training", depths, lengths, options)
+    return space.widened() if widen or parity else space
+
+
+def training_gaps(bench: Workbench, smallest: Subnet, space: Space | None = None) -> list[str]:
+    """Warnings about what training never covered.
+
+    Args:
+        bench: The supernet.
+        smallest: The smallest sub-network that is searched or chosen.
+        space: The space that is searched, if one is.
+    """
+    trained, record = trained_space(bench), bench.record
+    depths = {own.stack: own for own in trained.depths}
+    notes = [
+        note
+        for name, stack in smallest.stacks().items()
+        if (note := _depth_gap(bench, depths[name], stack.blocks))
+    ]
+    if space is not None:
+        for own, searched in zip(trained.depths, space.depths, strict=True):
+            if isinstance(own, ListedDepths) and searched.keep != (own.blocks,) and searched != own:
+                notes.append(
+                    f"of the {own.stack} only {len(own.choices)} choices of blocks were trained: scores of "
+                    "others will suffer"
+                )
+        notes += [
+            f"{words} were not trained (--drop-groups {kind}): scores will suffer"
+            for kind, words in _GROUPS.items()
+            if kind in space.varies and kind not in trained.varies
+        ]
+    stack = smallest.encoder
+    if stack is None or stack.lengths is None:
+        return notes
+    if trained.lengths is None:
+        return [
+            *notes,
+            f"lengths were not trained ({record.strategy}): scores of shortened inputs will suffer",
+        ]
+    # A head that reads the first token only does not see how many leave the last block.
+    seen = len(stack.blocks) - bench.supernet.reads_first
+    shares = zip(stack.blocks[:seen], stack.lengths.tokens, trained.lengths.floors, strict=False)
+    if below := [block for block, tokens, floor in shares if tokens < floor]:
+        notes.append(
+            f"the search space goes below the trained lengths (bound {record.drop_bound}) at blocks "
+            f"{', '.join(map(str, below))}: scores there will suffer"
         )
-    depths = tuple(_depth(bench, stack, "depth" in kinds) for stack in supernet.depths)
-    source = "built from the supernet's own training"
-    return Space("+".join(kinds), source, depths, lengths, _options(supernet, kinds)).widened()
+    bounds = [own.drop_bound or "1" for own in (trained.lengths, space and space.lengths) if own]
+    if Fraction(bounds[-1]) > Fraction(bounds[0]):
+        notes.append(
+            f"single blocks may drop more than the {trained.lengths.drop_bound} of their tokens that were "
+            "dropped in training: scores there may suffer"
+        )
+    return notes
 
 
 def pinned_of(supernet: Supernet, stack: str) -> tuple[int, ...]:
@@ -99,33 +203,44 @@ def _named(bench: Workbench, name: str) -> Space:
         stack: replace(depth, pinned=pinned_of(supernet, stack)) if isinstance(depth, DepthGenes) else depth
         for stack, depth in depths.items()
     }
-    return replace(space, depths=tuple(pinned[stack] for stack in supernet.depths)).widened()
+    return replace(space, depths=tuple(pinned[stack] for stack in supernet.depths))
 
 
-def _depth(bench: Workbench, stack: str, free: bool) -> DepthGenes:
-    blocks, pinned = bench.supernet.depths[stack], pinned_of(bench.supernet, stack)
-    if not free:
-        return DepthGenes(stack, blocks, (blocks,), pinned)
-    least = 1 if bench.record.strategy == "flexible-depth" else -(-blocks // _SHALLOWEST)
-    return DepthGenes(stack, blocks, tuple(range(max(least, len(pinned)), blocks + 1)), pinned)
+def _lengths(bench: Workbench, trained: Space, parity: bool) -> LengthGenes:
+    """The trained lengths on the grid of a search, or the default range where none were trained."""
+    record, supernet = bench.record, bench.supernet
+    if not supernet.supports_lengths:
+        raise SpaceError(f"{supernet.why_depth_only}; select --strategy every-other cuts its depth")
+    mode: LengthMode = "absolute" if record.length_mode == "absolute" else "ratio"
+    lengths = trained.lengths or LengthGenes.build(
+        record.blocks, record.reference, default_bound(record.blocks), levels=None, mode=mode
+    )
+    lengths = replace(lengths, pin_last=supernet.reads_first and not parity)
+    return lengths if parity else lengths.on_grid(LEVELS)
 
 
-def _options(supernet: Supernet, kinds: tuple[str, ...]) -> tuple[Groups, ...]:
-    """Nothing off, then for each kind of group what ``--drop-groups`` may have off, the halves of heads."""
-    finer = set(kinds) & {"ffn", "head", "sublayer"}
-    if not finer:
-        return (WHOLE,)
-    if not supernet.supports_lengths or len(supernet.stacks) > 1:
-        raise SpaceError(supernet.why_depth_only or "inside a decoder's blocks nothing can be off")
-    heads = supernet.shape.heads
-    if "head" in finer and heads < 2:
-        raise SpaceError("blocks of one head have no half of them to leave out")
-    groups = {
-        "ffn": [Groups(ffn_share=0.5)],
-        "head": [
-            Groups(heads_off=tuple(range(heads // 2))),
-            Groups(heads_off=tuple(range(heads // 2, heads))),
-        ],
-        "sublayer": [Groups(sublayers_off=("attention",)), Groups(sublayers_off=("feed_forward",))],
-    }
-    return (WHOLE, *(option for kind, options in groups.items() if kind in finer for option in options))
+def _depth(bench: Workbench, trained: BlockGenes, widen: bool) -> BlockGenes:
+    """The trained choices of blocks that are not too shallow, or any where none were trained."""
+    blocks, pinned = trained.blocks, pinned_of(bench.supernet, trained.stack)
+    if isinstance(trained, ListedDepths) and not widen:
+        return trained
+    least = trained.keep[0] if isinstance(trained, ListedDepths) else -(-blocks // _SHALLOWEST)
+    if len(trained.keep) > 1 and not widen:
+        assert isinstance(trained, DepthGenes)
+        return replace(trained, keep=tuple(count for count in trained.keep if count >= least))
+    return DepthGenes(trained.stack, blocks, tuple(range(max(least, len(pinned)), blocks + 1)), pinned)
+
+
+def _depth_gap(bench: Workbench, trained: BlockGenes, blocks: tuple[int, ...]) -> str:
+    """What was never trained of leaving out all blocks but these; empty where nothing is missing."""
+    record = bench.record
+    missing = sorted({*range(trained.blocks)} - {*blocks})
+    if missing and len(trained.keep) == 1:
+        groups = record.training.get("drop_groups") or "layer"
+        dropped = "no LayerDrop" if groups == "layer" else f"only {groups} groups dropped"
+        return f"depths were not trained ({record.strategy}, {dropped}): scores of fewer blocks will suffer"
+    never = [block for block in missing if isinstance(trained, DepthGenes) and block in trained.pinned]
+    if never:
+        skipped = ", ".join(map(str, never))
+        return f"training never skipped blocks {skipped}: scores without them will suffer"
+    return ""

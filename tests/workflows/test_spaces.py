@@ -1,0 +1,160 @@
+"""What of a supernet is searched: the space that it was trained on, and the way out of it."""
+
+from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ldsearch.errors import SpaceError
+from ldsearch.space import DepthGenes, ListedDepths, Space
+from ldsearch.space.lengths import constant_ratio_lengths
+from ldsearch.subnet import Subnet
+from ldsearch.training.strategies import Setting, StackSetting, make_strategy
+from ldsearch.workflows.searching.spaces import search_space, trained_space, training_gaps
+
+RATES = (0.0, 0.2, 0.2, 0.2, 0.2, 0.2)
+
+
+def bench(strategy: str, rates: tuple[float, ...] = (), **fields: Any) -> Any:
+    """Only what a space is made from: a supernet of 6 blocks, and its record as of before it had a space."""
+    depths = fields.pop("depths", {"encoder": 6})
+    groups = fields.pop("drop_groups", "layer")
+    record = SimpleNamespace(
+        space=None,
+        strategy=strategy,
+        blocks=6,
+        reference=64,
+        length_mode="ratio",
+        drop_bound=fields.pop("drop_bound", None),
+        layer_drop=0.0,
+        training={"drop_groups": groups, "depth_tasks": fields.pop("depth_tasks", None), "min_layers": None},
+        rates_of=lambda stack: list(rates),
+    )
+    supernet = SimpleNamespace(
+        depths=depths,
+        stacks=list(depths),
+        stack="encoder",
+        depth_only=fields.pop("depth_only", ""),
+        reads_first=True,
+        shape=SimpleNamespace(heads=4),
+        pinned=fields.pop("pinned", ()),
+    )
+    assert not fields
+    return SimpleNamespace(record=record, supernet=supernet)
+
+
+LENGTHDROP = bench("lengthdrop", drop_bound="9/25")
+LAYERDROP = bench("layerdrop", RATES)
+FLEXIBLE = bench("flexible-depth", depth_tasks={"assignment": "optimal", "lengths": True}, drop_bound="9/25")
+
+
+def test_a_record_without_a_space_gets_the_one_that_its_training_would_carry():
+    setting = Setting({"encoder": StackSetting(6, RATES, heads=4)}, 64, Fraction(9, 25))
+    for name, old in (("lengthdrop", LENGTHDROP), ("layerdrop", LAYERDROP)):
+        carried = make_strategy(name, setting).space
+        old.record.rates_of = lambda stack: list(RATES)
+        assert trained_space(old) == carried
+        new = replace_record(old, space=carried.to_dict(), strategy="of somebody else")
+        assert trained_space(new) == carried
+    LENGTHDROP.record.rates_of = lambda stack: []
+    assert trained_space(bench("of somebody else")).varies == ()
+
+
+def replace_record(old: Any, **fields: Any) -> Any:
+    record = SimpleNamespace(**{**vars(old.record), **fields})
+    return SimpleNamespace(record=record, supernet=old.supernet)
+
+
+def test_lengths_stay_in_what_training_drew_and_widen_only_when_told():
+    space = search_space(LENGTHDROP)
+    far = Subnet.of_encoder(range(6), (64, 64, 20, 20, 20, 8), 64)  # 69% at one block
+    assert space.varies == ("lengths",)
+    assert not space.contains(far)
+    wide = search_space(LENGTHDROP, widen=True)
+    assert wide.contains(far)
+    assert wide.smallest() == space.smallest()
+    assert training_gaps(LENGTHDROP, space.smallest(), space) == []
+    (note,) = training_gaps(LENGTHDROP, wide.smallest(), wide)
+    assert "9/25" in note
+    # The reference code's search is the widened one, on every length.
+    parity = search_space(LENGTHDROP, parity=True)
+    assert (parity.lengths.least, parity.lengths.floors) == (
+        constant_ratio_lengths(64, 6, Fraction(9, 25)),
+        (2,) * 6,
+    )
+
+
+def test_blocks_that_were_never_skipped_stay_unless_told():
+    assert search_space(LAYERDROP, genes="depth").depths == (
+        DepthGenes("encoder", 6, (2, 3, 4, 5, 6), pinned=(0,)),
+    )
+    wide = search_space(LAYERDROP, genes="depth", widen=True)
+    assert wide.depths == (DepthGenes("encoder", 6, (2, 3, 4, 5, 6)),)
+    (note,) = training_gaps(LAYERDROP, Subnet.of_encoder((1, 2)))
+    assert "never skipped blocks 0" in note
+
+
+def test_listed_depths_stay_listed_unless_told():
+    space = search_space(FLEXIBLE, genes="depth+lengths")
+    assert space.depths == (ListedDepths.assigned("encoder", 6, "optimal"),)
+    assert training_gaps(FLEXIBLE, space.smallest(), space) == []
+    wide = search_space(FLEXIBLE, genes="depth+lengths", widen=True)
+    assert wide.depths == (DepthGenes("encoder", 6, (1, 2, 3, 4, 5, 6)),)
+    notes = training_gaps(FLEXIBLE, wide.smallest(), wide)
+    assert any("only 4 choices of blocks" in note for note in notes)
+
+
+def test_what_was_not_trained_is_searched_where_it_is_named_and_noted():
+    plain = bench("plain", pinned=(1,))
+    for genes, words in (
+        ("lengths", "lengths were not trained (plain)"),
+        ("depth", "depths were not trained (plain, no LayerDrop)"),
+        ("ffn", "feed-forward halves were not trained"),
+        ("head", "attention heads were not trained"),
+        ("sublayer", "sub-layers were not trained"),
+    ):
+        space = search_space(plain, genes=genes)
+        assert space.varies == (genes,)
+        (note,) = training_gaps(plain, space.smallest(), space)
+        assert words in note
+    assert search_space(plain, genes="depth").depths[0].pinned == (1,)
+    groups = bench("layerdrop", (0.3,) * 6, drop_groups="head+ffn")
+    space = search_space(groups, genes="head+ffn")
+    assert training_gaps(groups, space.smallest(), space) == []
+    (note,) = training_gaps(groups, Subnet.of_encoder((0, 1)))
+    assert "only head+ffn groups dropped" in note
+
+
+def test_a_named_space_is_searched_as_it_is_and_its_gaps_are_noted(tmp_path):
+    path = tmp_path / "mine.yaml"
+    lengths = "{reference: 64, drop_bound: %s, levels: 16, per_block: %s}"
+    for bound, per_block, noted in ((0.36, "true", 0), (0.36, "false", 1), (0.5, "false", 2)):
+        path.write_text(f"{{name: n, source: s, blocks: 6, lengths: {lengths % (bound, per_block)}}}")
+        space = search_space(LENGTHDROP, str(path))
+        assert isinstance(space, Space)
+        assert len(training_gaps(LENGTHDROP, space.smallest(), space)) == noted
+        assert search_space(LENGTHDROP, str(path), widen=True) == replace(space).widened()
+    both = bench("lengthdrop", drop_bound="9/25", depths={"encoder": 6, "decoder": 3})
+    assert search_space(both, str(path)).depths[1] == DepthGenes("decoder", 3, (3,))
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments"),
+    [
+        ({}, {"genes": "width"}),
+        ({}, {"genes": "depth+depth"}),
+        ({}, {"genes": "depth", "name": "demo"}),
+        ({}, {"genes": "depth", "parity": True}),
+        ({}, {"genes": "lengths+sublayer"}),
+        ({}, {"name": "joint-6x128"}),
+        ({}, {"name": "length-adaptive-12x128"}),
+        ({"depth_only": "no tokens"}, {"genes": "lengths"}),
+        ({"depth_only": "no tokens"}, {"genes": "ffn"}),
+        ({"depths": {"encoder": 6, "decoder": 6}}, {"genes": "head"}),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(changes: dict[str, Any], arguments: dict[str, Any]):
+    with pytest.raises(SpaceError):
+        search_space(bench("lengthdrop", drop_bound="9/25", **changes), **arguments)
