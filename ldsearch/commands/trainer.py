@@ -23,7 +23,6 @@ from ldsearch.runs import TRAINING_FILE, claim
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import Task
 from ldsearch.training.checkpoints import StopAfterSaving, last_complete_checkpoint
-from ldsearch.training.strategies import TrainingStrategy
 from ldsearch.training.trainer import Distillation, SupernetTrainer
 
 
@@ -132,7 +131,7 @@ def make_trainer(
     folder: Path,
     identity: dict[str, Any],
     supernet: Supernet,
-    strategy: TrainingStrategy,
+    strategy: Plan,
     arguments: TrainingArguments,
     *,
     task: Task,

@@ -266,14 +266,17 @@ class LengthGenes:
         return tuple(mutated)
 
     def to_dict(self) -> dict[str, Any]:
-        """Its fields, as JSON has them."""
-        return asdict(self)
+        """Its fields, as JSON has them; every length is ``"all"`` levels."""
+        every = self.levels == tuple(range(1, self.reference + 1))
+        return {**asdict(self), "levels": "all" if every else self.levels}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "LengthGenes":
         """From what ``to_dict`` gave."""
-        vectors = {name: tuple(map(operator.index, fields[name])) for name in ("levels", "floors", "least")}
-        return cls(**{**fields, **vectors})
+        every = range(1, operator.index(fields["reference"]) + 1)
+        levels = every if fields["levels"] == "all" else fields["levels"]
+        vectors = {"levels": levels, "floors": fields["floors"], "least": fields["least"]}
+        return cls(**{**fields, **{name: tuple(map(operator.index, own)) for name, own in vectors.items()}})
 
     def _pinned(self, levels: Sequence[int]) -> Levels:
         return (*levels[:-1], self._floor_levels[-1]) if self.pin_last and levels else tuple(levels)

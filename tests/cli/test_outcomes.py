@@ -235,7 +235,8 @@ def test_a_score_that_nothing_reaches_is_one_line_and_the_measurements_stay(
     assert run["this_call"]["search"]["cached"] >= 12
 
 
-SPACE = "{{name: deep, source: here, blocks: 3, lengths: {{reference: 16, drop_bound: {}, levels: {}, per_block: true}}}}"
+SPACE = "{{name: deep, source: here, blocks: 3, lengths: {{"
+SPACE += "reference: 16, drop_bound: {}, levels: {}, per_block: true}}}}"
 
 
 @pytest.mark.parametrize("flags", [["--dry-run"], ["--evaluations", "2"]], ids=["dry", "run"])

@@ -106,16 +106,6 @@ def test_verdicts() -> None:
         assert words in verdict(tau, p_value)
 
 
-def test_genes_are_what_a_space_leaves_free() -> None:
-    assert genes_of({"levels": [1, 2]}) == ["lengths"]
-    whole = {"heads_off": [], "ffn_share": 1.0, "sublayers_off": []}
-    joint = {"depths": [["encoder", [2, 3]], ["decoder", [2]]], "lengths": {}, "options": [whole]}
-    assert genes_of(joint) == ["lengths", "depth"]
-    finer = {**joint, "lengths": None, "depths": [["encoder", [3]]]}
-    assert genes_of({**finer, "options": [whole, {**whole, "ffn_share": 0.5}]}) == ["ffn"]
-    assert genes_of({**finer, "options": [whole, {**whole, "heads_off": [0]}]}) == ["head"]
-
-
 def test_the_same_runs_give_the_same_page_and_no_foreign_file_is_touched(
     ldsearch: Ldsearch, wild_place: Path
 ) -> None:

@@ -15,7 +15,15 @@ from collections.abc import Callable
 
 from ldsearch.errors import TrainingError, unknown
 from ldsearch.registry import Registry
-from ldsearch.training.strategies.base import Draws, Pass, Plain, Setting, StackSetting, TrainingStrategy
+from ldsearch.training.strategies.base import (
+    Draws,
+    Pass,
+    Plain,
+    Plan,
+    Setting,
+    StackSetting,
+    TrainingStrategy,
+)
 from ldsearch.training.strategies.flexible_depth import FlexibleDepth
 from ldsearch.training.strategies.layerdrop import LayerDrop
 from ldsearch.training.strategies.lengthdrop import LengthDrop
@@ -37,4 +45,13 @@ def make_strategy(name: str, setting: Setting) -> TrainingStrategy:
     return STRATEGIES[name](setting)
 
 
-__all__ = ["STRATEGIES", "Draws", "Pass", "Setting", "StackSetting", "TrainingStrategy", "make_strategy"]
+__all__ = [
+    "STRATEGIES",
+    "Draws",
+    "Pass",
+    "Plan",
+    "Setting",
+    "StackSetting",
+    "TrainingStrategy",
+    "make_strategy",
+]

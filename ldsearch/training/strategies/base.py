@@ -124,12 +124,8 @@ class Setting:
         )
 
 
-class TrainingStrategy(Protocol):
-    """A space of sub-networks, and which of them see a batch."""
-
-    @property
-    def space(self) -> Space:
-        """What the passes draw from; a search stays in it. Heads are chosen by halves in it."""
+class Plan(Protocol):
+    """Which sub-networks see a batch."""
 
     def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
         """The passes of one batch, in order; the first is the teacher of every ``"distill"`` pass.
@@ -138,6 +134,14 @@ class TrainingStrategy(Protocol):
             draws: Generator of pass i of this batch.
             progress: Share of the optimizer steps that are done, in [0, 1).
         """
+
+
+class TrainingStrategy(Plan, Protocol):
+    """A space of sub-networks, and a plan which of them see a batch."""
+
+    @property
+    def space(self) -> Space:
+        """The space that the passes draw from; a search stays in it. Heads are chosen by halves in it."""
 
 
 class Plain:
@@ -167,12 +171,6 @@ class Fixed:
     def __init__(self, subnet: Subnet, loss: Literal["label", "distill"]) -> None:
         self.subnet = subnet
         self.loss = loss
-
-    @property
-    def space(self) -> Space:
-        """The stacks of the sub-network, whole: no search is made of it."""
-        depths = (DepthGenes.whole(name, 1 + own.blocks[-1]) for name, own in self.subnet.stacks().items())
-        return Space("fixed", "one sub-network, trained on its own", tuple(depths))
 
     def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
         """One pass of weight 1."""
