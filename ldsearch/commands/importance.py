@@ -123,12 +123,12 @@ def block_importance(
         **asdict(ablation),
     }
     claim(folder, MARKER, identity)
-    watcher.phase("sub-networks", 2 * ablation.count * len(ablation.asked))
+    watcher.phase("sub-networks", 2 * ablation.count * len(ablation.free))
     measured: dict[int, list[Trial]] = {}
     with interruptible() as stop, report_disk_full(folder):
         evaluate = watched(evaluator, watcher, stop)
         # Block by block: what runs together is stored together, so a kill costs one block's share.
-        for block in ablation.asked:
+        for block in ablation.free:
             lacking = ablation.lacking(block)
             pairs = [*lacking, *(tuple(sorted({*blocks, block})) for blocks in lacking)]
             subnets = [Subnet.of_blocks(_whole_but(bench, name, blocks)) for blocks in pairs]

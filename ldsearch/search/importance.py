@@ -50,7 +50,7 @@ class Ablation:
         keep: Blocks of a sub-network that lacks the given one.
         subsets: The most sub-networks for each block; all of them where there are fewer.
         seed: Of the draws.
-        pinned: Blocks that always run, and whose importance is not asked for.
+        pinned: Blocks that always run, and have no importance.
 
     Raises:
         SpaceError: If a number makes no sense, or every block is pinned.
@@ -63,7 +63,7 @@ class Ablation:
     pinned: Blocks = ()
 
     def __post_init__(self) -> None:
-        if not self.asked:
+        if not self.free:
             raise SpaceError(f"all {self.blocks} blocks are pinned: none can be left out")
         least = max(1, len(self.pinned))
         if not least <= self.keep < self.blocks:
@@ -75,14 +75,14 @@ class Ablation:
             raise SpaceError(f"importance needs at least one sub-network for each block, not {self.subsets}")
 
     @property
-    def asked(self) -> Blocks:
+    def free(self) -> Blocks:
         """The blocks that can be left out."""
         return tuple(block for block in range(self.blocks) if block not in self.pinned)
 
     @property
     def possible(self) -> int:
         """How many sub-networks lack a given block."""
-        return math.comb(len(self.asked) - 1, self.keep - len(self.pinned))
+        return math.comb(len(self.free) - 1, self.keep - len(self.pinned))
 
     @property
     def count(self) -> int:
@@ -94,7 +94,7 @@ class Ablation:
 
         The draws for a block depend on (seed, block) only.
         """
-        others = [other for other in self.asked if other != block]
+        others = [other for other in self.free if other != block]
         size = self.keep - len(self.pinned)
         if self.count == self.possible:
             return [self._with_pinned(chosen) for chosen in itertools.combinations(others, size)]

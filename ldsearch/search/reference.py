@@ -36,10 +36,10 @@ def spaced_rates(bound: Fraction, count: int) -> list[Fraction]:
     """
     targets = np.linspace(_share(bound), 1.0, count + 2)[1:-1]
     steps = range(_STEPS)
-    found = (
+    steps_found = (
         bisect_left(steps, -target, key=lambda step: -_share(Fraction(step, _STEPS))) for target in targets
     )
-    return [Fraction(step, _STEPS) for step in found]
+    return [Fraction(step, _STEPS) for step in steps_found]
 
 
 class Reference:
@@ -71,7 +71,7 @@ class Reference:
         # A gene of lengths alone ends with the levels; all before is the same for every one.
         self._head = context.space.encode(context.space.largest())[: -len(lengths.floors)]
         vectors = _first(lengths, self.settings.initial)
-        self.first = list(dict.fromkeys(context.space.decode((*self._head, *own)) for own in vectors))
+        self.first = list(dict.fromkeys(context.space.decode((*self._head, *levels)) for levels in vectors))
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """The constant-ratio configurations, then children round by round, then nothing."""

@@ -222,7 +222,7 @@ class ListedDepths:
     def repair(self, runs: Sequence[int]) -> Runs:
         """The choice that differs in fewest blocks; of equal ones the first of the list."""
         on = [bool(bit) for bit in runs]
-        return min(self._every, key=lambda own: sum(bool(a) != b for a, b in zip(own, on, strict=True)))
+        return min(self._every, key=lambda bits: sum(bool(a) != b for a, b in zip(bits, on, strict=True)))
 
     def mutate(self, runs: Sequence[int], rng: np.random.Generator) -> Runs:
         """Any choice, uniformly: the list is short."""

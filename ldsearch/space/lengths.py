@@ -194,8 +194,8 @@ class LengthGenes:
             return (self.top,) * count
         if (lengths.reference, lengths.mode) != (self.reference, self.mode):
             return None
-        found = tuple(self._index.get(tokens, -1) for tokens in lengths.tokens)
-        return None if -1 in found else found
+        levels = tuple(self._index.get(tokens, -1) for tokens in lengths.tokens)
+        return None if -1 in levels else levels
 
     def smallest(self, count: int) -> Levels:
         """The smallest trained configuration of ``count`` blocks, which bounds the cost of a search."""
@@ -276,7 +276,7 @@ class LengthGenes:
         every = range(1, operator.index(fields["reference"]) + 1)
         levels = every if fields["levels"] == "all" else fields["levels"]
         vectors = {"levels": levels, "floors": fields["floors"], "least": fields["least"]}
-        return cls(**{**fields, **{name: tuple(map(operator.index, own)) for name, own in vectors.items()}})
+        return cls(**{**fields, **{name: tuple(map(operator.index, v)) for name, v in vectors.items()}})
 
     def _pinned(self, levels: Sequence[int]) -> Levels:
         return (*levels[:-1], self._floor_levels[-1]) if self.pin_last and levels else tuple(levels)

@@ -137,7 +137,7 @@ class Space:
         """Every sub-network once: shallow first, of equal blocks the shortest first."""
         each = [[runs for keep in depth.keep for runs in depth.enumerate(keep)] for depth in self.depths]
         for chosen in itertools.product(*each):
-            runs = [bit for own in chosen for bit in own]
+            runs = [bit for bits in chosen for bit in bits]
             choices = [range(len(self.options) if on else 1) for on in runs]
             for options in itertools.product(*choices):
                 count = self._running(runs)
@@ -182,14 +182,14 @@ class Space:
 
         Evenly spaced blocks of every depth, at constant-ratio lengths; nothing is off inside them.
         """
-        found: dict[Subnet, None] = {}
+        subnets: dict[Subnet, None] = {}
         for keep in itertools.product(*(depth.keep for depth in self.depths)):
             evens = (depth.even(count) for depth, count in zip(self.depths, keep, strict=True))
-            runs = [bit for own in evens for bit in own]
+            runs = [bit for bits in evens for bit in bits]
             count = self._running(runs)
             for levels in [()] if self.lengths is None else self.lengths.constant_ratios(count):
-                found[self._decoded(_Parts(runs, [0] * self.blocks, self._spread(runs, levels)))] = None
-        return list(found)
+                subnets[self._decoded(_Parts(runs, [0] * self.blocks, self._spread(runs, levels)))] = None
+        return list(subnets)
 
     def mutate(self, gene: Sequence[int], probability: float, rng: np.random.Generator) -> Gene:
         """Mutate one kind of gene, chosen uniformly: blocks, options or lengths.
@@ -212,9 +212,9 @@ class Space:
         a, b = self._parts(first), self._parts(second)
         runs, options = a.runs, a.options
         if self.varies != ("lengths",):
-            own = rng.random(self.blocks) < 0.5
-            runs = np.where(own, a.runs, b.runs).tolist()
-            options = np.where(own, a.options, b.options).tolist()
+            from_first = rng.random(self.blocks) < 0.5
+            runs = np.where(from_first, a.runs, b.runs).tolist()
+            options = np.where(from_first, a.options, b.options).tolist()
         levels = [(x + y + 1) // 2 for x, y in zip(a.levels, b.levels, strict=True)]
         return self._repaired(_Parts(runs, options, levels)).gene()
 
@@ -242,7 +242,7 @@ class Space:
         parts = self._parts(self.encode(subnet))
         bits = iter(parts.runs)
         runs = [(depth, [next(bits) for _ in range(depth.blocks)]) for depth in self.depths]
-        chosen = [bit for depth, own in runs if _choices(depth) > 1 for bit in own]
+        chosen = [bit for depth, bits_of in runs if _choices(depth) > 1 for bit in bits_of]
         off = [option == other for option in parts.options for other in range(1, len(self.options))]
         shares: list[float] = []
         if self.lengths is not None:
@@ -284,8 +284,8 @@ class Space:
                 tuple(map(block_genes_from_dict, fields["depths"])),
                 None if fields["lengths"] is None else LengthGenes.from_dict(fields["lengths"]),
                 tuple(
-                    Groups(tuple(own["heads_off"]), own["ffn_share"], tuple(own["sublayers_off"]))
-                    for own in fields["options"]
+                    Groups(tuple(option["heads_off"]), option["ffn_share"], tuple(option["sublayers_off"]))
+                    for option in fields["options"]
                 ),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -402,7 +402,7 @@ class Space:
             levels = self.lengths.read(stack.lengths, len(stack.blocks))
         if levels is None:
             return None
-        return _Parts(runs, [self.options.index(own) for own in off], self._spread(runs, levels))
+        return _Parts(runs, [self.options.index(option) for option in off], self._spread(runs, levels))
 
 
 def grouped(blocks: Sequence[int], off: Mapping[int, Groups], lengths: Lengths | None = None) -> Stack:
@@ -424,9 +424,9 @@ def _leanest(options: Sequence[Groups]) -> int:
     """The option that leaves least: the feed-forward share counts first, then attention, then heads."""
 
     def left(index: int) -> tuple[float, bool, int]:
-        own = options[index]
-        share = own.ffn_share * own.runs("feed_forward")
-        return share, own.runs("attention"), -len(own.heads_off)
+        option = options[index]
+        share = option.ffn_share * option.runs("feed_forward")
+        return share, option.runs("attention"), -len(option.heads_off)
 
     return min(range(len(options)), key=left)
 

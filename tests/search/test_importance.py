@@ -16,8 +16,8 @@ def test_twenty_distinct_sub_networks_of_one_depth_lack_the_block_and_hold_the_p
     blocks, keep, pinned
 ):
     ablation = Ablation(blocks, keep, pinned=pinned)
-    assert ablation.asked == tuple(b for b in range(blocks) if b not in pinned)
-    for block in ablation.asked:
+    assert ablation.free == tuple(b for b in range(blocks) if b not in pinned)
+    for block in ablation.free:
         found = ablation.lacking(block)
         assert len(set(found)) == len(found) == ablation.count == 20
         for kept in found:

@@ -81,7 +81,7 @@ def options_of(kinds: Collection[str], heads: int) -> tuple[Groups, ...]:
         "head": (Groups(heads_off=tuple(range(half))), Groups(heads_off=tuple(range(half, heads)))),
         "sublayer": tuple(Groups(sublayers_off=(name,)) for name in _SUBLAYERS),
     }
-    return (WHOLE, *(option for kind, own in options.items() if kind in kinds for option in own))
+    return (WHOLE, *(option for kind in options if kind in kinds for option in options[kind]))
 
 
 class LayerDrop:

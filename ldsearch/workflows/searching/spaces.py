@@ -91,8 +91,8 @@ def search_space(
     trained = trained_space(bench)
     lengths = _lengths(bench, trained, parity) if "lengths" in kinds else None
     depths = tuple(
-        _depth(bench, own, widen) if "depth" in kinds else DepthGenes.whole(own.stack, own.blocks)
-        for own in trained.depths
+        _depth(bench, depth, widen) if "depth" in kinds else DepthGenes.whole(depth.stack, depth.blocks)
+        for depth in trained.depths
     )
     finer = [kind for kind in kinds if kind in _GROUPS]
     if finer and (supernet.why_depth_only or len(supernet.stacks) > 1):
@@ -114,18 +114,19 @@ def training_gaps(bench: Workbench, smallest: Subnet, space: Space | None = None
         space: The space that is searched, if one is.
     """
     trained, record = trained_space(bench), bench.record
-    depths = {own.stack: own for own in trained.depths}
+    depths = {depth.stack: depth for depth in trained.depths}
     notes = [
         note
         for name, stack in smallest.stacks().items()
         if (note := _depth_gap(bench, depths[name], stack.blocks))
     ]
     if space is not None:
-        for own, searched in zip(trained.depths, space.depths, strict=True):
-            if isinstance(own, ListedDepths) and searched.keep != (own.blocks,) and searched != own:
+        for depth, searched in zip(trained.depths, space.depths, strict=True):
+            varies = searched.keep != (searched.blocks,)
+            if varies and isinstance(depth, ListedDepths) and searched != depth:
                 notes.append(
-                    f"of the {own.stack} only {len(own.choices)} choices of blocks were trained: scores of "
-                    "others will suffer"
+                    f"of the {depth.stack} only {len(depth.choices)} choices of blocks were trained: scores "
+                    "of others will suffer"
                 )
         notes += [
             f"{words} were not trained (--drop-groups {kind}): scores will suffer"
@@ -148,8 +149,8 @@ def training_gaps(bench: Workbench, smallest: Subnet, space: Space | None = None
             f"the search space goes below the trained lengths (bound {record.drop_bound}) at blocks "
             f"{', '.join(map(str, below))}: scores there will suffer"
         )
-    bounds = [own.drop_bound or "1" for own in (trained.lengths, space and space.lengths) if own]
-    if Fraction(bounds[-1]) > Fraction(bounds[0]):
+    bound = space.lengths.drop_bound or 1 if space is not None and space.lengths is not None else 0
+    if Fraction(bound) > Fraction(trained.lengths.drop_bound or 1):
         notes.append(
             f"single blocks may drop more than the {trained.lengths.drop_bound} of their tokens that were "
             "dropped in training: scores there may suffer"
@@ -182,9 +183,9 @@ def _named(bench: Workbench, name: str) -> Space:
         others = {stack: DepthGenes.whole(stack, blocks) for stack, blocks in supernet.depths.items()}
         depths = others | depths
     if {stack: depth.blocks for stack, depth in depths.items()} != dict(supernet.depths):
-        own = {stack: depth.blocks for stack, depth in depths.items()}
+        stated = {stack: depth.blocks for stack, depth in depths.items()}
         raise SpaceError(
-            f"the search space {space.name} is for {own} blocks, the supernet has {dict(supernet.depths)}"
+            f"the search space {space.name} is for {stated} blocks, the supernet has {dict(supernet.depths)}"
         )
     if space.lengths is not None:
         if not supernet.supports_lengths:
