@@ -23,6 +23,7 @@ from ldsearch.runs import TRAINING_FILE, claim
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import Task
 from ldsearch.training.checkpoints import StopAfterSaving, last_complete_checkpoint
+from ldsearch.training.strategies import Plan
 from ldsearch.training.trainer import Distillation, SupernetTrainer
 
 

@@ -21,7 +21,7 @@ from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.stages import State
 from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
 from ldsearch.training.sampler import LengthGroupedSampler
-from ldsearch.training.strategies import Draws, Pass
+from ldsearch.training.strategies import Draws, Pass, Plan
 
 # Of the generators of a batch, the one that prepares it; the passes count from 0.
 _BATCH_DRAW = 1_000_000

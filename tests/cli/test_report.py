@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ldsearch.commands.report_page import genes_of, verdict
+from ldsearch.commands.report_page import verdict
 from ldsearch.runs import read_json
 from tests.cli.conftest import Ldsearch
 from tests.cli.test_bad_input import expect_refusal

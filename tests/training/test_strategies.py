@@ -9,7 +9,7 @@ from ldsearch.errors import SpaceError, TrainingError
 from ldsearch.space.lengths import as_rate
 from ldsearch.subnet import Subnet
 from ldsearch.training.drop_rates import constant
-from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting, make_strategy
+from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.strategies.lengthdrop import SANDWICHES
 
 
