@@ -12,14 +12,12 @@ import torch
 from transformers import PreTrainedModel
 
 from ldsearch.costs.macs import Macs
-from ldsearch.export import export_subnet
-from ldsearch.export.card import Provenance
 from ldsearch.search.evolve import Evolve, Surrogate
 from ldsearch.search.loop import StrategyContext, search
 from ldsearch.search.reference import Reference
 from ldsearch.space import LengthGenes, Space, load_space, space_folder
 from ldsearch.space.space import grouped
-from ldsearch.subnet import Stack, Subnet
+from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import TOKEN_SCORES
