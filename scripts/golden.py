@@ -78,7 +78,7 @@ TRAININGS: dict[str, tuple[object, ...]] = {
     ),
     "flexible-lengths": (*PAIRS, "--strategy", "flexible-depth", "--drop-bound", 0.3),
 }
-# Command lines behind the trainings, in order; {} is where the models lie.
+# Command lines behind the trainings, in order; the keys are those of the tables in results/golden.
 BUDGET = ("--budget", 0.6)
 COMMANDS: dict[str, tuple[object, ...]] = {
     "info": ("info", "models/lengthdrop"),
@@ -97,16 +97,16 @@ COMMANDS: dict[str, tuple[object, ...]] = {
         *("--genes", "depth"),
     ),
     **{
-        f"select-{rule}": ("select", "--strategy", rule, "--supernet", "models/layerdrop", "--keep", 2)
+        f"select-{rule}": ("evolve", "--strategy", rule, "--supernet", "models/layerdrop", "--keep", 2)
         for rule in ("every-other", "chunk-middle", "validation", "beam", "swaps", "learned", "influence")
     },
     "select-constant-ratio": (
-        *("select", "--strategy", "constant-ratio", "--supernet", "models/lengthdrop", *BUDGET),
+        *("evolve", "--strategy", "constant-ratio", "--supernet", "models/lengthdrop", *BUDGET),
     ),
-    "select-assignment": ("select", "--strategy", "assignment", "--supernet", "models/flexible"),
-    "grid": ("grid", "--supernet", "models/flexible"),
+    "select-assignment": ("evolve", "--strategy", "assignment", "--supernet", "models/flexible"),
+    "grid": ("evaluate", "models/flexible", "--all-depths"),
     "evaluate": ("evaluate", "models/lengthdrop", "--subnet", "full", "--split", "report"),
-    "pareto": ("pareto", "runs/lengthdrop-evolve", "--budget", 0.7),
+    "pareto": ("info", "runs/lengthdrop-evolve", "--budget", 0.7),
     "compare": (
         *(
             "compare",
@@ -121,7 +121,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     ),
     "bad-budget": ("evolve", "--supernet", "models/lengthdrop", "--budget", "0.4x"),
     "bad-supernet": ("evolve", "--supernet", "models/none"),
-    "bad-strategy": ("select", "--strategy", "best", "--supernet", "models/layerdrop"),
+    "bad-strategy": ("evolve", "--strategy", "best", "--supernet", "models/layerdrop"),
 }
 # What differs between two runs of the same code.
 VOLATILE = {"seconds", "fingerprint", "train_runtime", "date", "time"}
@@ -187,7 +187,9 @@ def commands(folder: Path) -> dict[str, Any]:
     for name, arguments in COMMANDS.items():
         known = tables(folder / "runs")
         code, output, errors = ldsearch([*arguments, *runs_of(arguments)], folder, json_only=True)
-        answer: Any = steady(json.loads(output)) if output.strip() else last_line(errors, folder)
+        # Records name data by full paths, which differ between machines.
+        relative = output.replace(f"{folder}/", "")
+        answer: Any = steady(json.loads(relative)) if output.strip() else last_line(errors, folder)
         written = tables(folder / "runs")
         new = {table: rows for table, rows in written.items() if known.get(table) != rows}
         found[name] = {"exit": code, "answer": answer, "tables": new}
@@ -201,8 +203,8 @@ def last_line(errors: str, folder: Path) -> list[str]:
 
 
 def runs_of(arguments: Sequence[object]) -> tuple[str, ...]:
-    """Where a command writes; some write nowhere."""
-    return () if arguments[0] in ("info", "evaluate", "pareto") else ("--runs", "runs")
+    """Where a command writes; ``info`` writes nowhere."""
+    return () if arguments[0] == "info" else ("--runs", "runs")
 
 
 def tables(folder: Path) -> dict[str, list[dict[str, Any]]]:
