@@ -13,6 +13,7 @@ import json
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,15 +31,13 @@ from ldsearch.workflows.searching.spaces import search_space
 STRATEGIES = ("plain", "lengthdrop")
 
 
-def train(runs: Path, strategy: str, seed: int, trainer: tuple[str, ...]) -> tuple[Path, float]:
+def train(runs: Path, strategy: str, seed: int, trainer: dict[str, Any]) -> tuple[Path, float]:
     """The folder and the seconds its training took; a finished one is used again."""
     folder = runs / f"bench-{strategy}-{seed}"
     marker = folder / "seconds.json"
     if not (folder / "supernet.json").is_file():
         start = time.perf_counter()
-        train_supernet(
-            folder, TrainSupernet(strategy=strategy, seed=seed, trainer=read_trainer(list(trainer)))
-        )
+        train_supernet(folder, TrainSupernet(strategy=strategy, seed=seed, trainer=trainer))
         write_json(marker, time.perf_counter() - start)
     return folder, float(json.loads(marker.read_text()))
 
@@ -73,7 +72,7 @@ def main() -> None:
     rows, kept = [], {strategy: [] for strategy in STRATEGIES}
     for seed in range(options.seeds):
         for strategy in STRATEGIES:
-            folder, seconds = train(options.runs, strategy, seed, tuple(trainer))
+            folder, seconds = train(options.runs, strategy, seed, read_trainer(trainer))
             subnet, share = half_cost(Workbench.open(folder))
             full, cut = score(folder, subnet)
             kept[strategy].append((full, cut))

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ldsearch import Workbench
-from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
@@ -48,7 +48,6 @@ def train(options: argparse.Namespace, kind: str, seed: int) -> Path:
         config = options.runs / "config.json"
         options.runs.mkdir(parents=True, exist_ok=True)
         write_json(config, MODEL)
-        flags = ("--max_steps", options.steps, "--learning_rate", 1e-3, "--bf16", "--disable_tqdm", "True")
         train_supernet(
             folder,
             TrainSupernet(
@@ -57,7 +56,12 @@ def train(options: argparse.Namespace, kind: str, seed: int) -> Path:
                 drop_groups="layer" if kind == NONE else kind,
                 layer_drop=(options.rate,),
                 seed=seed,
-                trainer=read_trainer(list(map(str, flags))),
+                trainer={
+                    "max_steps": options.steps,
+                    "learning_rate": 1e-3,
+                    "bf16": True,
+                    "disable_tqdm": True,
+                },
             ),
         )
     return folder

@@ -19,7 +19,7 @@ import numpy as np
 from sst2_minilm_train import PLAIN_SHARE, minilm
 
 from ldsearch import Workbench
-from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
@@ -39,8 +39,6 @@ def train(options: argparse.Namespace, sandwich: str, seed: int) -> Path:
     folder: Path = options.runs / f"{sandwich}-{seed}"
     if not (folder / "supernet.json").is_file():
         print(f"training {folder.name}", flush=True)
-        flags = ("--bf16", "--max_steps", options.steps, "--learning_rate", RATE, "--save_strategy", "steps")
-        flags += ("--save_steps", 300, "--disable_tqdm", "True", "--logging_steps", 100)
         start = time.perf_counter()
         train_supernet(
             folder,
@@ -50,7 +48,15 @@ def train(options: argparse.Namespace, sandwich: str, seed: int) -> Path:
                 sandwich=sandwich,
                 seed=seed,
                 plain_share=PLAIN_SHARE,
-                trainer=read_trainer(list(map(str, flags))),
+                trainer={
+                    "bf16": True,
+                    "max_steps": options.steps,
+                    "learning_rate": RATE,
+                    "save_strategy": "steps",
+                    "save_steps": 300,
+                    "disable_tqdm": True,
+                    "logging_steps": 100,
+                },
             ),
         )
         write_json(folder / "seconds.json", time.perf_counter() - start)

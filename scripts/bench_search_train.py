@@ -14,7 +14,7 @@ import squad_minilm
 import sst2_minilm_train
 from transformers import BertConfig
 
-from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 
@@ -47,8 +47,8 @@ def deep(options: argparse.Namespace) -> Path:
             attention_probs_dropout_prob=0.0,
         )
         write_json(config, bert.to_dict())
-        flags = ("--bf16", "--num_train_epochs", "3", "--disable_tqdm", "True")
-        train_supernet(folder, TrainSupernet(model=str(config), trainer=read_trainer(list(flags))))
+        trainer = {"bf16": True, "num_train_epochs": 3, "disable_tqdm": True}
+        train_supernet(folder, TrainSupernet(model=str(config), trainer=trainer))
     return folder
 
 

@@ -20,17 +20,18 @@ WORKER = """
 import json, sys, time
 from pathlib import Path
 import torch
-import ldsearch
-from ldsearch.commands import evolve as search
+from ldsearch import Workbench
+from ldsearch.commands.evolve import evolve
+from ldsearch.commands.options import Evolve
 torch.set_num_threads(1)
 supernet, runs, evaluations = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-bench = ldsearch.Workbench.open(supernet, runs=runs)
+bench = Workbench.open(supernet, runs=runs)
 bench.held_out
 print("ready", flush=True)
 if not sys.stdin.readline():
     raise SystemExit("not started")
 start = time.time()
-outcome = ldsearch.evolve(bench, runs / "run", evaluations=evaluations)
+outcome = evolve(bench, runs / "run", Evolve(evaluations=evaluations))
 front = sorted(trial.subnet.to_json() for trial in outcome.result.frontier)
 counts = outcome.counts
 print(json.dumps([start, time.time(), counts.measured, counts.seconds, counts.redone, front]))

@@ -25,7 +25,7 @@ from ldsearch import Workbench
 from ldsearch.bench import split_evaluator
 from ldsearch.commands.distill_data import DistillOptions, distill_data
 from ldsearch.commands.grid import GridOptions, GridResult, load_grid, mean_difference, measure_grid
-from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.decoding import Decoding
 from ldsearch.files import write_json
@@ -77,21 +77,27 @@ def train(options: argparse.Namespace, name: str, data: str, start: Path | None,
     folder: Path = options.runs / name
     if not (folder / "supernet.json").is_file():
         print(f"training {name}", flush=True)
-        flags = ("--bf16", "--max_steps", how.steps, "--learning_rate", how.rate, "--disable_tqdm", "True")
-        flags += ("--save_strategy", "steps", "--save_steps", 100, "--logging_steps", 50)
-        flags += ("--gradient_accumulation_steps", how.batches)
         train_supernet(
             folder,
             TrainSupernet(
                 task="translation",
                 data=data,
                 validation=held_out(options),
-                search_rows="half",
+                search_rows="half",  # scores are against real targets, not the teacher's
                 model=None if start is None else str(start),
                 strategy=how.strategy,
                 layer_drop=(RATE,) if how.strategy == "layerdrop" else None,
                 max_length=TOKENS,
-                trainer=read_trainer(list(map(str, flags))),
+                trainer={
+                    "bf16": True,
+                    "max_steps": how.steps,
+                    "learning_rate": how.rate,
+                    "disable_tqdm": True,
+                    "save_strategy": "steps",
+                    "save_steps": 100,
+                    "logging_steps": 50,
+                    "gradient_accumulation_steps": how.batches,
+                },
             ),
         )
     return folder

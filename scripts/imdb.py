@@ -35,7 +35,6 @@ from imdb_train import (
 )
 from int8_graphs import quantise, write_graphs
 from int8_graphs import versions as graph_versions
-from ldsearch.selector import parse_selector
 from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification
 
@@ -45,6 +44,7 @@ from ldsearch.commands.options import Evolve
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
 from ldsearch.fingerprint import digest, weights_fingerprint
+from ldsearch.goal import Budget
 from ldsearch.intervals import paired_bootstrap
 from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, threads
 from ldsearch.latency.measure import data_cell
@@ -342,7 +342,7 @@ def search(runs: Path, evaluations: int) -> dict[float, Subnet]:
     candidates, full = outcome.result.candidates, outcome.result.trials[0]
     cheapest = min(trial.costs["macs"] for trial in candidates) / full.costs["macs"]
     return {
-        budget: parse_selector(str(budget)).choose(candidates, full).subnet
+        budget: Budget.parse(str(budget)).choose(candidates, full).subnet
         for budget in BUDGETS
         if budget >= cheapest
     }

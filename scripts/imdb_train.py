@@ -15,16 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from ldsearch.commands.arguments import training_arguments
 from sst2_minilm_train import minilm, sandwich_cost
 
 from ldsearch import Workbench
-from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.recover import FixedOptions, train_fixed
-from ldsearch.commands.train_supernet import fit, train_supernet
+from ldsearch.commands.train_supernet import train_supernet
+from ldsearch.commands.trainer import fit, training_arguments
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
 from ldsearch.interruption import interruptible
@@ -212,15 +213,19 @@ class Trainings:
     def plain(self) -> Path:
         """Plain fine-tuning, trained out: the epoch that is best on the search rows is kept."""
         start = self.started("start", minilm())
-        flags = ("--eval_strategy", "epoch", "--load_best_model_at_end", "True")
-        flags += ("--metric_for_best_model", "accuracy", "--per_device_eval_batch_size", "64")
         options = TrainSupernet(
             data=str(self.runs / "data"),
-            keep_overlap=True,
+            keep_overlap=True,  # the rows were fixed with their groups whole
             model=str(start),
             strategy="plain",
             max_length=TOKENS,
-            trainer=read_trainer([*training_flags(PLAIN_RATE, PLAIN_EPOCHS), *flags]),
+            trainer={
+                **trainer_flags(PLAIN_RATE, PLAIN_EPOCHS),
+                "eval_strategy": "epoch",
+                "load_best_model_at_end": True,
+                "metric_for_best_model": "accuracy",
+                "per_device_eval_batch_size": 64,
+            },
         )
         return self.timed(
             "plain", lambda folder: train_supernet(folder, options), epochs=PLAIN_EPOCHS, compute=PLAIN_EPOCHS
@@ -244,7 +249,7 @@ class Trainings:
             teacher=str(taught),
             label_share=LABEL_SHARE,
             state_weight=STATE_WEIGHT,
-            trainer=read_trainer(list(training_flags(attempt.rate, epochs))),
+            trainer=trainer_flags(attempt.rate, epochs),
         )
         return self.timed(
             attempt.name,
@@ -266,7 +271,7 @@ class Trainings:
             steps=round(compute / share * rows / BATCH),
             label_share=LABEL_SHARE,
             state_weight=STATE_WEIGHT,
-            trainer=read_trainer(list(training_flags(STUDENT_RATE, None))),
+            trainer=trainer_flags(STUDENT_RATE),
         )
         return self.timed(
             name,
@@ -288,17 +293,12 @@ class Trainings:
         epochs = compute / share
 
         def run(folder: Path) -> None:
-            options = TrainSupernet(
-                model=str(taught),
-                strategy="fixed",
-                trainer=read_trainer(list(training_flags(STUDENT_RATE, epochs))),
-            )
             student, _, _ = load_supernet(taught)
             claim(folder, TRAINING_FILE, {"cut": name, "epochs": epochs})
             trainer = SupernetTrainer(
                 student,
                 Fixed(student.full, "distill"),
-                training_arguments(folder, options),
+                training_arguments(folder, trainer_flags(STUDENT_RATE, epochs), seed=0),
                 task=task,
                 train=train,
                 search=shortened(search, tokens, keep),
@@ -315,12 +315,16 @@ class Trainings:
         return self.timed(f"cut-{name}", run, epochs=epochs, compute=compute, macs_share=share)
 
 
-def training_flags(rate: float, epochs: float | None) -> tuple[str, ...]:
-    """What every training gives the Trainer."""
-    flags: list[object] = ["--bf16", "--learning_rate", rate, "--per_device_train_batch_size", BATCH]
-    flags += ["--disable_tqdm", "True", "--logging_steps", 50]
-    flags += [] if epochs is None else ["--num_train_epochs", epochs]
-    return tuple(map(str, flags))
+def trainer_flags(rate: float, epochs: float | None = None) -> dict[str, Any]:
+    """What every training gives the Trainer; without epochs, something else says how long it takes."""
+    flags = {
+        "bf16": True,
+        "learning_rate": rate,
+        "per_device_train_batch_size": BATCH,
+        "disable_tqdm": True,
+        "logging_steps": 50,
+    }
+    return flags if epochs is None else {**flags, "num_train_epochs": epochs}
 
 
 def train_all(data: Path, runs: Path) -> dict[str, Path]:

@@ -31,8 +31,7 @@ import pandas as pd
 import torch
 from transformers.utils import logging as transformers_logging
 
-import ldsearch
-from ldsearch.commands import evolve as _  # what is forked has imported everything  # noqa: F401
+from ldsearch import Workbench
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.options import Evolve
 from ldsearch.files import write_json
@@ -73,7 +72,7 @@ class Scene:
             time.time = lambda: here() + 600 * machine
         runs = self.runs(rank)
         runs.mkdir(exist_ok=True)
-        bench = ldsearch.Workbench.open(self.net, runs=runs, storage=self.storage)
+        bench = Workbench.open(self.net, runs=runs, storage=self.storage)
         evolve(bench, runs / "run", Evolve(evaluations=self.evaluations, seed=1))
         evaluators = [bench.evaluator, bench.held_out]
         redone = sum(evaluator.counts.redone for evaluator in evaluators)

@@ -16,9 +16,10 @@ import itertools
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from ldsearch import Workbench
-from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.recover import FixedOptions, train_fixed
 from ldsearch.commands.signals import SIGNALS
 from ldsearch.commands.train_supernet import train_supernet
@@ -68,16 +69,21 @@ def train(options: argparse.Namespace, name: str, blocks: int, rate: float) -> P
                 strategy="layerdrop" if rate else "plain",
                 layer_drop=(rate,) if rate else None,
                 max_length=options.tokens,
-                trainer=read_trainer(list(map(str, flags(options.steps, 2e-3)))),
+                trainer={"bf16": True, "max_steps": options.steps, **trainer_flags(2e-3)},
             ),
         )
     return folder
 
 
-def flags(steps: int, rate: float) -> list[object]:
-    """Of the Trainer."""
-    saving = ["--save_strategy", "steps", "--save_steps", 200, "--disable_tqdm", "True"]
-    return ["--bf16", "--max_steps", steps, "--learning_rate", rate, "--logging_steps", 100, *saving]
+def trainer_flags(rate: float) -> dict[str, Any]:
+    """What trainings and fine-tunings give the Trainer alike."""
+    return {
+        "learning_rate": rate,
+        "logging_steps": 100,
+        "save_strategy": "steps",
+        "save_steps": 200,
+        "disable_tqdm": True,
+    }
 
 
 def kept(blocks: tuple[int, ...]) -> Subnet:
@@ -142,10 +148,8 @@ def main() -> None:
             print(name, strategy, halves[f"{name}, {strategy}"], flush=True)
         subnet = kept(every_other(BLOCKS, HALF))
         folder = options.runs / f"{name}-fine-tuned"
-        steps = FixedOptions(
-            options.fine_tuning, "label", trainer=read_trainer(list(map(str, flags(1, 5e-4)[3:])))
-        )
-        after = Workbench.open(train_fixed(bench, folder, subnet, steps))
+        tuning = FixedOptions(options.fine_tuning, "label", trainer=trainer_flags(5e-4))
+        after = Workbench.open(train_fixed(bench, folder, subnet, tuning))
         value, rows = nats(after, subnet)
         tuned[name] = {"nats": value, "minus_scratch": asdict(bench.difference(rows, from_scratch[1]))}
         print(name, "fine-tuned", tuned[name], flush=True)

@@ -237,7 +237,7 @@ Held-out accuracy of what each search chooses within a cost:
 ## LayerDrop, plain, from scratch (Fan et al. 2019, Fig. 2)
 
 8-block Llamas, 128 wide, on WikiText-2, 500 steps of 32 blocks of 64 tokens (`scripts/lm_layerdrop.py`). All
-255 choices of blocks were measured by `ldsearch select --strategy validation`.
+255 choices of blocks were measured by `ldsearch evolve --strategy validation`.
 
 ![Perplexity against MACs](overlay-depth.png)
 

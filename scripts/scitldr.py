@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ldsearch import Workbench
 from ldsearch.commands.grid import GridOptions, measure_grid
-from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.decoding import Decoding
 from ldsearch.files import write_json
@@ -36,8 +36,6 @@ def main() -> None:
 
     folder = options.runs / "layerdrop"
     if not (folder / "supernet.json").is_file():
-        flags = ("--bf16", "--max_steps", options.steps, "--learning_rate", 1e-3, "--disable_tqdm", "True")
-        flags += ("--per_device_train_batch_size", 16, "--save_strategy", "steps", "--save_steps", 100)
         train_supernet(
             folder,
             TrainSupernet(
@@ -46,7 +44,15 @@ def main() -> None:
                 strategy="layerdrop",
                 layer_drop=(0.2,),
                 max_length=options.tokens,
-                trainer=read_trainer(list(map(str, flags))),
+                trainer={
+                    "bf16": True,
+                    "max_steps": options.steps,
+                    "learning_rate": 1e-3,
+                    "disable_tqdm": True,
+                    "per_device_train_batch_size": 16,
+                    "save_strategy": "steps",
+                    "save_steps": 100,
+                },
             ),
         )
     bench = Workbench.open(folder, "report")

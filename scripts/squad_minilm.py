@@ -18,7 +18,7 @@ from sst2_minilm_train import minilm
 
 from ldsearch import Workbench
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.options import Evolve, TrainSupernet, read_trainer
+from ldsearch.commands.options import Evolve, TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
@@ -45,8 +45,6 @@ def train(options: argparse.Namespace, kind: str) -> Path:
     folder: Path = options.runs / kind
     if not (folder / "supernet.json").is_file():
         print(f"training {kind}", flush=True)
-        flags = ("--bf16", "--max_steps", options.steps, "--learning_rate", 2e-4, "--disable_tqdm", "True")
-        flags += ("--save_strategy", "steps", "--save_steps", 100, "--logging_steps", 50)
         train_supernet(
             folder,
             TrainSupernet(
@@ -58,7 +56,15 @@ def train(options: argparse.Namespace, kind: str) -> Path:
                 max_length=192,
                 stride=64,
                 plain_share=KINDS[kind],
-                trainer=read_trainer(list(map(str, flags))),
+                trainer={
+                    "bf16": True,
+                    "max_steps": options.steps,
+                    "learning_rate": 2e-4,
+                    "disable_tqdm": True,
+                    "save_strategy": "steps",
+                    "save_steps": 100,
+                    "logging_steps": 50,
+                },
             ),
         )
     return folder

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ldsearch.costs.budget import Budget
-from ldsearch.selector import AtLeast, MostAccurate, Selector, WithinBudget
 from sst2_minilm_health import measure
 from sst2_minilm_page import write_page
 from sst2_minilm_train import RATES, arguments, how, train_all
@@ -28,6 +26,7 @@ from ldsearch.commands.options import Evolve
 from ldsearch.errors import BudgetError
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
+from ldsearch.goal import AtLeast, Budget, MostAccurate
 from ldsearch.intervals import Statistics, paired_bootstrap, weighted_sum
 from ldsearch.reports.held_out import area_terms
 from ldsearch.runs import read_json
@@ -68,7 +67,7 @@ def one_direction(folders: Mapping[str, list[Path]], seed: int, chosen_on: str, 
         fulls[kind] = statistics(full.subnet)
         assert other.held_out is not None
         standard[kind] = float(other.held_out.statistics(full.subnet).mean())
-    selectors: dict[str, Selector] = {
+    takes = {
         "most accurate": MostAccurate(),
         "at least full": AtLeast(None),
         "at least plain": AtLeast(standard["plain"]),
@@ -78,7 +77,7 @@ def one_direction(folders: Mapping[str, list[Path]], seed: int, chosen_on: str, 
         "areas": areas,
         "curves": curves,
         "fulls": fulls,
-        "rows": {name: chosen(one, outcome.result, held) for name, one in selectors.items()},
+        "rows": {name: chosen(take, outcome.result, held) for name, take in takes.items()},
         "iterations": iterations(outcome.result),
         "control_areas": {
             name: result.areas[-1] for name, result in outcome.controls.items() if result.areas
@@ -96,15 +95,15 @@ def in_area(frontier: list[Trial], statistics_of: StatisticsOf, low: float, high
 
 def curve(frontier: list[Trial], full: Trial, statistics_of: StatisticsOf) -> list[float]:
     """Held-out accuracy of the choice at each budget of ``SHARES``."""
-    choices = [WithinBudget(Budget.parse(f"{share}")).choose(frontier, full) for share in SHARES]
+    choices = [Budget.parse(f"{share}").choose(frontier, full) for share in SHARES]
     return [float(statistics_of(trial.subnet).mean()) for trial in choices]
 
 
-def chosen(selector: Selector, result: SearchResult, held: StatisticsOf) -> dict[str, Any] | None:
-    """What a selector takes: its costs, its score where it was chosen, its held-out statistics."""
+def chosen(take: AtLeast | MostAccurate, result: SearchResult, held: StatisticsOf) -> dict[str, Any] | None:
+    """The sub-network to take: its costs, its score where it was chosen, its held-out statistics."""
     full = result.trials[0]
     try:
-        trial = selector.choose(result.candidates, full)
+        trial = take.choose(result.candidates, full)
     except BudgetError:
         return None
     return {
@@ -129,7 +128,7 @@ def gather(directions: list[list[dict]], part: str, name: str) -> Statistics:
 
 
 def chosen_row(directions: list[list[dict]], name: str) -> dict[str, Any]:
-    """Means of what a selector took, and its difference to plain fine-tuning on the very same runs."""
+    """Means of what was taken, and their difference to plain fine-tuning on the very same runs."""
     flat = [direction for both in directions for direction in both]
     there = [d for d in flat if d["rows"][name] is not None]
     row: dict[str, Any] = {"found": len(there), "of": len(flat)}

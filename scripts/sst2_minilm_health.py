@@ -6,20 +6,21 @@ from pathlib import Path
 
 from ldsearch import Workbench
 from ldsearch.commands.health import health
-from ldsearch.commands.options import read_trainer
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.recover import FixedOptions, recover
+from ldsearch.goal import Budget
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
 COUNT, STEPS = 10, 200
-FLAGS = ("--bf16", "--disable_tqdm", "True", "--save_strategy", "no", "--learning_rate", "5e-5")
+TRAINER = {"bf16": True, "disable_tqdm": True, "save_strategy": "no", "learning_rate": 5e-5}
 BUDGETS = ("0.4", "0.5", "0.7")
 
 
 def measure(supernet: Path, candidates: list[Trial], full: Trial, out: Path) -> dict:
     """Kendall's tau over sub-networks fine-tuned alone; three chosen ones recovered by distillation."""
     bench = Workbench.open(supernet)
-    options = FixedOptions(STEPS, "label", trainer=read_trainer(list(FLAGS)))
+    options = FixedOptions(STEPS, "label", trainer=TRAINER)
     print("health", flush=True)
     folder = supernet.parent / f"{supernet.name}-health"
     found = health(bench, folder, count=COUNT, options=options, announce=print)
@@ -27,7 +28,7 @@ def measure(supernet: Path, candidates: list[Trial], full: Trial, out: Path) -> 
         shutil.copy(folder / name, out / name)
     rows = []
     for budget in BUDGETS:
-        trial = parse_selector(budget).choose(candidates, full)
+        trial = Budget.parse(budget).choose(candidates, full)
         rows.append(recovered(supernet, trial.subnet, budget) | {"macs_share": share(trial, full)})
     return {
         "tau": found.tau,
@@ -47,13 +48,14 @@ def share(trial: Trial, full: Trial) -> float:
 def recovered(supernet: Path, subnet: Subnet, budget: str) -> dict:
     """A sub-network chosen on the search rows, before and after its own distillation, on the report rows."""
     print(f"recovering the choice at {budget}", flush=True)
-    output = supernet.parent / f"{supernet.name}-recovered-{budget}"
-    found = recover(
-        supernet,
-        output,
+    options = TrainSupernet(
+        model=str(supernet),
         subnet=subnet.to_json(),
-        options=FixedOptions(STEPS, trainer=read_trainer(list(FLAGS))),
+        runs=supernet.parent,
+        name=f"{supernet.name}-recovered-{budget}",
+        trainer={"max_steps": STEPS, **TRAINER},
     )
+    found = recover(options)
     return {
         "budget": budget,
         "subnet": subnet.describe(),

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ldsearch import Workbench
-from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
@@ -76,18 +76,24 @@ def train(options: argparse.Namespace, name: str, strategy: str, seed: int, rate
     if not (folder / "supernet.json").is_file():
         print(f"training {name}: {steps} steps at {rate:g}", flush=True)
         start = time.perf_counter()
-        flags = ("--bf16", "--max_steps", steps, "--learning_rate", rate, "--save_strategy", "steps")
-        flags += ("--save_steps", 300, "--disable_tqdm", "True", "--logging_steps", 100)
         train_supernet(
             folder,
             TrainSupernet(
                 data=options.data,
-                search_rows="half",
+                search_rows="half",  # each half of the validation rows is held out once
                 model=str(options.model or minilm()),
                 strategy=strategy,
                 seed=seed,
                 plain_share=PLAIN_SHARE if strategy == "lengthdrop" else None,
-                trainer=read_trainer(list(map(str, flags))),
+                trainer={
+                    "bf16": True,
+                    "max_steps": steps,
+                    "learning_rate": rate,
+                    "save_strategy": "steps",
+                    "save_steps": 300,
+                    "disable_tqdm": True,
+                    "logging_steps": 100,
+                },
             ),
         )
         write_json(folder / "seconds.json", time.perf_counter() - start)
