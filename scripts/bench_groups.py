@@ -60,7 +60,7 @@ def train(options: argparse.Namespace, kind: str, seed: int) -> Path:
                     "max_steps": options.steps,
                     "learning_rate": 1e-3,
                     "bf16": True,
-                    "disable_tqdm": True,
+                    "disable_tqdm": "True",
                 },
             ),
         )

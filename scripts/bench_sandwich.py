@@ -54,7 +54,7 @@ def train(options: argparse.Namespace, sandwich: str, seed: int) -> Path:
                     "learning_rate": RATE,
                     "save_strategy": "steps",
                     "save_steps": 300,
-                    "disable_tqdm": True,
+                    "disable_tqdm": "True",
                     "logging_steps": 100,
                 },
             ),

@@ -47,7 +47,7 @@ def deep(options: argparse.Namespace) -> Path:
             attention_probs_dropout_prob=0.0,
         )
         write_json(config, bert.to_dict())
-        trainer = {"bf16": True, "num_train_epochs": 3, "disable_tqdm": True}
+        trainer = {"bf16": True, "num_train_epochs": 3, "disable_tqdm": "True"}
         train_supernet(folder, TrainSupernet(model=str(config), trainer=trainer))
     return folder
 

@@ -321,7 +321,7 @@ def trainer_flags(rate: float, epochs: float | None = None) -> dict[str, Any]:
         "bf16": True,
         "learning_rate": rate,
         "per_device_train_batch_size": BATCH,
-        "disable_tqdm": True,
+        "disable_tqdm": "True",
         "logging_steps": 50,
     }
     return flags if epochs is None else {**flags, "num_train_epochs": epochs}

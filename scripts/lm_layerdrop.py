@@ -82,7 +82,7 @@ def trainer_flags(rate: float) -> dict[str, Any]:
         "logging_steps": 100,
         "save_strategy": "steps",
         "save_steps": 200,
-        "disable_tqdm": True,
+        "disable_tqdm": "True",
     }
 
 

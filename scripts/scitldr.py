@@ -48,7 +48,7 @@ def main() -> None:
                     "bf16": True,
                     "max_steps": options.steps,
                     "learning_rate": 1e-3,
-                    "disable_tqdm": True,
+                    "disable_tqdm": "True",
                     "per_device_train_batch_size": 16,
                     "save_strategy": "steps",
                     "save_steps": 100,

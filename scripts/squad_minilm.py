@@ -60,7 +60,7 @@ def train(options: argparse.Namespace, kind: str) -> Path:
                     "bf16": True,
                     "max_steps": options.steps,
                     "learning_rate": 2e-4,
-                    "disable_tqdm": True,
+                    "disable_tqdm": "True",
                     "save_strategy": "steps",
                     "save_steps": 100,
                     "logging_steps": 50,

@@ -13,7 +13,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
 COUNT, STEPS = 10, 200
-TRAINER = {"bf16": True, "disable_tqdm": True, "save_strategy": "no", "learning_rate": 5e-5}
+TRAINER = {"bf16": True, "disable_tqdm": "True", "save_strategy": "no", "learning_rate": 5e-5}
 BUDGETS = ("0.4", "0.5", "0.7")
 
 

@@ -91,7 +91,7 @@ def train(options: argparse.Namespace, name: str, strategy: str, seed: int, rate
                     "learning_rate": rate,
                     "save_strategy": "steps",
                     "save_steps": 300,
-                    "disable_tqdm": True,
+                    "disable_tqdm": "True",
                     "logging_steps": 100,
                 },
             ),
