@@ -13,7 +13,6 @@ import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import TrialState
 
-import ldsearch
 from ldsearch.commands.options import read_trainer
 from ldsearch.errors import TrainingError
 from ldsearch.pareto import staircase_weights
