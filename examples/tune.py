@@ -13,7 +13,8 @@ import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import TrialState
 
-from ldsearch.commands.options import read_trainer
+import ldsearch
+from ldsearch.commands.binding import read_trainer
 from ldsearch.errors import TrainingError
 from ldsearch.pareto import staircase_weights
 
@@ -27,20 +28,19 @@ TRAINER = ("learning_rate",)  # those of SPACE that are arguments of the Trainer
 
 def train_and_search(runs: Path, parameters: dict, args: argparse.Namespace, rest: list[str]):
     """Return the areas under one frontier, on search rows and on report rows; both are maximised."""
-    supernet = folder / "supernet"
+    ours = {name: value for name, value in parameters.items() if name not in TRAINER}
+    trainer = read_trainer(rest) | {name: parameters[name] for name in TRAINER}
+    supernet = runs / "supernet"
     if not (supernet / "supernet.json").exists():
-        options = {field.name for field in fields(TrainSupernet)}
-        ours = {name: value for name, value in parameters.items() if name in options}
-        trainer = read_trainer(rest)
-        trainer |= {name: value for name, value in parameters.items() if name not in options}
-        train_supernet(supernet, TrainSupernet(data=args.data, model=args.model, trainer=trainer, **ours))
-    outcome = evolve(Workbench.open(supernet), folder / "evolve", Evolve(evaluations=args.evaluations))
-    rows, full = outcome.held_out.rows, outcome.result.trials[0]
-    sign = 1 if full.score.higher_is_better else -1
-    searched = [sign * row.trial.score.value for row in rows]
-    costs = [row.trial.costs["macs"] / full.costs["macs"] for row in rows]
-    weights = staircase_weights(costs, searched, args.low, 1)  # NaN where nothing is as cheap as args.low
-    return float(weights @ searched), float(weights @ [sign * row.score for row in rows])
+        ldsearch.train_supernet(
+            data=args.data, model=args.model, trainer=trainer, runs=runs, name="supernet", **ours
+        )
+    ldsearch.evolve(supernet=supernet, evaluations=args.evaluations, runs=runs, name="evolve")
+    run = ldsearch.Run.open(runs / "evolve")
+    sign = -1 if args.lower_is_better else 1
+    searched, held_out = (sign * run.frontier[name].to_numpy() for name in ("score", "held_out_score"))
+    weights = staircase_weights(run.frontier["macs_share"], searched, args.low, 1)  # NaN: none so cheap
+    return float(weights @ searched), float(weights @ held_out)
 
 
 def main() -> None:

@@ -13,7 +13,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from ldsearch.commands.options import VERBS, Options, read_trainer
+from ldsearch.commands.binding import read_trainer
+from ldsearch.commands.options import VERBS, Options
 from ldsearch.errors import LdsearchError
 
 # Verbs of 0.1 and what took their place.

@@ -20,6 +20,7 @@ from sst2_minilm_train import PLAIN_SHARE, minilm
 
 from ldsearch import Workbench
 from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.spaces import search_space
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
@@ -27,7 +28,6 @@ from ldsearch.intervals import Statistics, paired_bootstrap
 from ldsearch.search.controls import constant_ratio_line
 from ldsearch.search.loop import StrategyContext
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.searching.spaces import search_space
 
 SANDWICHES = ("paper", "shares")
 POINTS = 6

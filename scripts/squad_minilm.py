@@ -19,12 +19,12 @@ from sst2_minilm_train import minilm
 from ldsearch import Workbench
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.options import Evolve, TrainSupernet
+from ldsearch.commands.spaces import search_space
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.search.controls import constant_ratio_line
 from ldsearch.search.loop import StrategyContext
-from ldsearch.workflows.searching.spaces import search_space
 
 KINDS = {"plain": None, "lengthdrop": 0.4}
 LINE = 6

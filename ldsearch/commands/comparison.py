@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ldsearch.commands.rules import RULES
+from ldsearch.commands.spaces import kinds_of
 from ldsearch.errors import RunError, unknown
 from ldsearch.goal import Budget
 from ldsearch.search.loop import SearchResult
 from ldsearch.search.strategies import SEARCHES
 from ldsearch.trial import Trial
-from ldsearch.workflows.searching.spaces import kinds_of
 
 RANDOM = "random"
 

@@ -11,6 +11,7 @@ from ldsearch.bench import Workbench
 from ldsearch.commands.comparison import RANDOM, Comparison, Contender, Entry
 from ldsearch.commands.rules import RULES, rule_named
 from ldsearch.commands.searching import SearchSpec
+from ldsearch.commands.spaces import search_space
 from ldsearch.errors import RunError
 from ldsearch.interruption import Stop
 from ldsearch.runs import SUPERNET_FILE, Run
@@ -19,7 +20,6 @@ from ldsearch.search.strategies import SEARCHES, search_named
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 from ldsearch.watching import Watcher, watched
-from ldsearch.workflows.searching.spaces import search_space
 
 
 @dataclass(frozen=True)

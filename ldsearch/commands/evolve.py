@@ -19,6 +19,7 @@ from ldsearch.commands.latencies import know_latency
 from ldsearch.commands.options import Evolve
 from ldsearch.commands.rules import RULES, rule_named
 from ldsearch.commands.searching import RunOutcome, SearchSpec, run_search
+from ldsearch.commands.spaces import search_space, training_gaps
 from ldsearch.errors import RunError, unknown
 from ldsearch.goal import Goal
 from ldsearch.runs import BEST_FILE, newest_supernet, read_json
@@ -29,7 +30,6 @@ from ldsearch.space import Space
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 from ldsearch.watching import Unwatched, Watcher
-from ldsearch.workflows.searching.spaces import search_space, training_gaps
 
 # What controls and held-out scoring add to a search: random search as many measurements again, the
 # constant-ratio line and the frontiers on the held-out rows some more.

@@ -14,6 +14,7 @@ from scipy.stats import kendalltau
 from ldsearch.bench import Workbench
 from ldsearch.commands.console import print_table
 from ldsearch.commands.recover import FixedOptions, train_fixed
+from ldsearch.commands.spaces import search_space
 from ldsearch.errors import RunError
 from ldsearch.evaluation import Evaluator
 from ldsearch.files import write_json
@@ -27,7 +28,6 @@ from ldsearch.search.controls import RandomSearch
 from ldsearch.search.loop import StrategyContext
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import report_disk_full
-from ldsearch.workflows.searching.spaces import search_space
 
 COUNT = 8
 LEAST = 3

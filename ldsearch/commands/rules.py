@@ -10,6 +10,7 @@ from ldsearch.bench import Workbench
 from ldsearch.commands.grid import trained_assignment
 from ldsearch.commands.searching import SearchSpec
 from ldsearch.commands.signals import SIGNALS
+from ldsearch.commands.spaces import pinned_of, search_space
 from ldsearch.errors import RunError, unknown
 from ldsearch.registry import Registry
 from ldsearch.search.climbing import Beam, Swaps
@@ -29,7 +30,6 @@ from ldsearch.search.strategies import SEARCHES
 from ldsearch.space import DepthGenes, Space
 from ldsearch.space.assignments import configurations
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.searching.spaces import pinned_of, search_space
 
 
 @dataclass(frozen=True)

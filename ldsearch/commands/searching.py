@@ -11,8 +11,9 @@ from typing import Any
 import pandas as pd
 
 from ldsearch.bench import Workbench
+from ldsearch.commands.binding import changed
 from ldsearch.commands.latencies import Latencies, choose, measured_latencies
-from ldsearch.commands.options import Evolve, changed
+from ldsearch.commands.options import Evolve
 from ldsearch.commands.timed import write_latencies
 from ldsearch.errors import RunError
 from ldsearch.evaluation.evaluator import Counts, peak_memory

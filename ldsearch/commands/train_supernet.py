@@ -7,9 +7,10 @@ from typing import Any, cast
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments, set_seed
 
+from ldsearch.commands.binding import changed, trainer_words
 from ldsearch.commands.console import print_notes, quiet_libraries, resumable
 from ldsearch.commands.describe import info
-from ldsearch.commands.options import TrainSupernet, changed, trainer_words
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.recover import print_recovery, recover
 from ldsearch.commands.start import initial_model, known_labels, separate_teacher
 from ldsearch.commands.trainer import changed_arguments, fit, make_trainer, training_arguments

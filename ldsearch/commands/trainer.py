@@ -16,7 +16,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from ldsearch.commands.options import trainer_words
+from ldsearch.commands.binding import trainer_words
 from ldsearch.errors import TrainingError, one_line
 from ldsearch.interruption import interruptible
 from ldsearch.runs import TRAINING_FILE, claim

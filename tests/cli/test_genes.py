@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ldsearch.bench import Workbench
+from ldsearch.commands.spaces import search_space
 from ldsearch.pareto import frontier
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.searching.spaces import search_space
 from tests.cli.conftest import Ldsearch, read, unsettle
 
 SPACE = """

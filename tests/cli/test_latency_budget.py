@@ -10,6 +10,7 @@ from PIL import Image
 from ldsearch.bench import Workbench
 from ldsearch.commands.latencies import Latencies, choose, know_latency
 from ldsearch.commands.options import flags
+from ldsearch.commands.spaces import search_space
 from ldsearch.costs.named import COSTS
 from ldsearch.errors import BudgetError, LdsearchError
 from ldsearch.goal import Goal
@@ -18,7 +19,6 @@ from ldsearch.latency.measure import Entry, Line, random_cell
 from ldsearch.latency.table import table_beside
 from ldsearch.runs import Run
 from ldsearch.trial import Score, Trial
-from ldsearch.workflows.searching.spaces import search_space
 from tests.cli.conftest import Ldsearch, read
 
 BUDGET = "@batch=2,length=16"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ldsearch.bench import Workbench
+from ldsearch.commands.spaces import search_space
 from ldsearch.intervals import paired_bootstrap
 from ldsearch.subnet import Subnet
-from ldsearch.workflows.searching.spaces import search_space
 from tests.cli.conftest import EPOCHS, TRAIN, WILD, WILD_SEARCH, Ldsearch, read
 
 Row = dict[str, str]

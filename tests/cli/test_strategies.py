@@ -9,8 +9,8 @@ from scipy.stats import entropy
 
 from ldsearch.bench import Workbench
 from ldsearch.commands.imitation import imitator
+from ldsearch.commands.spaces import search_space
 from ldsearch.pareto import frontier
-from ldsearch.workflows.searching.spaces import search_space
 from tests.cli.conftest import Ldsearch, read, unsettle
 
 

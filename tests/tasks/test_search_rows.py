@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ldsearch.commands.options import read_search_rows
+from ldsearch.commands.binding import read_search_rows
 from ldsearch.errors import DataError
 from ldsearch.tasks.splits import Overlap, _Words, fix_splits
 from tests.tasks.test_splits import Texts, chosen, flat, plain, roots

@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy, kl_div
 from ldsearch.bench import Workbench
 from ldsearch.cli import main
 from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.spaces import training_gaps
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import TrainingError
 from ldsearch.space.assignments import assignment_named, configurations
@@ -27,7 +28,6 @@ from ldsearch.supernet.heads import logits_of
 from ldsearch.testing import StrategyContract
 from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.strategies import Pass, Setting, StackSetting, make_strategy
-from ldsearch.workflows.searching.spaces import training_gaps
 from tests.tiny import tiny_model
 from tests.training import test_trainer as one_stack
 from tests.training import test_two_stacks as two_stacks

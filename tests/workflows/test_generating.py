@@ -8,9 +8,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ldsearch import Workbench, load
+from ldsearch.commands.binding import read_trainer
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.export import export_model
-from ldsearch.commands.options import Evolve, TrainSupernet, read_trainer
+from ldsearch.commands.options import Evolve, TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import RunError
 from tests.translators import sentences

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ldsearch import Workbench
+from ldsearch.commands.binding import read_trainer
 from ldsearch.commands.grid import (
     GridOptions,
     GridResult,
@@ -18,7 +19,7 @@ from ldsearch.commands.grid import (
     mean_difference,
     measure_grid,
 )
-from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.decoding import Decoding
 from ldsearch.errors import DataError, RunError

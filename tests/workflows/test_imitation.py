@@ -12,8 +12,9 @@ from torch.nn.functional import kl_div
 
 from ldsearch import Workbench
 from ldsearch.commands import imitation
+from ldsearch.commands.binding import read_trainer
 from ldsearch.commands.imitation import imitator, shortlist
-from ldsearch.commands.options import TrainSupernet, read_trainer
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import DataError
 from ldsearch.search.rules import Validation

@@ -1,1 +1,0 @@
-"""Searches of one supernet, and what is written of them."""
