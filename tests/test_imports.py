@@ -21,7 +21,7 @@ PURE = {
     "intervals": set(),
     "files": set(),
     "interruption": set(),
-    "progress": set(),
+    "progress": {"interruption", "trial"},
     "goal": RECORDS | {"trial", "costs"},
     "space": RECORDS | {"registry"},
     "costs": RECORDS | {"registry"},

@@ -23,13 +23,13 @@ from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.goal import Budget
 from ldsearch.interruption import Stop, interruptible
 from ldsearch.intervals import Statistics, Term, bootstrap
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.reports.figures import draw_comparison, save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs import Run, claim, newest_supernet
 from ldsearch.supernet.folder import read_record
 from ldsearch.training.checkpoints import report_disk_full
 from ldsearch.trial import Trial
-from ldsearch.watching import Unwatched, Watcher
 
 MARKER = "compare.json"
 _LIMITS = {"evaluations": "equally many evaluations", "passes": "as much spent"}
@@ -47,7 +47,7 @@ def main(options: Compare) -> dict[str, Any]:
     shown = [path.resolve().name for path in (*searched, *options.finished)]
     folder = options.runs / (options.name or f"{'-'.join(shown)}-compare")
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
-        cells = compare(searched, folder, comparison, data=options.data, runs=options.runs, watcher=bars)
+        cells = compare(searched, folder, comparison, data=options.data, runs=options.runs, progress=bars)
     for where in dict.fromkeys((cell.supernet, cell.metric, cell.split) for cell in cells):
         for limit, words in _LIMITS.items():
             rows = [c for c in cells if (c.supernet, c.metric, c.split) == where and c.limit == limit]
@@ -96,7 +96,7 @@ def compare(
     *,
     data: str | None = None,
     runs: Path | None = None,
-    watcher: Watcher | None = None,
+    progress: Progress = NO_PROGRESS,
 ) -> list[Cell]:
     """Search every supernet with every strategy; score what each budget buys on rows that chose nothing.
 
@@ -108,13 +108,12 @@ def compare(
         asked: What is compared.
         data: Read the data from here instead of where training read it (a moved file).
         runs: Where measurements of ``supernets`` are kept; None: beside each. A run has its own place.
-        watcher: Is told what happens.
+        progress: Receives phases and trials.
 
     Raises:
         LdsearchError: One line for a bad folder, strategy or gene, or a run of another state of its supernet.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
-    watcher = watcher or Unwatched()
     finished = read_runs(asked.runs)
     homes = [Path(one).resolve() for one in supernets]
     searched = [Subject(home, "search", (runs or home.parent).resolve()) for home in homes]
@@ -130,7 +129,7 @@ def compare(
     benches = Benches(data)
     with interruptible() as stop, report_disk_full(folder):
         measured = [
-            _measured(benches.open(one), one, asked if one in searched else None, finished, watcher, stop)
+            _measured(benches.open(one), one, asked if one in searched else None, finished, progress, stop)
             for one in subjects
         ]
         cells = [cell for one in measured for cell in _cells(benches.open(one.subject), one, measured, asked)]
@@ -146,10 +145,10 @@ def _measured(
     subject: Subject,
     asked: Comparison | None,
     runs: Mapping[str, Run],
-    watcher: Watcher,
+    progress: Progress,
     stop: Stop,
 ) -> _Measured:
-    found = of_strategies(bench, asked, watcher, stop) if asked else []
+    found = of_strategies(bench, asked, progress, stop) if asked else []
     for text, run in runs.items():
         if Subject.of(run) == subject:
             found += of_run(bench, text, run)

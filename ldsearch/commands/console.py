@@ -113,10 +113,6 @@ class ProgressBars:
         """One step further."""
         self.progress.update(self.bar, advance=1)
 
-    def done(self, done: int, total: int) -> None:
-        """So many of so many steps."""
-        self.progress.update(self.bar, completed=done, total=total)
-
     def waiting(self, missing: int) -> None:
         """Say why nothing moves."""
         self.progress.update(self.bar, score="waiting for another worker")

@@ -10,16 +10,16 @@ import pandas as pd
 from ldsearch.bench import Workbench
 from ldsearch.commands.comparison import RANDOM, Comparison, Contender, Entry
 from ldsearch.commands.rules import RULES, rule_named
-from ldsearch.commands.searching import SearchSpec
+from ldsearch.commands.searching import SearchSpec, evaluate_with
 from ldsearch.commands.spaces import search_space
 from ldsearch.errors import RunError
 from ldsearch.interruption import Stop
+from ldsearch.progress import Progress, Stoppable
 from ldsearch.runs import SUPERNET_FILE, Run
 from ldsearch.search.loop import CostFunction, Evaluate, SearchResult, StrategyContext, search
 from ldsearch.search.strategies import SEARCHES, search_named
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
-from ldsearch.watching import Watcher, watched
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def of_run(bench: Workbench, text: str, run: Run) -> list[Contender]:
     ]
 
 
-def of_strategies(bench: Workbench, asked: Comparison, watcher: Watcher, stop: Stop) -> list[Contender]:
+def of_strategies(bench: Workbench, asked: Comparison, progress: Progress, stop: Stop) -> list[Contender]:
     """What the strategies measure of a supernet.
 
     Raises:
@@ -120,8 +120,8 @@ def of_strategies(bench: Workbench, asked: Comparison, watcher: Watcher, stop: S
     """
     found: list[Contender] = []
     for entry in asked.all_entries:
-        watcher.phase(f"{bench.folder.name}: {entry.text}", None)
-        results = _searched(bench, entry, asked, watched(bench.evaluator, watcher, stop))
+        progress.phase(f"{bench.folder.name}: {entry.text}", None)
+        results = _searched(bench, entry, asked, evaluate_with(bench.evaluator, Stoppable(progress, stop)))
         control = None if entry == entry.control else entry.control.text
         found.append(Contender(entry.text, tuple(results), control, entry.strategy in SEARCHES))
     return found

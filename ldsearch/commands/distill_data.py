@@ -4,7 +4,7 @@ Kim & Rush 2016, Sec. 3.2: the student learns from the teacher's beam search ins
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ldsearch.errors import DataError, RunError
 from ldsearch.files import write_atomic, write_json
 from ldsearch.fingerprint import digest, start_fingerprint, versions
 from ldsearch.interruption import interruptible
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.runs import read_json
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.heads import HEADS
@@ -28,9 +29,6 @@ from ldsearch.tasks import DataSource
 from ldsearch.tasks.sequences import COLUMNS, load_sequences
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.checkpoints import report_disk_full
-
-# Told how many sources are decoded, and of how many.
-Progress = Callable[[int, int], None]
 
 
 def main(options: DistillData) -> dict[str, Any]:
@@ -53,8 +51,8 @@ def main(options: DistillData) -> dict[str, Any]:
         options.batch_size,
         options.limit,
     )
-    with resumable("run the same command again; nothing decoded is lost"), progress_bars("decoding") as bars:
-        result = distill_data(options.out, how, bars.done)
+    with resumable("run the same command again; nothing decoded is lost"), progress_bars() as bars:
+        result = distill_data(options.out, how, bars)
     print(f"written: {result.out}: {result.rows} pairs ({how.decoding.describe()}); {result.overlap}")
     notes = []
     if result.blank:
@@ -123,9 +121,7 @@ class Distilled:
     overlap: str
 
 
-def distill_data(
-    out: str | Path, options: DistillOptions, progress: Progress = lambda done, total: None
-) -> Distilled:
+def distill_data(out: str | Path, options: DistillOptions, progress: Progress = NO_PROGRESS) -> Distilled:
     """Decode the training sources in their order; the same call goes on after an interruption.
 
     ``out`` appears when all is decoded, whole. Beside it stand ``<out>.json``, which says what it was made
@@ -150,8 +146,8 @@ def distill_data(
         if not out.exists():
             journal = _Journal(out.with_name(f"{out.name}.part"), len(sources), options.batch_size)
             targets = journal.read()
-            progress(len(targets), len(sources))
             left = [row for row in range(len(sources)) if row not in targets]
+            progress.phase("batches", -(-len(left) // options.batch_size))
             for batch in decode_batches(
                 _on_accelerator(model),
                 tokenizer,
@@ -163,7 +159,7 @@ def distill_data(
                 answers = {left[index]: target for index, target in batch}
                 journal.add(answers)
                 targets |= answers
-                progress(len(targets), len(sources))
+                progress.step()
                 stop.check()
             write_atomic(out, _lines(sources, targets, columns))
             journal.path.unlink()

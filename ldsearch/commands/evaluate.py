@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ldsearch.decoding import Decoding
 from ldsearch.errors import RunError
 from ldsearch.fingerprint import digest, versions
 from ldsearch.intervals import Interval, Statistics, paired_bootstrap
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs import Run, claim
 from ldsearch.subnet import Subnet
@@ -31,9 +32,6 @@ from ldsearch.trial import Score
 TEXTS = "generated"
 TABLE = "generated.csv"
 _MARKER = "decoding.json"
-
-# Told how many sub-networks are decoded, and of how many.
-OnDone = Callable[[int, int], None]
 
 
 def main(options: Evaluate) -> dict[str, Any]:
@@ -52,11 +50,11 @@ def main(options: Evaluate) -> dict[str, Any]:
     if options.frontier and options.subnet is not None:
         raise RunError("--frontier scores the sub-networks of a run: it takes no --subnet")
     texts = TextTest(text_metric(options.metric), decoding, options.limit)
-    with resumable("run the same command again; nothing decoded is lost"), progress_bars("decoding") as bars:
+    with resumable("run the same command again; nothing decoded is lost"), progress_bars() as bars:
         if options.frontier:
             return _print_frontier(
                 evaluate_frontier(
-                    options.folder, texts, split=options.split, data=options.data, on_done=bars.done
+                    options.folder, texts, split=options.split, data=options.data, progress=bars
                 )
             )
         result = evaluate(
@@ -65,7 +63,7 @@ def main(options: Evaluate) -> dict[str, Any]:
             split=options.split,
             data=options.data,
             texts=texts,
-            on_done=bars.done,
+            progress=bars,
         )
     return _print_one(result)
 
@@ -129,7 +127,7 @@ def evaluate(
     split: str | None = None,
     data: str | None = None,
     texts: TextTest | None = None,
-    on_done: OnDone | None = None,
+    progress: Progress = NO_PROGRESS,
 ) -> Evaluation:
     """Score a sub-network and the full model on one split, with the interval of their difference.
 
@@ -139,7 +137,7 @@ def evaluate(
         split: ``search`` or ``report``; None takes the one that did not choose the sub-network.
         data: Where the supernet's data lie now, if they were moved.
         texts: Score what they write, and keep it in the folder; None: the task's own score.
-        on_done: Called with models decoded and all.
+        progress: Receives a step for each model that is decoded.
 
     Raises:
         LdsearchError: One line for a bad folder, sub-network, split or way of decoding.
@@ -152,7 +150,7 @@ def evaluate(
         own, full = bench.evaluator.statistics(target.subnet), whole.evaluator.statistics(bench.full)
     else:
         wanted = [(bench, target.subnet), (whole, bench.full)]
-        own, full = _decoded(Path(folder), texts, wanted, on_done or (lambda done, total: None))
+        own, full = _decoded(Path(folder), texts, wanted, progress)
     costs, full_costs = bench.evaluator.costs_of([target.subnet, bench.full])
     return Evaluation(
         subnet=target.subnet,
@@ -174,7 +172,7 @@ def evaluate_frontier(
     *,
     split: str | None = None,
     data: str | None = None,
-    on_done: OnDone | None = None,
+    progress: Progress = NO_PROGRESS,
 ) -> Rescored:
     """Score every sub-network of a run's frontier by what it writes; write ``generated.csv`` to the run.
 
@@ -183,7 +181,7 @@ def evaluate_frontier(
         texts: How.
         split: ``search`` or ``report``; None takes the one that did not choose.
         data: Where the supernet's data lie now, if they were moved.
-        on_done: Called with models decoded and all.
+        progress: Receives a step for each model that is decoded.
 
     Raises:
         LdsearchError: One line for a bad folder, split or way of decoding.
@@ -192,7 +190,7 @@ def evaluate_frontier(
     run = Run.open(folder)
     bench, _ = _benches(Target.resolve(folder), split, data)
     wanted = [(bench, subnet) for subnet in (*run.subnets, bench.full)]
-    *own, full = _decoded(folder, texts, wanted, on_done or (lambda done, total: None))
+    *own, full = _decoded(folder, texts, wanted, progress)
     gaps = [paired_bootstrap(one, full, of_means=texts.metric.of_means) for one in own]
     table = pd.DataFrame(
         {
@@ -223,17 +221,17 @@ def _benches(target: Target, split: str | None, data: str | None) -> tuple[Workb
 
 
 def _decoded(
-    folder: Path, texts: TextTest, wanted: Sequence[tuple[Workbench, Subnet]], on_done: OnDone
+    folder: Path, texts: TextTest, wanted: Sequence[tuple[Workbench, Subnet]], progress: Progress
 ) -> list[Statistics]:
     """Of each sub-network, in order; texts that the folder holds are not decoded again."""
     found: dict[tuple[Path, Subnet], Statistics] = {}
     total = len({(bench.folder, subnet) for bench, subnet in wanted})
-    on_done(0, total)
+    progress.phase("decoding", total)
     for bench in {bench.folder: bench for bench, _ in wanted}.values():
         own = {digest(subnet.to_json()): subnet for other, subnet in wanted if other is bench}
         for name, statistics in texts.run(bench, own, _texts_folder(folder, texts, bench)):
             found[bench.folder, own[name]] = statistics
-            on_done(len(found), total)
+            progress.step()
     return [found[bench.folder, subnet] for bench, subnet in wanted]
 
 

@@ -22,6 +22,7 @@ from ldsearch.commands.searching import RunOutcome, SearchSpec, run_search
 from ldsearch.commands.spaces import search_space, training_gaps
 from ldsearch.errors import RunError, unknown
 from ldsearch.goal import Goal
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.runs import BEST_FILE, newest_supernet, read_json
 from ldsearch.search.controls import ConstantRatio, RandomSearch
 from ldsearch.search.loop import EvolveSettings, StrategyContext
@@ -29,7 +30,6 @@ from ldsearch.search.strategies import SEARCHES, search_named
 from ldsearch.space import Space
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
-from ldsearch.watching import Unwatched, Watcher
 
 # What controls and held-out scoring add to a search: random search as many measurements again, the
 # constant-ratio line and the frontiers on the held-out rows some more.
@@ -55,7 +55,7 @@ def main(options: Evolve) -> dict[str, Any]:
     options = replace(options, name=name, supernet=supernet)
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
         outcome = evolve(
-            bench, options.runs / name, options, watcher=bars, note=lambda text: print_notes([text])
+            bench, options.runs / name, options, progress=bars, note=lambda text: print_notes([text])
         )
     return print_outcome(outcome)
 
@@ -74,7 +74,7 @@ def evolve(
     folder: str | Path,
     options: Evolve | None = None,
     *,
-    watcher: Watcher | None = None,
+    progress: Progress = NO_PROGRESS,
     note: Callable[[str], None] = lambda text: None,
 ) -> RunOutcome:
     """Search lengths, depths and groups, alone or together; run again to go on or to ask something else.
@@ -87,14 +87,14 @@ def evolve(
         bench: The supernet.
         folder: Where reports go.
         options: See ``Evolve``; those that open the supernet and name the folder are not read here.
-        watcher: Is told what happens.
+        progress: Receives phases and trials.
         note: Called with what the supernet was not trained for.
 
     Raises:
         LdsearchError: One line for a bad strategy, objective, budget, space or folder.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
-    options, watcher = options or Evolve(), watcher or Unwatched()
+    options = options or Evolve()
     goal = goal_of(options)
     bench.require_supernet()
     know_latency(bench, goal.cell, options.latency_table)
@@ -117,7 +117,7 @@ def evolve(
         identity = (
             spec.identity if spec.evaluations is None else {**spec.identity, "evaluations": spec.evaluations}
         )
-        screened = shortlist(bench, spec.strategy, *limits, watcher, spec.selectable, goal.costs)
+        screened = shortlist(bench, spec.strategy, *limits, progress, spec.selectable, goal.costs)
         spec = replace(
             spec,
             strategy=screened,
@@ -125,7 +125,7 @@ def evolve(
             evaluations=None,
             prescreened=spec.evaluations or 0,
         )
-    return run_search(bench, Path(folder), spec, goal, options, watcher)
+    return run_search(bench, Path(folder), spec, goal, options, progress)
 
 
 def _search_spec(bench: Workbench, space: Space, goal: Goal, options: Evolve) -> SearchSpec:

@@ -1,7 +1,7 @@
 """Scores of every depth configuration of an encoder-decoder, teacher-forced or by what it writes."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ldsearch.decoding import Decoding
 from ldsearch.errors import DataError, RunError
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Interval, Statistics, bootstrap
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.heat_maps import draw_grid, draw_pruning_ratios, grid_text
 from ldsearch.runs import claim
@@ -43,8 +44,8 @@ def all_depths(options: Evaluate) -> dict[str, Any]:
     baseline = None if options.baseline is None else load_grid(options.baseline)
     bench = open_bench(options.folder, options.runs, options.data, split="report")
     folder = options.runs / (options.name or f"{bench.folder.name}-grid-{metric}")
-    with resumable("run the same command again; nothing measured is lost"), progress_bars("depths") as bars:
-        result = measure_grid(bench, folder, grid, baseline, bars.done)
+    with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
+        result = measure_grid(bench, folder, grid, baseline, bars)
     compared = None if baseline is None else baseline.scores
     print(grid_text(result.scores, compared, 3 if metric == "nats" else 2))
     if baseline is not None:
@@ -146,7 +147,7 @@ def measure_grid(
     folder: Path,
     options: GridOptions,
     baseline: GridResult | None = None,
-    on_done: Callable[[int, int], None] | None = None,
+    progress: Progress = NO_PROGRESS,
 ) -> GridResult:
     """Measure every depth configuration; what was measured before, in this folder, is not measured again.
 
@@ -156,7 +157,7 @@ def measure_grid(
             ``statistics.npz`` and the decoded texts.
         options: How.
         baseline: To be drawn and tabled beside it.
-        on_done: Called with configurations done and all.
+        progress: Receives a step for each configuration.
 
     Raises:
         DataError: If the model or its task is another.
@@ -186,11 +187,10 @@ def measure_grid(
         else ((name, bench.evaluator.statistics(subnet)) for name, subnet in named.items())
     )
     statistics: dict[str, Statistics] = {}
-    report = on_done or (lambda done, total: None)
-    report(0, len(grid))
+    progress.phase("depths", len(grid))
     for name, own in measured:
         statistics[name] = own
-        report(len(statistics), len(grid))
+        progress.step()
     result = GridResult(metric, examples, {key: statistics[f"{key[0]}-{key[1]}"] for key in grid})
     result.save(folder)
     _report(bench, folder, result, grid, baseline)

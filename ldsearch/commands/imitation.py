@@ -7,15 +7,16 @@ import numpy as np
 from torch import Tensor
 
 from ldsearch.bench import Workbench, split_evaluator
+from ldsearch.commands.searching import evaluate_with
 from ldsearch.errors import DataError
 from ldsearch.evaluation import Evaluator
 from ldsearch.interruption import interruptible
+from ldsearch.progress import Progress, Stoppable
 from ldsearch.search.loop import SearchStrategy, Shortlist
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.imitation import Imitation, Key
 from ldsearch.trial import Trial
-from ldsearch.watching import Watcher, watched
 
 # The most rows that are compared: the divergence moves with every example, so that a few hundred tell what
 # thousands of right and wrong do.
@@ -74,7 +75,7 @@ def shortlist(
     strategy: SearchStrategy,
     evaluations: int | None,
     patience: int | None,
-    watcher: Watcher,
+    progress: Progress,
     selectable: Callable[[Subnet], bool] = lambda subnet: True,
     costs: Sequence[str] = ("macs",),
 ) -> SearchStrategy:
@@ -87,7 +88,7 @@ def shortlist(
 
     def evaluate(subnets: Sequence[Subnet], generation: int) -> list[Trial]:
         with interruptible() as stop:
-            return watched(evaluator, watcher, stop)(subnets, generation)
+            return evaluate_with(evaluator, Stoppable(progress, stop))(subnets, generation)
 
     name = f"{strategy.name}-kl"
     return Shortlist(strategy, evaluate, bench.full, evaluations, patience, name, selectable, costs)

@@ -13,12 +13,14 @@ import pandas as pd
 from ldsearch.bench import Workbench
 from ldsearch.commands.console import print_table
 from ldsearch.commands.imitation import imitator
+from ldsearch.commands.searching import evaluate_with
 from ldsearch.errors import RunError, unknown
 from ldsearch.evaluation import Evaluator
 from ldsearch.evaluation.evaluator import Counts
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.interruption import interruptible
+from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
 from ldsearch.reports.figures import draw_importance, save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs import claim
@@ -26,7 +28,6 @@ from ldsearch.search.importance import Ablation, Importance, importance
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import report_disk_full
 from ldsearch.trial import Trial
-from ldsearch.watching import Unwatched, Watcher, watched
 
 MARKER = "importance.json"
 OBJECTIVES: Mapping[str, Callable[[Workbench], Evaluator]] = MappingProxyType(
@@ -89,7 +90,7 @@ def block_importance(
     stack: str | None = None,
     objective: str = "score",
     seed: int = 0,
-    watcher: Watcher | None = None,
+    progress: Progress = NO_PROGRESS,
 ) -> BlockImportances:
     """Compare random sub-networks without a block to the same with it; the same call goes on.
 
@@ -101,7 +102,7 @@ def block_importance(
         stack: ``"encoder"`` or ``"decoder"``; None where there is only one.
         objective: ``"score"``, or ``"kl"``, the divergence from the full model's outputs.
         seed: Of the sub-networks.
-        watcher: Is told what happens.
+        progress: Receives phases and trials.
 
     Raises:
         LdsearchError: One line for a bad option or folder.
@@ -110,7 +111,7 @@ def block_importance(
     if objective not in OBJECTIVES:
         raise RunError(unknown("objective", objective, OBJECTIVES))
     bench.require_supernet()
-    name, folder, watcher = stack_of(bench, stack), Path(folder), watcher or Unwatched()
+    name, folder = stack_of(bench, stack), Path(folder)
     depth = bench.supernet.depths[name]
     pinned = bench.supernet.pinned if name == bench.supernet.stack else ()
     ablation = Ablation(depth, depth - depth // 2 if keep is None else keep, subsets, seed, pinned)
@@ -123,10 +124,10 @@ def block_importance(
         **asdict(ablation),
     }
     claim(folder, MARKER, identity)
-    watcher.phase("sub-networks", 2 * ablation.count * len(ablation.free))
+    progress.phase("sub-networks", 2 * ablation.count * len(ablation.free))
     measured: dict[int, list[Trial]] = {}
     with interruptible() as stop, report_disk_full(folder):
-        evaluate = watched(evaluator, watcher, stop)
+        evaluate = evaluate_with(evaluator, Stoppable(progress, stop))
         # Block by block: what runs together is stored together, so a kill costs one block's share.
         for block in ablation.free:
             lacking = ablation.lacking(block)

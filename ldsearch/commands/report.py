@@ -69,6 +69,6 @@ def _measure_importance(bench: Workbench, options: Report) -> dict[str, Any]:
             stack=options.stack,
             objective=options.objective,
             seed=options.seed,
-            watcher=bars,
+            progress=bars,
         )
     return print_importance(result)

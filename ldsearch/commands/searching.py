@@ -16,20 +16,20 @@ from ldsearch.commands.latencies import Latencies, choose, measured_latencies
 from ldsearch.commands.options import Evolve
 from ldsearch.commands.timed import write_latencies
 from ldsearch.errors import RunError
-from ldsearch.evaluation.evaluator import Counts, peak_memory
+from ldsearch.evaluation.evaluator import Counts, Evaluator, peak_memory
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.goal import Goal
-from ldsearch.interruption import Stop, interruptible
+from ldsearch.interruption import interruptible
+from ldsearch.progress import Progress, Stoppable
 from ldsearch.reports.figures import Marks, draw_frontier, save_figure
 from ldsearch.reports.held_out import HeldOut, held_out_table, hold_out
 from ldsearch.reports.tables import frontier_table, trials_table, write_csv
 from ldsearch.runs import BEST_FILE, FRONTIER_FILE, RUN_FILE, Choice, HeldOutScore, claim
-from ldsearch.search.loop import PATIENCE, SearchResult, SearchStrategy, search
+from ldsearch.search.loop import PATIENCE, Evaluate, SearchResult, SearchStrategy, search
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import report_disk_full
 from ldsearch.trial import Trial, pareto_front
-from ldsearch.watching import Watcher, watched
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class RunOutcome:
 
 
 def run_search(
-    bench: Workbench, folder: Path, spec: SearchSpec, goal: Goal, options: Evolve, watcher: Watcher
+    bench: Workbench, folder: Path, spec: SearchSpec, goal: Goal, options: Evolve, progress: Progress
 ) -> RunOutcome:
     """Search, choose, search with the controls, score the frontiers on held-out rows, write the reports.
 
@@ -93,7 +93,7 @@ def run_search(
         spec: The search.
         goal: What it minimises, and which trial is taken.
         options: As the user gave them, for the record.
-        watcher: Is told what happens.
+        progress: Receives phases and trials.
 
     Raises:
         LdsearchError: One line for a bad folder, or where nothing measured will do.
@@ -112,7 +112,8 @@ def run_search(
     # The goal may be another one now: the old choice must not pass for its own if this is killed.
     (folder / BEST_FILE).unlink(missing_ok=True)
     with interruptible() as stop, report_disk_full(folder):
-        evaluate = watched(bench.evaluator, watcher, stop)
+        progress = Stoppable(progress, stop)
+        evaluate = evaluate_with(bench.evaluator, progress)
 
         def write_trials(so_far: SearchResult) -> None:
             write_csv(trials_table(so_far.trials, strategy.name, costs), folder / "trials.csv")
@@ -120,7 +121,7 @@ def run_search(
         def searched(
             asked: SearchStrategy, most: int | None, after: Callable[[SearchResult], None] | None = None
         ) -> SearchResult:
-            watcher.phase(asked.name, most)
+            progress.phase(asked.name, most)
             return search(
                 asked,
                 evaluate,
@@ -141,9 +142,9 @@ def run_search(
         for control in controls.values():
             found += control.frontier
 
-        latencies = measured_latencies(bench, goal.cell, found, _Stoppable(watcher, stop))
+        latencies = measured_latencies(bench, goal.cell, found, progress)
         best = choose(result.candidates, full, goal, latencies)
-        held = _hold_out(bench, result, best, controls, watcher, stop)
+        held = _hold_out(bench, result, best, controls, progress)
         counts = bench.evaluator.counts
         outcome = RunOutcome(folder, result, best, goal, controls, held, counts, latencies)
         _write_tables(bench, strategy.name, outcome)
@@ -156,19 +157,13 @@ def run_search(
     return outcome
 
 
-@dataclass(frozen=True)
-class _Stoppable:
-    """Progress that stops between two steps when asked to."""
+def evaluate_with(evaluator: Evaluator, progress: Progress) -> Evaluate:
+    """An evaluator that reports every trial, and that it waits for other workers."""
 
-    watcher: Watcher
-    stop: Stop
+    def evaluate(subnets: Sequence[Subnet], generation: int) -> list[Trial]:
+        return evaluator(subnets, generation, progress.trial, progress.waiting)
 
-    def phase(self, name: str, total: int) -> None:
-        self.watcher.phase(name, total)
-
-    def step(self) -> None:
-        self.watcher.step()
-        self.stop.check()
+    return evaluate
 
 
 def _hold_out(
@@ -176,8 +171,7 @@ def _hold_out(
     result: SearchResult,
     best: Trial,
     controls: Mapping[str, SearchResult],
-    watcher: Watcher,
-    stop: Stop,
+    progress: Progress,
 ) -> HeldOut | None:
     evaluator = bench.held_out
     if evaluator is None:
@@ -189,8 +183,8 @@ def _hold_out(
     points = sorted(chosen.values(), key=lambda trial: trial.costs[cost])
     wanted = [result.trials[0], *points, *(trial for front in fronts.values() for trial in front)]
     subnets = list(dict.fromkeys(trial.subnet for trial in wanted))
-    watcher.phase(f"{evaluator.split} split", len(subnets))
-    watched(evaluator, watcher, stop)(subnets, 0)
+    progress.phase(f"{evaluator.split} split", len(subnets))
+    evaluate_with(evaluator, progress)(subnets, 0)
     return hold_out(
         points,
         result.trials[0],

@@ -17,10 +17,10 @@ from ldsearch.commands.imitation import imitator, shortlist
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import DataError
+from ldsearch.progress import NO_PROGRESS
 from ldsearch.search.rules import Validation
 from ldsearch.space import DepthGenes, Space
 from ldsearch.subnet import Subnet
-from ldsearch.watching import Unwatched
 from tests.translators import sentences
 
 FLAGS = ("--max_steps", "1", "--disable_tqdm", "True")
@@ -88,7 +88,7 @@ def translator(place: Path) -> Workbench:
 
 def test_a_useless_block_is_found_without_labels(writer):
     space = Space("two", "of three", (DepthGenes("decoder", 3, (2,)),))
-    strategy = shortlist(writer, Validation(space), 4, None, Unwatched())
+    strategy = shortlist(writer, Validation(space), 4, None, NO_PROGRESS)
     (proposed,) = strategy.propose(0, [])
     assert proposed == Subnet.of_blocks({"decoder": (0, 2)})
     evaluator = imitator(writer)

@@ -140,7 +140,7 @@ def test_a_translators_decoder_and_a_killed_measurement_goes_on(tmp_path, monkey
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        block_importance(bench, tmp_path / "i", stack="decoder", keep=1, watcher=Killer())
+        block_importance(bench, tmp_path / "i", stack="decoder", keep=1, progress=Killer())
     assert [path.name for path in (tmp_path / "i").iterdir()] == ["importance.json"]
     found = block_importance(bench, tmp_path / "i", stack="decoder", keep=1)
     assert bench.evaluator.counts.measured == 6  # three single blocks and three pairs, none twice
