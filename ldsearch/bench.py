@@ -166,7 +166,7 @@ def split_evaluator(
         name="padded_macs",
         torchprofile=True,
     )
-    pad_to = record.reference if record.parity else None
+    pad_to = record.pad_to
     fingerprint = _fingerprint(folder, supernet, task, encoded, pad_to)
     evaluator = Evaluator(
         supernet,

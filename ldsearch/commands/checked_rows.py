@@ -88,7 +88,7 @@ def split_rows(
     index = [np.arange(start, min(start + step, mixed)) for start in range(0, mixed, step)]
     rest = length_batches(encoded.lengths[mixed:most], lambda n: min(BATCH, held), min(BATCH, held))
     index += [mixed + own for own in rest]
-    pad_to = record.reference if record.parity else None
+    pad_to = record.pad_to
     batches = collated(task, encoded, tokenizer, pad_to, index)
     whole = most == len(encoded)
     origin = f"rows of the {split} split"

@@ -97,7 +97,7 @@ def train_fixed(
         tokenizer=tokenizer,
         reference=record.reference,
         distillation=Distillation(options.label_share, options.state_weight, record.parity),
-        pad_to=record.reference if record.parity else None,
+        pad_to=record.pad_to,
         teacher=bench.supernet if options.loss == "distill" else None,
     )
     # A signal between two of the final files would leave half a model.

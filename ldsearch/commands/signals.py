@@ -48,7 +48,7 @@ SIGNALS: Mapping[str, Signal] = MappingProxyType({"learned": learned_importance,
 def _batches(bench: Workbench, count: int) -> Iterator[Batch]:
     """Training rows in a fixed random order, from the start again where there are too few."""
     encoded = bench.task.encode("train", bench.tokenizer, bench.record.reference)
-    collate = bench.task.collate(bench.tokenizer, bench.record.reference if bench.record.parity else None)
+    collate = bench.task.collate(bench.tokenizer, bench.record.pad_to)
     order = np.random.default_rng(0).permutation(len(encoded))
     for index in range(count):
         rows = order.take(np.arange(index * BATCH, (index + 1) * BATCH), mode="wrap")

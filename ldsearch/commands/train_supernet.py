@@ -210,7 +210,7 @@ def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Sett
         distil=options.teacher != "none",
         sandwich=options.sandwich,
         plain_share=plain_share,
-        parity=options.teacher_drops,
+        teacher_drops=options.teacher_drops,
         drop_groups=options.drop_groups,
         depth_tasks=DepthTasks(
             options.assignment,

@@ -40,7 +40,8 @@ class SupernetRecord:
         layer_drop: Mean of the blocks' LayerDrop rates; 0 if depths were not trained.
         length_mode: ``"ratio"`` or ``"absolute"``.
         score: The token score.
-        parity: Whether the reference code's choices were followed.
+        parity: Whether inputs are padded to the reference length and distilled by the reverse divergence, as
+            in the length-adaptive reference code.
         source: Where the data came from.
         labels: Label names in id order.
         splits: Split name to ``{"examples", "fingerprint"}``.
@@ -88,6 +89,11 @@ class SupernetRecord:
     def full(self) -> Subnet:
         """The full model."""
         return Subnet.full(**(self.depths or {"encoder": self.blocks}))
+
+    @property
+    def pad_to(self) -> int | None:
+        """Tokens that every input is padded to; None: only to the longest of its batch."""
+        return self.reference if self.parity else None
 
     def rates_of(self, stack: str) -> list[float]:
         """``layer_rates`` of one stack."""

@@ -35,7 +35,9 @@ class StrategyContract:
                 sandwich="paper",
                 plain_share=0.3,
             ),
-            Setting({"encoder": StackSetting(4, (1.0,) * 4, heads=2)}, 32, bound, parity=True, distil=False),
+            Setting(
+                {"encoder": StackSetting(4, (1.0,) * 4, heads=2)}, 32, bound, teacher_drops=True, distil=False
+            ),
             Setting({"encoder": StackSetting(4, (1.0,) * 4, (0,), min_layers=2, heads=2)}, 32, bound),
             Setting(
                 {

@@ -32,8 +32,8 @@ def stack_of(rates: tuple[float, ...], **changes: object) -> StackSetting:
     return StackSetting(len(rates), rates, **changes)
 
 
-def setting(rates: tuple[float, ...], parity: bool = False, **changes: object) -> Setting:
-    return Setting({"encoder": stack_of(rates, **changes)}, 64, Fraction(9, 25), parity=parity)
+def setting(rates: tuple[float, ...], teacher_drops: bool = False, **changes: object) -> Setting:
+    return Setting({"encoder": stack_of(rates, **changes)}, 64, Fraction(9, 25), teacher_drops=teacher_drops)
 
 
 def draw_blocks(stack: StackSetting, rng: object) -> tuple[int, ...]:
@@ -137,7 +137,7 @@ def test_lengthdrop_draws_its_sub_networks_at_the_same_rates():
 
 
 def test_lengthdrop_keeps_pinned_and_enough_blocks_in_its_teacher_under_parity_too():
-    strategy = make_strategy("lengthdrop", setting((1.0,) * 4, parity=True, pinned=(0,), min_layers=2))
+    strategy = make_strategy("lengthdrop", setting((1.0,) * 4, teacher_drops=True, pinned=(0,), min_layers=2))
     for seed in range(20):
         for one in strategy.passes(draws_of(seed), 0.5):
             blocks = one.subnet.encoder.blocks

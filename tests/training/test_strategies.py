@@ -56,7 +56,7 @@ def test_without_distillation_every_pass_learns_from_the_labels():
 def test_the_full_pass_is_full_by_default_and_layer_dropped_under_parity():
     plain = [make_strategy("lengthdrop", setting()).passes(draws_of(i), 0.5)[0].subnet for i in range(50)]
     assert set(plain) == {Subnet.full(6)}
-    strategy = make_strategy("lengthdrop", setting(parity=True))
+    strategy = make_strategy("lengthdrop", setting(teacher_drops=True))
     depths = [len(strategy.passes(draws_of(i), 0.5)[0].subnet.encoder.blocks) for i in range(400)]
     assert np.mean(depths) == pytest.approx(4.8, abs=0.2)
 

@@ -76,7 +76,7 @@ class Setting:
         plain_share: Share of the training that LengthDrop leaves to the full model alone, at its start:
             a sandwich distils from the full model, which has to know something first.
         distil: Whether sub-networks learn from logits rather than from the labels.
-        parity: Follow the reference code where ldsearch departs from it.
+        teacher_drops: Whether LayerDrop is applied to the full pass too, as in the reference code.
         drop_groups: What LayerDrop drops (``layerdrop.parts_of``).
         depth_tasks: Which depths flexible depth trains at a step.
 
@@ -91,7 +91,7 @@ class Setting:
     sandwich: str = "paper"
     plain_share: float = 0.0
     distil: bool = True
-    parity: bool = False
+    teacher_drops: bool = False
     drop_groups: str = "layer"
     depth_tasks: DepthTasks = field(default_factory=DepthTasks)
 

@@ -57,7 +57,7 @@ class LengthDrop:
     """Full with the task's loss, then smallest and two random ones with the full pass's logits.
 
     Every shortened pass draws its own LayerDrop set first and then lengths for the blocks that run; a
-    skipped block keeps its length. The full pass is really full; under ``parity`` LayerDrop is applied
+    skipped block keeps its length. The full pass is really full; with ``teacher_drops`` LayerDrop is applied
     to it too, as the reference code does. The paper runs every sub-network on all rows of the batch;
     with ``shares`` the smallest sees half of them, a random one a quarter; with ``taught``, for a separate
     teacher, the full model sees a quarter.
@@ -83,7 +83,7 @@ class LengthDrop:
         full = self.setting.full
         if progress < self.setting.plain_share:
             return [Pass(full, "label", 1.0)]
-        if self.setting.parity:
+        if self.setting.teacher_drops:
             full = self._drawn(draws(0))
         shortened = [self.lengths.smallest(self._drawn(draws(1)))]
         for index in range(2, 2 + RANDOM_PASSES):
