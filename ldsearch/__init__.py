@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 # Resolved on first use: importing ldsearch must not import torch.
 _LAZY = MappingProxyType(
     {
-        "Workbench": "ldsearch.bench",
+        "Bench": "ldsearch.bench",
         "Run": "ldsearch.runs",
         "Goal": "ldsearch.goal",
         "Supernet": "ldsearch.supernet",

@@ -34,7 +34,7 @@ from ldsearch.workload import Workload
 
 
 @dataclass(frozen=True)
-class Workbench:
+class Bench:
     """Everything a search or an evaluation of one supernet needs.
 
     Args:
@@ -68,7 +68,7 @@ class Workbench:
         runs: Path | None = None,
         task: Task | None = None,
         storage: str | None = None,
-    ) -> "Workbench":
+    ) -> "Bench":
         """Load a supernet and read its data again.
 
         Args:

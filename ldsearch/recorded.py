@@ -5,7 +5,7 @@ from typing import Any
 
 from ldsearch.errors import DataError
 from ldsearch.supernet.folder import SupernetRecord
-from ldsearch.tasks import DataSource, Task, load_task
+from ldsearch.tasks import EMBEDDED, DataSource, Task, load_task
 from ldsearch.tasks.base import fingerprints_of
 from ldsearch.tasks.tables import Columns
 
@@ -27,8 +27,8 @@ def load_recorded_task(record: SupernetRecord, data: str | None) -> Task:
         validation=_moved(source.get("validation"), data),
         columns=Columns(**source.get("columns", {})),
         keep_overlap=bool(source.get("keep_overlap", False)),
-        # Supernets of before this was recorded halved their validation rows.
-        search_rows=source.get("search_rows", "half"),
+        # Supernets of before this was recorded halved their validation rows; the embedded data have splits.
+        search_rows=source.get("search_rows", "auto" if source["data"] == EMBEDDED else "half"),
         metric=source.get("metric"),
         stride=source.get("stride", DataSource.stride),
         sentences=bool(source.get("sentences", False)),

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.binding import read_trainer
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.spaces import search_space
@@ -43,7 +43,7 @@ def train(runs: Path, strategy: str, seed: int, trainer: dict[str, Any]) -> tupl
     return folder, float(json.loads(marker.read_text()))
 
 
-def half_cost(bench: Workbench) -> tuple[Subnet, float]:
+def half_cost(bench: Bench) -> tuple[Subnet, float]:
     """The dearest constant-ratio configuration that costs at most half, and its share."""
     line = constant_ratio_line(StrategyContext(search_space(bench, "demo"), bench.macs), 60)
     shares = bench.macs(line) / bench.macs([bench.full])[0]
@@ -56,7 +56,7 @@ def score(folder: Path, subnet: Subnet) -> tuple[Statistics, Statistics]:
     """Correctness of the full and the cut model on every held-out example."""
     full, cut = [], []
     for split in ("search", "report"):
-        bench = Workbench.open(folder, split)
+        bench = Bench.open(folder, split)
         full.append(bench.evaluator.statistics(bench.full))
         cut.append(bench.evaluator.statistics(subnet))
     return np.concatenate(full), np.concatenate(cut)
@@ -74,7 +74,7 @@ def main() -> None:
     for seed in range(options.seeds):
         for strategy in STRATEGIES:
             folder, seconds = train(options.runs, strategy, seed, read_trainer(trainer))
-            subnet, share = half_cost(Workbench.open(folder))
+            subnet, share = half_cost(Bench.open(folder))
             full, cut = score(folder, subnet)
             kept[strategy].append((full, cut))
             rows.append(

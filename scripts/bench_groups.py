@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
@@ -69,7 +69,7 @@ def train(options: argparse.Namespace, kind: str, seed: int) -> Path:
 
 def scored(folder: Path, subnets: list[Subnet]) -> list[Statistics]:
     """Correctness of each sub-network on every held-out row."""
-    evaluators = [Workbench.open(folder, split).evaluator for split in ("search", "report")]
+    evaluators = [Bench.open(folder, split).evaluator for split in ("search", "report")]
     return [np.concatenate([one.statistics(subnet) for one in evaluators]) for subnet in subnets]
 
 

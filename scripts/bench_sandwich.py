@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from sst2_minilm_train import PLAIN_SHARE, minilm
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.spaces import search_space
 from ldsearch.commands.train_supernet import train_supernet
@@ -65,7 +65,7 @@ def train(options: argparse.Namespace, sandwich: str, seed: int) -> Path:
 
 def measured(folder: Path, line: list[Subnet]) -> Statistics:
     """Correctness on every held-out row, shape (sub-networks, rows)."""
-    evaluators = [Workbench.open(folder, split).evaluator for split in ("search", "report")]
+    evaluators = [Bench.open(folder, split).evaluator for split in ("search", "report")]
     return np.stack([np.concatenate([one.statistics(subnet) for one in evaluators]) for subnet in line])
 
 
@@ -80,7 +80,7 @@ def main() -> None:
     options = parser.parse_args()
 
     folders = {s: [train(options, s, seed) for seed in range(options.seeds)] for s in SANDWICHES}
-    bench = Workbench.open(folders["paper"][0])
+    bench = Bench.open(folders["paper"][0])
     line = [*constant_ratio_line(StrategyContext(search_space(bench), bench.macs), POINTS), bench.full]
     found = {s: np.mean([measured(folder, line) for folder in folders[s]], axis=0) for s in SANDWICHES}
     areas = {s: found[s].mean(axis=0) for s in SANDWICHES}

@@ -7,7 +7,7 @@ import numpy as np
 from bench_search_naive import NaivePipeline
 from bench_search_train import TRAININGS
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.costs.macs import Cost
 from ldsearch.evaluation import Evaluator
 from ldsearch.space import LengthGenes, Space
@@ -39,7 +39,7 @@ class Subject:
     """A supernet, the rows it is searched on, and what everything there costs."""
 
     def __init__(self, options: argparse.Namespace, part: Part) -> None:
-        self.bench = Workbench.open(TRAININGS[part.training](options))
+        self.bench = Bench.open(TRAININGS[part.training](options))
         encoded = self.bench.evaluator.encoded
         self.encoded = encoded = encoded if part.rows is None else some(encoded, part.rows)
         self.macs: Cost = self.bench.supernet.macs(encoded.workload)

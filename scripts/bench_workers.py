@@ -20,12 +20,12 @@ WORKER = """
 import json, sys, time
 from pathlib import Path
 import torch
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.options import Evolve
 torch.set_num_threads(1)
 supernet, runs, evaluations = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-bench = Workbench.open(supernet, runs=runs)
+bench = Bench.open(supernet, runs=runs)
 bench.held_out
 print("ready", flush=True)
 if not sys.stdin.readline():

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.bench import split_evaluator
 from ldsearch.commands.distill_data import DistillOptions, distill_data
 from ldsearch.commands.grid import GridOptions, GridResult, load_grid, mean_difference, measure_grid
@@ -132,7 +132,7 @@ def grids(options: argparse.Namespace, folder: Path, metric: str) -> GridResult:
     if (place / "statistics.npz").is_file():
         return load_grid(place)
     print(f"grid of {folder.name}, {metric}", flush=True)
-    bench = Workbench.open(folder, "report")
+    bench = Bench.open(folder, "report")
     source = DataSource(rows(options, options.teacher_rows), validation=held_out(options), search_rows="half")
     task = load_task("translation", source)
     parts = (bench.folder, bench.supernet, bench.record, bench.tokenizer, task)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.errors import LdsearchError
 from ldsearch.search.loop import StrategyContext, search
 from ldsearch.search.strategies import SEARCHES
@@ -153,7 +153,7 @@ def scores(folders: Mapping[str, Path]) -> dict[str, Any]:
         if not (folder / "supernet.json").is_file():
             continue
         for split in ("search", "report"):
-            bench = Workbench.open(folder, split)
+            bench = Bench.open(folder, split)
             supernet = bench.supernet
             subnets = fixed_list(supernet.depths, 32, supernet.supports_lengths)
             trials = bench.evaluator(subnets)

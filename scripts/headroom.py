@@ -23,7 +23,7 @@ import pandas as pd
 import torch
 from sst2_minilm_train import arguments, train
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.options import Evolve
 from ldsearch.commands.spaces import search_space
@@ -68,7 +68,7 @@ class Kind:
     genes: str
 
 
-def kinds(bench: Workbench, count: int) -> list[Kind]:
+def kinds(bench: Bench, count: int) -> list[Kind]:
     """Lengths (half of them from the reference code's search), every depth, and depth with lengths."""
     rng, folder = np.random.default_rng(0), bench.folder.parent
     found = []
@@ -96,7 +96,7 @@ class Half:
         bench: The supernet with them.
     """
 
-    bench: Workbench
+    bench: Bench
 
     def statistics(self, subnet: Subnet) -> Statistics:
         """1 for each row that is labelled right."""
@@ -121,7 +121,7 @@ def scored(folder: Path, split: str, subnets: Sequence[str]) -> None:
         if (number := next(done)) % every == 0:
             print(f"{split} rows: {number} of {len(subnets)}", flush=True)
 
-    Workbench.open(folder, split).evaluator([Subnet.from_json(one) for one in subnets], on_trial=told)
+    Bench.open(folder, split).evaluator([Subnet.from_json(one) for one in subnets], on_trial=told)
 
 
 def gains(
@@ -214,7 +214,7 @@ def main() -> None:
     folder = prepare(options)
     own = argparse.Namespace(**{**vars(options), "data": str(folder)})
     supernet = train(own, "supernet", "lengthdrop", 0, RATE, options.steps)
-    halves = {split: Half(Workbench.open(supernet, split)) for split in ("search", "report")}
+    halves = {split: Half(Bench.open(supernet, split)) for split in ("search", "report")}
     asked = kinds(halves["search"].bench, options.configurations)
     every = list(dict.fromkeys(subnet.to_json() for kind in asked for subnet in kind.subnets))
     with ProcessPoolExecutor(len(halves), multiprocessing.get_context("spawn")) as pool:

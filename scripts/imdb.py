@@ -38,7 +38,7 @@ from int8_graphs import versions as graph_versions
 from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.options import Evolve
 from ldsearch.errors import LdsearchError
@@ -89,10 +89,10 @@ class Contender:
 
 
 def contenders(
-    bench: Workbench, plain: Path, runs: Path, searched: Mapping[float, Subnet]
+    bench: Bench, plain: Path, runs: Path, searched: Mapping[float, Subnet]
 ) -> Iterator[Contender]:
     """Whatever has been trained so far."""
-    search = Workbench.open(plain, "search", task=bench.task)  # configurations are chosen by its lengths
+    search = Bench.open(plain, "search", task=bench.task)  # configurations are chosen by its lengths
     report = bench.task.encode("report", bench.tokenizer, TOKENS)
     yield Contender("full", "full", plain, bench.full, report, 0.0)
     yield from rivals(bench, runs, report)
@@ -114,7 +114,7 @@ def contenders(
         yield Contender(f"evolve-{budget}", "evolve", runs / SEARCHED, subnet, report, trained)
 
 
-def rivals(bench: Workbench, runs: Path, report: Encoded) -> Iterator[Contender]:
+def rivals(bench: Bench, runs: Path, report: Encoded) -> Iterator[Contender]:
     """What people do instead: cut inputs, fewer blocks, one configuration trained alone."""
     train = bench.task.encode("train", bench.tokenizer, TOKENS)
     asked = [("cut", name, runs / f"cut-{name}") for name in CUTS]
@@ -165,7 +165,7 @@ class Measured:
         return self.contender.subnet, tuple(self.contender.inputs.lengths.tolist())
 
 
-def measure(contender: Contender, bench: Workbench, runs: Path, both: bool) -> Measured:
+def measure(contender: Contender, bench: Bench, runs: Path, both: bool) -> Measured:
     """Graphs and scores, from the folder where they are kept or made."""
     supernet = load(contender.folder)
     key = digest([weights_fingerprint(contender.folder), contender.subnet.to_json(), contender.name])
@@ -192,7 +192,7 @@ def load(folder: Path) -> Supernet:
     return Supernet(model.eval())
 
 
-def predictions(path: Path, rows: Encoded, bench: Workbench) -> NDArray[np.int64]:
+def predictions(path: Path, rows: Encoded, bench: Bench) -> NDArray[np.int64]:
     """The label of each row, shape (rows,), in batches of like length."""
     run = in_session(onnx_session(path, torch.get_num_threads()))
     collate = bench.task.collate(bench.tokenizer, None)
@@ -205,7 +205,7 @@ def predictions(path: Path, rows: Encoded, bench: Workbench) -> NDArray[np.int64
     return found
 
 
-def timed(measured: Sequence[Measured], bench: Workbench, repeats: int) -> list[dict[str, Any]]:
+def timed(measured: Sequence[Measured], bench: Bench, repeats: int) -> list[dict[str, Any]]:
     """Milliseconds of a batch of each contender at each batch size, in turn, and of two full fp32 models.
 
     Where two differ in their weights alone, one is timed for both.
@@ -335,7 +335,7 @@ def search(runs: Path, evaluations: int) -> dict[float, Subnet]:
     """What the search finds for each budget on the search rows; nothing where no search is asked for."""
     if not evaluations:
         return {}
-    bench = Workbench.open(runs / SEARCHED, "search")
+    bench = Bench.open(runs / SEARCHED, "search")
     outcome = evolve(
         bench, runs / f"{SEARCHED}-evolve", Evolve(evaluations=evaluations, genes="depth+lengths")
     )
@@ -365,7 +365,7 @@ def main() -> None:
         train_all(options.data, runs)
     with threads(options.threads):
         searched = search(runs, options.evaluations)
-        bench = Workbench.open(runs / "plain", "report")
+        bench = Bench.open(runs / "plain", "report")
         measured = {}
         with torch.inference_mode():
             for one in contenders(bench, runs / "plain", runs, searched):

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from sst2_minilm_train import minilm, sandwich_cost
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.recover import FixedOptions, train_fixed
 from ldsearch.commands.train_supernet import train_supernet
@@ -143,7 +143,7 @@ def shortened(rows: Encoded, tokens: int, cut: Cut) -> Encoded:
     return Encoded(tuple(features), tokens)
 
 
-def constant_ratio(share: float, bench: Workbench, blocks: Sequence[int] | None = None) -> Subnet:
+def constant_ratio(share: float, bench: Bench, blocks: Sequence[int] | None = None) -> Subnet:
     """The constant-ratio configuration whose MACs come nearest to that share of the full model's.
 
     Of all blocks, or of these.
@@ -233,7 +233,7 @@ class Trainings:
 
     def supernet(self, attempt: Attempt, taught: Path) -> Path:
         """The sandwich, from the plain model and distilled from it; every attempt takes the same compute."""
-        bench = Workbench.open(taught, "train")
+        bench = Bench.open(taught, "train")
         first, own = (sandwich_cost(bench, one.setting, DRAWS) for one in (ATTEMPTS[0], attempt))
         epochs = FIRST_EPOCHS * first / own
         options = TrainSupernet(
@@ -264,7 +264,7 @@ class Trainings:
 
     def alone(self, name: str, taught: Path, subnet: Subnet, compute: float) -> Path:
         """One sub-network of the plain model, trained by itself for so many plain epochs' compute."""
-        bench = Workbench.open(taught, "train")
+        bench = Bench.open(taught, "train")
         share = float(bench.macs([subnet])[0] / bench.macs([bench.full])[0])
         rows = len(bench.task.splits["train"])
         options = FixedOptions(
@@ -284,7 +284,7 @@ class Trainings:
 
     def cut(self, name: str, taught: Path, compute: float) -> Path:
         """The whole model on cut inputs, taught by the plain model, which reads them whole."""
-        bench = Workbench.open(taught, "train")
+        bench = Bench.open(taught, "train")
         task, tokenizer = bench.task, bench.tokenizer
         whole, search = (task.encode(split, tokenizer, TOKENS) for split in ("train", "search"))
         tokens, keep = cuts(whole)[name]
@@ -337,7 +337,7 @@ def train_all(data: Path, runs: Path) -> dict[str, Path]:
     first, *later = ATTEMPTS
     folders[first.name] = trainings.supernet(first, taught)
     compute = float(read_json(folders[first.name] / HOW)["compute"])
-    bench = Workbench.open(taught, "search")
+    bench = Bench.open(taught, "search")
     specialist = {share: constant_ratio(share, bench) for share in SPECIALISTS}
 
     def alone(share: float) -> None:

@@ -31,7 +31,7 @@ import pandas as pd
 import torch
 from transformers.utils import logging as transformers_logging
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.options import Evolve
 from ldsearch.files import write_json
@@ -72,7 +72,7 @@ class Scene:
             time.time = lambda: here() + 600 * machine
         runs = self.runs(rank)
         runs.mkdir(exist_ok=True)
-        bench = Workbench.open(self.net, runs=runs, storage=self.storage)
+        bench = Bench.open(self.net, runs=runs, storage=self.storage)
         evolve(bench, runs / "run", Evolve(evaluations=self.evaluations, seed=1))
         evaluators = [bench.evaluator, bench.held_out]
         redone = sum(evaluator.counts.redone for evaluator in evaluators)

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.recover import FixedOptions, train_fixed
 from ldsearch.commands.signals import SIGNALS
@@ -91,7 +91,7 @@ def kept(blocks: tuple[int, ...]) -> Subnet:
     return Subnet.of_blocks({"decoder": blocks})
 
 
-def by_search(bench: Workbench) -> tuple[int, ...]:
+def by_search(bench: Bench) -> tuple[int, ...]:
     """The best half of the blocks on the search rows, of all."""
     choices = list(itertools.combinations(range(BLOCKS), HALF))
     trials = bench.evaluator([kept(blocks) for blocks in choices])
@@ -99,7 +99,7 @@ def by_search(bench: Workbench) -> tuple[int, ...]:
     return choices[losses.index(min(losses))]
 
 
-def chosen_halves(bench: Workbench) -> dict[str, tuple[int, ...]]:
+def chosen_halves(bench: Bench) -> dict[str, tuple[int, ...]]:
     """Half the blocks by each strategy."""
     learned = SIGNALS["learned"](bench, HALF)
     return {
@@ -122,12 +122,12 @@ def main() -> None:
     options = parser.parse_args()
 
     rates = {"plain": 0.0, "layerdrop-0.2": 0.2, "layerdrop-0.5": 0.5}
-    benches = {name: Workbench.open(train(options, name, BLOCKS, rate)) for name, rate in rates.items()}
+    benches = {name: Bench.open(train(options, name, BLOCKS, rate)) for name, rate in rates.items()}
     scratch = {
-        depth: Workbench.open(train(options, f"scratch-{depth}", depth, 0.0)) for depth in (HALF, HALF // 2)
+        depth: Bench.open(train(options, f"scratch-{depth}", depth, 0.0)) for depth in (HALF, HALF // 2)
     }
 
-    def nats(bench: Workbench, subnet: Subnet) -> tuple[float, Statistics]:
+    def nats(bench: Bench, subnet: Subnet) -> tuple[float, Statistics]:
         held = bench.held_out
         assert held is not None
         rows = held.statistics(subnet)
@@ -149,7 +149,7 @@ def main() -> None:
         subnet = kept(every_other(BLOCKS, HALF))
         folder = options.runs / f"{name}-fine-tuned"
         tuning = FixedOptions(options.fine_tuning, "label", trainer=trainer_flags(5e-4))
-        after = Workbench.open(train_fixed(bench, folder, subnet, tuning))
+        after = Bench.open(train_fixed(bench, folder, subnet, tuning))
         value, rows = nats(after, subnet)
         tuned[name] = {"nats": value, "minus_scratch": asdict(bench.difference(rows, from_scratch[1]))}
         print(name, "fine-tuned", tuned[name], flush=True)

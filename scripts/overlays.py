@@ -21,7 +21,7 @@ import sst2_minilm_train
 from matplotlib.figure import Figure
 from overlays_student import student
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.compare import compare
 from ldsearch.commands.comparison import Comparison
 from ldsearch.commands.evolve import evolve
@@ -72,7 +72,7 @@ class Searched:
 
 def found(label: str, folder: Path, trials: Sequence[Trial], extra: Sequence[Trial] = ()) -> Searched:
     """Score the frontier of the trials, and others, on rows that chose nothing."""
-    bench = Workbench.open(folder)
+    bench = Bench.open(folder)
     held, of_means, front = bench.held_out, bench.task.metric.of_means, pareto_front(trials)
     assert held is not None
     subnets = list(dict.fromkeys(trial.subnet for trial in (trials[0], *front, *extra)))
@@ -136,7 +136,7 @@ def lengths(options: argparse.Namespace) -> tuple[dict[str, object], str]:
     trials = []
     for run, (folder, genes) in zip(folders, asked.values(), strict=True):
         print(f"searching {run.name}", flush=True)
-        done = evolve(Workbench.open(folder), run, Evolve(evaluations=options.evaluations, genes=genes))
+        done = evolve(Bench.open(folder), run, Evolve(evaluations=options.evaluations, genes=genes))
         trials.append(done.result.trials)
     most = min(map(len, trials))
     every = [found(label, asked[label][0], own[:most]) for label, own in zip(asked, trials, strict=True)]
@@ -172,16 +172,14 @@ def depth(options: argparse.Namespace) -> tuple[dict[str, object], str]:
     for name, rate in rates.items():
         folder = lm_layerdrop.train(own, name, blocks, rate)
         print(f"measuring {name}", flush=True)
-        run = evolve(
-            Workbench.open(folder), folder.parent / f"{name}-validation", Evolve(strategy="validation")
-        )
+        run = evolve(Bench.open(folder), folder.parent / f"{name}-validation", Evolve(strategy="validation"))
         by_score = sorted(run.result.trials, key=lambda trial: -trial.score.loss)
         best[name] = {len(trial.subnet.stacks()["decoder"].blocks): trial for trial in by_score}
         every[name] = found(name, folder, run.result.trials, list(best[name].values()))
     scratch = {}
     for deep in (4, 2):
         folder = lm_layerdrop.train(own, f"scratch-{deep}", deep, 0.0)
-        bench = Workbench.open(folder)
+        bench = Bench.open(folder)
         scratch[deep] = found(f"scratch-{deep}", folder, bench.evaluator([bench.full]))
     lines = [one.line for one in (*every.values(), *scratch.values())]
     one_block, full = (best["plain"][deep].costs["macs"] / 1e6 for deep in (1, blocks))

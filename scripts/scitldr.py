@@ -12,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.grid import GridOptions, measure_grid
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
@@ -55,7 +55,7 @@ def main() -> None:
                 },
             ),
         )
-    bench = Workbench.open(folder, "report")
+    bench = Bench.open(folder, "report")
     decoding = Decoding(beams=2, length_penalty=1.0, min_length=10, max_length=40, no_repeat_ngram=3)
     scores = {}
     for metric in METRICS:

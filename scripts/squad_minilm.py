@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sst2_minilm_train import minilm
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.options import Evolve, TrainSupernet
 from ldsearch.commands.spaces import search_space
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=16)
     options = parser.parse_args()
 
-    plain, bench = (Workbench.open(train(options, kind)) for kind in KINDS)
+    plain, bench = (Bench.open(train(options, kind)) for kind in KINDS)
     assert bench.held_out is not None
     assert plain.held_out is not None
     line = constant_ratio_line(StrategyContext(search_space(bench), bench.macs), LINE)

@@ -20,7 +20,7 @@ from sst2_minilm_health import measure
 from sst2_minilm_page import write_page
 from sst2_minilm_train import RATES, arguments, how, train_all
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.options import Evolve
 from ldsearch.errors import BudgetError
@@ -43,7 +43,7 @@ StatisticsOf = Callable[[Subnet], Statistics]
 
 def one_direction(folders: Mapping[str, list[Path]], seed: int, chosen_on: str, evaluations: int) -> dict:
     """Search one supernet on one half; per-example statistics on the other half, and what was chosen."""
-    bench = Workbench.open(folders["lengthdrop"][seed], chosen_on)
+    bench = Bench.open(folders["lengthdrop"][seed], chosen_on)
     swap = "" if chosen_on == "search" else "-swap"
     name = f"{bench.folder.name}-evolve{swap}"
     outcome = evolve(
@@ -60,7 +60,7 @@ def one_direction(folders: Mapping[str, list[Path]], seed: int, chosen_on: str, 
     fulls = {"supernet": held(full.subnet)}
     standard = {}
     for kind in BASELINES:
-        other = Workbench.open(folders[kind][seed], bench.held_out.split)
+        other = Bench.open(folders[kind][seed], bench.held_out.split)
         statistics = other.evaluator.statistics
         areas[f"{kind} cut"] = in_area(outcome.result.frontier, statistics, low, high)
         curves[f"{kind} cut"] = curve(outcome.result.frontier, full, statistics)

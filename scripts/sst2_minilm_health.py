@@ -4,7 +4,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.health import health
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.recover import FixedOptions, recover
@@ -19,7 +19,7 @@ BUDGETS = ("0.4", "0.5", "0.7")
 
 def measure(supernet: Path, candidates: list[Trial], full: Trial, out: Path) -> dict:
     """Kendall's tau over sub-networks fine-tuned alone; three chosen ones recovered by distillation."""
-    bench = Workbench.open(supernet)
+    bench = Bench.open(supernet)
     options = FixedOptions(STEPS, "label", trainer=TRAINER)
     print("health", flush=True)
     folder = supernet.parent / f"{supernet.name}-health"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import LdsearchError
@@ -49,7 +49,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def sandwich_cost(bench: Workbench, setting: Setting, steps: int) -> float:
+def sandwich_cost(bench: Bench, setting: Setting, steps: int) -> float:
     """MACs of a sandwich training over those of plain fine-tuning with the same updates.
 
     Of the passes that the strategy really draws, at the training rows' lengths; backward passes cost the
@@ -116,7 +116,7 @@ def train_all(options: argparse.Namespace) -> dict[str, list[Path]]:
     steps = options.steps
     tried = {rate: train(options, f"plain-0-{rate:g}", "plain", 0, rate, steps) for rate in RATES}
     rate = max(RATES, key=lambda rate: search_score(tried[rate]))
-    bench = Workbench.open(tried[rate], "train")
+    bench = Bench.open(tried[rate], "train")
     blocks = bench.supernet.blocks
     stack = StackSetting(blocks, constant(DEFAULT_RATE, blocks))
     setting = Setting({"encoder": stack}, 128, default_bound(blocks), plain_share=PLAIN_SHARE)

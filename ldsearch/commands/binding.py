@@ -142,11 +142,11 @@ def changed(options: Any) -> dict[str, Any]:
 
 
 def trainer_words(trainer: Mapping[str, Any]) -> list[str]:
-    """Flags of TrainingArguments as the command line gives them; True is a flag without a value."""
-    words = []
-    for name, value in trainer.items():
-        words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-    return words
+    """Flags of TrainingArguments as the command line gives them, each with its value.
+
+    A flag without one would do for most booleans, but not for those whose default is None.
+    """
+    return [word for name, value in trainer.items() for word in (f"--{name}", str(value))]
 
 
 def read_trainer(words: list[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.comparison import Cell, Comparison, Contender, Entry, Limit
 from ldsearch.commands.console import print_table, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.contenders import Benches, Subject, of_run, of_strategies, read_runs
@@ -141,7 +141,7 @@ def compare(
 
 
 def _measured(
-    bench: Workbench,
+    bench: Bench,
     subject: Subject,
     asked: Comparison | None,
     runs: Mapping[str, Run],
@@ -174,7 +174,7 @@ class _Choices:
         return self.contender.text, self.limit, self.budget
 
 
-def _cells(bench: Workbench, own: _Measured, measured: Sequence[_Measured], asked: Comparison) -> list[Cell]:
+def _cells(bench: Bench, own: _Measured, measured: Sequence[_Measured], asked: Comparison) -> list[Cell]:
     """Every contender at every budget within each limit."""
     alike = [contender for one in measured if one.rows == own.rows for contender in one.contenders]
     choices = [
@@ -211,7 +211,7 @@ def _mean_of(statistics: Sequence[Statistics]) -> list[Term]:
 
 
 def _cell(
-    bench: Workbench,
+    bench: Bench,
     evaluator: Evaluator,
     choice: _Choices,
     terms: Mapping[tuple[str, str, float], list[Term]],

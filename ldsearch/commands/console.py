@@ -18,7 +18,7 @@ from ldsearch.runs import newest_supernet
 from ldsearch.trial import Trial
 
 if TYPE_CHECKING:
-    from ldsearch.bench import Workbench
+    from ldsearch.bench import Bench
 
 
 def open_bench(
@@ -28,13 +28,13 @@ def open_bench(
     *,
     split: str = "search",
     storage: str | None = None,
-) -> "Workbench":
+) -> "Bench":
     """Load the named supernet, or the newest of the folder, and say which."""
-    from ldsearch.bench import Workbench
+    from ldsearch.bench import Bench
 
     quiet_libraries()
     folder = supernet or newest_supernet(runs)
-    bench = Workbench.open(folder, split, data, runs, storage=storage)
+    bench = Bench.open(folder, split, data, runs, storage=storage)
     print(f"supernet {folder}: {bench.evaluator.examples} {bench.evaluator.split} examples")
     print_notes(bench.notes)
     return bench

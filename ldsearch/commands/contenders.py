@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.comparison import RANDOM, Comparison, Contender, Entry
 from ldsearch.commands.rules import RULES, rule_named
 from ldsearch.commands.searching import SearchSpec, evaluate_with
@@ -51,18 +51,18 @@ class Benches:
 
     def __init__(self, data: str | None) -> None:
         self.data = data
-        self._open: tuple[Subject, Workbench] | None = None
+        self._open: tuple[Subject, Bench] | None = None
 
-    def open(self, subject: Subject) -> Workbench:
+    def open(self, subject: Subject) -> Bench:
         """The one that is open, or another in its place.
 
         Raises:
-            LdsearchError: As ``Workbench.open``.
+            LdsearchError: As ``Bench.open``.
         """
         if self._open is None or self._open[0] != subject:
             self._open = None
             gc.collect()
-            bench = Workbench.open(subject.folder, subject.split, self.data, subject.runs)
+            bench = Bench.open(subject.folder, subject.split, self.data, subject.runs)
             self._open = (subject, bench)
         return self._open[1]
 
@@ -82,7 +82,7 @@ def read_runs(folders: Sequence[str]) -> dict[str, Run]:
     return {run.name if clear else f"{index} {run.name}": run for index, run in enumerate(runs, 1)}
 
 
-def of_run(bench: Workbench, text: str, run: Run) -> list[Contender]:
+def of_run(bench: Bench, text: str, run: Run) -> list[Contender]:
     """A run, and its random control where it has one.
 
     Raises:
@@ -111,7 +111,7 @@ def of_run(bench: Workbench, text: str, run: Run) -> list[Contender]:
     ]
 
 
-def of_strategies(bench: Workbench, asked: Comparison, progress: Progress, stop: Stop) -> list[Contender]:
+def of_strategies(bench: Bench, asked: Comparison, progress: Progress, stop: Stop) -> list[Contender]:
     """What the strategies measure of a supernet.
 
     Raises:
@@ -127,7 +127,7 @@ def of_strategies(bench: Workbench, asked: Comparison, progress: Progress, stop:
     return found
 
 
-def _searched(bench: Workbench, entry: Entry, asked: Comparison, evaluate: Evaluate) -> list[SearchResult]:
+def _searched(bench: Bench, entry: Entry, asked: Comparison, evaluate: Evaluate) -> list[SearchResult]:
     """One search for each seed; only one of a rule that draws nothing."""
     # What a rule goes by may take a training: only one that draws is made for every seed.
     first = _spec(bench, entry, asked.evaluations, 0)
@@ -147,7 +147,7 @@ def _searched(bench: Workbench, entry: Entry, asked: Comparison, evaluate: Evalu
     ]
 
 
-def _spec(bench: Workbench, entry: Entry, evaluations: int, seed: int) -> SearchSpec:
+def _spec(bench: Bench, entry: Entry, evaluations: int, seed: int) -> SearchSpec:
     if entry.strategy in RULES:
         return rule_named(bench, entry.strategy, seed=seed).spec()
     space = search_space(bench, genes=entry.genes)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.console import print_fields, print_table, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.generation import TextTest, decoding_of, text_metric, writing_task
 from ldsearch.commands.grid import all_depths
@@ -210,18 +210,18 @@ def evaluate_frontier(
     return Rescored(table, full_score, len(full), split, _in_words(bench, texts), folder / TABLE)
 
 
-def _benches(target: Target, split: str | None, data: str | None) -> tuple[Workbench, Workbench]:
+def _benches(target: Target, split: str | None, data: str | None) -> tuple[Bench, Bench]:
     """What the sub-network belongs to, and what its full model does, on the split to report on."""
     chosen = split or target.unbiased_split(read_record(target.supernet).splits)
-    bench = Workbench.open(target.supernet, chosen, data, target.runs)
+    bench = Bench.open(target.supernet, chosen, data, target.runs)
     if target.parent is None:
         return bench, bench
     # Of a model with one sub-network trained on its own, the full model is nothing to compare with.
-    return bench, Workbench.open(target.parent, chosen, data, target.runs, bench.task)
+    return bench, Bench.open(target.parent, chosen, data, target.runs, bench.task)
 
 
 def _decoded(
-    folder: Path, texts: TextTest, wanted: Sequence[tuple[Workbench, Subnet]], progress: Progress
+    folder: Path, texts: TextTest, wanted: Sequence[tuple[Bench, Subnet]], progress: Progress
 ) -> list[Statistics]:
     """Of each sub-network, in order; texts that the folder holds are not decoded again."""
     found: dict[tuple[Path, Subnet], Statistics] = {}
@@ -235,7 +235,7 @@ def _decoded(
     return [found[bench.folder, subnet] for bench, subnet in wanted]
 
 
-def _texts_folder(folder: Path, texts: TextTest, bench: Workbench) -> Path:
+def _texts_folder(folder: Path, texts: TextTest, bench: Bench) -> Path:
     """Where what is decoded so lies: texts of other weights, rows or options lie elsewhere."""
     writing_task(bench)  # refuses before anything is written
     identity = {
@@ -250,7 +250,7 @@ def _texts_folder(folder: Path, texts: TextTest, bench: Workbench) -> Path:
     return place
 
 
-def _in_words(bench: Workbench, texts: TextTest) -> str:
+def _in_words(bench: Bench, texts: TextTest) -> str:
     references = writing_task(bench).references(bench.evaluator.split)[: texts.limit]
     return f"{texts.decoding.describe()}; {_signature(texts.metric, references)}"
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.console import (
     describe_choice,
     open_bench,
@@ -70,7 +70,7 @@ def goal_of(options: Evolve) -> Goal:
 
 
 def evolve(
-    bench: Workbench,
+    bench: Bench,
     folder: str | Path,
     options: Evolve | None = None,
     *,
@@ -128,7 +128,7 @@ def evolve(
     return run_search(bench, Path(folder), spec, goal, options, progress)
 
 
-def _search_spec(bench: Workbench, space: Space, goal: Goal, options: Evolve) -> SearchSpec:
+def _search_spec(bench: Bench, space: Space, goal: Goal, options: Evolve) -> SearchSpec:
     """A search with its controls."""
     search = search_named(options.strategy, options.parity)
     evaluations = search.evaluations if options.evaluations is None else options.evaluations
@@ -151,7 +151,7 @@ def _search_spec(bench: Workbench, space: Space, goal: Goal, options: Evolve) ->
     )
 
 
-def check_reachable(bench: Workbench, goal: Goal, cheapest: Subnet) -> None:
+def check_reachable(bench: Bench, goal: Goal, cheapest: Subnet) -> None:
     """Refuse a budget below the cheapest sub-network that there is.
 
     Raises:
@@ -184,7 +184,7 @@ class Plan:
     minutes: float
 
 
-def plan_evolve(bench: Workbench, options: Evolve) -> Plan:
+def plan_evolve(bench: Bench, options: Evolve) -> Plan:
     """What ``evolve`` would do, without running it.
 
     Raises:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.options import DecodingOptions
 from ldsearch.decoding import Decoding, Encode, decode
 from ldsearch.errors import DataError
@@ -106,7 +106,7 @@ def text_metric(name: str) -> Metric:
     return TEXT_METRICS[name]()
 
 
-def writing_task(bench: Workbench) -> SequenceToSequence:
+def writing_task(bench: Bench) -> SequenceToSequence:
     """The bench's task.
 
     Raises:
@@ -132,7 +132,7 @@ class TextTest:
     limit: int | None = None
 
     def run(
-        self, bench: Workbench, subnets: Mapping[str, Subnet], folder: Path
+        self, bench: Bench, subnets: Mapping[str, Subnet], folder: Path
     ) -> Iterator[tuple[str, Statistics]]:
         """Names and statistics, sub-networks with one encoder together, each as soon as it is known.
 

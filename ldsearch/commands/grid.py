@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.console import open_bench, progress_bars, resumable
 from ldsearch.commands.generation import TextTest, decoding_of
 from ldsearch.commands.options import Evaluate
@@ -143,7 +143,7 @@ def mean_difference(first: GridResult, second: GridResult) -> Interval:
 
 
 def measure_grid(
-    bench: Workbench,
+    bench: Bench,
     folder: Path,
     options: GridOptions,
     baseline: GridResult | None = None,
@@ -197,14 +197,14 @@ def measure_grid(
     return result
 
 
-def trained_assignment(bench: Workbench) -> str:
+def trained_assignment(bench: Bench) -> str:
     """The assignment a supernet was trained with; ``"optimal"`` where it was not."""
     tasks = bench.record.training.get("depth_tasks") or {}
     return str(tasks.get("assignment", "optimal"))
 
 
 def _report(
-    bench: Workbench,
+    bench: Bench,
     folder: Path,
     result: GridResult,
     grid: Mapping[Depths, Subnet],

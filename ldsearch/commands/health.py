@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.console import print_table
 from ldsearch.commands.recover import FixedOptions, train_fixed
 from ldsearch.commands.spaces import search_space
@@ -53,7 +53,7 @@ class Health:
 
 
 def health(
-    bench: Workbench,
+    bench: Bench,
     folder: str | Path,
     *,
     count: int = COUNT,
@@ -120,12 +120,12 @@ def health(
     return found
 
 
-def _row(bench: Workbench, folder: Path, subnet: Subnet, options: FixedOptions) -> dict[str, object]:
+def _row(bench: Bench, folder: Path, subnet: Subnet, options: FixedOptions) -> dict[str, object]:
     """One sub-network's scores; those of one that is done are read."""
     done = folder.with_suffix(".json")
     if not done.is_file():
         own_folder = train_fixed(bench, folder, subnet, options)
-        trained = Workbench.open(own_folder, runs=folder, task=bench.task)
+        trained = Bench.open(own_folder, runs=folder, task=bench.task)
         full, own = bench.macs([bench.full, subnet])
         inherited, fine_tuned = (_statistics(one, subnet) for one in (bench, trained))
         row = {
@@ -139,12 +139,12 @@ def _row(bench: Workbench, folder: Path, subnet: Subnet, options: FixedOptions) 
     return read_json(done)
 
 
-def _statistics(bench: Workbench, subnet: Subnet) -> Statistics:
+def _statistics(bench: Bench, subnet: Subnet) -> Statistics:
     """On every row that training did not see."""
     return np.concatenate([evaluator.statistics(subnet) for evaluator in _evaluators(bench)])
 
 
-def _evaluators(bench: Workbench) -> list[Evaluator]:
+def _evaluators(bench: Bench) -> list[Evaluator]:
     return [bench.evaluator] if bench.held_out is None else [bench.evaluator, bench.held_out]
 
 

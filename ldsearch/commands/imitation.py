@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from ldsearch.bench import Workbench, split_evaluator
+from ldsearch.bench import Bench, split_evaluator
 from ldsearch.commands.searching import evaluate_with
 from ldsearch.errors import DataError
 from ldsearch.evaluation import Evaluator
@@ -25,7 +25,7 @@ ROWS = 256
 BUDGET = 2 * 2**30
 
 
-def imitator(bench: Workbench, budget: int = BUDGET) -> Evaluator:
+def imitator(bench: Bench, budget: int = BUDGET) -> Evaluator:
     """Measures, on some rows of those that choices are made by, how far outputs are from the full model's.
 
     Args:
@@ -49,7 +49,7 @@ def imitator(bench: Workbench, budget: int = BUDGET) -> Evaluator:
     return evaluator
 
 
-def _teacher(bench: Workbench, task: Imitation, budget: int) -> dict[int, dict[Key, Tensor]]:
+def _teacher(bench: Bench, task: Imitation, budget: int) -> dict[int, dict[Key, Tensor]]:
     """By row the full model's answer to each of its features."""
     encoded, collate = bench.evaluator.encoded, task.collate(bench.tokenizer, None)
     found: dict[int, dict[Key, Tensor]] = {}
@@ -71,7 +71,7 @@ def _teacher(bench: Workbench, task: Imitation, budget: int) -> dict[int, dict[K
 
 
 def shortlist(
-    bench: Workbench,
+    bench: Bench,
     strategy: SearchStrategy,
     evaluations: int | None,
     patience: int | None,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.console import print_table
 from ldsearch.commands.imitation import imitator
 from ldsearch.commands.searching import evaluate_with
@@ -30,7 +30,7 @@ from ldsearch.training.checkpoints import report_disk_full
 from ldsearch.trial import Trial
 
 MARKER = "importance.json"
-OBJECTIVES: Mapping[str, Callable[[Workbench], Evaluator]] = MappingProxyType(
+OBJECTIVES: Mapping[str, Callable[[Bench], Evaluator]] = MappingProxyType(
     {"score": lambda bench: bench.evaluator, "kl": imitator}
 )
 
@@ -67,7 +67,7 @@ class BlockImportances:
         return pd.DataFrame([asdict(found) for found in self.blocks])
 
 
-def stack_of(bench: Workbench, stack: str | None) -> str:
+def stack_of(bench: Bench, stack: str | None) -> str:
     """The named stack, or the only one.
 
     Raises:
@@ -82,7 +82,7 @@ def stack_of(bench: Workbench, stack: str | None) -> str:
 
 
 def block_importance(
-    bench: Workbench,
+    bench: Bench,
     folder: str | Path,
     *,
     keep: int | None = None,
@@ -139,7 +139,7 @@ def block_importance(
     return found
 
 
-def _whole_but(bench: Workbench, stack: str, blocks: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+def _whole_but(bench: Bench, stack: str, blocks: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     whole = {name: tuple(range(depth)) for name, depth in bench.supernet.depths.items()}
     return {**whole, stack: blocks}
 
@@ -174,7 +174,7 @@ def _importances(
     )
 
 
-def _report(bench: Workbench, found: BlockImportances, identity: Mapping[str, Any]) -> None:
+def _report(bench: Bench, found: BlockImportances, identity: Mapping[str, Any]) -> None:
     folder, table = found.folder, found.table
     write_csv(table, folder / "importance.csv")
     title = (

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.errors import BudgetError, RunError
 from ldsearch.goal import Goal
 from ldsearch.latency.clock import Clock, Noise, device_facts, synchroniser
@@ -20,7 +20,7 @@ REPEATS = 5
 _RUNTIME = "eager"
 
 
-def know_latency(bench: Workbench, cell: tuple[int, int] | None, table: Path | None = None) -> None:
+def know_latency(bench: Bench, cell: tuple[int, int] | None, table: Path | None = None) -> None:
     """Where a latency is asked for, let the bench's trials carry a predicted one beside their other costs.
 
     Args:
@@ -117,7 +117,7 @@ class Latencies:
 
 
 def measured_latencies(
-    bench: Workbench,
+    bench: Bench,
     cell: tuple[int, int] | None,
     trials: Sequence[Trial],
     progress: Progress,

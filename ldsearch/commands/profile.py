@@ -14,7 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.options import Profile
 from ldsearch.errors import LdsearchError, RunError
@@ -191,7 +191,7 @@ def _cells(home: Path, supernet: Supernet, options: Profile, probe: Probe) -> li
         if isinstance(length, int):
             cells += [random_cell(supernet, batch, length, written) for batch in options.batch]
             continue
-        bench = Workbench.open(home, data=options.data)
+        bench = Bench.open(home, data=options.data)
         collate = bench.task.collate(bench.tokenizer, None)
         rows = [dict(feature) for feature in bench.evaluator.encoded]
         cells += [data_cell(supernet, rows, collate, batch) for batch in options.batch]

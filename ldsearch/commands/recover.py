@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from transformers import set_seed
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.console import print_fields
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.trainer import changed_arguments, fit, make_trainer, training_arguments
@@ -50,7 +50,7 @@ class FixedOptions:
 
 
 def train_fixed(
-    bench: Workbench, folder: Path, subnet: Subnet, options: FixedOptions, chosen_on: str | None = None
+    bench: Bench, folder: Path, subnet: Subnet, options: FixedOptions, chosen_on: str | None = None
 ) -> Path:
     """Train one sub-network, starting from the weights it inherits; a finished training is left as it is.
 
@@ -186,7 +186,7 @@ def recover(options: TrainSupernet) -> Recovery:
         raise RunError(f"{output} is the supernet itself: choose another --name")
     split = target.unbiased_split(read_record(target.supernet).splits)
     data = None if options.data == TrainSupernet().data else options.data
-    bench = Workbench.open(target.supernet, split, data, target.runs)
+    bench = Bench.open(target.supernet, split, data, target.runs)
     bench.require_supernet()
     how = FixedOptions(
         loss="label" if options.teacher == "none" else "distill",
@@ -198,7 +198,7 @@ def recover(options: TrainSupernet) -> Recovery:
     with interruptible() as stop:
         trained = train_fixed(bench, output, target.subnet, how, target.chosen_on)
         stop.check()
-    after = Workbench.open(trained, split, None, bench.runs, bench.task).evaluator.statistics(target.subnet)
+    after = Bench.open(trained, split, None, bench.runs, bench.task).evaluator.statistics(target.subnet)
     before, full = (bench.evaluator.statistics(subnet) for subnet in (target.subnet, bench.full))
     metrics = {
         f"{split}_{bench.task.metric.name}": bench.score(after).value,

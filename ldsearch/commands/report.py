@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.console import open_bench, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.health import health, print_health
 from ldsearch.commands.importance import block_importance, print_importance, stack_of
@@ -41,7 +41,7 @@ def main(options: Report) -> dict[str, Any]:
     return {"page": str(page.page), **measured}
 
 
-def _measure_health(bench: Workbench, options: Report) -> dict[str, Any]:
+def _measure_health(bench: Bench, options: Report) -> dict[str, Any]:
     folder = options.runs / (options.name or f"{bench.folder.name}-health")
     how = FixedOptions(steps=options.steps, loss="label", seed=options.seed, trainer=options.trainer)
     with resumable("run the same command again; finished sub-networks are kept"):
@@ -56,7 +56,7 @@ def _measure_health(bench: Workbench, options: Report) -> dict[str, Any]:
     return print_health(result)
 
 
-def _measure_importance(bench: Workbench, options: Report) -> dict[str, Any]:
+def _measure_importance(bench: Bench, options: Report) -> dict[str, Any]:
     stack = stack_of(bench, options.stack)
     suffix = f"-{stack}" if len(bench.supernet.depths) > 1 else ""
     folder = options.runs / (options.name or f"{bench.folder.name}-importance{suffix}")

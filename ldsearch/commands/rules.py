@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.grid import trained_assignment
 from ldsearch.commands.searching import SearchSpec
 from ldsearch.commands.signals import SIGNALS
@@ -44,7 +44,7 @@ class Choice:
         costs: Names of the costs that are minimised, by rules that search.
     """
 
-    bench: Workbench
+    bench: Bench
     keep: tuple[int, ...] | None = None
     space: str | None = None
     seed: int = 0
@@ -99,7 +99,7 @@ class Rule:
 
 
 def rule_named(
-    bench: Workbench,
+    bench: Bench,
     strategy: str,
     keep: int | Sequence[int] | None = None,
     space: str | None = None,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.binding import changed
 from ldsearch.commands.latencies import Latencies, choose, measured_latencies
 from ldsearch.commands.options import Evolve
@@ -83,7 +83,7 @@ class RunOutcome:
 
 
 def run_search(
-    bench: Workbench, folder: Path, spec: SearchSpec, goal: Goal, options: Evolve, progress: Progress
+    bench: Bench, folder: Path, spec: SearchSpec, goal: Goal, options: Evolve, progress: Progress
 ) -> RunOutcome:
     """Search, choose, search with the controls, score the frontiers on held-out rows, write the reports.
 
@@ -167,7 +167,7 @@ def evaluate_with(evaluator: Evaluator, progress: Progress) -> Evaluate:
 
 
 def _hold_out(
-    bench: Workbench,
+    bench: Bench,
     result: SearchResult,
     best: Trial,
     controls: Mapping[str, SearchResult],
@@ -196,7 +196,7 @@ def _hold_out(
     )
 
 
-def _write_tables(bench: Workbench, name: str, outcome: RunOutcome) -> None:
+def _write_tables(bench: Bench, name: str, outcome: RunOutcome) -> None:
     folder, result = outcome.folder, outcome.result
     costs = result.costs
     table = trials_table(result.trials, name, costs)
@@ -221,7 +221,7 @@ def _write_tables(bench: Workbench, name: str, outcome: RunOutcome) -> None:
     save_figure(draw_frontier(table, marks, controls, held), folder / "frontier.png")
 
 
-def _write_best(bench: Workbench, outcome: RunOutcome) -> None:
+def _write_best(bench: Bench, outcome: RunOutcome) -> None:
     best, full, held = outcome.best, outcome.result.trials[0], outcome.held_out
     held_out = None
     if held is not None:
@@ -245,7 +245,7 @@ def _write_best(bench: Workbench, outcome: RunOutcome) -> None:
 
 
 def _write_run(
-    bench: Workbench, identity: Mapping[str, Any], facts: Mapping[str, Any], outcome: RunOutcome
+    bench: Bench, identity: Mapping[str, Any], facts: Mapping[str, Any], outcome: RunOutcome
 ) -> None:
     result, held, cache = outcome.result, outcome.held_out, bench.evaluator.cache
     asked = (trial.subnet for own in (result, *outcome.controls.values()) for trial in own.trials)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import track
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.supernet.signals import BlockInfluence
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.base import Batch
@@ -18,10 +18,10 @@ BATCH = 32
 _INFLUENCE_BATCHES = 16
 _RATE = 0.5  # where no number of blocks is asked for
 
-Signal = Callable[[Workbench, int | None], NDArray[np.float64]]
+Signal = Callable[[Bench, int | None], NDArray[np.float64]]
 
 
-def learned_importance(bench: Workbench, keep: int | None) -> NDArray[np.float64]:
+def learned_importance(bench: Bench, keep: int | None) -> NDArray[np.float64]:
     """Importance by drop rates learned on training rows, their mean that of keeping ``keep`` blocks.
 
     Shape (blocks,); see ``ldsearch.training.drop_rates``.
@@ -34,7 +34,7 @@ def learned_importance(bench: Workbench, keep: int | None) -> NDArray[np.float64
     return learned.importance()
 
 
-def influence(bench: Workbench, keep: int | None) -> NDArray[np.float64]:
+def influence(bench: Bench, keep: int | None) -> NDArray[np.float64]:
     """How much each block changes its input on training rows; nothing is trained. Shape (blocks,)."""
     observer = BlockInfluence(bench.supernet.blocks)
     for batch in track(list(_batches(bench, _INFLUENCE_BATCHES)), "block influence", transient=True):
@@ -45,7 +45,7 @@ def influence(bench: Workbench, keep: int | None) -> NDArray[np.float64]:
 SIGNALS: Mapping[str, Signal] = MappingProxyType({"learned": learned_importance, "influence": influence})
 
 
-def _batches(bench: Workbench, count: int) -> Iterator[Batch]:
+def _batches(bench: Bench, count: int) -> Iterator[Batch]:
     """Training rows in a fixed random order, from the start again where there are too few."""
     encoded = bench.task.encode("train", bench.tokenizer, bench.record.reference)
     collate = bench.task.collate(bench.tokenizer, bench.record.pad_to)

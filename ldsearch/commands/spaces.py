@@ -5,7 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.errors import SpaceError, TrainingError, unknown
 from ldsearch.space import GENES, BlockGenes, DepthGenes, LengthGenes, ListedDepths, Space, load_space
 from ldsearch.space.lengths import as_rate, default_bound
@@ -21,7 +21,7 @@ LEVELS = 16
 _GROUPS = {"ffn": "feed-forward halves", "head": "attention heads", "sublayer": "sub-layers"}
 
 
-def trained_space(bench: Workbench) -> Space:
+def trained_space(bench: Bench) -> Space:
     """The space that the supernet was trained on, as its record carries it.
 
     Records from before they carried it have the options of the training, whose strategy says the space.
@@ -55,7 +55,7 @@ def trained_space(bench: Workbench) -> Space:
 
 
 def search_space(
-    bench: Workbench,
+    bench: Bench,
     name: str | None = None,
     genes: str | None = None,
     parity: bool = False,
@@ -105,7 +105,7 @@ def search_space(
     return space.widened() if widen or parity else space
 
 
-def training_gaps(bench: Workbench, smallest: Subnet, space: Space | None = None) -> list[str]:
+def training_gaps(bench: Bench, smallest: Subnet, space: Space | None = None) -> list[str]:
     """Warnings about what training never covered.
 
     Args:
@@ -175,7 +175,7 @@ def kinds_of(genes: str) -> tuple[str, ...]:
     return tuple(kind for kind in GENES if kind in kinds)
 
 
-def _named(bench: Workbench, name: str) -> Space:
+def _named(bench: Bench, name: str) -> Space:
     space, record, supernet = load_space(name), bench.record, bench.supernet
     depths = {depth.stack: depth for depth in space.depths}
     if "depth" not in space.varies and {*depths} < {*supernet.depths}:
@@ -207,7 +207,7 @@ def _named(bench: Workbench, name: str) -> Space:
     return replace(space, depths=tuple(pinned[stack] for stack in supernet.depths))
 
 
-def _lengths(bench: Workbench, trained: Space, parity: bool) -> LengthGenes:
+def _lengths(bench: Bench, trained: Space, parity: bool) -> LengthGenes:
     """The trained lengths on the grid of a search, or the default range where none were trained."""
     record, supernet = bench.record, bench.supernet
     if not supernet.supports_lengths:
@@ -220,7 +220,7 @@ def _lengths(bench: Workbench, trained: Space, parity: bool) -> LengthGenes:
     return lengths if parity else lengths.on_grid(LEVELS)
 
 
-def _depth(bench: Workbench, trained: BlockGenes, widen: bool) -> BlockGenes:
+def _depth(bench: Bench, trained: BlockGenes, widen: bool) -> BlockGenes:
     """The trained choices of blocks that are not too shallow, or any where none were trained."""
     blocks, pinned = trained.blocks, pinned_of(bench.supernet, trained.stack)
     if isinstance(trained, ListedDepths) and not widen:
@@ -232,7 +232,7 @@ def _depth(bench: Workbench, trained: BlockGenes, widen: bool) -> BlockGenes:
     return DepthGenes(trained.stack, blocks, tuple(range(max(least, len(pinned)), blocks + 1)), pinned)
 
 
-def _depth_gap(bench: Workbench, trained: BlockGenes, blocks: tuple[int, ...]) -> str:
+def _depth_gap(bench: Bench, trained: BlockGenes, blocks: tuple[int, ...]) -> str:
     """What was never trained of leaving out all blocks but these; empty where nothing is missing."""
     record = bench.record
     missing = sorted({*range(trained.blocks)} - {*blocks})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.latencies import Latencies
 from ldsearch.commands.profile import CSV_FILE, JSON_FILE, latency_row
 from ldsearch.files import write_json
@@ -20,7 +20,7 @@ FIGURE_FILE = "tradeoff.png"
 
 
 def write_latencies(
-    bench: Workbench,
+    bench: Bench,
     folder: Path,
     latencies: Latencies,
     fronts: Mapping[str, Sequence[Trial]],
@@ -60,7 +60,7 @@ def write_latencies(
     save_figure(figure, folder / FIGURE_FILE)
 
 
-def _point(bench: Workbench, latencies: Latencies, trial: Trial, full: Trial) -> TimedPoint:
+def _point(bench: Bench, latencies: Latencies, trial: Trial, full: Trial) -> TimedPoint:
     """Scored on the rows that chose nothing, where there are some."""
     timing = latencies.lines[trial.subnet].timing
     score, interval = trial.score.value, None

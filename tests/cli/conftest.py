@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.cli import main
 
 TRAIN = ("train-supernet", "--data", "reviews.csv", "--model", "config.json", "--max-length", "16")
@@ -137,7 +137,7 @@ def unsettle(folder: Path) -> None:
         for name, tensor in load_file(path).items()
     }
     save_file(tensors, path, metadata={"format": "pt"})
-    bench = Workbench.open(folder)
+    bench = Bench.open(folder)
     logits = np.stack(bench.evaluator.outputs(bench.full))
     tensors["classifier.bias"][1] += float(np.median(logits[:, 0] - logits[:, 1]))
     save_file(tensors, path, metadata={"format": "pt"})

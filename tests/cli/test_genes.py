@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.spaces import search_space
 from ldsearch.pareto import frontier
 from ldsearch.subnet import Subnet
@@ -35,7 +35,7 @@ def test_a_search_that_may_measure_everything_finds_the_true_frontier(
     unsettle(place / "runs/tiny")
     outcome = ldsearch("evolve", "--genes", genes, "--strategy", "random", "--evaluations", 500)
     assert outcome.code == 0, outcome.err
-    bench = Workbench.open("runs/tiny")
+    bench = Bench.open("runs/tiny")
     space = search_space(bench, genes=genes)
     least = bench.macs([space.smallest()])[0]
     allowed = [subnet for subnet in space.enumerate() if bench.macs([subnet])[0] >= least]

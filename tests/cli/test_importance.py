@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import Ldsearch, read
 
@@ -22,7 +22,7 @@ def test_three_blocks_by_hand_and_the_same_command_again_measures_nothing(
     assert {path.name for path in folder.iterdir()} == FILES
     with (folder / "importance.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    bench = Workbench.open(wild_place / "runs/tiny")
+    bench = Bench.open(wild_place / "runs/tiny")
 
     def accuracy(*blocks: int) -> float:
         return float(bench.evaluator.statistics(Subnet.of_encoder(blocks)).mean())

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.latencies import Latencies, choose, know_latency
 from ldsearch.commands.options import flags
 from ldsearch.commands.spaces import search_space
@@ -121,13 +121,13 @@ def test_a_cost_must_be_called_what_it_was_registered_as(place: Path) -> None:
     COSTS.register("joules", Tokens)
     try:
         with pytest.raises(LdsearchError, match="'joules' calls itself 'tokens'"):
-            Workbench.open("runs/tiny")
+            Bench.open("runs/tiny")
     finally:
         COSTS.remove("joules")
 
 
 def test_the_prediction_is_the_tables(tabled: Path) -> None:
-    bench = Workbench.open("runs/tiny")
+    bench = Bench.open("runs/tiny")
     know_latency(bench, (2, 16))
     space = search_space(bench)
     subnets = [space.smallest(), space.largest(), bench.full]
@@ -163,7 +163,7 @@ def test_without_a_table_the_command_that_makes_it_is_named(ldsearch: Ldsearch, 
     assert "--batch 2 --length 16" in outcome.err
 
 
-def candidates(bench: Workbench, predicted: list[float]) -> list[Trial]:
+def candidates(bench: Bench, predicted: list[float]) -> list[Trial]:
     """The dearer the better."""
     subnets = list(search_space(bench).enumerate())[: len(predicted)]
     return [
@@ -172,7 +172,7 @@ def candidates(bench: Workbench, predicted: list[float]) -> list[Trial]:
     ]
 
 
-def timed(bench: Workbench, trials: list[Trial], measured: list[float]) -> Latencies:
+def timed(bench: Bench, trials: list[Trial], measured: list[float]) -> Latencies:
     """Sub-networks that take as long as is said; the last is the full model."""
     shares = [0.5] * (len(trials) - 1) + [1.0]
     lines = {
@@ -194,7 +194,7 @@ def timed(bench: Workbench, trials: list[Trial], measured: list[float]) -> Laten
 
 
 def test_what_was_measured_chooses_not_what_was_predicted(place: Path) -> None:
-    bench = Workbench.open("runs/tiny")
+    bench = Bench.open("runs/tiny")
     trials = candidates(bench, [1.0, 2.0, 3.0, 9.0])
     goal = Goal.parse(budget=f"5ms{BUDGET}")
     found = timed(bench, trials, [1.0, 4.5, 6.0, 10.0])
@@ -209,7 +209,7 @@ def test_what_was_measured_chooses_not_what_was_predicted(place: Path) -> None:
 
 
 def test_errors_of_the_prediction_are_those_of_hand(place: Path) -> None:
-    bench = Workbench.open("runs/tiny")
+    bench = Bench.open("runs/tiny")
     trials = candidates(bench, [1.0, 2.0, 3.0, 9.0])
     found = timed(bench, trials, [2.0, 2.0, 2.5, 9.0])
     facts = found.to_dict(trials[0].subnet)

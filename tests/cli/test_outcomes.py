@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.spaces import search_space
 from ldsearch.intervals import paired_bootstrap
 from ldsearch.subnet import Subnet
@@ -37,7 +37,7 @@ class Fresh:
     """Statistics of a split by the model itself: nothing stored is read."""
 
     def __init__(self, folder: Path, split: str, elsewhere: Path) -> None:
-        self.bench = Workbench.open(folder, split, runs=elsewhere)
+        self.bench = Bench.open(folder, split, runs=elsewhere)
 
     def __call__(self, subnet: Subnet) -> np.ndarray:
         evaluator = self.bench.evaluator
@@ -70,7 +70,7 @@ def test_random_search_makes_as_many_measurements_as_the_search_in_the_same_spac
     assert set(controls) == {"random", "constant-ratio"}
     assert len(trials) == len(controls["random"]) == 30
     assert 3 < len(controls["constant-ratio"]) <= 30  # a coarse grid holds no longer line
-    space = search_space(Workbench.open(wild / "runs/tiny"))
+    space = search_space(Bench.open(wild / "runs/tiny"))
     for found in controls.values():
         subnets = [Subnet.from_json(row["subnet"]) for row in found]
         assert subnets[0] == Subnet.full(3)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import entropy
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.imitation import imitator
 from ldsearch.commands.spaces import search_space
 from ldsearch.pareto import frontier
@@ -27,7 +27,7 @@ def test_a_search_without_labels_measures_its_frontier_by_the_score(ldsearch: Ld
     unsettle(place / "runs/tiny")
     # More evaluations than the space has sub-networks: the frontier is the true one.
     assert (outcome := ldsearch("evolve", "--objective", "kl", "--evaluations", 1000)).code == 0, outcome.err
-    bench = Workbench.open("runs/tiny")
+    bench = Bench.open("runs/tiny")
     space = search_space(bench)
     subnets = [s for s in space.enumerate() if bench.macs([s]) >= bench.macs([space.smallest()])]
     theirs, *ours = (softmax(np.stack(bench.evaluator.outputs(s))) for s in (bench.full, *subnets))

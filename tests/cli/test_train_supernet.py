@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, TrainerCallback
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.training.trainer import SupernetTrainer
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, read, weights
 
@@ -40,7 +40,7 @@ def test_the_token_score_is_the_one_that_was_asked_for(ldsearch: Ldsearch, place
     assert outcome.code == 0, outcome.err
     assert read(place / "runs/powered/supernet.json")["score"] == "power"
     assert read(place / "runs/tiny/supernet.json")["score"] == "column"
-    assert Workbench.open("runs/powered").supernet.score == "power"
+    assert Bench.open("runs/powered").supernet.score == "power"
     refused = ldsearch(*TRAIN, "--token-score", "sideways", "--name", "new")
     assert refused.code == 2
     assert "unknown token score 'sideways': use one of column, power" in refused.err

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands import checked_rows, export
 from ldsearch.commands.export import export_one
 from ldsearch.errors import ExportError
@@ -94,7 +94,7 @@ def test_another_score_than_the_runs_fails(here: Path):
 def test_rows_that_rounding_decides_may_move_the_score(here: Path, monkeypatch):
     """One of the supernet's margins is nothing: its row may be counted either way."""
     best = json.loads((here / RUN / "best.json").read_text())
-    bench = Workbench.open("runs/tiny")
+    bench = Bench.open("runs/tiny")
     logits = torch.tensor(
         [row.tolist() for row in bench.evaluator.outputs(Subnet.from_json(json.dumps(best["subnet"])))]
     )

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.export import hub
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import Ldsearch, reviews
@@ -69,7 +69,7 @@ def test_an_exported_graph_scores_as_the_run_says(ldsearch: Ldsearch, wild_place
     """Its accuracy on the search rows, by onnxruntime alone, is best.json's."""
     assert ldsearch("export", RUN, "out", "--format", "onnx").code == 0
     best = json.loads((wild_place / RUN / "best.json").read_text())
-    bench = Workbench.open(wild_place / "runs/tiny")
+    bench = Bench.open(wild_place / "runs/tiny")
     session = onnxruntime.InferenceSession(wild_place / "out" / "model.onnx")
     names = [entry.name for entry in session.get_inputs()]
     encoded = bench.evaluator.encoded

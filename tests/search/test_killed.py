@@ -19,6 +19,7 @@ import torch
 import ldsearch
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.options import Evolve, TrainSupernet
+from ldsearch.commands.train_supernet import train_supernet
 from tests.cli.conftest import CONFIG, reviews, unsettle
 
 ROOT = Path(__file__).parent.parent.parent
@@ -53,11 +54,11 @@ def train(place: Path) -> None:
         max_length=16,
         trainer={"max_steps": "1"},
     )
-    unsettle(ldsearch.train_supernet(place / "net", options))
+    unsettle(train_supernet(place / "net", options))
 
 
 def search(runs: Path) -> None:
-    evolve(ldsearch.Workbench.open(runs / "net"), runs / "run", Evolve(evaluations=30, seed=4))
+    evolve(ldsearch.Bench.open(runs / "net"), runs / "run", Evolve(evaluations=30, seed=4))
 
 
 def runs_on(child: int) -> bool:
@@ -156,5 +157,5 @@ def test_a_search_killed_while_it_claims_its_folder_goes_on(place: Path) -> None
     folder = place / "straight/claimed"
     folder.mkdir()
     (folder / ".run.json.k1ll3d").write_text('{"ident')
-    bench = ldsearch.Workbench.open(place / "straight/net")
+    bench = ldsearch.Bench.open(place / "straight/net")
     assert len(evolve(bench, folder, Evolve(evaluations=5)).result.trials) == 5

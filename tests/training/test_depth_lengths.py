@@ -14,7 +14,7 @@ import torch
 from scipy.stats import chisquare
 from torch.nn.functional import cross_entropy, kl_div
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.cli import main
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.spaces import training_gaps
@@ -238,7 +238,7 @@ def test_a_training_with_a_drop_bound_records_depths_and_lengths(place, monkeypa
     with pytest.raises(SystemExit) as exit_:
         main()
     assert not exit_.value.code
-    bench = Workbench.open("runs/both")
+    bench = Bench.open("runs/both")
     record = bench.record
     assert (record.strategy, record.drop_bound, record.memory) == ("flexible-depth", "9/25", "kept")
     assert record.training["depth_tasks"]["assignment"] == "optimal"

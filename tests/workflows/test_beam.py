@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForMaskedLM
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.export import export_model
 from ldsearch.commands.options import Evolve, TrainSupernet
@@ -17,7 +17,7 @@ from tests.translators import sentences
 BERT = {"model_type": "bert", "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
 
 
-def opened(place: Path, blocks: int) -> Workbench:
+def opened(place: Path, blocks: int) -> Bench:
     """A BERT of so many blocks, hardly trained, whose blocks do something all the same."""
     texts = list(dict.fromkeys(sentences(60)))[:32]
     for name, part in (("train", texts[:16]), ("validation", texts[16:])):
@@ -34,7 +34,7 @@ def opened(place: Path, blocks: int) -> Workbench:
         max_length=16,
         trainer={"max_steps": "1", "disable_tqdm": "True"},
     )
-    return Workbench.open(train_supernet(place / "runs" / "bert", options))
+    return Bench.open(train_supernet(place / "runs" / "bert", options))
 
 
 def test_keep_gives_exactly_so_many_blocks_the_best_of_all_as_the_beam_holds_every_parent(tmp_path):

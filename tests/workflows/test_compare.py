@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.compare import compare
 from ldsearch.commands.comparison import Cell, Comparison, Entry
 from ldsearch.errors import BudgetError, RunError, SpaceError
@@ -26,10 +26,10 @@ ASKED = Comparison(
 
 
 @pytest.fixture(scope="module")
-def found(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Workbench, list[Cell], Path]:
+def found(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, list[Cell], Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(wild)
-        bench = Workbench.open("runs/tiny")
+        bench = Bench.open("runs/tiny")
         folder = tmp_path_factory.mktemp("compared") / "compare"
         return bench, compare([bench.folder], folder, ASKED), folder
 

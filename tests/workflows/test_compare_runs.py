@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ldsearch.bench import Workbench
+from ldsearch.bench import Bench
 from ldsearch.commands.compare import compare
 from ldsearch.commands.comparison import Cell, Comparison, Contender, Limit
 from ldsearch.commands.evolve import evolve
@@ -38,9 +38,9 @@ def place(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             data="reviews.csv", model="small.json", max_length=16, trainer={"max_steps": "1"}
         )
         train_supernet(Path("runs/small"), small)
-        evolve(Workbench.open("runs/tiny"), SHORT, Evolve(evaluations=8, seed=5))
-        evolve(Workbench.open("runs/tiny"), RULE, Evolve(strategy="every-other"))
-        evolve(Workbench.open("runs/small"), OTHER, Evolve(evaluations=9))
+        evolve(Bench.open("runs/tiny"), SHORT, Evolve(evaluations=8, seed=5))
+        evolve(Bench.open("runs/tiny"), RULE, Evolve(strategy="every-other"))
+        evolve(Bench.open("runs/small"), OTHER, Evolve(evaluations=9))
     return copy
 
 
@@ -49,9 +49,9 @@ def found(place: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[C
     """The cells, and how many supernets were alive whenever one was opened."""
     opened: list[weakref.ref[object]] = []
     alive: list[int] = []
-    plain = Workbench.open
+    plain = Bench.open
 
-    def watched(*arguments: object, **named: object) -> Workbench:
+    def watched(*arguments: object, **named: object) -> Bench:
         alive.append(sum(one() is not None for one in opened))
         bench = plain(*arguments, **named)
         opened.append(weakref.ref(bench.supernet))
@@ -59,7 +59,7 @@ def found(place: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[C
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
-        patch.setattr(Workbench, "open", watched)
+        patch.setattr(Bench, "open", watched)
         asked = Comparison(budgets=BUDGETS, runs=(LONG, SHORT, RULE, OTHER))
         return compare([], tmp_path_factory.mktemp("found") / "compare", asked), alive
 

@@ -10,7 +10,7 @@ import sacrebleu
 import torch
 from safetensors.torch import load_file, save_file
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands import generation
 from ldsearch.commands.evaluate import evaluate, evaluate_frontier
 from ldsearch.commands.generation import TextTest, text_metric
@@ -59,12 +59,12 @@ def supernet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bench(supernet: Path) -> Workbench:
-    return Workbench.open(supernet, "report")
+def bench(supernet: Path) -> Bench:
+    return Bench.open(supernet, "report")
 
 
 @pytest.fixture(scope="module")
-def run(supernet: Path, bench: Workbench) -> Path:
+def run(supernet: Path, bench: Bench) -> Path:
     """What a search leaves, as far as it is read here."""
     run = supernet.parent / "run"
     run.mkdir()
@@ -80,14 +80,14 @@ def run(supernet: Path, bench: Workbench) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def opened_once(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+def opened_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counting MACs takes a second each time."""
 
-    def opened(folder: Path, split: str, *_: object) -> Workbench:
+    def opened(folder: Path, split: str, *_: object) -> Bench:
         assert (folder.resolve(), split) == (bench.folder, "report")
         return bench
 
-    monkeypatch.setattr(Workbench, "open", opened)
+    monkeypatch.setattr(Bench, "open", opened)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def rescored(run: Path):
     return evaluate_frontier(run, TEXTS)
 
 
-def by_hand(bench: Workbench, subnet: Subnet) -> float:
+def by_hand(bench: Bench, subnet: Subnet) -> float:
     """BLEU of what the stock model of a sub-network writes of the rows that chose nothing."""
     sources, references = bench.task.sources("report")[:8], bench.task.references("report")[:8]
     model = bench.supernet.materialise(subnet)

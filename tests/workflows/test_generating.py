@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ldsearch import Workbench, load
+from ldsearch import Bench, load
 from ldsearch.commands.binding import read_trainer
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.export import export_model
@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def translator(place: Path) -> Workbench:
+def translator(place: Path) -> Bench:
     options = TrainSupernet(
         data=str(place / "train.jsonl"),
         task="translation",
@@ -49,7 +49,7 @@ def translator(place: Path) -> Workbench:
         max_length=24,
         trainer=read_trainer(list(FLAGS)),
     )
-    return Workbench.open(train_supernet(place / "runs" / "translator", options))
+    return Bench.open(train_supernet(place / "runs" / "translator", options))
 
 
 def test_the_best_blocks_of_a_language_model_are_an_ordinary_folder(place):
@@ -62,7 +62,7 @@ def test_the_best_blocks_of_a_language_model_are_an_ordinary_folder(place):
         max_length=24,
         trainer=read_trainer(list(FLAGS)),
     )
-    bench = Workbench.open(train_supernet(place / "runs" / "writer", options))
+    bench = Bench.open(train_supernet(place / "runs" / "writer", options))
     outcome = evolve(bench, place / "runs" / "two", Evolve(strategy="validation", keep=(2,)))
     tried = [trial for trial in outcome.result.trials if trial.subnet != bench.full]
     assert {trial.subnet.decoder.blocks for trial in tried} == {(0, 1), (0, 2), (1, 2)}

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.binding import read_trainer
 from ldsearch.commands.grid import (
     GridOptions,
@@ -61,8 +61,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bench(trained: Path) -> Workbench:
-    return Workbench.open(trained, "report")
+def bench(trained: Path) -> Bench:
+    return Bench.open(trained, "report")
 
 
 def test_the_record_says_what_was_trained(bench):

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import kl_div
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands import imitation
 from ldsearch.commands.binding import read_trainer
 from ldsearch.commands.imitation import imitator, shortlist
@@ -31,7 +31,7 @@ PEGASUS = {"model_type": "pegasus", "d_model": 16, "max_position_embeddings": 32
 }
 
 
-def unsettled(folder: Path, silent: str) -> Workbench:
+def unsettled(folder: Path, silent: str) -> Bench:
     """Random weights; the block called so adds nothing to what enters it."""
     path = folder / "model.safetensors"
     generator = torch.Generator().manual_seed(0)
@@ -45,7 +45,7 @@ def unsettled(folder: Path, silent: str) -> Workbench:
         for name, tensor in load_file(path).items()
     }
     save_file(tensors, path, metadata={"format": "pt"})
-    return Workbench.open(folder)
+    return Bench.open(folder)
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +76,13 @@ def trained(place: Path, task: str, suffix: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def writer(place: Path) -> Workbench:
+def writer(place: Path) -> Bench:
     """A language model of 3 blocks, the second of which does nothing."""
     return unsettled(trained(place, "causal", ".txt"), "model.layers.1.")
 
 
 @pytest.fixture(scope="module")
-def translator(place: Path) -> Workbench:
+def translator(place: Path) -> Bench:
     return unsettled(trained(place, "translation", ".jsonl"), "nothing")
 
 

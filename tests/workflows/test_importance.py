@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ldsearch import Workbench
+from ldsearch import Bench
 from ldsearch.commands.importance import block_importance
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
@@ -106,7 +106,7 @@ BART = {
 GPT = {"model_type": "gpt2", "n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 32}
 
 
-def trained(place: Path, task: str, model: dict[str, object]) -> Workbench:
+def trained(place: Path, task: str, model: dict[str, object]) -> Bench:
     """A supernet after one step, whose blocks do something all the same."""
     texts = list(dict.fromkeys(sentences(60)))[:32]
     rows = [{"source": text, "target": text[::-1], "text": text} for text in texts]
@@ -123,7 +123,7 @@ def trained(place: Path, task: str, model: dict[str, object]) -> Workbench:
         max_length=16,
         trainer={"max_steps": "1", "disable_tqdm": "True"},
     )
-    return Workbench.open(train_supernet(place / "runs" / "model", options))
+    return Bench.open(train_supernet(place / "runs" / "model", options))
 
 
 def test_a_translators_decoder_and_a_killed_measurement_goes_on(tmp_path, monkeypatch):
