@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
@@ -130,7 +131,13 @@ def main() -> None:
     try:
         if words and words[0] in FORMER:
             raise LdsearchError(f"`ldsearch {words[0]}` is now {FORMER[words[0]]}")
-        app()
-    except LdsearchError as error:
-        print(f"error: {error}", file=sys.stderr)
+        code = app(standalone_mode=False)
+    except (LdsearchError, typer.TyperException) as error:
+        # Without any argument typer has printed the help, and says no more.
+        said = error.format_message() if isinstance(error, typer.TyperException) else str(error)
+        if message := " ".join(said.split()):
+            print(f"error: {message}", file=sys.stderr)
         sys.exit(2)
+    except typer.Abort:
+        sys.exit(128 + signal.SIGINT)
+    sys.exit(code if isinstance(code, int) else 0)

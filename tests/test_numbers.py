@@ -51,10 +51,10 @@ def test_the_smallest_configurations_cost_the_published_ratios():
         ("length-adaptive-6x128", {}, None, 0.5411),
     ):
         loaded = load_space(space)
-        shape = bert_base(loaded.blocks, **head)
-        smallest = parity_macs(shape, loaded.reference, loaded.smallest())
+        shape = bert_base(loaded.depths[0].blocks, **head)
+        smallest = parity_macs(shape, loaded.lengths.reference, loaded.smallest())
         assert macs in (smallest, None)
-        full = parity_macs(shape, loaded.reference, Subnet.full(loaded.blocks))
+        full = parity_macs(shape, loaded.lengths.reference, Subnet.full(loaded.depths[0].blocks))
         assert round(smallest / full, 4) == ratio
 
 

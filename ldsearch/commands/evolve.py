@@ -44,7 +44,7 @@ def main(options: Evolve) -> dict[str, Any]:
     bench = open_bench(supernet, options.runs, options.data, split=split, storage=options.storage)
     bench.evaluator.cache_budget = int(options.cache * 2**30)
     if options.dry_run:
-        plan = plan_evolve(bench, options)
+        plan = plan_evolve(bench, options, lambda text: print_notes([text]))
         print(f"search space {plan.space}: up to {plan.size:,} sub-networks")
         print(f"cheapest {plan.cheapest:.3f}, dearest {plan.dearest:.3f} of the full model's MACs")
         print(f"at most {plan.evaluations} evaluations and controls, at most some {plan.minutes:.1f} minutes")
@@ -184,7 +184,7 @@ class Plan:
     minutes: float
 
 
-def plan_evolve(bench: Bench, options: Evolve) -> Plan:
+def plan_evolve(bench: Bench, options: Evolve, note: Callable[[str], None] = lambda text: None) -> Plan:
     """What ``evolve`` would do, without running it.
 
     Raises:
@@ -197,6 +197,8 @@ def plan_evolve(bench: Bench, options: Evolve) -> Plan:
     space = search_space(bench, options.space, options.genes, options.parity, options.widen)
     know_latency(bench, goal.cell, options.latency_table)
     check_reachable(bench, goal, space.smallest())
+    for text in training_gaps(bench, space.smallest(), space):
+        note(text)
     cheap, dear, full = bench.macs([space.smallest(), space.largest(), bench.full])
     count = min(usual if options.evaluations is None else options.evaluations, space.size() + 1)
     mean_share = (cheap + dear) / 2 / full

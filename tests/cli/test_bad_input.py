@@ -235,8 +235,8 @@ def test_a_search_with_another_seed_does_not_enter_a_finished_search(ldsearch: L
     ("flags", "says"),
     [
         (["evolve", "--space", "unheard-of"], "layerdrop-16to8"),
-        (["evolve", "--space", "demo"], "6 blocks"),
-        (["evolve", "--space", "layerdrop-16to8"], "for another number of blocks"),
+        (["evolve", "--space", "demo"], "is for {'encoder': 6} blocks"),
+        (["evolve", "--space", "layerdrop-16to8"], "is for {'encoder': 16} blocks"),
         (["evolve", "--space", "config.json"], "does not describe a search space"),
         (["evolve", "--strategy", "every-other", "--keep", "99"], "keep [99] must name depths in 1..2"),
         (["evolve", "--strategy", "constant-ratio", "--keep", "1"], "takes no --keep"),

@@ -125,8 +125,8 @@ def test_a_dry_run_counts_and_writes_nothing(ldsearch: Ldsearch, place: Path) ->
     before = sorted(place.rglob("*"))
     outcome = ldsearch("evolve", "--dry-run")
     assert outcome.code == 0
-    assert "up to 15 sub-networks" in outcome.out  # the first length has 2 to 16 tokens, the last is pinned
-    assert "at most 16 evaluations" in outcome.out
+    assert "up to 12 sub-networks" in outcome.out  # the first length has 5 to 16 tokens, the last is pinned
+    assert "at most 13 evaluations" in outcome.out
     assert sorted(place.rglob("*")) == before
 
 

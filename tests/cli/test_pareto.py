@@ -74,7 +74,8 @@ def test_a_new_budget_is_answered_without_weights(ldsearch: Ldsearch, ruined: Pa
     for share in (0.5, 0.55, 0.7, 0.9, 1.0):
         outcome = ldsearch("info", RUN, "--budget", share)
         assert (outcome.code, outcome.err) == (0, "")
-        assert chosen(outcome.out) == told(best_within(rows, share))
+        # Two sub-networks may have one score and one cost.
+        assert chosen(outcome.out)[:2] == told(best_within(rows, share))[:2]
         answers.add(chosen(outcome.out))
     assert len(answers) > 1
 

@@ -57,7 +57,7 @@ def test_a_full_disk_is_one_line_the_same_command_goes_on_and_pareto_reads_the_s
     before = (wild_place / "runs/tiny-evolve/frontier.csv").read_text().splitlines()
     assert [line.split(",")[:11] for line in frontier] == [line.split(",")[:11] for line in before]
 
-    lost = ldsearch("info", run)
+    lost = ldsearch("info", run, "--most-accurate")
     assert (lost.code, lost.out) == (2, "")
     assert lost.err == (
         f"error: the workers of {run} shared {wild_place}/shared.log: say where it is with --storage\n"
@@ -69,5 +69,5 @@ def test_a_full_disk_is_one_line_the_same_command_goes_on_and_pareto_reads_the_s
     measured = pd.concat(tables).query("macs_share <= 0.7")
     best = measured.sort_values(["score", "macs"], ascending=[False, True]).iloc[0]
     assert f"chosen: accuracy {best['score']:.4f} at {best['macs_share']:.3f} of the MACs" in found.out
-    other = ldsearch("info", run, "--storage", f"sqlite:///{wild_place}/none.db")
+    other = ldsearch("info", run, "--most-accurate", "--storage", f"sqlite:///{wild_place}/none.db")
     assert other.err == f"error: {wild_place}/none.db has no measurements of {run}\n"

@@ -13,6 +13,7 @@ from ldsearch.commands.distill_data import DistillOptions, distill_data
 from ldsearch.decoding import Decoding
 from ldsearch.errors import DataError, RunError
 from ldsearch.interruption import Interrupted
+from ldsearch.progress import NoProgress
 from ldsearch.tasks import DataSource, load_task
 from tests.translators import PAD, sentences, tiny_translator, word_tokenizer
 
@@ -67,14 +68,25 @@ def files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def killed_after(rows):
-    """A progress that breaks the work off once so many rows are done."""
+class Batches(NoProgress):
+    """Batches of 4 of the 22 rows: how many were left, how many are done; raises once enough are."""
 
-    def progress(done, total):
-        if done >= rows:
-            raise KeyboardInterrupt
+    def __init__(self, enough=None, stop=KeyboardInterrupt):
+        self.left, self.done, self.enough, self.stop = None, 0, enough, stop
 
-    return progress
+    def phase(self, name, total):
+        self.left = total
+        self.check()
+
+    def step(self):
+        self.done += 1
+        self.check()
+
+    def check(self):
+        if self.done == self.enough:
+            if self.stop is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            signal.raise_signal(self.stop)
 
 
 def test_each_training_source_has_the_target_that_stock_generation_gives_it(
@@ -110,16 +122,16 @@ def test_a_training_on_it_trains_on_its_rows(shared, options, undisturbed, tmp_p
     assert all(target.startswith("ein ") for (target,) in task.references("search"))
 
 
-@pytest.mark.parametrize("rows", [0, 4, 12, 22])
-def test_killed_and_run_again_it_ends_at_the_same_bytes(options, undisturbed, tmp_path, rows):
+@pytest.mark.parametrize("batches", [0, 1, 3, 6])
+def test_killed_and_run_again_it_ends_at_the_same_bytes(options, undisturbed, tmp_path, batches):
     out = tmp_path / "distilled.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        distill_data(out, options, killed_after(rows))
+        distill_data(out, options, Batches(batches))
     assert not out.exists()
-    seen = []
-    found = distill_data(out, options, lambda done, total: seen.append((done, total)))
+    others = Batches()
+    found = distill_data(out, options, others)
     assert out.read_bytes() == undisturbed
-    assert seen == [(done, 22) for done in (0, 4, 8, 12, 16, 20, 22) if done >= rows]
+    assert others.left == others.done == 6 - batches
     assert sorted(files(tmp_path)) == ["distilled.jsonl", "distilled.jsonl.json"]
     assert (found.out, found.rows, found.cut) == (out, 22, False)
 
@@ -128,19 +140,19 @@ def test_killed_and_run_again_it_ends_at_the_same_bytes(options, undisturbed, tm
 def test_a_torn_journal_costs_the_batches_it_tore(options, undisturbed, tmp_path, torn):
     out = tmp_path / "distilled.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        distill_data(out, options, killed_after(16))
+        distill_data(out, options, Batches(4))
     journal = tmp_path / "distilled.jsonl.part"
     journal.write_bytes(journal.read_bytes()[:-torn])
-    seen = []
-    distill_data(out, options, lambda done, total: seen.append(done))
-    assert seen[0] in (4, 8, 12)
+    others = Batches()
+    distill_data(out, options, others)
+    assert others.left in (3, 4, 5)
     assert out.read_bytes() == undisturbed
 
 
 def test_zeros_that_a_crashed_machine_left_in_the_journal_do_not_matter(options, undisturbed, tmp_path):
     out = tmp_path / "distilled.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        distill_data(out, options, killed_after(8))
+        distill_data(out, options, Batches(2))
     with (tmp_path / "distilled.jsonl.part").open("ab") as journal:
         journal.write(b"\0" * 40 + b"\n" + b"7\n")
     distill_data(out, options)
@@ -149,13 +161,8 @@ def test_zeros_that_a_crashed_machine_left_in_the_journal_do_not_matter(options,
 
 def test_a_signal_waits_for_the_batch_under_way(options, undisturbed, tmp_path):
     out = tmp_path / "distilled.jsonl"
-
-    def progress(done, total):
-        if done == 8:
-            signal.raise_signal(signal.SIGTERM)
-
     with pytest.raises(Interrupted):
-        distill_data(out, options, progress)
+        distill_data(out, options, Batches(2, signal.SIGTERM))
     assert len((tmp_path / "distilled.jsonl.part").read_text().splitlines()) == 8
     distill_data(out, options)
     assert out.read_bytes() == undisturbed
@@ -205,7 +212,7 @@ CHANGES = (
 def test_anything_else_is_refused_and_touches_nothing(options, tmp_path, change):
     out = tmp_path / "out/distilled.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        distill_data(out, options, killed_after(8))
+        distill_data(out, options, Batches(2))
     before = files(out.parent)
     other, differs = change(options, tmp_path / "other")
     with pytest.raises(RunError, match=rf"made from something else \(its {differs} differ\)"):
@@ -216,13 +223,13 @@ def test_anything_else_is_refused_and_touches_nothing(options, tmp_path, change)
 def test_the_same_model_and_data_elsewhere_are_the_same(options, undisturbed, tmp_path):
     out = tmp_path / "out/distilled.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        distill_data(out, options, killed_after(8))
+        distill_data(out, options, Batches(2))
     shutil.copytree(options.model, tmp_path / "moved")
     shutil.copytree(options.source.data, tmp_path / "moved-data")
-    seen = []
+    others = Batches()
     moved = replace(options, model=str(tmp_path / "moved"), source=DataSource(str(tmp_path / "moved-data")))
-    distill_data(out, moved, lambda done, total: seen.append(done))
-    assert seen[0] == 8
+    distill_data(out, moved, others)
+    assert others.left == 4
     assert out.read_bytes() == undisturbed
 
 

@@ -19,7 +19,8 @@ from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.decoding import Decoding, decode
 from ldsearch.errors import DataError, RunError
 from ldsearch.files import write_json
-from ldsearch.reports.tables import write_csv
+from ldsearch.reports.tables import COLUMNS, write_csv
+from ldsearch.runs import Choice
 from ldsearch.subnet import Subnet
 from tests.translators import sentences
 
@@ -72,10 +73,13 @@ def run(supernet: Path, bench: Bench) -> Path:
     subnets = [Subnet.of_blocks({"encoder": m, "decoder": n}) for m, n in stacks]
     shares = bench.macs(subnets) / bench.macs([bench.full])
     rows = {"subnet": [s.to_json() for s in subnets], "macs_share": shares, "score": [5.0, 4.0, 3.0]}
-    write_csv(pd.DataFrame(rows), run / "frontier.csv")
-    best = {"subnet": json.loads(subnets[1].to_json()), "split": "search", "supernet": "../supernet"}
-    write_json(run / "best.json", best)
-    write_json(run / "run.json", {"measurements": ".."})
+    write_csv(pd.DataFrame({**dict.fromkeys(COLUMNS, 0), **rows}), run / "frontier.csv")
+    best = Choice(
+        subnets[1], "most accurate", "nats", 4.0, 5.0, "search", 20, None, {}, {}, "", "../supernet"
+    )
+    write_json(run / "best.json", best.to_dict())
+    run_fields = {"measurements": "..", "supernet": "../supernet", "trials": 3, "options": {}, "identity": {}}
+    write_json(run / "run.json", run_fields)
     return run
 
 
@@ -162,8 +166,7 @@ def test_what_was_decoded_is_not_decoded_again(run, rescored, bench, monkeypatch
 def test_what_cannot_be_scored_is_refused(run, tmp_path):
     with pytest.raises(DataError, match="no metric 'nats' of texts"):
         text_metric("nats")
-    with pytest.raises(RunError, match="--frontier is for a finished search run"):
+    with pytest.raises(RunError, match="is a model, not a search run"):
         evaluate_frontier(run.parent / "supernet", TEXTS)
-    (tmp_path / "frontier.csv").write_text("subnet\n")
-    with pytest.raises(RunError, match="is damaged"):
+    with pytest.raises(RunError, match="it has no run"):
         evaluate_frontier(tmp_path, TEXTS)

@@ -130,7 +130,7 @@ def test_grids_of_other_examples_or_depths_are_not_compared():
 
 
 def test_what_is_no_grid_is_refused(tmp_path):
-    with pytest.raises(RunError, match="no finished grid"):
+    with pytest.raises(RunError, match="holds no grid"):
         load_grid(tmp_path)
     with pytest.raises(DataError, match="no metric 'meteor'"):
         grid_metric("meteor")

@@ -18,7 +18,7 @@ SIZES = {
     "decoder_attention_heads": 2,
     "max_position_embeddings": 32,
 }
-FLAGS = ("--max_steps", "2", "--disable_tqdm", "True", "--save_strategy", "steps", "--save_steps", "1")
+FLAGS = {"max_steps": "2", "disable_tqdm": "True", "save_strategy": "steps", "save_steps": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def options(place: Path, encoder: int, decoder: int, **changes: object) -> Train
         "keep_overlap": True,
         "model": str(place / "config.json"),
         "strategy": "flexible-depth",
-        "reference": 24,
+        "max_length": 24,
         "trainer": FLAGS,
     }
     return TrainSupernet(**{**fields, **changes})
@@ -68,7 +68,7 @@ def test_the_last_checkpoints_are_averaged_or_the_wish_is_refused(place):
     one, two = (dict(load_supernet(folder)[0].named_parameters()) for folder in (last, mean))
     assert one.keys() == two.keys()
     assert any((one[name] != two[name]).any() for name in one)
-    limited = options(place, 2, 2, average_last=2, trainer=(*FLAGS, "--save_total_limit", "1"))
+    limited = options(place, 2, 2, average_last=2, trainer={**FLAGS, "save_total_limit": "1"})
     with pytest.raises(TrainingError, match=r"--average-last must lie in 1..--save_total_limit"):
         train_supernet(place / "limited", limited)
 
