@@ -130,7 +130,7 @@ class Bench:
 
     @property
     def notes(self) -> list[str]:
-        """What the user should know before trusting a held-out score."""
+        """Warnings about held-out scores."""
         arguments = self.record.training.get("arguments", {})
         if self.evaluator.split == "report" and arguments.get("load_best_model_at_end"):
             return [

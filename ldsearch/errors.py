@@ -1,4 +1,4 @@
-"""What can go wrong, as types a caller can catch."""
+"""Exceptions that callers can catch."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What a measurement belongs to: digests of weights, data and semantics, and the library versions."""
+"""Fingerprints of measurements: digests of weights, data and semantics, and the library versions."""
 
 import hashlib
 import json

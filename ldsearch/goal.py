@@ -1,4 +1,4 @@
-"""What a search minimises and which trial it takes, as users write it: one text form, read and written here.
+"""Goals: the objective of a search and the trial it takes, in one text form that is read and written here.
 
 Objectives: ``score``, ``kl``, ``latency@batch=8,length=128``, ``kl+parameters``. Budgets: ``0.4``,
 ``2.1GMACs``, ``60Mparams``, ``12ms@batch=8,length=128``.
@@ -225,7 +225,7 @@ def _scored(candidates: Sequence[Trial]) -> list[Trial]:
 
 @dataclass(frozen=True)
 class Goal:
-    """What a search minimises, and which of its trials is taken.
+    """The objective of a search, and which of its trials is taken.
 
     Args:
         score: ``"score"``: the task's; ``"kl"``: the divergence from the full model's outputs.
@@ -288,7 +288,7 @@ class Goal:
 
     @property
     def name_parts(self) -> list[str]:
-        """What is not default about the objective, for names of runs."""
+        """Parts of the objective that differ from the default, for names of runs."""
         return [
             *([self.score] if self.score != "score" else []),
             *(self.costs if self.costs != ("macs",) else []),
@@ -296,7 +296,7 @@ class Goal:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What makes two searches the same, whichever trial is taken; empty for MACs."""
+        """Fields that two runs of one search share, whichever trial is taken; empty for MACs."""
         if self.costs == ("macs",):
             return {}
         return {"costs": list(self.costs), "cell": None if self.cell is None else list(self.cell)}

@@ -257,7 +257,7 @@ class Run:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What makes two runs the same run."""
+        """Fields that a run and its continuation share."""
         identity: Mapping[str, Any] = self.fields["identity"]
         return identity
 
@@ -269,7 +269,7 @@ class Run:
 
     @cached_property
     def goal(self) -> Goal:
-        """What was minimised, and what was taken.
+        """The objective, and which trial was taken.
 
         Raises:
             LdsearchError: If a cost that it names is not registered here.

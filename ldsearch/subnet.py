@@ -52,7 +52,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Groups:
-    """What is off inside one block (the structured groups of Fan, Grave & Joulin 2019, Fig. 4).
+    """Parts of one block that are off (the structured groups of Fan, Grave & Joulin 2019, Fig. 4).
 
     Args:
         heads_off: Attention heads that are off.
@@ -78,7 +78,7 @@ WHOLE = Groups()
 
 @dataclass(frozen=True)
 class Stack:
-    """What runs of one stack of blocks (an encoder or a decoder). Block ids are 0-based and ascending.
+    """The part of a stack (an encoder or a decoder) that runs. Block ids are 0-based and ascending.
 
     Args:
         blocks: The blocks that run.
@@ -135,7 +135,7 @@ class Stack:
         return share
 
     def groups(self, block: int) -> Groups:
-        """What is off inside a block."""
+        """Parts of a block that are off."""
         return self._off.get(block, WHOLE)
 
     @cached_property

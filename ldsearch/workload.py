@@ -58,7 +58,7 @@ class Workload:
 
     @property
     def written_lengths(self) -> NDArray[np.int64]:
-        """What is written at each of ``lengths``; zeros where nothing is."""
+        """Tokens generated at each of ``lengths``; zeros where none are."""
         return np.array(self.written or (0,) * len(self.histogram), dtype=np.int64)
 
     @property

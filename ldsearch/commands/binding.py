@@ -1,4 +1,4 @@
-"""What makes a dataclass field an option: its help, how its text is read, and how it is recorded."""
+"""Options as dataclass fields: their help, how their text is read, and how they are recorded."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields

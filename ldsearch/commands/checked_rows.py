@@ -46,7 +46,7 @@ class SplitScoring:
         return self.task.metric.name
 
     def read(self, batch: int, logits: Tensor) -> Mapping[int, NDArray[Any]]:
-        """What the statistics need, by feature."""
+        """Inputs of the statistics, by feature."""
         index, inputs = self.batches[batch]
         rows = self.task.read(logits.float(), inputs).numpy()
         lengths = self.encoded.lengths[index].tolist()

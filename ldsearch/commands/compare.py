@@ -82,7 +82,7 @@ def _score_and_gain(cell: Cell) -> str:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What was measured of a subject, and the rows that chose: metric, split and its fingerprint."""
+    """Searches of a subject, and the rows that chose: metric, split and its fingerprint."""
 
     subject: Subject
     contenders: tuple[Contender, ...]
@@ -159,7 +159,7 @@ def _measured(
 
 @dataclass(frozen=True)
 class _Choices:
-    """What a contender's searches chose within a budget, and what those searches took."""
+    """Choices of a contender's searches within a budget, and the cost of those searches."""
 
     contender: Contender
     limit: str

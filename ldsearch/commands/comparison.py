@@ -1,4 +1,4 @@
-"""What a comparison asks, strategies and runs at budgets, and the rows that answer it."""
+"""Comparisons: strategies and runs at budgets, and the rows of their tables."""
 
 import itertools
 import math
@@ -61,7 +61,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared.
+    """Options of a comparison.
 
     Args:
         entries: The strategies, searched on every supernet; random search of the same genes is added.
@@ -93,7 +93,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Contender:
-    """What is compared: the searches of one supernet by a strategy, or a finished run or its control.
+    """One line of a comparison: the searches of a supernet by a strategy, a finished run, or its control.
 
     Args:
         text: As the tables name it.
@@ -144,7 +144,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a strategy found for a budget. A row of compare.csv; without a choice its numbers are NaN.
+    """The choice of a strategy for a budget. A row of compare.csv; without a choice its numbers are NaN.
 
     Args:
         supernet: The supernet's folder name.

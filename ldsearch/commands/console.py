@@ -41,7 +41,7 @@ def open_bench(
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """What the user should know before trusting a number, on stderr."""
+    """Print warnings to stderr, a line each."""
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""What is compared: strategies searched on a supernet, and finished runs of it with their controls."""
+"""Contenders of a comparison: strategies searched on a supernet, and finished runs with their controls."""
 
 import gc
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Subject:
 
     @classmethod
     def of(cls, run: Run) -> "Subject":
-        """What a run searched."""
+        """The supernet and rows that a run searched."""
         return cls(run.supernet.resolve(), str(run.fields["split"]), run.measurements.resolve())
 
 
@@ -112,7 +112,7 @@ def of_run(bench: Bench, text: str, run: Run) -> list[Contender]:
 
 
 def of_strategies(bench: Bench, asked: Comparison, progress: Progress, stop: Stop) -> list[Contender]:
-    """What the strategies measure of a supernet.
+    """Search a supernet with every strategy.
 
     Raises:
         LdsearchError: One line for a gene or rule that does not fit it.
@@ -158,7 +158,7 @@ def _spec(bench: Bench, entry: Entry, evaluations: int, seed: int) -> SearchSpec
 
 
 def result_of(table: pd.DataFrame, macs: CostFunction, higher_is_better: bool) -> SearchResult:
-    """What a table of trials says was measured; all of it may be chosen.
+    """The search that a table of trials records; every trial may be chosen.
 
     Args:
         table: As ``trials.csv``, of one strategy.

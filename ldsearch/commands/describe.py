@@ -1,4 +1,4 @@
-"""What a supernet or a run folder holds, in words: for ``ldsearch info``, reports and model cards."""
+"""Descriptions of supernet and run folders: for ``ldsearch info``, reports and model cards."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from ldsearch.training.drop_rates import mean_rate
 
 
 def info(folder: str | Path) -> dict[str, str]:
-    """What a supernet or run folder holds, as label and text.
+    """Describe a supernet or run folder, as label and text.
 
     Raises:
         RunError: If it is neither.

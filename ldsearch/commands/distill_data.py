@@ -71,7 +71,7 @@ def main(options: DistillData) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class DistillOptions:
-    """What ``ldsearch distill-data`` takes.
+    """Options of a distillation.
 
     Args:
         model: Folder of an encoder-decoder or a supernet, or a hub id.
@@ -104,7 +104,7 @@ class DistillOptions:
 
 @dataclass(frozen=True)
 class Distilled:
-    """What was written.
+    """A finished distillation.
 
     Args:
         out: The file.
@@ -215,7 +215,7 @@ def _identity(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
 ) -> dict[str, Any]:
-    """What makes two files the same: content, so that models and data may be moved."""
+    """Digests of contents, so that models and data may be moved."""
     config = generation_config(model, options.decoding, options.max_source)
     return {
         "model": start_fingerprint(model.state_dict(), model.config.to_dict()),

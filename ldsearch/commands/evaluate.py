@@ -211,7 +211,7 @@ def evaluate_frontier(
 
 
 def _benches(target: Target, split: str | None, data: str | None) -> tuple[Bench, Bench]:
-    """What the sub-network belongs to, and what its full model does, on the split to report on."""
+    """The sub-network's model and the full model to compare with, opened on the split to report on."""
     chosen = split or target.unbiased_split(read_record(target.supernet).splits)
     bench = Bench.open(target.supernet, chosen, data, target.runs)
     if target.parent is None:
@@ -256,7 +256,7 @@ def _in_words(bench: Bench, texts: TextTest) -> str:
 
 
 def _signature(metric: Metric, references: Sequence[Sequence[str]]) -> str:
-    """What else the score depends on."""
+    """The metric's signature."""
     if metric.name == "bleu":
         return f"sacreBLEU {bleu_signature(references)}"
     return "F1 of stemmed words, the best of several references"

@@ -61,7 +61,7 @@ def main(options: Evolve) -> dict[str, Any]:
 
 
 def goal_of(options: Evolve) -> Goal:
-    """What is minimised, and which trial is taken.
+    """The goal that the options state.
 
     Raises:
         LdsearchError: If it cannot be read.
@@ -164,7 +164,7 @@ def check_reachable(bench: Bench, goal: Goal, cheapest: Subnet) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a search would do.
+    """Size and duration of a search.
 
     Args:
         space: Name of the search space.
@@ -185,7 +185,7 @@ class Plan:
 
 
 def plan_evolve(bench: Bench, options: Evolve, note: Callable[[str], None] = lambda text: None) -> Plan:
-    """What ``evolve`` would do, without running it.
+    """Size and duration of a search, without running it.
 
     Raises:
         LdsearchError: One line for a bad strategy, budget or space.

@@ -87,7 +87,7 @@ def _how(written: Path, everything: bool) -> str:
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
+    """A finished export.
 
     Args:
         folder: Where.

@@ -180,7 +180,7 @@ class SharedEncoder:
         self._kept: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Any]:
-        """What the model's stock ``generate`` takes instead of the batch.
+        """Arguments for the model's stock ``generate`` that replace the batch.
 
         Args:
             model: What ``Supernet.materialise`` gives, in eval mode.

@@ -111,7 +111,7 @@ def grid_metric(name: str) -> Metric:
 
 
 def load_grid(folder: Path) -> GridResult:
-    """What ``measure_grid`` left in a folder.
+    """Read a grid that ``measure_grid`` wrote.
 
     Raises:
         RunError: If it holds no finished grid.

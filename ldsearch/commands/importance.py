@@ -1,4 +1,4 @@
-"""What leaving each block of a supernet out costs over random sub-networks (Fan et al. 2019, Fig. 5)."""
+"""Importance of each block of a supernet over random sub-networks (Fan et al. 2019, Fig. 5)."""
 
 import math
 import os

@@ -58,7 +58,7 @@ def main(options: Info) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the measurements of every strategy on one supernet and split say.
+    """A choice among the measurements of every search on one supernet and split.
 
     Args:
         run: The run folder that named the measurements.

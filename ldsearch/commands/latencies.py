@@ -51,7 +51,7 @@ def know_latency(bench: Bench, cell: tuple[int, int] | None, table: Path | None 
 
 @dataclass(frozen=True)
 class Latencies:
-    """What the sub-networks of a search took.
+    """Measured latencies of the sub-networks of a search.
 
     Args:
         cell: The inputs.

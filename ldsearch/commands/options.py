@@ -447,7 +447,7 @@ class Evaluate(DecodingOptions, MovedData, RunFolder):
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(MovedData, RunFolder):
-    """What does each strategy, or each finished run, find for a budget, and is it better than random search?
+    """Compare strategies and finished runs with random search at budgets, on rows that chose nothing.
 
     Random search of the same genes runs beside each strategy; a run has its own. All searches have equally
     many evaluations, of runs the first ones, as many as the shortest run made; a second table has equally

@@ -282,7 +282,7 @@ def _importance(run: Run) -> dict[str, Any]:
 
 
 def _costs(run: Run) -> dict[str, Any]:
-    """What measuring took, and how it was done."""
+    """Cost of the measurements, and how they were made."""
     fields, splits = run.fields, run.fields["this_call"]
     workload = Workload.from_dict(fields["workload"])
     lengths = workload.lengths

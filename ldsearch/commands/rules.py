@@ -1,4 +1,4 @@
-"""Chooses a sub-network by a rule: which each is, and what it asks."""
+"""Rules that choose a sub-network, most of them without a search."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ from ldsearch.subnet import Subnet
 
 @dataclass(frozen=True)
 class Choice:
-    """What is to be chosen from.
+    """Arguments for building a rule.
 
     Args:
         bench: The supernet.

@@ -1,4 +1,4 @@
-"""What the learned strategies go by: one number per block, from training rows."""
+"""Signals of the learned strategies: one number per block, from training rows."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType

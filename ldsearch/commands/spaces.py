@@ -233,7 +233,7 @@ def _depth(bench: Bench, trained: BlockGenes, widen: bool) -> BlockGenes:
 
 
 def _depth_gap(bench: Bench, trained: BlockGenes, blocks: tuple[int, ...]) -> str:
-    """What was never trained of leaving out all blocks but these; empty where nothing is missing."""
+    """Warnings about blocks that training never left out; empty where there are none."""
     record = bench.record
     missing = sorted({*range(trained.blocks)} - {*blocks})
     if missing and len(trained.keep) == 1:

@@ -1,1 +1,1 @@
-"""What a sub-network costs: MACs, parameters; and the budgets set on them."""
+"""Costs of sub-networks: MACs, parameters, registered ones."""

@@ -103,7 +103,7 @@ class RunFrontier:
 
 @dataclass(frozen=True)
 class Marks:
-    """What a frontier figure points out in addition to the trials.
+    """Marks of a frontier figure in addition to the trials.
 
     Args:
         title: Above the axes.

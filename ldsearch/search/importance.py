@@ -1,4 +1,4 @@
-"""What leaving a block out costs over random sub-networks (Fan, Grave & Joulin 2019, Fig. 5): NumPy only."""
+"""Loss of score without a block, over random sub-networks (Fan, Grave & Joulin 2019, Fig. 5): NumPy only."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ Blocks = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Importance:
-    """What a block's absence costs over random sub-networks.
+    """Loss of score without a block, over random sub-networks.
 
     Args:
         block: Its id, 0-based.

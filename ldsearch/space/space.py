@@ -178,7 +178,7 @@ class Space:
         return self._repaired(self._parts(gene)).gene()
 
     def regular(self) -> list[Subnet]:
-        """What a rule without any search would name, of many costs.
+        """Regular sub-networks, as a rule without a search names them, over many costs.
 
         Evenly spaced blocks of every depth, at constant-ratio lengths; nothing is off inside them.
         """
@@ -234,7 +234,7 @@ class Space:
         return [child for child in children if child != subnet]
 
     def features(self, subnet: Subnet) -> NDArray[np.float64]:
-        """What a model of the score sees of it, from 0 to 1: always as many numbers.
+        """Features for a model of the score, each from 0 to 1, always as many.
 
         Of stacks whose blocks are chosen, which blocks run; which of them has which option; the encoder's
         lengths as shares of the reference, a pinned one left out where it is always the same block's.
@@ -292,7 +292,7 @@ class Space:
             raise SpaceError(f"a search space is not described by {dict(fields)}") from error
 
     def identity(self) -> dict[str, Any]:
-        """What makes two spaces the same; their names do not."""
+        """Fields that equal spaces share; names are left out."""
         return {key: value for key, value in self.to_dict().items() if key not in ("name", "source")}
 
     @cached_property

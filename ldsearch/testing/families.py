@@ -28,7 +28,7 @@ LENGTHS = (24, 3, 17, 9, 1, 24, 12, 5)
 
 
 class FamilyContract:
-    """What a registered family keeps, for each of some models; a test class inherits it.
+    """Laws of a registered family, checked on several models; a test class inherits it.
 
     Attributes:
         scores: Token scores under which padding must not matter.

@@ -1,4 +1,4 @@
-"""What the laws are tried on: random weights, padded batches, sub-networks of every kind."""
+"""Inputs for the laws: random weights, padded batches, sub-networks of every kind."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""What a sub-network must give, from the stock model alone: hooks and zeroed weights, no token ever leaves.
+"""Reference outputs of sub-networks from the stock model: hooks and zeroed weights, no token ever leaves.
 
 A token that was dropped is one that nobody sees any more: the positions stay, their keys are masked.
 """

@@ -21,7 +21,7 @@ READ, WRITTEN = (9, 4, 1), (7, 5, 2)
 
 
 class StackContract:
-    """What the depth sub-networks of a model keep; a test class inherits it."""
+    """Laws of the depth sub-networks of a model; a test class inherits it."""
 
     def model(self) -> PreTrainedModel:
         """A tiny stock model with random weights, in eval mode; the same each time.

@@ -16,7 +16,7 @@ PROGRESS = (0.0, 0.5, 0.999999)
 
 
 class StrategyContract:
-    """What a training strategy keeps under every setting; a test class inherits it."""
+    """Laws of a training strategy under every setting; a test class inherits it."""
 
     def strategy(self, setting: Setting) -> TrainingStrategy:
         """A new strategy: what is registered, called with the setting."""

@@ -12,7 +12,7 @@ REAL = (9, 4, 1)  # tokens of each row that are no padding
 
 
 class TokenScoreContract:
-    """What a token score keeps; a test class inherits it.
+    """Laws of a token score; a test class inherits it.
 
     Attributes:
         counts_pads: Whether pad queries count on purpose, as in the length-adaptive reference code; then
