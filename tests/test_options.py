@@ -1,0 +1,85 @@
+"""Options: what a run stores prints as a command line that gives the same options again."""
+
+import shlex
+import sys
+from dataclasses import MISSING, Field, fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import get_type_hints
+
+import pytest
+
+from ldsearch import cli
+from ldsearch.commands.binding import changed, read_trainer
+from ldsearch.commands.options import PARITY, VERBS, Options, TrainSupernet, flags
+from ldsearch.errors import TrainingError
+
+# A value of each type of option that is nobody's default; of those that read their text, by name.
+VALUES = {str: "text of two", int: 7, float: 0.375, bool: True, Path: Path("a b/c")}
+READ = {
+    "search_rows": 12,
+    "layer_drop": (0.0, 0.25),
+    "batch_share": 0.25,
+    "keep": (4, 2),
+    "budget": (0.3, 0.5),
+    "batch": (2, 4),
+    "length": (64, "data"),
+}
+
+
+def value_of(verb: str, field: Field) -> object:
+    if field.name == "trainer":
+        return {"bf16": "True", "max_steps": "9"}
+    if field.metadata["read"]:
+        return READ[field.name]
+    kind = str(get_type_hints(VERBS[verb])[field.name])
+    if "tuple" in kind:
+        return tuple(2 * [VALUES[Path if "Path" in kind else str]])
+    return next(value for type_, value in VALUES.items() if type_.__name__ in kind)
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch):
+    """The options that a command line gives."""
+
+    def parse(line: str) -> Options:
+        given: list[Options] = []
+        monkeypatch.setattr(cli, "import_module", lambda name: SimpleNamespace(main=given.append))
+        monkeypatch.setattr(sys, "argv", shlex.split(line))
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        assert exit_.value.code == 0
+        return given[0]
+
+    return parse
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_alone_and_all_together_come_back(parsed, verb: str) -> None:
+    required = {
+        f.name: value_of(verb, f) for f in fields(VERBS[verb]) if f.default is f.default_factory is MISSING
+    }
+    least = VERBS[verb](**required)
+    everything = dict(required)
+    for field in fields(VERBS[verb]):
+        if field.name in ("parity", *required):  # parity sets other options
+            continue
+        everything[field.name] = value_of(verb, field)
+        options = replace(least, **{field.name: everything[field.name]})
+        assert options != least, field.name
+        assert parsed(flags(verb, changed(options))) == options, field.name
+    assert parsed(flags(verb, changed(VERBS[verb](**everything)))) == VERBS[verb](**everything)
+
+
+def test_parity_is_the_options_it_stands_for() -> None:
+    assert replace(TrainSupernet(parity=True), parity=False) == TrainSupernet(**PARITY)
+    own = TrainSupernet(parity=True, drop_bound=0.3)
+    assert (own.drop_bound, own.length_mode) == (0.3, "absolute")
+
+
+def test_flags_for_the_trainer_have_values_or_stand_alone() -> None:
+    words = ["--bf16", "--max_steps", "9", "--learning_rate=-1e-3", "--disable_tqdm"]
+    expected = {"bf16": True, "max_steps": "9", "learning_rate": "-1e-3", "disable_tqdm": True}
+    assert read_trainer(words) == expected
+    with pytest.raises(TrainingError, match="stray"):
+        read_trainer(["--bf16", "True", "stray"])
