@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ldsearch.bench import Bench
-from ldsearch.commands.comparison import Cell, Comparison, Contender, Entry, Limit
+from ldsearch.commands.comparison import Comparison, ComparisonRow, Contender, Limit, StrategyEntry
 from ldsearch.commands.console import print_table, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.contenders import Benches, Subject, of_run, of_strategies, read_runs
 from ldsearch.commands.options import Compare
@@ -39,7 +39,7 @@ def main(options: Compare) -> dict[str, Any]:
     """Compare and print a table for each supernet and limit."""
     finished = tuple(map(str, options.finished))
     names = options.strategy or (() if finished and not options.supernet else ("surrogate", "every-other"))
-    entries = tuple(Entry.parse(text) for text in names)
+    entries = tuple(StrategyEntry.parse(text) for text in names)
     comparison = Comparison(entries, options.budget, options.evaluations, options.seeds, finished)
     quiet_libraries()
     searched = list(options.supernet or dict.fromkeys(Run.open(run).supernet for run in finished))
@@ -59,7 +59,7 @@ def main(options: Compare) -> dict[str, Any]:
     return {"run": str(folder), "cells": [asdict(cell) for cell in cells]}
 
 
-def _print_cells(title: str, cells: Sequence[Cell]) -> None:
+def _print_cells(title: str, cells: Sequence[ComparisonRow]) -> None:
     """One row per strategy: what it spent, then at each budget its score and its gain over random search."""
     budgets = sorted({cell.budget for cell in cells})
     rows = []
@@ -71,7 +71,7 @@ def _print_cells(title: str, cells: Sequence[Cell]) -> None:
     print_table(title, ["strategy", "evaluations", "F", *(f"{budget:g}" for budget in budgets)], rows)
 
 
-def _score_and_gain(cell: Cell) -> str:
+def _score_and_gain(cell: ComparisonRow) -> str:
     if not cell.seeds:
         return "-"
     gain = (
@@ -97,7 +97,7 @@ def compare(
     data: str | None = None,
     runs: Path | None = None,
     progress: Progress = NO_PROGRESS,
-) -> list[Cell]:
+) -> list[ComparisonRow]:
     """Search every supernet with every strategy; score what each budget buys on rows that chose nothing.
 
     Finished runs stand beside them with what they measured. Run again it goes on: measurements are kept.
@@ -174,7 +174,9 @@ class _Choices:
         return self.contender.text, self.limit, self.budget
 
 
-def _cells(bench: Bench, own: _Measured, measured: Sequence[_Measured], asked: Comparison) -> list[Cell]:
+def _cells(
+    bench: Bench, own: _Measured, measured: Sequence[_Measured], asked: Comparison
+) -> list[ComparisonRow]:
     """Every contender at every budget within each limit."""
     alike = [contender for one in measured if one.rows == own.rows for contender in one.contenders]
     choices = [
@@ -215,9 +217,9 @@ def _cell(
     evaluator: Evaluator,
     choice: _Choices,
     terms: Mapping[tuple[str, str, float], list[Term]],
-) -> Cell:
+) -> ComparisonRow:
     metric = bench.task.metric
-    cell = Cell(
+    cell = ComparisonRow(
         supernet=bench.folder.name,
         strategy=choice.contender.text,
         limit=choice.limit,

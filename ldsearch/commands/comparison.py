@@ -17,7 +17,7 @@ RANDOM = "random"
 
 
 @dataclass(frozen=True)
-class Entry:
+class StrategyEntry:
     """A strategy, and the genes that it searches.
 
     Args:
@@ -29,7 +29,7 @@ class Entry:
     genes: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> "Entry":
+    def parse(cls, text: str) -> "StrategyEntry":
         """Read ``"surrogate"``, ``"surrogate:depth+lengths"`` or ``"every-other"``.
 
         Raises:
@@ -51,12 +51,12 @@ class Entry:
         return f"{self.strategy}:{self.genes}" if self.genes else self.strategy
 
     @property
-    def control(self) -> "Entry":
+    def control(self) -> "StrategyEntry":
         """Random search of the same genes; of a rule's, of depths or of lengths."""
         if self.strategy in SEARCHES:
-            return Entry(RANDOM, self.genes)
+            return StrategyEntry(RANDOM, self.genes)
         # What a constant ratio shortens is what a search has by default.
-        return Entry(RANDOM, None if self.strategy == "constant-ratio" else "depth")
+        return StrategyEntry(RANDOM, None if self.strategy == "constant-ratio" else "depth")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Comparison:
         runs: Folders of finished runs.
     """
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[StrategyEntry, ...] = ()
     budgets: tuple[float, ...] = (0.4, 0.55, 0.7)
     evaluations: int = 150
     seeds: int = 3
@@ -86,7 +86,7 @@ class Comparison:
             Budget.parse(f"{budget:g}")
 
     @property
-    def all_entries(self) -> list[Entry]:
+    def all_entries(self) -> list[StrategyEntry]:
         """The entries and their controls, each once."""
         return list(dict.fromkeys([*self.entries, *(entry.control for entry in self.entries)]))
 
@@ -143,12 +143,12 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ComparisonRow:
     """The choice of a strategy for a budget. A row of compare.csv; without a choice its numbers are NaN.
 
     Args:
         supernet: The supernet's folder name.
-        strategy: ``Entry.text``, or the run's name.
+        strategy: ``StrategyEntry.text``, or the run's name.
         limit: ``"evaluations"``: all that the search measured, or its first trials, as many as the shortest
             seeded run or control of one; ``"passes"``: its first trials, up to the one-by-one cost of the
             cheapest seeded search. Both of all that is compared on the same rows, of whichever supernet.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from ldsearch.bench import Bench
-from ldsearch.commands.comparison import RANDOM, Comparison, Contender, Entry
+from ldsearch.commands.comparison import RANDOM, Comparison, Contender, StrategyEntry
 from ldsearch.commands.rules import RULES, rule_named
 from ldsearch.commands.searching import SearchSpec, evaluate_with
 from ldsearch.commands.spaces import search_space
@@ -127,7 +127,9 @@ def of_strategies(bench: Bench, asked: Comparison, progress: Progress, stop: Sto
     return found
 
 
-def _searched(bench: Bench, entry: Entry, asked: Comparison, evaluate: Evaluate) -> list[SearchResult]:
+def _searched(
+    bench: Bench, entry: StrategyEntry, asked: Comparison, evaluate: Evaluate
+) -> list[SearchResult]:
     """One search for each seed; only one of a rule that draws nothing."""
     # What a rule goes by may take a training: only one that draws is made for every seed.
     first = _spec(bench, entry, asked.evaluations, 0)
@@ -147,7 +149,7 @@ def _searched(bench: Bench, entry: Entry, asked: Comparison, evaluate: Evaluate)
     ]
 
 
-def _spec(bench: Bench, entry: Entry, evaluations: int, seed: int) -> SearchSpec:
+def _spec(bench: Bench, entry: StrategyEntry, evaluations: int, seed: int) -> SearchSpec:
     if entry.strategy in RULES:
         return rule_named(bench, entry.strategy, seed=seed).spec()
     space = search_space(bench, genes=entry.genes)

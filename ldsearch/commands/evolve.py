@@ -163,7 +163,7 @@ def check_reachable(bench: Bench, goal: Goal, cheapest: Subnet) -> None:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """Size and duration of a search.
 
     Args:
@@ -184,7 +184,7 @@ class Plan:
     minutes: float
 
 
-def plan_evolve(bench: Bench, options: Evolve, note: Callable[[str], None] = lambda text: None) -> Plan:
+def plan_evolve(bench: Bench, options: Evolve, note: Callable[[str], None] = lambda text: None) -> SearchPlan:
     """Size and duration of a search, without running it.
 
     Raises:
@@ -204,7 +204,7 @@ def plan_evolve(bench: Bench, options: Evolve, note: Callable[[str], None] = lam
     mean_share = (cheap + dear) / 2 / full
     passes = count * (1 + _CONTROL_SHARE)
     minutes = bench.evaluator.seconds_per_full_pass() * mean_share * passes / 60
-    return Plan(space.name, space.size(), cheap / full, dear / full, count, minutes)
+    return SearchPlan(space.name, space.size(), cheap / full, dear / full, count, minutes)
 
 
 def print_outcome(outcome: RunOutcome) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def main(options: Info) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class MeasuredChoice:
     """A choice among the measurements of every search on one supernet and split.
 
     Args:
@@ -78,7 +78,7 @@ class Answer:
     nearest: str
 
 
-def answer_from_measurements(folder: str | Path, goal: Goal, storage: str | None = None) -> Answer:
+def answer_from_measurements(folder: str | Path, goal: Goal, storage: str | None = None) -> MeasuredChoice:
     """Choose among everything measured on a supernet, whichever search measured it.
 
     Args:
@@ -112,7 +112,7 @@ def answer_from_measurements(folder: str | Path, goal: Goal, storage: str | None
         raise RunError(f"{place} has no measurement of the full model: run {run}'s command again")
     best = goal.choose(trials, full)
     nearest = _nearest(trials, full, goal.budget) if goal.budget is not None else ""
-    return Answer(run, trials, full, tuple(pareto_front(trials)), best, nearest)
+    return MeasuredChoice(run, trials, full, tuple(pareto_front(trials)), best, nearest)
 
 
 def _full(home: Path) -> Subnet:

@@ -50,7 +50,7 @@ _SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
-class Report:
+class WrittenReport:
     """A written report.
 
     Args:
@@ -62,7 +62,7 @@ class Report:
     figures: tuple[Path, ...]
 
 
-def report(folders: Sequence[str | Path], output: str | Path = "report.html") -> Report:
+def report(folders: Sequence[str | Path], output: str | Path = "report.html") -> WrittenReport:
     """Read finished searches and write the page; no model is loaded and nothing is run.
 
     Args:
@@ -95,7 +95,7 @@ def report(folders: Sequence[str | Path], output: str | Path = "report.html") ->
         context["overlay"] = Drawing("overlay", draw_overlay(frontiers))
         context["groups"] = _groups(together, frontiers)
         drawings.append(context["overlay"])
-    return Report(output, write_page(output, drawings, context))
+    return WrittenReport(output, write_page(output, drawings, context))
 
 
 def _groups(runs: Mapping[str, Run], frontiers: Sequence[RunFrontier]) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ from ldsearch.subnet import Subnet
 
 
 @dataclass(frozen=True)
-class Choice:
+class RuleContext:
     """Arguments for building a rule.
 
     Args:
@@ -113,7 +113,7 @@ def rule_named(
     """
     bench.require_supernet()
     kept = (keep,) if isinstance(keep, int) else None if keep is None else tuple(keep)
-    choice = Choice(bench, kept, space, seed, costs)
+    choice = RuleContext(bench, kept, space, seed, costs)
     if strategy in RULES:
         return RULES[strategy](choice)
     if strategy in SEARCHES:
@@ -133,7 +133,7 @@ def _depths_in_words(depths: Sequence[DepthGenes]) -> dict[str, Any]:
     return {"depths": kept[0] if len(kept) == 1 else kept}
 
 
-def _per_stack(name: str, make: Callable[[DepthGenes], Listed], choice: Choice) -> Rule:
+def _per_stack(name: str, make: Callable[[DepthGenes], Listed], choice: RuleContext) -> Rule:
     """A rule that lists sub-networks of each stack on its own."""
     depths = choice.depths(name)
     listed = _across(name, [make(depth) for depth in depths])
@@ -141,7 +141,7 @@ def _per_stack(name: str, make: Callable[[DepthGenes], Listed], choice: Choice) 
     return Rule(lambda: SearchSpec(listed, _depths_in_words(depths)), cheapest)
 
 
-def _literal_rule(choice: Choice) -> Rule:
+def _literal_rule(choice: RuleContext) -> Rule:
     depths = choice.depths("every-other-literal")
     if choice.keep is None:
         depths = tuple(replace(depth, keep=literal_depths(depth.blocks)) for depth in depths)
@@ -149,7 +149,7 @@ def _literal_rule(choice: Choice) -> Rule:
     return Rule(lambda: SearchSpec(listed, _depths_in_words(depths)), Space("", "", depths).smallest())
 
 
-def _assignment_rule(choice: Choice) -> Rule:
+def _assignment_rule(choice: RuleContext) -> Rule:
     depths = choice.depths("assignment")
     own = {depth.stack: depth.blocks for depth in depths}
     assignment = trained_assignment(choice.bench)
@@ -165,13 +165,13 @@ def _assignment_rule(choice: Choice) -> Rule:
     return Rule(lambda: SearchSpec(Listed("assignment", subnets), identity), subnets[0])
 
 
-def _validation_rule(choice: Choice) -> Rule:
+def _validation_rule(choice: RuleContext) -> Rule:
     chosen = Space("validation", "every depth", choice.depths("validation"))
     search = Validation(chosen)
     return Rule(lambda: SearchSpec(search, _depths_in_words(choice.depths("validation"))), chosen.smallest())
 
 
-def _beam_rule(choice: Choice) -> Rule:
+def _beam_rule(choice: RuleContext) -> Rule:
     chosen = Space("beam", "every depth", choice.depths("beam"))
     search = Beam(chosen)
     identity = {**_depths_in_words(choice.depths("beam")), "width": search.width}
@@ -181,7 +181,7 @@ def _beam_rule(choice: Choice) -> Rule:
     )
 
 
-def _swaps_rule(choice: Choice) -> Rule:
+def _swaps_rule(choice: RuleContext) -> Rule:
     depth = choice.one_stack("swaps")
     search = Swaps(depth, choice.seed)
     identity = {**_depths_in_words([depth]), "seed": choice.seed, "sampled": search.sampled}
@@ -189,7 +189,7 @@ def _swaps_rule(choice: Choice) -> Rule:
     return Rule(lambda: SearchSpec(search, identity, patience=None), cheapest)
 
 
-def _constant_ratio_rule(choice: Choice) -> Rule:
+def _constant_ratio_rule(choice: RuleContext) -> Rule:
     if choice.keep is not None:
         raise RunError("constant-ratio shortens inputs and keeps every block: it takes no --keep")
     bench = choice.bench
@@ -200,7 +200,7 @@ def _constant_ratio_rule(choice: Choice) -> Rule:
     return Rule(lambda: SearchSpec(ConstantRatio(context), identity), chosen.smallest())
 
 
-def _signal_rule(signal: str, choice: Choice) -> Rule:
+def _signal_rule(signal: str, choice: RuleContext) -> Rule:
     """The rule that keeps the blocks with the strongest signal."""
     depth = choice.one_stack(signal)
 
@@ -212,7 +212,7 @@ def _signal_rule(signal: str, choice: Choice) -> Rule:
     return Rule(spec, Space(signal, "every depth", (depth,)).smallest())
 
 
-def _search_rule(strategy: str, choice: Choice) -> Rule:
+def _search_rule(strategy: str, choice: RuleContext) -> Rule:
     """A search of depths."""
     found = SEARCHES[strategy]
     chosen = Space("depth", "every depth", choice.depths(strategy))
@@ -226,7 +226,7 @@ def _search_rule(strategy: str, choice: Choice) -> Rule:
     )
 
 
-_OWN: Mapping[str, Callable[[Choice], Rule]] = {
+_OWN: Mapping[str, Callable[[RuleContext], Rule]] = {
     "every-other": partial(_per_stack, "every-other", EveryOther),
     "every-other-literal": _literal_rule,
     **{
@@ -240,4 +240,4 @@ _OWN: Mapping[str, Callable[[Choice], Rule]] = {
     **{signal: partial(_signal_rule, signal) for signal in SIGNALS},
     "constant-ratio": _constant_ratio_rule,
 }
-RULES: Registry[Callable[[Choice], Rule]] = Registry("rules", _OWN)
+RULES: Registry[Callable[[RuleContext], Rule]] = Registry("rules", _OWN)

@@ -10,7 +10,7 @@ import pytest
 
 from ldsearch.bench import Bench
 from ldsearch.commands.compare import compare
-from ldsearch.commands.comparison import Cell, Comparison, Entry
+from ldsearch.commands.comparison import Comparison, ComparisonRow, StrategyEntry
 from ldsearch.errors import BudgetError, RunError, SpaceError
 from ldsearch.evaluation import Evaluator
 from ldsearch.subnet import Subnet
@@ -18,7 +18,12 @@ from tests.cli.conftest import Ldsearch, ldsearch, wild
 
 __all__ = ["ldsearch", "wild"]  # fixtures of the command line's tests
 ASKED = Comparison(
-    (Entry("surrogate"), Entry("nsga", "depth+lengths"), Entry("every-other"), Entry("swaps")),
+    (
+        StrategyEntry("surrogate"),
+        StrategyEntry("nsga", "depth+lengths"),
+        StrategyEntry("every-other"),
+        StrategyEntry("swaps"),
+    ),
     budgets=(0.1, 0.6, 0.9),
     evaluations=12,
     seeds=2,
@@ -26,7 +31,7 @@ ASKED = Comparison(
 
 
 @pytest.fixture(scope="module")
-def found(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, list[Cell], Path]:
+def found(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, list[ComparisonRow], Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(wild)
         bench = Bench.open("runs/tiny")
@@ -34,7 +39,9 @@ def found(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, 
         return bench, compare([bench.folder], folder, ASKED), folder
 
 
-def cell(cells: list[Cell], strategy: str, budget: float, limit: str = "evaluations") -> Cell:
+def cell(
+    cells: list[ComparisonRow], strategy: str, budget: float, limit: str = "evaluations"
+) -> ComparisonRow:
     (one,) = [c for c in cells if (c.strategy, c.budget, c.limit) == (strategy, budget, limit)]
     return one
 
@@ -110,14 +117,14 @@ def test_a_second_call_measures_nothing(found) -> None:
 @pytest.mark.parametrize("text", ["magic", "every-other:depth", "magic:depth", "surrogate:width"])
 def test_unknown_strategies_are_refused(text: str) -> None:
     with pytest.raises((RunError, SpaceError)):
-        Entry.parse(text)
+        StrategyEntry.parse(text)
 
 
 def test_senseless_comparisons_are_refused() -> None:
     with pytest.raises(RunError):
         Comparison(())
     with pytest.raises(BudgetError):
-        Comparison((Entry("random"),), (1.5,))
+        Comparison((StrategyEntry("random"),), (1.5,))
 
 
 def test_the_command_prints_both_tables(

@@ -10,7 +10,7 @@ import pytest
 
 from ldsearch.bench import Bench
 from ldsearch.commands.compare import compare
-from ldsearch.commands.comparison import Cell, Comparison, Contender, Limit
+from ldsearch.commands.comparison import Comparison, ComparisonRow, Contender, Limit
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.options import Evolve, TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
@@ -45,7 +45,7 @@ def place(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(place: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Cell], list[int]]:
+def found(place: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[ComparisonRow], list[int]]:
     """The cells, and how many supernets were alive whenever one was opened."""
     opened: list[weakref.ref[object]] = []
     alive: list[int] = []
@@ -68,7 +68,7 @@ def trials(place: Path, run: str) -> pd.DataFrame:
     return pd.read_csv(place / run / "trials.csv")
 
 
-def cell(cells: list[Cell], run: str, budget: float, limit: str) -> Cell:
+def cell(cells: list[ComparisonRow], run: str, budget: float, limit: str) -> ComparisonRow:
     (one,) = [c for c in cells if (c.strategy, c.budget, c.limit) == (Path(run).name, budget, limit)]
     return one
 
@@ -77,7 +77,7 @@ def cell(cells: list[Cell], run: str, budget: float, limit: str) -> Cell:
 @pytest.mark.parametrize("limit", ["evaluations", "passes"])
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_a_run_chooses_by_its_own_scores_among_its_first_trials(
-    place: Path, found: tuple[list[Cell], list[int]], run: str, limit: str, budget: float
+    place: Path, found: tuple[list[ComparisonRow], list[int]], run: str, limit: str, budget: float
 ) -> None:
     table = trials(place, run)
     tables = [trials(place, one) for one in (LONG, SHORT, OTHER)]
@@ -100,7 +100,7 @@ def test_a_run_chooses_by_its_own_scores_among_its_first_trials(
 
 
 def test_scores_are_those_that_the_run_recorded_on_rows_that_chose_nothing(
-    place: Path, found: tuple[list[Cell], list[int]]
+    place: Path, found: tuple[list[ComparisonRow], list[int]]
 ) -> None:
     front = pd.concat([pd.read_csv(place / run / "frontier.csv") for run in (SHORT, OTHER)])
     known = dict(zip(front["subnet"].map(Subnet.from_json), front["held_out_score"], strict=True))
@@ -116,11 +116,13 @@ def test_scores_are_those_that_the_run_recorded_on_rows_that_chose_nothing(
     assert gained.gain == pytest.approx(gained.score - control.score)
 
 
-def test_one_supernet_is_open_at_a_time(found: tuple[list[Cell], list[int]]) -> None:
+def test_one_supernet_is_open_at_a_time(found: tuple[list[ComparisonRow], list[int]]) -> None:
     assert found[1] == [0, 0, 0, 0]  # each once to read its runs, once to score
 
 
-def test_supernets_of_other_costs_are_drawn_against_macs(found: tuple[list[Cell], list[int]]) -> None:
+def test_supernets_of_other_costs_are_drawn_against_macs(
+    found: tuple[list[ComparisonRow], list[int]],
+) -> None:
     table = pd.DataFrame(map(vars, found[0]))
     (axes,) = draw_comparison(table).axes
     assert axes.get_xlabel() == "million MACs per example"
