@@ -67,7 +67,7 @@ class Decoding:
             raise LdsearchError(f"runs that may not repeat have 0 tokens or more, not {self.no_repeat_ngram}")
 
     def describe(self) -> str:
-        """In words, for reports."""
+        """Describe the decoding, for reports."""
         parts = ["greedy"]
         if self.beams > 1:
             parts = [f"beam {self.beams}", f"length penalty {self.length_penalty:g}"]

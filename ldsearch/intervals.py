@@ -98,7 +98,7 @@ def score_of(terms: Sequence[Term], of_means: OfMeans | None = None) -> float:
 
 
 def standard_error(statistics: Statistics, of_means: OfMeans | None = None) -> float:
-    """Of the score of statistics: of a mean the usual one, else the jackknife's (Efron & Tibshirani 1993).
+    """Standard error of a score: of a mean the usual one, else the jackknife's (Efron & Tibshirani 1993).
 
     Args:
         statistics: Shape (examples,) or (examples, parts).

@@ -25,7 +25,7 @@ def option(
         default: Its default; ``...``: it must be given.
         help: One sentence.
         panel: The heading it stands under in ``--help``.
-        shown: What ``--help`` says of the default, where the value says too little.
+        shown: The default as ``--help`` prints it, where the value says too little.
         least: The least value.
         read: Makes the value from the command line's text, where its type does not say how.
         argument: It is given without a flag; this is its placeholder in the usage line.
@@ -47,12 +47,12 @@ def read_rates(text: str) -> tuple[float, ...]:
     Raises:
         TrainingError: If a part is no number.
     """
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise TrainingError(
+    return _numbers(
+        text,
+        TrainingError(
             f"cannot read the LayerDrop probability {text!r}: give one number, or one per block as 0,0.1,0.2"
-        ) from error
+        ),
+    )
 
 
 def read_search_rows(text: str) -> int | str:
@@ -86,10 +86,14 @@ def read_shares(text: str) -> tuple[float, ...]:
     Raises:
         RunError: If a part is no number.
     """
+    return _numbers(text, RunError(f"cannot read the budgets {text!r}: give shares such as 0.4,0.55"))
+
+
+def _numbers(text: str, refusal: LdsearchError) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise RunError(f"cannot read the budgets {text!r}: give shares such as 0.4,0.55") from error
+    except ValueError:
+        raise refusal from None
 
 
 def read_depths(text: str) -> tuple[int, ...]:
@@ -133,11 +137,11 @@ def _counts(text: str, flag: str, *words: str) -> tuple[int | str, ...]:
 def changed(options: Any) -> dict[str, Any]:
     """The options that differ from their defaults, ready for JSON."""
     values = {}
-    for one in fields(options):
-        value = getattr(options, one.name)
-        default = one.default_factory() if callable(one.default_factory) else one.default
+    for field_ in fields(options):
+        value = getattr(options, field_.name)
+        default = field_.default_factory() if callable(field_.default_factory) else field_.default
         if value != default:
-            values[one.name] = _plain(value)
+            values[field_.name] = _plain(value)
     return values
 
 

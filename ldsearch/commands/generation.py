@@ -47,7 +47,7 @@ class Generation:
 
     @property
     def score(self) -> Score:
-        """Of the corpus."""
+        """Score of the corpus."""
         return score(self.metric, self.statistics)
 
 

@@ -75,7 +75,7 @@ class Latencies:
 
     @property
     def accuracy(self) -> Accuracy:
-        """Of the predictions."""
+        """Accuracy of the predicted latencies."""
         return Accuracy.of([self.predicted[one] for one in self.lines], list(map(self.measured, self.lines)))
 
     def to_dict(self, best: Subnet) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Latencies:
         }
 
     def describe(self, best: Subnet) -> list[str]:
-        """In words: the choice, and how far predictions were off."""
+        """Describe the choice's latency and the error of the predictions."""
         line, predicted, measured = self.lines[best], self.predicted[best], self.measured(best)
         slow = "; not faster than the full model, though its MACs are fewer" if line.not_faster else ""
         said = [

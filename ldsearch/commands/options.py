@@ -52,6 +52,29 @@ class MovedData:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DataFiles:
+    """How the files of a data set are read."""
+
+    config: str | None = option(None, "Configuration of a hub dataset.", panel=DATA)
+    validation: str | None = option(
+        None, "File with rows to search and report on: halves, without a test split.", panel=DATA
+    )
+    keep_overlap: bool = option(False, "Use every row, also those that share text across splits.", panel=DATA)
+    text_column: str | None = option(None, "Column of the text, or of the source.", panel=DATA)
+    label_column: str | None = option(None, "Column of the label, or of the target.", panel=DATA)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedSubnet(MovedData):
+    """A sub-network and the model that it belongs to."""
+
+    folder: Path = option(
+        ..., "A search run, a recovered model, or a supernet with --subnet.", argument="FOLDER"
+    )
+    subnet: str | None = option(None, "Sub-network as JSON, a file that holds it, or 'full'.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SharedStorage:
     """Measurements that several workers share."""
 
@@ -108,7 +131,7 @@ PARITY: Mapping[str, Any] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSupernet(Seed, RunFolder):
+class TrainSupernet(DataFiles, Seed, RunFolder):
     """Train a supernet. Flags that ldsearch does not know go to Hugging Face's TrainingArguments.
 
     An interrupted training goes on from its last checkpoint when the same command is run again. With a
@@ -142,11 +165,6 @@ class TrainSupernet(Seed, RunFolder):
     data: str = option(
         "docstrings", "File (csv, tsv, json, jsonl, parquet; gz too), folder, hub id, or docstrings."
     )
-    config: str | None = option(None, "Configuration of a hub dataset.", panel=DATA)
-    validation: str | None = option(
-        None, "File with rows to search and report on: halves, without a test split.", panel=DATA
-    )
-    keep_overlap: bool = option(False, "Use every row, also those that share text across splits.", panel=DATA)
     search_rows: int | str = option(
         "auto",
         "Without a test split: train (4,000 training rows search, all validation rows report), half (of the "
@@ -163,9 +181,7 @@ class TrainSupernet(Seed, RunFolder):
     )
     stride: int = option(128, "Tokens that two windows of a long context share (questions).", panel=DATA)
     sentences: bool = option(False, "Tear no line of running text (causal).", panel=DATA)
-    text_column: str | None = option(None, "Column of the text, or of the source.", panel=DATA)
     pair_column: str | None = option(None, "Column of the second text of a pair.", panel=DATA)
-    label_column: str | None = option(None, "Column of the label, or of the target.", panel=DATA)
     model: str | None = option(
         None,
         "Hub id, folder, a config.json to start from scratch, or a search run to recover its choice.",
@@ -407,7 +423,7 @@ class Evolve(Take, Seed, MovedData, SharedStorage, RunFolder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(DecodingOptions, MovedData, RunFolder):
+class Evaluate(DecodingOptions, NamedSubnet, RunFolder):
     """Score a sub-network and the full model on the same examples, with an interval of the difference.
 
     With `--all-depths`, every pair of encoder and decoder depths of an encoder-decoder on the report rows,
@@ -426,10 +442,6 @@ class Evaluate(DecodingOptions, MovedData, RunFolder):
     - `ldsearch evaluate runs/multi30k-flexible-depth --all-depths --metric bleu --baseline runs/other-depths`
     """
 
-    folder: Path = option(
-        ..., "A search run, a recovered model, or a supernet with --subnet.", argument="FOLDER"
-    )
-    subnet: str | None = option(None, "Sub-network as JSON, a file that holds it, or 'full'.")
     split: str | None = option(None, "search or report.", shown="the one that did not choose")
     metric: str | None = option(
         None,
@@ -485,7 +497,7 @@ class Compare(MovedData, RunFolder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Profile(MovedData, RunFolder):
+class Profile(NamedSubnet, RunFolder):
     """Time sub-networks and the full model in turn: median, quartiles, p95, ratio, memory.
 
     Models that write text are timed to their first token (prefill) and per token after it.
@@ -499,10 +511,6 @@ class Profile(MovedData, RunFolder):
     - `ldsearch profile runs/sst2-lengthdrop --table latency_table.csv --batch 8 --length 128`
     """
 
-    folder: Path = option(
-        ..., "A search run, a recovered model, or a supernet with --subnet.", argument="FOLDER"
-    )
-    subnet: str | None = option(None, "Sub-network as JSON, a file that holds it, or 'full'.")
     frontier: bool = option(False, "Every sub-network of the run's frontier; draws latency.png.")
     table: Path | None = option(
         None, "Fill this latency table instead (CSV): each block at each length and batch."
@@ -522,7 +530,7 @@ class Profile(MovedData, RunFolder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(MovedData):
+class Export(NamedSubnet):
     """Export the run's best sub-network, once a fresh process has loaded it and given its outputs and score.
 
     The search rows must get the supernet's predictions and the run's score. Latency is measured beside the
@@ -540,9 +548,7 @@ class Export(MovedData):
     - `ldsearch export runs/docstrings-lengthdrop-evolve exported/frontier --all --format onnx`
     """
 
-    folder: Path = option(..., "A search run, or a supernet with --subnet.", argument="FOLDER")
     output: Path = option(..., "Folder to write; must not exist or be empty.", argument="OUTPUT")
-    subnet: str | None = option(None, "Sub-network as JSON, a file that holds it, or 'full'.")
     format: str = option("hf", "hf, a Hugging Face folder, or onnx, one file for ONNX Runtime.")
     all: bool = option(False, "Every sub-network of the run's frontier, and index.json.")
     push_to_hub: str | None = option(None, "Upload what was written as this model repository.")
@@ -620,7 +626,7 @@ class Info(Take, SharedStorage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistillData(DecodingOptions):
+class DistillData(DecodingOptions, DataFiles):
     """Decode the training sources with MODEL: sequence-level distillation (Kim & Rush 2016).
 
     Only rows that a training on the data would train on are decoded. Train on what is written with the
@@ -639,13 +645,6 @@ class DistillData(DecodingOptions):
     data: str = option(..., "File (csv, tsv, json, jsonl, parquet; gz too), folder or hub id.")
     out: Path = option(..., "File to write (.jsonl): a source and its new target a line.")
     task: str = option("translation", "translation or summarisation.")
-    config: str | None = option(None, "Configuration of a hub dataset.", panel=DATA)
-    validation: str | None = option(
-        None, "File with the held-out rows, as the training will name it.", panel=DATA
-    )
-    keep_overlap: bool = option(False, "Use every row, also those that share text across splits.", panel=DATA)
-    text_column: str | None = option(None, "Column of the source.", panel=DATA)
-    label_column: str | None = option(None, "Column of the target.", panel=DATA)
     beams: int = option(4, "Of beam search; 1 is greedy.", panel=DECODING)
     min_target: int = option(1, "The fewest tokens of a text.", panel=DECODING)
     max_source: int = option(128, "Tokens that sources are cut to.", panel=DECODING)

@@ -263,7 +263,7 @@ def verdict(tau: float | None, p_value: float | None) -> str:
 
 
 def _importance(run: Run) -> dict[str, Any]:
-    """What ``ldsearch report --importance`` measured of the run's supernet."""
+    """Block importances of the run's supernet, where ``ldsearch report --importance`` measured them."""
     shown: list[dict[str, Any]] = []
     figures: dict[str, Figure] = {}
     for path in sorted(run.folder.resolve().parent.glob("*/importance.json")):

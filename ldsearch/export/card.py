@@ -64,7 +64,7 @@ class Timed:
         return self.macs_ratio < FEWER_MACS and self.ratio > FASTER
 
     def describe(self) -> str:
-        """In words."""
+        """Describe the timing in a sentence."""
         phase = "" if self.phase == "forward" else f"{self.phase} "
         slow = ", not faster though its MACs are fewer" if self.not_faster else ""
         return (

@@ -79,7 +79,7 @@ class Scored:
     by_run: bool
 
     def describe(self) -> str:
-        """In words."""
+        """Describe the checks in a sentence."""
         whose = "the run's" if self.by_run else "the supernet's"
         return f"{self.metric} {self.value:.4f}, {whose} {self.recorded:.4f}"
 

@@ -69,7 +69,7 @@ class Noise:
         return abs(self.drift) > MOST_DRIFT or self.spread > MOST_SPREAD
 
     def describe(self) -> str:
-        """In words, with the bounds."""
+        """Describe the noise and its bounds."""
         return (
             f"{'noisy' if self.noisy else 'steady'} machine: the same model timed twice differs by "
             f"{abs(self.drift):.1%} (bound {MOST_DRIFT:.0%}), the widest inter-quartile range is "

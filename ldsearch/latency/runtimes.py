@@ -28,7 +28,7 @@ class Runtime(Protocol):
         """Whether prefill and per-token latency are those of ``Supernet.materialise`` run eagerly."""
 
     def __call__(self, supernet: Supernet, subnet: Subnet) -> Forward:
-        """What is timed: called with ``input_ids`` and ``attention_mask`` (B, n), and what else a task gives.
+        """The timed callable: takes ``input_ids`` and ``attention_mask`` (B, n), and what else a task gives.
 
         The supernet is in eval mode, on its device; gradients are off.
 
