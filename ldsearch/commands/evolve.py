@@ -103,6 +103,7 @@ def evolve(
         raise RunError(unknown("strategy", strategy, [*SEARCHES, *RULES]))
     space = None
     if strategy in RULES or keep is not None:
+        _refuse_options_of_searches(options)
         rule = rule_named(bench, strategy or "surrogate", keep, options.space, options.seed, goal.costs)
         cheapest, make = rule.cheapest, rule.spec
     else:
@@ -126,6 +127,14 @@ def evolve(
             prescreened=spec.evaluations or 0,
         )
     return run_search(bench, Path(folder), spec, goal, options, progress)
+
+
+def _refuse_options_of_searches(options: Evolve) -> None:
+    """Rules, and searches among sub-networks of given depths, have their space and their number of trials."""
+    default = Evolve()
+    for name in ("genes", "evaluations", "parity", "widen"):
+        if getattr(options, name) != getattr(default, name):
+            raise RunError(f"--{name} is for searches without --keep; a rule says itself what it measures")
 
 
 def _search_spec(bench: Bench, space: Space, goal: Goal, options: Evolve) -> SearchSpec:

@@ -241,6 +241,8 @@ def test_a_search_with_another_seed_does_not_enter_a_finished_search(ldsearch: L
         (["evolve", "--strategy", "every-other", "--keep", "99"], "keep [99] must name depths in 1..2"),
         (["evolve", "--strategy", "constant-ratio", "--keep", "1"], "takes no --keep"),
         (["evolve", "--strategy", "every-other", "--space", "demo"], "takes no --space"),
+        (["evolve", "--strategy", "every-other", "--evaluations", "5"], "--evaluations is for searches"),
+        (["evolve", "--keep", "1", "--genes", "depth"], "--genes is for searches"),
         (["evolve", "--strategy", "magic"], "use one of surrogate, "),
     ],
 )
