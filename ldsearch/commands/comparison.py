@@ -5,12 +5,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ldsearch.commands.rules import RULES
 from ldsearch.commands.spaces import kinds_of
 from ldsearch.errors import RunError, unknown
 from ldsearch.goal import Budget
 from ldsearch.search.loop import SearchResult
-from ldsearch.search.strategies import SEARCHES
+from ldsearch.search.strategies import RULES, SEARCHES
 from ldsearch.trial import Trial
 
 RANDOM = "random"

@@ -2,22 +2,21 @@
 
 import gc
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
 from ldsearch.bench import Bench
 from ldsearch.commands.comparison import RANDOM, Comparison, Contender, StrategyEntry
-from ldsearch.commands.rules import RULES, rule_named
-from ldsearch.commands.searching import SearchSpec, evaluate_with
-from ldsearch.commands.spaces import search_space
+from ldsearch.commands.options import Evolve
+from ldsearch.commands.searching import evaluate_with, plan_search
 from ldsearch.errors import RunError
 from ldsearch.interruption import Stop
 from ldsearch.progress import Progress, Stoppable
 from ldsearch.runs import SUPERNET_FILE, Run
-from ldsearch.search.loop import CostFunction, Evaluate, SearchResult, StrategyContext, search
-from ldsearch.search.strategies import SEARCHES, search_named
+from ldsearch.search.loop import CostFunction, Evaluate, SearchResult, search
+from ldsearch.search.strategies import RULES, SEARCHES
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 
@@ -131,32 +130,26 @@ def _searched(
     bench: Bench, entry: StrategyEntry, asked: Comparison, evaluate: Evaluate
 ) -> list[SearchResult]:
     """One search for each seed; only one of a rule that draws nothing."""
+    rule = entry.strategy in RULES
+    options = Evolve(
+        strategy=entry.strategy, genes=entry.genes, evaluations=None if rule else asked.evaluations
+    )
     # What a rule goes by may take a training: only one that draws is made for every seed.
-    first = _spec(bench, entry, asked.evaluations, 0)
-    draws = entry.strategy in SEARCHES or "seed" in first.identity
-    others = range(1, asked.seeds if draws else 1)
-    specs = [first, *(_spec(bench, entry, asked.evaluations, seed) for seed in others)]
-    return [
-        search(
-            spec.strategy,
-            evaluate,
-            bench.full,
-            evaluations=spec.evaluations,
-            patience=spec.patience,
-            selectable=spec.selectable,
+    draws = not rule or RULES[entry.strategy].draws
+    results = []
+    for seed in range(asked.seeds if draws else 1):
+        spec = plan_search(bench, replace(options, seed=seed))
+        results.append(
+            search(
+                spec.search.build(spec.context),
+                evaluate,
+                bench.full,
+                evaluations=spec.evaluations,
+                patience=None,
+                selectable=spec.context.space.contains,
+            )
         )
-        for spec in specs
-    ]
-
-
-def _spec(bench: Bench, entry: StrategyEntry, evaluations: int, seed: int) -> SearchSpec:
-    if entry.strategy in RULES:
-        return rule_named(bench, entry.strategy, seed=seed).spec()
-    space = search_space(bench, genes=entry.genes)
-    found = search_named(entry.strategy)
-    most = max(2, min(evaluations, space.size() + 1))
-    strategy = found.build(StrategyContext(space, bench.macs, seed, most))
-    return SearchSpec(strategy, {"seed": seed}, most, patience=None)
+    return results
 
 
 def result_of(table: pd.DataFrame, macs: CostFunction, higher_is_better: bool) -> SearchResult:

@@ -14,20 +14,14 @@ from ldsearch.commands.console import (
     progress_bars,
     resumable,
 )
-from ldsearch.commands.imitation import shortlist
 from ldsearch.commands.latencies import know_latency
 from ldsearch.commands.options import Evolve
-from ldsearch.commands.rules import RULES, rule_named
-from ldsearch.commands.searching import RunOutcome, SearchSpec, run_search
-from ldsearch.commands.spaces import search_space, training_gaps
-from ldsearch.errors import RunError, unknown
+from ldsearch.commands.searching import RunOutcome, plan_search, run_search
+from ldsearch.commands.spaces import training_gaps
+from ldsearch.errors import RunError
 from ldsearch.goal import Goal
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.runs import BEST_FILE, newest_supernet, read_json
-from ldsearch.search.controls import ConstantRatio, RandomSearch
-from ldsearch.search.loop import EvolveSettings, StrategyContext
-from ldsearch.search.strategies import SEARCHES, search_named
-from ldsearch.space import Space
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
@@ -96,68 +90,12 @@ def evolve(
     """
     options = options or Evolve()
     goal = goal_of(options)
-    bench.require_supernet()
     know_latency(bench, goal.cell, options.latency_table)
-    strategy, keep = options.strategy, options.keep
-    if strategy is not None and strategy not in SEARCHES and strategy not in RULES:
-        raise RunError(unknown("strategy", strategy, [*SEARCHES, *RULES]))
-    space = None
-    if strategy in RULES or keep is not None:
-        _refuse_options_of_searches(options)
-        rule = rule_named(bench, strategy or "surrogate", keep, options.space, options.seed, goal.costs)
-        cheapest, make = rule.cheapest, rule.spec
-    else:
-        space = search_space(bench, options.space, options.genes, options.parity, options.widen)
-        cheapest, make = space.smallest(), lambda: _search_spec(bench, space, goal, options)
-    check_reachable(bench, goal, cheapest)
-    for text in training_gaps(bench, cheapest, space):
+    spec = plan_search(bench, options, goal.costs)
+    check_reachable(bench, goal, spec.context.space.smallest())
+    for text in training_gaps(bench, spec.context.space):
         note(text)
-    spec = make()
-    if goal.score == "kl":
-        limits = spec.evaluations, spec.patience
-        identity = (
-            spec.identity if spec.evaluations is None else {**spec.identity, "evaluations": spec.evaluations}
-        )
-        screened = shortlist(bench, spec.strategy, *limits, progress, spec.selectable, goal.costs)
-        spec = replace(
-            spec,
-            strategy=screened,
-            identity=identity,
-            evaluations=None,
-            prescreened=spec.evaluations or 0,
-        )
     return run_search(bench, Path(folder), spec, goal, options, progress)
-
-
-def _refuse_options_of_searches(options: Evolve) -> None:
-    """Rules, and searches among sub-networks of given depths, have their space and their number of trials."""
-    default = Evolve()
-    for name in ("genes", "evaluations", "parity", "widen"):
-        if getattr(options, name) != getattr(default, name):
-            raise RunError(f"--{name} is for searches without --keep; a rule says itself what it measures")
-
-
-def _search_spec(bench: Bench, space: Space, goal: Goal, options: Evolve) -> SearchSpec:
-    """A search with its controls."""
-    search = search_named(options.strategy, options.parity)
-    evaluations = search.evaluations if options.evaluations is None else options.evaluations
-    cost, *others = (bench.cost(name) for name in goal.costs)
-    settings = EvolveSettings.parity() if options.parity else EvolveSettings()
-    # A short search starts from fewer configurations, still spread over the whole cost range.
-    short = replace(settings, initial=max(1, min(settings.initial, evaluations - 1)))
-    # The full model is measured first in any case; a control that proposes it too may ask for one more.
-    spare = int(space.contains(bench.full))
-    context = StrategyContext(space, cost, options.seed, evaluations, short, tuple(others), bench.macs)
-    return SearchSpec(
-        search.build(context),
-        {"seed": options.seed, "space": space.identity(), "settings": asdict(settings)},
-        evaluations,
-        controls=lambda count: [
-            control(replace(context, evaluations=1 + count + spare))
-            for control in (ConstantRatio, RandomSearch)
-        ],
-        patience=search.patience,
-    )
 
 
 def check_reachable(bench: Bench, goal: Goal, cheapest: Subnet) -> None:
@@ -199,21 +137,20 @@ def plan_evolve(bench: Bench, options: Evolve, note: Callable[[str], None] = lam
     Raises:
         LdsearchError: One line for a bad strategy, budget or space.
     """
-    if options.strategy in RULES or options.keep is not None:
-        raise RunError("--dry-run is for searches: a rule measures the few sub-networks it names")
     goal = goal_of(options)
-    usual = search_named(options.strategy, options.parity).evaluations
-    space = search_space(bench, options.space, options.genes, options.parity, options.widen)
     know_latency(bench, goal.cell, options.latency_table)
+    spec = plan_search(bench, options, goal.costs)
+    if spec.evaluations is None:
+        raise RunError("--dry-run is for searches: a rule measures the few sub-networks it names")
+    space = spec.context.space
     check_reachable(bench, goal, space.smallest())
-    for text in training_gaps(bench, space.smallest(), space):
+    for text in training_gaps(bench, space):
         note(text)
     cheap, dear, full = bench.macs([space.smallest(), space.largest(), bench.full])
-    count = min(usual if options.evaluations is None else options.evaluations, space.size() + 1)
     mean_share = (cheap + dear) / 2 / full
-    passes = count * (1 + _CONTROL_SHARE)
+    passes = spec.evaluations * (1 + _CONTROL_SHARE)
     minutes = bench.evaluator.seconds_per_full_pass() * mean_share * passes / 60
-    return SearchPlan(space.name, space.size(), cheap / full, dear / full, count, minutes)
+    return SearchPlan(space.name, space.size(), cheap / full, dear / full, spec.evaluations, minutes)
 
 
 def print_outcome(outcome: RunOutcome) -> dict[str, Any]:

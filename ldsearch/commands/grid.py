@@ -14,6 +14,7 @@ from ldsearch.bench import Bench
 from ldsearch.commands.console import open_bench, progress_bars, resumable
 from ldsearch.commands.generation import TextTest, decoding_of
 from ldsearch.commands.options import Evaluate
+from ldsearch.commands.spaces import trained_assignment
 from ldsearch.decoding import Decoding
 from ldsearch.errors import DataError, RunError
 from ldsearch.fingerprint import versions
@@ -195,12 +196,6 @@ def measure_grid(
     result.save(folder)
     _report(bench, folder, result, grid, baseline)
     return result
-
-
-def trained_assignment(bench: Bench) -> str:
-    """The assignment a supernet was trained with; ``"optimal"`` where it was not."""
-    tasks = bench.record.training.get("depth_tasks") or {}
-    return str(tasks.get("assignment", "optimal"))
 
 
 def _report(

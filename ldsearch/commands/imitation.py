@@ -1,22 +1,15 @@
 """Searches a supernet without labels: for outputs like the full model's."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
 
 from ldsearch.bench import Bench, split_evaluator
-from ldsearch.commands.searching import evaluate_with
 from ldsearch.errors import DataError
 from ldsearch.evaluation import Evaluator
-from ldsearch.interruption import interruptible
-from ldsearch.progress import Progress, Stoppable
-from ldsearch.search.loop import SearchStrategy, Shortlist
-from ldsearch.subnet import Subnet
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.imitation import Imitation, Key
-from ldsearch.trial import Trial
 
 # The most rows that are compared: the divergence moves with every example, so that a few hundred tell what
 # thousands of right and wrong do.
@@ -68,27 +61,3 @@ def _teacher(bench: Bench, task: Imitation, budget: int) -> dict[int, dict[Key, 
     if not found:
         raise DataError("the full model's logits of a single row are larger than the budget for all of them")
     return found
-
-
-def shortlist(
-    bench: Bench,
-    strategy: SearchStrategy,
-    evaluations: int | None,
-    patience: int | None,
-    progress: Progress,
-    selectable: Callable[[Subnet], bool] = lambda subnet: True,
-    costs: Sequence[str] = ("macs",),
-) -> SearchStrategy:
-    """A search without labels; what it proposes for measuring by the score is its frontier.
-
-    Raises:
-        DataError: If the task's answers are no distributions.
-    """
-    evaluator = imitator(bench)
-
-    def evaluate(subnets: Sequence[Subnet], generation: int) -> list[Trial]:
-        with interruptible() as stop:
-            return evaluate_with(evaluator, Stoppable(progress, stop))(subnets, generation)
-
-    name = f"{strategy.name}-kl"
-    return Shortlist(strategy, evaluate, bench.full, evaluations, patience, name, selectable, costs)

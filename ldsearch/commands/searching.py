@@ -3,7 +3,8 @@
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ import pandas as pd
 
 from ldsearch.bench import Bench
 from ldsearch.commands.binding import changed
+from ldsearch.commands.imitation import imitator
 from ldsearch.commands.latencies import Latencies, choose, measured_latencies
 from ldsearch.commands.options import Evolve
+from ldsearch.commands.signals import SIGNALS
+from ldsearch.commands.spaces import rule_space, search_space
 from ldsearch.commands.timed import write_latencies
 from ldsearch.errors import RunError
 from ldsearch.evaluation.evaluator import Counts, Evaluator, peak_memory
@@ -26,7 +30,18 @@ from ldsearch.reports.figures import Marks, draw_frontier, save_figure
 from ldsearch.reports.held_out import HeldOut, held_out_table, hold_out
 from ldsearch.reports.tables import frontier_table, trials_table, write_csv
 from ldsearch.runs import BEST_FILE, FRONTIER_FILE, RUN_FILE, Choice, HeldOutScore, claim
-from ldsearch.search.loop import PATIENCE, Evaluate, SearchResult, SearchStrategy, search
+from ldsearch.search.controls import ConstantRatio, RandomSearch
+from ldsearch.search.loop import (
+    Evaluate,
+    EvolveSettings,
+    SearchResult,
+    SearchStrategy,
+    Shortlist,
+    StrategyContext,
+    search,
+)
+from ldsearch.search.rules import Listed
+from ldsearch.search.strategies import RULES, Search, search_named
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import report_disk_full
 from ldsearch.trial import Trial, pareto_front
@@ -34,27 +49,82 @@ from ldsearch.trial import Trial, pareto_front
 
 @dataclass(frozen=True)
 class SearchSpec:
-    """Strategy, identity, evaluation budget and controls of a search.
+    """A strategy and its space, planned for a supernet.
 
     Args:
-        strategy: What proposes.
-        identity: What makes two runs the same run, beside the strategy's name and the fingerprint.
+        search: The registered strategy.
+        context: What it is built from.
         evaluations: The most sub-networks to measure, the full model included; None: all proposals.
-        facts: What else ``run.json`` says.
-        controls: Given how many sub-networks the strategy measured, the controls of as many.
-        patience: Generations without a gain after which the search ends; None: it never ends for that.
-        selectable: Whether a proposal may be chosen; others are stepping stones of the strategy.
-        prescreened: Sub-networks that a cheaper score has measured for the strategy; controls get as many.
+        settings: Numbers of an evolution of any length; the context has those of this one.
+        controlled: Whether random search and regular configurations are measured with it.
     """
 
-    strategy: SearchStrategy
-    identity: Mapping[str, Any]
-    evaluations: int | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    controls: Callable[[int], Sequence[SearchStrategy]] = lambda count: ()
-    patience: int | None = PATIENCE
-    selectable: Callable[[Subnet], bool] = lambda subnet: True
-    prescreened: int = 0
+    search: Search
+    context: StrategyContext
+    evaluations: int | None
+    settings: EvolveSettings
+    controlled: bool
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Fields that two runs of one search share, with name, fingerprint and the goal's fields."""
+        return {
+            **({"seed": self.context.seed} if self.search.draws else {}),
+            "space": self.context.space.identity(),
+            **({"settings": asdict(self.settings)} if self.controlled else {}),
+        }
+
+
+def plan_search(bench: Bench, options: Evolve, costs: Sequence[str] = ("macs",)) -> SearchSpec:
+    """The strategy, space and number of evaluations that the options name; nothing is measured yet.
+
+    Rules, and searches among sub-networks of given depths, have a space of their own and no controls.
+
+    Args:
+        bench: The supernet.
+        options: Strategy, space, genes, keep, evaluations, parity, widen and seed are read.
+        costs: Names of the costs that are minimised.
+
+    Raises:
+        LdsearchError: One line for a bad strategy, space, depth or number of evaluations.
+    """
+    bench.require_supernet()
+    search = search_named(options.strategy, options.parity)
+    controlled = options.strategy not in RULES and options.keep is None
+    if options.evaluations is not None and options.evaluations < 2:
+        raise RunError(
+            f"a search needs the full model and one more evaluation, not {options.evaluations} in all"
+        )
+    if controlled:
+        space = search_space(bench, options.space, options.genes, options.parity, options.widen)
+    else:
+        default = Evolve()
+        for name in ("genes", "evaluations", "parity", "widen"):
+            if getattr(options, name) != getattr(default, name):
+                raise RunError(
+                    f"--{name} is for searches without --keep; a rule says itself what it measures"
+                )
+        strategy = options.strategy or "surrogate"
+        space = rule_space(bench, strategy, search.chooses, options.keep, options.space)
+    evaluations = search.evaluations if options.evaluations is None else options.evaluations
+    if evaluations is not None:
+        evaluations = max(2, min(evaluations, space.size() + 1))
+    settings = EvolveSettings.parity() if options.parity else EvolveSettings()
+    # A short search starts from fewer configurations, still spread over the whole cost range.
+    initial = settings.initial if evaluations is None else min(settings.initial, evaluations - 1)
+    cost, *others = (bench.cost(name) for name in costs)
+    kept = options.keep[0] if options.keep else None
+    context = StrategyContext(
+        space,
+        cost,
+        options.seed,
+        evaluations or space.size() + 1,
+        replace(settings, initial=initial),
+        tuple(others),
+        floor=bench.macs,
+        signal=lambda name: SIGNALS[name](bench, kept),
+    )
+    return SearchSpec(search, context, evaluations, settings, controlled)
 
 
 @dataclass(frozen=True)
@@ -99,50 +169,46 @@ def run_search(
         LdsearchError: One line for a bad folder, or where nothing measured will do.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
-    evaluations, strategy, costs = spec.evaluations, spec.strategy, goal.costs
-    if evaluations is not None and evaluations < 2:
-        raise RunError(f"a search needs the full model and one more evaluation, not {evaluations} in all")
+    strategy, most, costs = spec.search.build(spec.context), spec.evaluations, goal.costs
+    facts = strategy.facts if isinstance(strategy, Listed) else {}
+    screen = imitator(bench) if goal.score == "kl" else None
     identity = {
-        "strategy": strategy.name,
+        "strategy": f"{strategy.name}-kl" if screen else strategy.name,
         "fingerprint": bench.evaluator.fingerprint,
         **goal.identity,
         **spec.identity,
+        **({"evaluations": most} if screen and most is not None else {}),
     }
     claim(folder, RUN_FILE, identity)
     # The goal may be another one now: the old choice must not pass for its own if this is killed.
     (folder / BEST_FILE).unlink(missing_ok=True)
     with interruptible() as stop, report_disk_full(folder):
         progress = Stoppable(progress, stop)
-        evaluate = evaluate_with(bench.evaluator, progress)
+
+        searched = partial(run_strategy, bench, spec, progress=progress, costs=costs)
 
         def write_trials(so_far: SearchResult) -> None:
             write_csv(trials_table(so_far.trials, strategy.name, costs), folder / "trials.csv")
 
-        def searched(
-            asked: SearchStrategy, most: int | None, after: Callable[[SearchResult], None] | None = None
-        ) -> SearchResult:
-            progress.phase(asked.name, most)
-            return search(
-                asked,
-                evaluate,
-                bench.full,
-                evaluations=most,
-                patience=spec.patience,
-                selectable=spec.selectable,
-                costs=costs,
-                on_generation=after,
-            )
-
-        result = searched(strategy, evaluations, write_trials)
+        if screen is not None:
+            screened = partial(searched, strategy, most, evaluator=screen)
+            strategy, most = Shortlist(f"{strategy.name}-kl", screened), None
+        result = searched(strategy, most, on_generation=write_trials)
         full = result.trials[0]
         predicted = goal.choose(result.candidates, full)  # refuses before the controls run
-        measured = max(len(result.trials), spec.prescreened)
-        controls = {control.name: searched(control, measured) for control in spec.controls(measured - 1)}
-        found = [predicted, *pareto_front(result.candidates, costs), *result.frontier]
-        for control in controls.values():
-            found += control.frontier
+        measured = max(len(result.trials), spec.evaluations or 0 if screen else 0)
+        controls = {}
+        if spec.controlled:
+            # The full model is measured first in any case; a control that proposes it may name one more.
+            spare = int(spec.context.space.contains(bench.full))
+            context = replace(spec.context, evaluations=measured + spare)
+            for control in (ConstantRatio(context), RandomSearch(context)):
+                controls[control.name] = searched(control, measured)
+        compared = [predicted, *pareto_front(result.candidates, costs), *result.frontier]
+        for own in controls.values():
+            compared += own.frontier
 
-        latencies = measured_latencies(bench, goal.cell, found, progress)
+        latencies = measured_latencies(bench, goal.cell, compared, progress)
         best = choose(result.candidates, full, goal, latencies)
         held = _hold_out(bench, result, best, controls, progress)
         counts = bench.evaluator.counts
@@ -152,9 +218,44 @@ def run_search(
             # The first control is the line of regular configurations.
             beside = {name: control.frontier for name, control in islice(controls.items(), 1)}
             write_latencies(bench, folder, latencies, {"frontier": result.frontier, **beside}, full)
-        _write_run(bench, identity, {**spec.facts, "options": changed(options)}, outcome)
+        _write_run(bench, identity, {**facts, "options": changed(options)}, outcome)
         _write_best(bench, outcome)
     return outcome
+
+
+def run_strategy(
+    bench: Bench,
+    spec: SearchSpec,
+    strategy: SearchStrategy,
+    evaluations: int | None,
+    progress: Progress,
+    costs: Sequence[str] = ("macs",),
+    evaluator: Evaluator | None = None,
+    on_generation: Callable[[SearchResult], None] | None = None,
+) -> SearchResult:
+    """Run a strategy under the rules of a plan: the plan's own, or a control of it; arguments as ``search``.
+
+    Args:
+        bench: The supernet.
+        spec: Says when the search ends and what may be chosen.
+        strategy: What proposes.
+        evaluations: The most trials; None: until the strategy is done.
+        progress: Receives the phase and its trials.
+        costs: Names of the costs that are minimised.
+        evaluator: Measures; None: the supernet's, by the task's score.
+        on_generation: Called after each generation.
+    """
+    progress.phase(strategy.name, evaluations)
+    return search(
+        strategy,
+        evaluate_with(evaluator or bench.evaluator, progress),
+        bench.full,
+        evaluations=evaluations,
+        patience=spec.search.patience,
+        selectable=spec.context.space.contains,
+        costs=costs,
+        on_generation=on_generation,
+    )
 
 
 def evaluate_with(evaluator: Evaluator, progress: Progress) -> Evaluate:

@@ -1,15 +1,15 @@
 """The search space of a supernet: what it was trained for, a named space, or a wider one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from ldsearch.bench import Bench
-from ldsearch.errors import SpaceError, TrainingError, unknown
+from ldsearch.errors import RunError, SpaceError, TrainingError, unknown
 from ldsearch.space import GENES, BlockGenes, DepthGenes, LengthGenes, ListedDepths, Space, load_space
 from ldsearch.space.lengths import as_rate, default_bound
-from ldsearch.subnet import LengthMode, Subnet
+from ldsearch.subnet import LengthMode
 from ldsearch.supernet import Supernet
 from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting
@@ -105,34 +105,82 @@ def search_space(
     return space.widened() if widen or parity else space
 
 
-def training_gaps(bench: Bench, smallest: Subnet, space: Space | None = None) -> list[str]:
-    """Warnings about what training never covered.
+def rule_space(
+    bench: Bench,
+    strategy: str,
+    chooses: str,
+    keep: Sequence[int] | None = None,
+    name: str | None = None,
+) -> Space:
+    """The space of a rule, or of a search among sub-networks of given depths, trained or not.
 
     Args:
         bench: The supernet.
-        smallest: The smallest sub-network that is searched or chosen.
-        space: The space that is searched, if one is.
+        strategy: For messages.
+        chooses: What it chooses (``Search.chooses``).
+        keep: How many blocks of each stack; None: any number.
+        name: A named space, for rules that choose lengths.
+
+    Raises:
+        RunError: If keep or name do not go with the rule, or there are not so many stacks or depths.
+        SpaceError: If there are not so many blocks, or the named space does not fit.
     """
-    trained, record = trained_space(bench), bench.record
+    supernet = bench.supernet
+    if chooses == "lengths":
+        if keep is not None:
+            raise RunError(f"{strategy} shortens inputs and keeps every block: it takes no --keep")
+        return search_space(bench, name, None if name else "lengths")
+    if name is not None:
+        raise RunError(f"{strategy} chooses blocks and takes no --space")
+    if keep is not None and len(keep) != len(supernet.depths):
+        raise RunError(
+            f"--keep names {len(keep)} numbers of blocks; this model has {len(supernet.depths)} "
+            f"({' and '.join(supernet.depths)}): --keep {','.join(map(str, supernet.depths.values()))} is all"
+        )
+    depths: list[BlockGenes] = []
+    for index, (stack, blocks) in enumerate(supernet.depths.items()):
+        counts = range(1, blocks + 1) if keep is None else (keep[index],)
+        if chooses == "assignment":
+            listed = ListedDepths.assigned(stack, blocks, trained_assignment(bench))
+            choices = tuple(choice for choice in listed.choices if len(choice) in counts)
+            if not choices:
+                raise RunError(f"the assignment has {stack} depths {list(listed.keep)}, not {counts[0]}")
+            depths.append(replace(listed, choices=choices))
+        else:
+            pinned = pinned_of(supernet, stack)
+            counts = counts if keep is not None else range(max(1, len(pinned)), blocks + 1)
+            depths.append(DepthGenes(stack, blocks, tuple(counts), pinned))
+    return Space(chooses, "any blocks, trained or not", tuple(depths))
+
+
+def trained_assignment(bench: Bench) -> str:
+    """The assignment a supernet was trained with; ``"optimal"`` where it was not."""
+    tasks = bench.record.training.get("depth_tasks") or {}
+    return str(tasks.get("assignment", "optimal"))
+
+
+def training_gaps(bench: Bench, space: Space) -> list[str]:
+    """Warnings about what of a searched space training never covered."""
+    trained, record, smallest = trained_space(bench), bench.record, space.smallest()
     depths = {depth.stack: depth for depth in trained.depths}
     notes = [
         note
         for name, stack in smallest.stacks().items()
         if (note := _depth_gap(bench, depths[name], stack.blocks))
     ]
-    if space is not None:
-        for depth, searched in zip(trained.depths, space.depths, strict=True):
-            varies = searched.keep != (searched.blocks,)
-            if varies and isinstance(depth, ListedDepths) and searched != depth:
+    for depth, searched in zip(trained.depths, space.depths, strict=True):
+        if isinstance(depth, ListedDepths) and searched.keep != (searched.blocks,):
+            listed = searched.choices if isinstance(searched, ListedDepths) else ((),)
+            if not {*listed} <= {*depth.choices}:
                 notes.append(
                     f"of the {depth.stack} only {len(depth.choices)} choices of blocks were trained: scores "
                     "of others will suffer"
                 )
-        notes += [
-            f"{words} were not trained (--drop-groups {kind}): scores will suffer"
-            for kind, words in _GROUPS.items()
-            if kind in space.varies and kind not in trained.varies
-        ]
+    notes += [
+        f"{words} were not trained (--drop-groups {kind}): scores will suffer"
+        for kind, words in _GROUPS.items()
+        if kind in space.varies and kind not in trained.varies
+    ]
     stack = smallest.encoder
     if stack is None or stack.lengths is None:
         return notes
@@ -149,7 +197,7 @@ def training_gaps(bench: Bench, smallest: Subnet, space: Space | None = None) ->
             f"the search space goes below the trained lengths (bound {record.drop_bound}) at blocks "
             f"{', '.join(map(str, below))}: scores there will suffer"
         )
-    bound = space.lengths.drop_bound or 1 if space is not None and space.lengths is not None else 0
+    bound = space.lengths.drop_bound or 1 if space.lengths is not None else 0
     if Fraction(bound) > Fraction(trained.lengths.drop_bound or 1):
         notes.append(
             f"single blocks may drop more than the {trained.lengths.drop_bound} of their tokens that were "

@@ -1,7 +1,7 @@
 """Climbing searches: one step in one place at a time, from the best so far.
 
 Greedy descent goes down from the dearest sub-network; beam and swaps approximate the "Search on Valid" of
-Fan, Grave & Joulin 2019, Sec. 3.2 (``rules.Validation`` measures every choice), which may, as they warn, fit
+Fan, Grave & Joulin 2019, Sec. 3.2 (``rules.every_choice`` measures all), which may, as they warn, fit
 the data that it chooses by.
 """
 
@@ -13,7 +13,8 @@ import numpy as np
 
 from ldsearch.errors import SpaceError
 from ldsearch.search.loop import StrategyContext
-from ldsearch.space import DepthGenes, Space
+from ldsearch.search.rules import blocks_of, only_stack
+from ldsearch.space import Space
 from ldsearch.space.blocks import evenly_spaced
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
@@ -86,7 +87,7 @@ class Beam:
     leaving blocks out need not gain anything.
 
     Args:
-        space: The depths of each stack, and nothing else.
+        context: Its space holds the depths of each stack, and nothing else.
         width: How many sub-networks of a number of blocks go on.
 
     Raises:
@@ -95,16 +96,15 @@ class Beam:
 
     name = "beam"
 
-    def __init__(self, space: Space, width: int = 4) -> None:
+    def __init__(self, context: StrategyContext, width: int = 4) -> None:
         if width < 1:
             raise SpaceError(f"a beam keeps at least one sub-network of each depth, not {width}")
-        self.space = space
+        self.space = context.space
         self.width = width
         steps = (
-            replace(depth, keep=tuple(range(depth.keep[0], depth.blocks + 1)))
-            for depth in (genes.widened() for genes in space.depths)
+            replace(depth, keep=tuple(range(depth.keep[0], depth.blocks + 1))) for depth in blocks_of(context)
         )
-        self.steps = replace(space, depths=tuple(steps))
+        self.steps = replace(context.space, depths=tuple(steps))
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """Sub-networks of ``blocks - generation - 1`` blocks; nothing once the least depths are measured.
@@ -139,22 +139,21 @@ class Swaps:
     It must run to its end (``patience=None``): a step at one depth may show nowhere on the frontier.
 
     Args:
-        depth: The stack, its depths and pinned blocks.
-        seed: Of the sample.
-        sampled: How many random choices of each depth it starts from, beside the evenly spaced one (with
+        context: The depths and pinned blocks of one stack, and the seed of the sample.
+        sampled: How many random choices of each depth it starts from, with the evenly spaced one (with
             pinned blocks, the allowed one nearest to that).
 
     Raises:
-        SpaceError: If ``sampled`` is negative.
+        SpaceError: If there are two stacks, or ``sampled`` is negative.
     """
 
     name = "swaps"
 
-    def __init__(self, depth: DepthGenes, seed: int = 0, sampled: int = 16) -> None:
+    def __init__(self, context: StrategyContext, sampled: int = 16) -> None:
         if sampled < 0:
             raise SpaceError(f"a sample of {sampled} sub-networks at each depth makes no sense")
-        self.depth = depth
-        self.seed = seed
+        self.depth = only_stack(context, self.name)
+        self.seed = context.seed
         self.sampled = sampled
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:

@@ -78,6 +78,8 @@ class StrategyContext:
         others: Further costs that are minimised, for strategies that can; the others go by ``cost``.
         floor: The cost in which nothing cheaper than the space's smallest is proposed: MACs, whatever is
             minimised, since a widened space has no other bound. None: ``cost``.
+        signal: A signal of the blocks by its name, shape (blocks,), higher for those that matter more;
+            computed when a strategy calls it.
     """
 
     space: Space
@@ -87,6 +89,7 @@ class StrategyContext:
     settings: EvolveSettings = field(default_factory=EvolveSettings)
     others: tuple[CostFunction, ...] = ()
     floor: CostFunction | None = None
+    signal: Callable[[str], NDArray[np.float64]] | None = None
 
     def allowed(self, subnets: Sequence[Subnet]) -> NDArray[np.bool_]:
         """Whether each costs no less than the space's smallest, shape (sub-networks,)."""
@@ -194,49 +197,19 @@ class Shortlist:
     """Proposes, once, the frontier of a search by another score: search by one, choose by the other.
 
     Args:
-        strategy: The search.
-        evaluate: Measures its proposals by its own score.
-        full: The full model, which it measures first.
-        evaluations: Its most trials; None: all that it proposes.
-        patience: Its generations without a gain after which it ends; None: it never ends for that.
         name: For reports.
-        selectable: Whether a proposal of its may be chosen.
-        costs: Names of the costs that it minimises.
+        screen: Runs the search by the other score.
     """
 
-    def __init__(
-        self,
-        strategy: SearchStrategy,
-        evaluate: Evaluate,
-        full: Subnet,
-        evaluations: int | None,
-        patience: int | None,
-        name: str,
-        selectable: Callable[[Subnet], bool] = lambda subnet: True,
-        costs: Sequence[str] = ("macs",),
-    ) -> None:
-        self.strategy = strategy
-        self.evaluate = evaluate
-        self.full = full
-        self.evaluations = evaluations
-        self.patience = patience
+    def __init__(self, name: str, screen: Callable[[], SearchResult]) -> None:
         self.name = name
-        self.selectable = selectable
-        self.costs = costs
+        self.screen = screen
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
-        """The frontier in generation 0, cheapest first, then nothing."""
+        """The proposals on its frontier in generation 0, cheapest first, then nothing."""
         if generation > 0:
             return []
-        result = search(
-            self.strategy,
-            self.evaluate,
-            self.full,
-            evaluations=self.evaluations,
-            patience=self.patience,
-            selectable=self.selectable,
-            costs=self.costs,
-        )
+        result = self.screen()
         return [trial.subnet for trial in result.frontier if trial.subnet in result.proposed]
 
 

@@ -4,17 +4,20 @@ Every Other, chunks, search on validation data and data-driven pruning are those
 Sec. 3.2; chunks are the baselines that hurt.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ldsearch.errors import SpaceError
-from ldsearch.space import DepthGenes, Space
+from ldsearch.search.loop import StrategyContext
+from ldsearch.space import DepthGenes
 from ldsearch.space.blocks import evenly_spaced
-from ldsearch.subnet import Subnet
+from ldsearch.subnet import Stack, Subnet
 from ldsearch.trial import Trial
 
 MOST = 20_000  # choices that are measured one and all
@@ -23,6 +26,8 @@ MOST = 20_000  # choices that are measured one and all
 PLACES: Mapping[str, Callable[[int], int]] = MappingProxyType(
     {"first": lambda staying: 0, "middle": lambda staying: staying // 2, "last": lambda staying: staying}
 )
+# Blocks that a rule keeps of a stack, given how many.
+Kept = Callable[[DepthGenes, int], Sequence[int]]
 
 
 class Listed:
@@ -31,11 +36,13 @@ class Listed:
     Args:
         name: For reports.
         subnets: The list.
+        facts: What they were chosen by, for the run's record.
     """
 
-    def __init__(self, name: str, subnets: Sequence[Subnet]) -> None:
+    def __init__(self, name: str, subnets: Sequence[Subnet], facts: Mapping[str, Any] | None = None) -> None:
         self.name = name
         self.subnets = list(subnets)
+        self.facts = facts or {}
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """All of them in generation 0, then nothing."""
@@ -98,117 +105,114 @@ def strongest(signal: NDArray[np.float64], keep: int) -> tuple[int, ...]:
     return tuple(sorted(np.argsort(-signal, kind="stable")[:keep].tolist()))
 
 
-class EveryOther(Listed):
-    """Proposes the evenly spaced sub-network of each depth, once.
+def per_stack(name: str, kept: Kept) -> Callable[[StrategyContext], Listed]:
+    """A rule for each stack on its own: what ``kept`` keeps at every depth; of two stacks every pair."""
 
-    Args:
-        depth: The stack, the depths to propose, and blocks that must stay.
+    def build(context: StrategyContext) -> Listed:
+        return Listed(name, _pairs({depth: depth.keep for depth in blocks_of(context)}, kept))
 
-    Raises:
-        SpaceError: If the even spacing of a depth would drop a pinned block.
-    """
-
-    def __init__(self, depth: DepthGenes) -> None:
-        kept = (every_other(depth.blocks, count, depth.pinned) for count in depth.keep)
-        super().__init__("every-other", [Subnet.of_blocks({depth.stack: blocks}) for blocks in kept])
+    return build
 
 
-class EveryOtherLiteral(Listed):
-    """Proposes what the printed rule keeps at the rate 1 - keep / blocks of each depth, once.
-
-    Args:
-        depth: The stack and the depths; ``literal_depths`` has those that will do.
+def build_every_other_literal(context: StrategyContext) -> Listed:
+    """What the printed rule keeps at the rate 1 - keep / blocks of each depth; of all depths, of its own.
 
     Raises:
-        SpaceError: If the rate of a depth is not in (0, 1/2], the rule gives another depth at that rate,
-            or it would drop a pinned block.
+        SpaceError: If the rate of the only depth is not in (0, 1/2], the rule gives another depth at that
+            rate, or it would drop a pinned block.
     """
 
-    def __init__(self, depth: DepthGenes) -> None:
-        super().__init__("every-other-literal", [])
-        for count in depth.keep:
-            kept = every_other_literal(depth.blocks, 1 - Fraction(count, depth.blocks))
-            if len(kept) != count:
-                raise SpaceError(
-                    f"the literal Every Other rule keeps {len(kept)} blocks instead of {count} of "
-                    f"{depth.blocks}: use every-other, or keep one of {list(literal_depths(depth.blocks))}"
-                )
-            if dropped := sorted(set(depth.pinned) - set(kept)):
-                raise SpaceError(
-                    f"the literal Every Other rule keeps blocks {list(kept)} of {depth.blocks}, but "
-                    f"{dropped} must stay in this model"
-                )
-            self.subnets.append(Subnet.of_blocks({depth.stack: kept}))
+    def kept(depth: DepthGenes, count: int) -> tuple[int, ...]:
+        blocks = every_other_literal(depth.blocks, 1 - Fraction(count, depth.blocks))
+        if len(blocks) != count:
+            raise SpaceError(
+                f"the literal Every Other rule keeps {len(blocks)} blocks instead of {count} of "
+                f"{depth.blocks}: use every-other, or keep one of {list(literal_depths(depth.blocks))}"
+            )
+        if dropped := sorted(set(depth.pinned) - set(blocks)):
+            raise SpaceError(
+                f"the literal Every Other rule keeps blocks {list(blocks)} of {depth.blocks}, but "
+                f"{dropped} must stay in this model"
+            )
+        return blocks
+
+    counts = {
+        depth: depth.keep if len(depth.keep) == 1 else literal_depths(depth.blocks)
+        for depth in blocks_of(context)
+    }
+    return Listed("every-other-literal", _pairs(counts, kept))
 
 
-class Chunks(Listed):
-    """Proposes, at each depth, the sub-network without a chunk of consecutive blocks, once.
-
-    The chunk is taken from the blocks that are not pinned; a pinned one inside it stays.
+def without_chunk(place: str) -> Kept:
+    """Keep all but a chunk of consecutive blocks, taken from those that are not pinned.
 
     Args:
-        depth: The stack, its depths and pinned blocks.
-        place: Where the chunk lies: ``"first"``, ``"middle"`` or ``"last"``.
-
-    Raises:
-        SpaceError: If the place is none of them.
+        place: Where the chunk lies: a key of ``PLACES``.
     """
 
-    def __init__(self, depth: DepthGenes, place: str) -> None:
-        if place not in PLACES:
-            raise SpaceError(f"no place {place!r} for a chunk of blocks: use one of {', '.join(PLACES)}")
-        super().__init__(f"chunk-{place}", [])
+    def kept(depth: DepthGenes, count: int) -> list[int]:
+        staying = count - len(depth.pinned)
+        before = PLACES[place](staying)
         free = depth.free
-        for count in depth.keep:
-            staying = count - len(depth.pinned)
-            before = PLACES[place](staying)
-            kept = [*depth.pinned, *free[:before], *free[len(free) - (staying - before) :]]
-            self.subnets.append(Subnet.of_blocks({depth.stack: sorted(kept)}))
+        return sorted([*depth.pinned, *free[:before], *free[len(free) - (staying - before) :]])
+
+    return kept
 
 
-class Learned(Listed):
-    """Proposes the blocks with the strongest signal at each depth, once ("Data Driven Pruning").
+def by_signal(name: str) -> Callable[[StrategyContext], Listed]:
+    """Keep the blocks with the strongest signal at each depth ("Data Driven Pruning").
 
-    A shallower choice is part of every deeper one, and no input changes it.
+    A shallower choice is part of every deeper one, and no input changes it. The strategy raises
+    ``SpaceError`` if there is not one finite number per block.
 
     Args:
-        depth: The stack, its depths and pinned blocks.
-        signal: Shape (blocks,), higher for blocks that matter more: learned importance, or influence.
-        name: The strategy's name in tables: what the signal is.
-
-    Raises:
-        SpaceError: If there is not one finite number per block.
+        name: The signal's, and the strategy's: what ``StrategyContext.signal`` knows.
     """
 
-    def __init__(self, depth: DepthGenes, signal: NDArray[np.float64], name: str = "learned") -> None:
+    def build(context: StrategyContext) -> Listed:
+        depth = only_stack(context, name)
+        signal = np.zeros(0) if context.signal is None else context.signal(name)
         if signal.shape != (depth.blocks,) or not np.isfinite(signal).all():
             raise SpaceError(f"{name} needs one finite signal for each of the {depth.blocks} blocks")
         ranked = signal.astype(np.float64)
         ranked[list(depth.pinned)] = np.inf
-        kept = (strongest(ranked, count) for count in depth.keep)
-        super().__init__(name, [Subnet.of_blocks({depth.stack: blocks}) for blocks in kept])
+        subnets = _pairs({depth: depth.keep}, lambda _, count: strongest(ranked, count))
+        return Listed(name, subnets, {"signal": signal.tolist()})
+
+    return build
 
 
-class Validation:
-    """Proposes every choice of the space, once, shallow first.
+def every_choice(name: str) -> Callable[[StrategyContext], Listed]:
+    """Propose every sub-network of the space, shallow first; more than ``MOST`` are refused."""
 
-    Args:
-        space: The depths of each stack.
-
-    Raises:
-        SpaceError: If there are more than ``MOST`` choices.
-    """
-
-    name = "validation"
-
-    def __init__(self, space: Space) -> None:
-        if (choices := space.size()) > MOST:
+    def build(context: StrategyContext) -> Listed:
+        if (choices := context.space.size()) > MOST:
             raise SpaceError(
                 f"{choices:,} choices of blocks are too many to measure one and all ({MOST:,} are the most): "
                 "keep another number, or use beam, swaps, every-other or learned"
             )
-        self.space = space
+        return Listed(name, list(context.space.enumerate()))
 
-    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
-        """All choices in generation 0, then nothing."""
-        return list(self.space.enumerate()) if generation == 0 else []
+    return build
+
+
+def blocks_of(context: StrategyContext) -> tuple[DepthGenes, ...]:
+    """The choices of blocks of each stack; listed choices stand for any of their depths."""
+    return tuple(depth.widened() for depth in context.space.depths)
+
+
+def only_stack(context: StrategyContext, name: str) -> DepthGenes:
+    """The choices of blocks of the only stack.
+
+    Raises:
+        SpaceError: If there are two.
+    """
+    if len(context.space.depths) > 1:
+        raise SpaceError(f"{name} chooses blocks of one stack, this model has two")
+    return blocks_of(context)[0]
+
+
+def _pairs(counts: Mapping[DepthGenes, Sequence[int]], kept: Kept) -> list[Subnet]:
+    """What is kept of every stack at each of the depths; of two stacks every pair."""
+    stacks = ([(depth.stack, Stack(tuple(kept(depth, n)))) for n in keep] for depth, keep in counts.items())
+    return [Subnet(**dict(pair)) for pair in itertools.product(*stacks)]

@@ -25,7 +25,15 @@ def depths(blocks: int, keep: Sequence[int], pinned: tuple[int, ...] = ()) -> De
 
 
 def beam(genes: DepthGenes, width: int = 4) -> Beam:
-    return Beam(Space("beam", "a test", (genes,)), width)
+    return Beam(within(genes), width)
+
+
+def swaps(genes: DepthGenes, seed: int = 0, sampled: int = 16) -> Swaps:
+    return Swaps(within(genes, seed), sampled)
+
+
+def within(genes: DepthGenes, seed: int = 0) -> StrategyContext:
+    return StrategyContext(Space("depths", "a test", (genes,)), number_of_blocks, seed)
 
 
 def run(strategy: Beam | Swaps, planted: Planted, higher: bool = True) -> SearchResult:
@@ -40,9 +48,7 @@ def chosen(result: SearchResult, depth: int) -> tuple[int, ...]:
     return blocks_of(min(level, key=lambda trial: trial.score.loss).subnet)
 
 
-@pytest.mark.parametrize(
-    "make", [lambda genes: beam(genes, width=1), lambda genes: Swaps(genes, seed=1, sampled=1)]
-)
+@pytest.mark.parametrize("make", [lambda genes: beam(genes, width=1), lambda genes: swaps(genes, 1, 1)])
 @pytest.mark.parametrize("higher", [True, False])
 @pytest.mark.parametrize("pinned", [(), (0, 4)])
 def test_where_blocks_add_up_the_best_of_every_depth_is_found(make, pinned, higher):
@@ -111,8 +117,8 @@ def test_a_score_that_is_not_a_number_leads_nowhere():
     assert {blocks_of(t.subnet) for t in result.candidates} == set(combinations((0, 2, 3, 4), 3))
     nowhere = run(beam(depths(5, (3,))), lambda kept: math.nan if len(kept) == 4 else 1.0)
     assert (len(nowhere.trials), nowhere.candidates) == (1 + 5, [])
-    assert len(run(Swaps(depths(6, (3,)), sampled=4), lambda kept: math.nan).trials) == 1 + 5
-    swapped = run(Swaps(depths(6, (2,)), sampled=0), lambda kept: math.nan if 5 in kept else float(sum(kept)))
+    assert len(run(swaps(depths(6, (3,)), sampled=4), lambda kept: math.nan).trials) == 1 + 5
+    swapped = run(swaps(depths(6, (2,)), sampled=0), lambda kept: math.nan if 5 in kept else float(sum(kept)))
     assert chosen(swapped, 2) == (3, 4)
 
 
@@ -137,7 +143,7 @@ def pair(kept: tuple[int, ...]) -> float:
 def test_a_pair_that_single_swaps_cannot_reach_is_found_from_a_sample():
     best = max(combinations(range(8), 4), key=pair)
     assert best == (0, 1, 2, 3)
-    narrow, wide = (run(Swaps(depths(8, (4,)), 0, sampled), pair) for sampled in (0, 16))
+    narrow, wide = (run(swaps(depths(8, (4,)), 0, sampled), pair) for sampled in (0, 16))
     assert chosen(narrow, 4) == (0, 2, 4, 6)
     assert len(narrow.trials) == 1 + 1 + 4 * 4  # the full model, the start, and all of its swaps
     assert chosen(wide, 4) == best
@@ -145,40 +151,43 @@ def test_a_pair_that_single_swaps_cannot_reach_is_found_from_a_sample():
 
 
 def test_the_first_swaps_by_hand():
-    swaps = Swaps(depths(4, (2,)), sampled=0)
+    strategy = swaps(depths(4, (2,)), sampled=0)
     values = {(0, 2): 1.0, (0, 1): 0.0, (0, 3): 3.0, (1, 2): 2.0, (2, 3): 3.0, (1, 3): 4.0}
-    ledger = run(swaps, lambda kept: values.get(kept, 9.0)).trials
+    ledger = run(strategy, lambda kept: values.get(kept, 9.0)).trials
     steps = [{blocks_of(t.subnet) for t in ledger[1:] if t.generation == g} for g in (0, 1, 2)]
     # Of (0, 3) and (2, 3), which are equal, the one with earlier blocks goes on: only (1, 3) is new.
     assert steps == [{(0, 2)}, {(0, 1), (0, 3), (1, 2), (2, 3)}, {(1, 3)}]
     shuffled = [ledger[i] for i in np.random.default_rng(0).permutation(len(ledger))]
-    assert swaps.propose(3, shuffled) == []
+    assert strategy.propose(3, shuffled) == []
 
 
 def test_sampled_starts_are_of_their_depth_beside_the_evenly_spaced_one():
     wide = depths(12, (3, 6), pinned=(1, 4))
-    starts = [blocks_of(subnet) for subnet in Swaps(wide, 5, 10).propose(0, ())]
+    starts = [blocks_of(subnet) for subnet in swaps(wide, 5, 10).propose(0, ())]
     # Two pinned and each of the others; 11 of 210.
     assert [len(blocks) for blocks in starts] == [3] * 10 + [6] * 11
     assert len(set(starts)) == len(starts)
     assert all({1, 4} <= {*blocks} for blocks in starts)
     # A depth draws alike whatever other depths there are; another seed draws others.
-    assert [blocks_of(s) for s in Swaps(depths(12, (6,), (1, 4)), 5, 10).propose(0, ())] == starts[10:]
-    assert [blocks_of(s) for s in Swaps(wide, 6, 10).propose(0, ())] != starts
+    assert [blocks_of(s) for s in swaps(depths(12, (6,), (1, 4)), 5, 10).propose(0, ())] == starts[10:]
+    assert [blocks_of(s) for s in swaps(wide, 6, 10).propose(0, ())] != starts
     for pinned, even in (((), (0, 4, 8)), ((8,), (0, 4, 8)), ((5,), (0, 4, 5))):
-        (start,) = Swaps(depths(12, (3,), pinned), sampled=0).propose(0, ())
+        (start,) = swaps(depths(12, (3,), pinned), sampled=0).propose(0, ())
         assert blocks_of(start) == even
 
 
 def test_on_two_blocks_swaps_measure_what_there_is_and_end():
     for keep, count in (((1,), 1 + 2), ((2,), 1), ((1, 2), 1 + 2)):
         for sampled in (0, 16):
-            result = run(Swaps(depths(2, keep), sampled=sampled), lambda kept: float(sum(kept)))
+            result = run(swaps(depths(2, keep), sampled=sampled), lambda kept: float(sum(kept)))
             assert (len(result.trials), result.stopped) == (count, "exhausted")
 
 
 def test_a_beam_or_a_sample_of_nothing_is_refused():
-    for refused in (lambda: beam(depths(6, (2,)), width=0), lambda: Swaps(depths(6, (2,)), sampled=-1)):
+    for refused in (
+        lambda: beam(depths(6, (2,)), width=0),
+        lambda: swaps(depths(6, (2,)), sampled=-1),
+    ):
         with pytest.raises(SpaceError):
             refused()
 

@@ -1,25 +1,15 @@
 """Rules: every other, chunks, learned, all choices: tables by hand, brute force, pinned blocks, refusals."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 import pytest
 
 from ldsearch.errors import SpaceError
-from ldsearch.search.loop import search
-from ldsearch.search.rules import (
-    MOST,
-    Chunks,
-    EveryOther,
-    EveryOtherLiteral,
-    Learned,
-    Listed,
-    Validation,
-    every_other,
-    literal_depths,
-    strongest,
-)
+from ldsearch.search.loop import SearchStrategy, StrategyContext, search
+from ldsearch.search.rules import MOST, every_other, literal_depths, strongest
+from ldsearch.search.strategies import RULES
 from ldsearch.space import DepthGenes, Space
 from ldsearch.subnet import Subnet
 from tests.planted import batches, carriers_and_both
@@ -32,28 +22,39 @@ def depths(blocks: int, *keep: int, pinned: tuple[int, ...] = ()) -> DepthGenes:
     return DepthGenes("decoder", blocks, keep, pinned)
 
 
-def kept(strategy: Listed) -> list[tuple[int, ...]]:
-    return [blocks_of(subnet) for subnet in strategy.propose(0, ())]
+def rule(name: str, genes: DepthGenes, signal: Sequence[float] = ()) -> SearchStrategy:
+    space = Space("d", "a test", (genes,))
+    return RULES[name].build(StrategyContext(space, number_of_blocks, signal=lambda _: np.array(signal)))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        EveryOther,
-        lambda depth: Learned(depth, np.arange(9.0), "influence"),
-        *(lambda depth, place=place: Chunks(depth, place) for place in PLACES),
-        lambda depth: EveryOtherLiteral(depths(9, *literal_depths(9))),
-        lambda depth: Validation(Space("d", "a test", (depth,))),
-    ],
-)
-def test_a_rule_proposes_distinct_sub_networks_of_its_depths_once(make: Callable[[DepthGenes], Listed]):
+def kept(name: str, genes: DepthGenes, signal: Sequence[float] = ()) -> list[tuple[int, ...]]:
+    return [blocks_of(subnet) for subnet in rule(name, genes, signal).propose(0, ())]
+
+
+LISTED = sorted({*RULES} - {"beam", "swaps", "constant-ratio"})
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_rule_proposes_distinct_sub_networks_of_its_depths_once(name: str):
     genes = depths(9, *range(1, 10))
-    rule, space = make(genes), Space("d", "a test", (genes,))
-    proposed = rule.propose(0, ())
+    strategy, space = rule(name, genes, range(9)), Space("d", "a test", (genes,))
+    assert strategy.name == name
+    proposed = strategy.propose(0, ())
     assert len(set(proposed)) == len(proposed) >= len(literal_depths(9))
     assert all(space.contains(subnet) for subnet in proposed)
     ledger = measure(lambda s: 1.0, number_of_blocks)(proposed, 0)
-    assert (rule.propose(0, ledger), rule.propose(1, ledger)) == (proposed, [])
+    assert (strategy.propose(0, ledger), strategy.propose(1, ledger)) == (proposed, [])
+
+
+def test_of_two_stacks_a_rule_takes_every_pair_or_refuses():
+    stacks = (DepthGenes("encoder", 4, (2, 4)), DepthGenes("decoder", 6, (3,)))
+    context = StrategyContext(Space("two", "a test", stacks), number_of_blocks)
+    found = [subnet.describe() for subnet in RULES["every-other"].build(context).propose(0, ())]
+    expected = [{"encoder": encoder, "decoder": (0, 2, 4)} for encoder in ((0, 2), range(4))]
+    assert found == [Subnet.of_blocks(blocks).describe() for blocks in expected]
+    for name in ("swaps", "learned"):
+        with pytest.raises(SpaceError, match=f"{name} chooses blocks of one stack"):
+            RULES[name].build(context)
 
 
 def test_every_other_always_keeps_block_0_and_refuses_to_drop_a_pinned_one():
@@ -61,10 +62,10 @@ def test_every_other_always_keeps_block_0_and_refuses_to_drop_a_pinned_one():
         for keep in range(1, blocks + 1):
             assert every_other(blocks, keep, pinned=(0,)) == every_other(blocks, keep)
     assert every_other(6, 3, pinned=(2, 4)) == (0, 2, 4)
-    assert kept(EveryOther(depths(6, 6, pinned=(1,)))) == [(0, 1, 2, 3, 4, 5)]
-    for refused in (lambda: every_other(6, 3, pinned=(0, 5)), lambda: EveryOther(depths(6, 3, pinned=(1,)))):
+    assert kept("every-other", depths(6, 6, pinned=(1,))) == [(0, 1, 2, 3, 4, 5)]
+    for refused in (every_other, lambda *depth: rule("every-other", depths(*depth[:2], pinned=depth[2]))):
         with pytest.raises(SpaceError, match="must stay"):
-            refused()
+            refused(6, 3, (1,))
     with pytest.raises(SpaceError):
         every_other(6, 7)
 
@@ -78,18 +79,15 @@ def test_every_other_always_keeps_block_0_and_refuses_to_drop_a_pinned_one():
     ],
 )
 def test_six_blocks_without_a_chunk(place, expected):
-    strategy = Chunks(depths(6, 1, 2, 3, 5, 6), place)
-    assert strategy.name == f"chunk-{place}"
-    assert kept(strategy) == expected
+    assert kept(f"chunk-{place}", depths(6, 1, 2, 3, 5, 6)) == expected
 
 
 def test_pinned_blocks_stay_and_the_chunk_is_one_of_the_others():
     for place, expected in zip(PLACES, [(0, 3, 5, 6), (0, 1, 3, 6), (0, 1, 2, 3)], strict=True):
-        assert kept(Chunks(depths(7, 4, pinned=(0, 3)), place)) == [expected]
-        assert kept(Chunks(depths(5, 2, pinned=(1, 3)), place)) == [(1, 3)]
-        assert kept(Chunks(depths(2, 1, 2), place)) == [(0,) if place == "last" else (1,), (0, 1)]
-    with pytest.raises(SpaceError, match="first, middle, last"):
-        Chunks(depths(6, 2), "end")
+        name = f"chunk-{place}"
+        assert kept(name, depths(7, 4, pinned=(0, 3))) == [expected]
+        assert kept(name, depths(5, 2, pinned=(1, 3))) == [(1, 3)]
+        assert kept(name, depths(2, 1, 2)) == [(0,) if place == "last" else (1,), (0, 1)]
 
 
 def test_the_literal_rule_keeps_what_the_paper_prints():
@@ -102,8 +100,8 @@ def test_the_literal_rule_keeps_what_the_paper_prints():
         6: {0, 2, 4, 6, 8, 10},
     }
     assert literal_depths(12) == (6, 8, 9, 10, 11)
-    strategy = EveryOtherLiteral(depths(12, *literal_depths(12)))
-    assert [set(blocks) for blocks in kept(strategy)] == [table[depth] for depth in literal_depths(12)]
+    found = kept("every-other-literal", depths(12, *range(1, 13)))
+    assert [set(blocks) for blocks in found] == [table[depth] for depth in literal_depths(12)]
 
 
 def test_literal_depths_are_those_that_are_not_refused():
@@ -111,14 +109,14 @@ def test_literal_depths_are_those_that_are_not_refused():
         accepted = []
         for depth in range(1, blocks + 1):
             try:
-                ((found),) = kept(EveryOtherLiteral(depths(blocks, depth)))
+                (found,) = kept("every-other-literal", depths(blocks, depth))
             except SpaceError:
                 continue
             assert len(found) == depth
             accepted.append(depth)
         assert tuple(accepted) == literal_depths(blocks)
     with pytest.raises(SpaceError, match=r"\[3\] must stay"):
-        EveryOtherLiteral(depths(12, 6, pinned=(0, 3)))
+        rule("every-other-literal", depths(12, 6, pinned=(0, 3)))
 
 
 def test_no_other_choice_of_as_many_blocks_has_a_stronger_signal():
@@ -133,18 +131,17 @@ def test_no_other_choice_of_as_many_blocks_has_a_stronger_signal():
 
 
 def test_learned_keeps_the_strongest_of_each_depth_and_pinned_ones_whatever_their_signal():
-    signal = np.array([0.3, 0.05, 0.2, 0.1, 0.05, 0.3])
+    signal = [0.3, 0.05, 0.2, 0.1, 0.05, 0.3]
     expected = [(0,), (0, 5), (0, 2, 5), (0, 2, 3, 5), (0, 1, 2, 3, 5), (0, 1, 2, 3, 4, 5)]
-    assert kept(Learned(depths(6, *range(1, 7)), signal)) == expected
-    found = Learned(depths(6, 1, 3, pinned=(2,)), np.array([5.0, 0.0, -9.0, 4.0, 1.0, 3.0]), "influence")
-    assert kept(found) == [(2,), (0, 2, 3)]
-    assert found.name == "influence"
+    assert kept("learned", depths(6, *range(1, 7)), signal) == expected
+    found = kept("influence", depths(6, 1, 3, pinned=(2,)), [5.0, 0.0, -9.0, 4.0, 1.0, 3.0])
+    assert found == [(2,), (0, 2, 3)]
 
 
 def test_bad_signals_and_depths_are_refused():
     for signal in (np.zeros(5), np.zeros((6, 1)), np.array([0, 0, np.nan, 0, 0, 0]), np.full(6, np.inf)):
         with pytest.raises(SpaceError):
-            Learned(depths(6, 3), signal)
+            rule("learned", depths(6, 3), signal)
     for keep in (0, 7):
         with pytest.raises(SpaceError):
             strongest(np.zeros(6), keep)
@@ -152,15 +149,13 @@ def test_bad_signals_and_depths_are_refused():
 
 def test_validation_proposes_every_choice_once():
     for pinned in ((), (0, 2)):
-        proposed = kept(Validation(Space("d", "s", (depths(8, 2, 4, pinned=pinned),))))
+        proposed = kept("validation", depths(8, 2, 4, pinned=pinned))
         every = (blocks for keep in (2, 4) for blocks in combinations(range(8), keep))
         brute = [blocks for blocks in every if {*pinned} <= {*blocks}]
         assert sorted(proposed) == sorted(brute)
-    assert len(set(Validation(Space("d", "s", (depths(16, 8),))).propose(0, ()))) == 12_870
-    too_many = Space("d", "s", (depths(17, 8),))
-    assert too_many.size() == 24_310 > MOST
+    assert MOST < 24_310
     with pytest.raises(SpaceError, match="24,310"):
-        Validation(too_many)
+        rule("validation", depths(17, 8))
 
 
 def test_validation_finds_the_blocks_that_carry_a_planted_task():
@@ -173,8 +168,8 @@ def test_validation_finds_the_blocks_that_carry_a_planted_task():
         ]
         return float(sum(row.sum() for row in rows)) / sum(len(row) for row in rows)
 
-    space = Space("d", "s", (DepthGenes("encoder", network.blocks, (len(carriers),)),))
-    found = search(Validation(space), measure(right, number_of_blocks), network.full)
+    genes = DepthGenes("encoder", network.blocks, (len(carriers),))
+    found = search(rule("validation", genes), measure(right, number_of_blocks), network.full)
     best = max(found.candidates, key=lambda trial: trial.score.value)
     assert blocks_of(best.subnet) == carriers
     assert sum(trial.score.value == best.score.value for trial in found.candidates) == 1

@@ -9,7 +9,7 @@ from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
 from ldsearch.errors import RunError, SpaceError
 from ldsearch.pareto import staircase_area
-from ldsearch.search.loop import PATIENCE, Shortlist, StrategyContext, objectives, search
+from ldsearch.search.loop import Shortlist, StrategyContext, objectives, search
 from ldsearch.search.rules import Listed
 from ldsearch.search.strategies import SEARCHES, Search, search_named
 from ldsearch.space import DepthGenes, LengthGenes, Space
@@ -197,7 +197,7 @@ def shortlist(losses: Callable[[Subnet], float], evaluations: int) -> Shortlist:
         ]
 
     line = Listed("line", [Subnet.full(blocks) for blocks in range(1, 9)])
-    return Shortlist(line, evaluate, FULL, evaluations, PATIENCE, "line-kl")
+    return Shortlist("line-kl", lambda: search(line, evaluate, FULL, evaluations=evaluations))
 
 
 def test_only_what_is_on_the_first_scores_frontier_is_measured_by_the_second() -> None:

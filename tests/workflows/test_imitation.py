@@ -13,12 +13,12 @@ from torch.nn.functional import kl_div
 from ldsearch import Bench
 from ldsearch.commands import imitation
 from ldsearch.commands.binding import read_trainer
-from ldsearch.commands.imitation import imitator, shortlist
+from ldsearch.commands.imitation import imitator
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import DataError
-from ldsearch.progress import NO_PROGRESS
-from ldsearch.search.rules import Validation
+from ldsearch.search.loop import search
+from ldsearch.search.rules import Listed
 from ldsearch.space import DepthGenes, Space
 from ldsearch.subnet import Subnet
 from tests.translators import sentences
@@ -88,10 +88,11 @@ def translator(place: Path) -> Bench:
 
 def test_a_useless_block_is_found_without_labels(writer):
     space = Space("two", "of three", (DepthGenes("decoder", 3, (2,)),))
-    strategy = shortlist(writer, Validation(space), 4, None, NO_PROGRESS)
-    (proposed,) = strategy.propose(0, [])
-    assert proposed == Subnet.of_blocks({"decoder": (0, 2)})
     evaluator = imitator(writer)
+    line = Listed("every", list(space.enumerate()))
+    result = search(line, evaluator, writer.full)
+    (proposed,) = (trial.subnet for trial in result.frontier if trial.subnet in result.proposed)
+    assert proposed == Subnet.of_blocks({"decoder": (0, 2)})
     found = {tried: trial.score.value for tried in space.enumerate() for trial in evaluator([tried])}
     assert found.pop(proposed) < 1e-9
     assert min(found.values()) > 0.1

@@ -76,8 +76,8 @@ def test_lengths_stay_in_what_training_drew_and_widen_only_when_told():
     wide = search_space(LENGTHDROP, widen=True)
     assert wide.contains(far)
     assert wide.smallest() == space.smallest()
-    assert training_gaps(LENGTHDROP, space.smallest(), space) == []
-    (note,) = training_gaps(LENGTHDROP, wide.smallest(), wide)
+    assert training_gaps(LENGTHDROP, space) == []
+    (note,) = training_gaps(LENGTHDROP, wide)
     assert "9/25" in note
     # The reference code's search is the widened one, on every length.
     parity = search_space(LENGTHDROP, parity=True)
@@ -93,17 +93,21 @@ def test_blocks_that_were_never_skipped_stay_unless_told():
     )
     wide = search_space(LAYERDROP, genes="depth", widen=True)
     assert wide.depths == (DepthGenes("encoder", 6, (2, 3, 4, 5, 6)),)
-    (note,) = training_gaps(LAYERDROP, Subnet.of_encoder((1, 2)))
+    (note,) = training_gaps(LAYERDROP, listed(1, 2))
     assert "never skipped blocks 0" in note
+
+
+def listed(*blocks: int) -> Space:
+    return Space("one", "a test", (ListedDepths("encoder", 6, (blocks,)),))
 
 
 def test_listed_depths_stay_listed_unless_told():
     space = search_space(FLEXIBLE, genes="depth+lengths")
     assert space.depths == (ListedDepths.assigned("encoder", 6, "optimal"),)
-    assert training_gaps(FLEXIBLE, space.smallest(), space) == []
+    assert training_gaps(FLEXIBLE, space) == []
     wide = search_space(FLEXIBLE, genes="depth+lengths", widen=True)
     assert wide.depths == (DepthGenes("encoder", 6, (1, 2, 3, 4, 5, 6)),)
-    notes = training_gaps(FLEXIBLE, wide.smallest(), wide)
+    notes = training_gaps(FLEXIBLE, wide)
     assert any("only 4 choices of blocks" in note for note in notes)
 
 
@@ -118,13 +122,13 @@ def test_what_was_not_trained_is_searched_where_it_is_named_and_noted():
     ):
         space = search_space(plain, genes=genes)
         assert space.varies == (genes,)
-        (note,) = training_gaps(plain, space.smallest(), space)
+        (note,) = training_gaps(plain, space)
         assert words in note
     assert search_space(plain, genes="depth").depths[0].pinned == (1,)
     groups = bench("layerdrop", (0.3,) * 6, drop_groups="head+ffn")
     space = search_space(groups, genes="head+ffn")
-    assert training_gaps(groups, space.smallest(), space) == []
-    (note,) = training_gaps(groups, Subnet.of_encoder((0, 1)))
+    assert training_gaps(groups, space) == []
+    (note,) = training_gaps(groups, listed(0, 1))
     assert "only head+ffn groups dropped" in note
 
 
@@ -135,7 +139,7 @@ def test_a_named_space_is_searched_as_it_is_and_its_gaps_are_noted(tmp_path):
         path.write_text(f"{{name: n, source: s, blocks: 6, lengths: {lengths % (bound, per_block)}}}")
         space = search_space(LENGTHDROP, str(path))
         assert isinstance(space, Space)
-        assert len(training_gaps(LENGTHDROP, space.smallest(), space)) == noted
+        assert len(training_gaps(LENGTHDROP, space)) == noted
         assert search_space(LENGTHDROP, str(path), widen=True) == replace(space).widened()
     both = bench("lengthdrop", drop_bound="9/25", depths={"encoder": 6, "decoder": 3})
     assert search_space(both, str(path)).depths[1] == DepthGenes("decoder", 3, (3,))
