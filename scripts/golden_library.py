@@ -18,7 +18,6 @@ from ldsearch.search.loop import StrategyContext, search
 from ldsearch.search.strategies import SEARCHES
 from ldsearch.space import load_space
 from ldsearch.subnet import Subnet
-from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.trial import Score, Trial
 
@@ -38,8 +37,11 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "lengthdrop-shares": ("lengthdrop", {"sandwich": "shares"}),
     "lengthdrop-parity": ("lengthdrop", {"teacher_drops": True, "length_mode": "absolute"}),
     "flexible": ("flexible-depth", {"decoder": 4}),
-    "flexible-sampled": ("flexible-depth", {"decoder": 4, "depth_tasks": DepthTasks("seq", 2, 1)}),
-    "flexible-lengths": ("flexible-depth", {"depth_tasks": DepthTasks(lengths=True)}),
+    "flexible-sampled": (
+        "flexible-depth",
+        {"decoder": 4, "assignment": "seq", "encoder_tasks": 2, "decoder_tasks": 1},
+    ),
+    "flexible-lengths": ("flexible-depth", {"depth_lengths": True}),
 }
 
 

@@ -11,7 +11,6 @@ from ldsearch.space import GENES, BlockGenes, DepthGenes, LengthGenes, ListedDep
 from ldsearch.space.lengths import as_rate, default_bound
 from ldsearch.subnet import LengthMode
 from ldsearch.supernet import Supernet
-from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting
 from ldsearch.training.strategies.layerdrop import options_of
 
@@ -49,7 +48,8 @@ def trained_space(bench: Bench) -> Space:
         as_rate(record.drop_bound) if record.drop_bound else Fraction(0),
         "absolute" if record.length_mode == "absolute" else "ratio",
         drop_groups=str(record.training.get("drop_groups") or "layer"),
-        depth_tasks=DepthTasks(**tasks),
+        assignment=str(tasks.get("assignment", "optimal")),
+        depth_lengths=bool(tasks.get("lengths")),
     )
     return STRATEGIES[record.strategy](setting).space if record.strategy in STRATEGIES else setting.whole
 

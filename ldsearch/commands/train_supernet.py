@@ -30,7 +30,6 @@ from ldsearch.tasks.base import fingerprints_of, score
 from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.checkpoints import average_last, remove_checkpoints, report_disk_full
-from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.drop_rates import layer_rates, mean_rate
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.strategies.layerdrop import applied_rates, drops_whole_blocks, parts_of
@@ -38,6 +37,7 @@ from ldsearch.training.trainer import Distillation
 from ldsearch.trial import Score
 
 _PLAIN_SHARE = 0.4
+_DEPTH_TASKS = ("assignment", "encoder_tasks", "decoder_tasks", "batch_share", "always_full", "reduction")
 _DEPTHS_ALONE = "layerdrop, plain, or flexible-depth without --drop-bound"
 
 
@@ -212,15 +212,13 @@ def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Sett
         plain_share=plain_share,
         teacher_drops=options.teacher_drops,
         drop_groups=options.drop_groups,
-        depth_tasks=DepthTasks(
-            options.assignment,
-            options.encoder_tasks,
-            options.decoder_tasks,
-            options.batch_share,
-            options.always_full,
-            cast(Any, options.reduction),
-            lengths=_trains_lengths(options),
-        ),
+        assignment=options.assignment,
+        encoder_tasks=options.encoder_tasks,
+        decoder_tasks=options.decoder_tasks,
+        batch_share=options.batch_share,
+        always_full=options.always_full,
+        reduction=options.reduction,
+        depth_lengths=_trains_lengths(options),
     )
 
 
@@ -303,7 +301,12 @@ def _record(
             "plain_share": setting.plain_share if trains_lengths else None,
             "drop_groups": setting.drop_groups if rates else None,
             "min_layers": options.min_layers if rates else None,
-            "depth_tasks": asdict(setting.depth_tasks) if options.strategy == "flexible-depth" else None,
+            "depth_tasks": {
+                **{name: getattr(setting, name) for name in _DEPTH_TASKS},
+                "lengths": trains_lengths,
+            }
+            if options.strategy == "flexible-depth"
+            else None,
             "arguments": changed_arguments(arguments),
         },
         versions=versions(),

@@ -25,7 +25,6 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import read_record
 from ldsearch.supernet.heads import logits_of
 from ldsearch.testing import StrategyContract
-from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.strategies import Pass, Setting, StackSetting, make_strategy
 from tests.tiny import tiny_model
 from tests.training import test_trainer as one_stack
@@ -40,8 +39,8 @@ GRID = configurations(DEPTHS, "optimal")
 
 def setting(depths: dict[str, int] | None = None, plain_share: float = 0.0, **tasks: object) -> Setting:
     stacks = {name: StackSetting(blocks, (0.0,) * blocks) for name, blocks in (depths or DEPTHS).items()}
-    how = DepthTasks(**{"lengths": True, **tasks})
-    return Setting(stacks, 32, Fraction(9, 25), plain_share=plain_share, depth_tasks=how)
+    how = {"depth_lengths": True, "plain_share": plain_share, **tasks}
+    return Setting(stacks, 32, Fraction(9, 25), **how)
 
 
 def passes_of(options: Setting, seed: int = 0, progress: float = 0.5) -> Sequence[Pass]:
@@ -74,11 +73,11 @@ class TestContract(StrategyContract):
 
     def settings(self):
         free = [one for one in super().settings() if not any(stack.pinned for stack in one.stacks.values())]
-        drawn = DepthTasks(encoder_tasks=1, batch_fraction=0.5, reduction="mean", lengths=True)
+        drawn = {"encoder_tasks": 1, "batch_share": 0.5, "reduction": "mean", "plain_share": 0.0}
         return [
-            replace(one, depth_tasks=tasks, plain_share=share)
+            replace(one, depth_lengths=True, **options)
             for one in free
-            for tasks, share in ((DepthTasks(lengths=True), 0.4), (drawn, 0.0))
+            for options in ({"plain_share": 0.4}, drawn)
         ]
 
 
@@ -122,10 +121,10 @@ def test_the_smallest_lengths_come_equally_often_at_every_depth():
 
 
 def test_where_tasks_are_drawn_the_full_model_teaches_all_the_same_and_alone_sees_all_rows():
-    drawn = {"encoder_tasks": 1, "decoder_tasks": 2, "batch_fraction": 0.25, "reduction": "mean"}
+    drawn = {"encoder_tasks": 1, "decoder_tasks": 2, "batch_share": 0.25, "reduction": "mean"}
     sizes = set()
     for seed in range(60):
-        plain = passes_of(setting(lengths=False, **drawn), seed)
+        plain = passes_of(setting(depth_lengths=False, **drawn), seed)
         first, *others = passes_of(setting(**drawn), seed)
         tasks = [one.subnet for one in plain]
         assert (first.subnet, first.loss, first.rows) == (Subnet.full(4, 6), "label", (0, 1))
@@ -149,9 +148,9 @@ def test_without_a_teacher_everything_learns_from_the_labels():
 
 
 def test_while_the_plain_share_lasts_and_without_lengths_it_is_flexible_depth_alone():
-    options = {"encoder_tasks": 2, "batch_fraction": 0.5}
+    options = {"encoder_tasks": 2, "batch_share": 0.5}
     for seed in range(20):
-        alone = passes_of(setting(lengths=False, **options), seed)
+        alone = passes_of(setting(depth_lengths=False, **options), seed)
         assert passes_of(setting(plain_share=0.3, **options), seed, 0.29) == alone
         assert len(passes_of(setting(plain_share=0.3, **options), seed, 0.3)) > len(alone)
         rng = np.random.default_rng([seed, 0])

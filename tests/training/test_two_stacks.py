@@ -15,7 +15,6 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.base import Encoded
 from ldsearch.tasks.sequences import SequenceToSequence
-from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
 from tests.tiny import padded_batch, tiny_decoder, tiny_encoder_decoder
@@ -102,7 +101,7 @@ def test_one_step_of_flexible_depth_is_the_sum_of_its_tasks_separate_gradients(n
 @pytest.mark.parametrize("name", ["bart", "t5"])
 def test_what_is_trained_at_a_depth_is_what_runs_at_it(name, tmp_path, monkeypatch):
     supernet, seen = Supernet(still(name)), []
-    options = setting(depth_tasks=DepthTasks(batch_fraction=0.5))
+    options = setting(batch_share=0.5)
     trainer, run = trainer_for(tmp_path, supernet, "flexible-depth", options), Supernet.forward
 
     def watched(self, batch, subnet, between=None):

@@ -18,19 +18,17 @@ from ldsearch.registry import Registry
 from ldsearch.training.strategies.base import (
     Draws,
     Pass,
-    Plain,
     Plan,
     Setting,
     StackSetting,
     TrainingStrategy,
 )
 from ldsearch.training.strategies.flexible_depth import FlexibleDepth
-from ldsearch.training.strategies.layerdrop import LayerDrop
-from ldsearch.training.strategies.lengthdrop import LengthDrop
+from ldsearch.training.strategies.lengthdrop import layerdrop, lengthdrop, plain
 
 STRATEGIES: Registry[Callable[[Setting], TrainingStrategy]] = Registry(
     "training_strategies",
-    {"plain": Plain, "layerdrop": LayerDrop, "lengthdrop": LengthDrop, "flexible-depth": FlexibleDepth},
+    {"plain": plain, "layerdrop": layerdrop, "lengthdrop": lengthdrop, "flexible-depth": FlexibleDepth},
 )
 
 

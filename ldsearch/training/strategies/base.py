@@ -1,7 +1,7 @@
-"""Training strategies: their setting, draws and passes; and the two that draw nothing."""
+"""What training strategies are made of: the setting, draws and passes; and the plan of one sub-network."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, Protocol
 
@@ -10,7 +10,6 @@ import numpy as np
 from ldsearch.errors import TrainingError
 from ldsearch.space import DepthGenes, LengthGenes, Space
 from ldsearch.subnet import LengthMode, Subnet
-from ldsearch.training.depth_tasks import DepthTasks
 from ldsearch.training.drop_rates import checked
 
 # The generator of one pass of this batch; a function of (seed, optimizer step, micro-step, pass).
@@ -78,7 +77,14 @@ class Setting:
         distil: Whether sub-networks learn from logits rather than from the labels.
         teacher_drops: Whether LayerDrop is applied to the full pass too, as in the reference code.
         drop_groups: What LayerDrop drops (``layerdrop.parts_of``).
-        depth_tasks: Which depths flexible depth trains at a step.
+        assignment: Which blocks make up each depth of flexible depth (``space.assignments.ASSIGNMENTS``).
+        encoder_tasks: Encoder depths that flexible depth draws at each step; None: all divisors.
+        decoder_tasks: The same of the decoder; 1 with ``always_full`` is the paper's "MT (only encoder)".
+        batch_share: 1/k: flexible depth's tasks of a step share every k-th row of its batch.
+        always_full: Whether the full depth of each stack is among those drawn; the paper does not say.
+        reduction: ``"sum"`` adds the tasks' gradients, as Algorithm 1 does; ``"mean"`` divides by their
+            number, which matters for gradient clipping and plain SGD.
+        depth_lengths: Whether flexible depth trains dropped lengths too.
 
     Raises:
         TrainingError: If a number makes no sense.
@@ -93,7 +99,13 @@ class Setting:
     distil: bool = True
     teacher_drops: bool = False
     drop_groups: str = "layer"
-    depth_tasks: DepthTasks = field(default_factory=DepthTasks)
+    assignment: str = "optimal"
+    encoder_tasks: int | None = None
+    decoder_tasks: int | None = None
+    batch_share: float = 1.0
+    always_full: bool = False
+    reduction: str = "sum"
+    depth_lengths: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.plain_share < 1:
@@ -142,22 +154,6 @@ class TrainingStrategy(Plan, Protocol):
     @property
     def space(self) -> Space:
         """The space that the passes draw from; a search stays in it. Heads are chosen by halves in it."""
-
-
-class Plain:
-    """One pass of the full model a batch, with the task's loss: the control of every comparison."""
-
-    def __init__(self, setting: Setting) -> None:
-        self.setting = setting
-
-    @property
-    def space(self) -> Space:
-        """The full model."""
-        return self.setting.whole
-
-    def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
-        """Draws nothing."""
-        return [Pass(self.setting.full, "label", 1.0)]
 
 
 class Fixed:

@@ -1,6 +1,7 @@
 """LayerDrop: blocks and structured groups are skipped at their rates, once per batch (Fan et al. 2019)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -9,8 +10,8 @@ from numpy.typing import NDArray
 from ldsearch.errors import TrainingError, unknown
 from ldsearch.registry import Registry
 from ldsearch.space import DepthGenes, Space
-from ldsearch.subnet import WHOLE, Groups, Stack, Sublayer, Subnet
-from ldsearch.training.strategies.base import Draws, Pass, Setting, StackSetting
+from ldsearch.subnet import WHOLE, Groups, Stack, Sublayer
+from ldsearch.training.strategies.base import Setting, StackSetting
 
 Part = Literal["layer", "attention", "feed_forward", "head", "half"]
 Parts = tuple[Part, ...]
@@ -54,17 +55,6 @@ def applied_rates(setting: StackSetting, drop_groups: str) -> tuple[float, ...]:
     return tuple(0.0 if block in spared else rate for block, rate in enumerate(setting.layer_rates))
 
 
-def dropped_depths(setting: Setting) -> list[DepthGenes]:
-    """The choices of blocks that LayerDrop draws; no block at all is drawn too, but of no use."""
-    depths = []
-    for name, stack in setting.stacks.items():
-        never = {block for block, rate in enumerate(stack.layer_rates) if rate == 0} | {*stack.pinned}
-        least = max(1, stack.min_layers, len(never))
-        keep = tuple(range(least, stack.blocks + 1))
-        depths.append(DepthGenes(name, stack.blocks, keep, tuple(sorted(never))))
-    return depths
-
-
 def options_of(kinds: Collection[str], heads: int) -> tuple[Groups, ...]:
     """Nothing off, then what each kind of group (``GROUPS``) may have off in a block.
 
@@ -84,39 +74,33 @@ def options_of(kinds: Collection[str], heads: int) -> tuple[Groups, ...]:
     return (WHOLE, *(option for kind in options if kind in kinds for option in options[kind]))
 
 
-class LayerDrop:
-    """One pass a batch of a random sub-network, with the task's loss.
+def layerdrop_space(setting: Setting) -> Space:
+    """Any blocks but those that are never skipped, and what the groups may have off inside them.
 
-    Block i of a stack is skipped iff u_i < its rate, u_i uniform on [0, 1): at rate 0 all run, at rate 1
-    none does, but for pinned blocks and ``min_layers`` (``draw_stack``).
+    No block at all is drawn too, but of no use.
 
     Raises:
         TrainingError: If the setting's groups are unknown, or heads are to be dropped of a model without.
     """
-
-    def __init__(self, setting: Setting) -> None:
-        self.setting = setting
-        self.parts = parts_of(setting.drop_groups)
-        if "head" in self.parts and any(stack.heads < 1 for stack in setting.stacks.values()):
-            raise TrainingError(f"drop groups {setting.drop_groups} need a model with attention heads")
-
-    @property
-    def space(self) -> Space:
-        """Any blocks but those that are never skipped, and what the groups may have off inside them."""
-        whole = self.setting.whole
-        heads = min(stack.heads for stack in self.setting.stacks.values())
-        depths = dropped_depths(self.setting) if drops_whole_blocks(self.parts) else whole.depths
-        kinds = [kind for kind in self.setting.drop_groups.split("+") if kind != "head" or heads > 1]
-        options = options_of(kinds, heads)
-        return Space(whole.name, whole.source, tuple(depths), None, options)
-
-    def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
-        """One draw for the whole batch."""
-        return [Pass(Subnet(**draw_stacks(self.setting, self.parts, draws(0))), "label", 1.0)]
+    parts, whole = parts_of(setting.drop_groups), setting.whole
+    heads = min(stack.heads for stack in setting.stacks.values())
+    if "head" in parts and heads < 1:
+        raise TrainingError(f"drop groups {setting.drop_groups} need a model with attention heads")
+    depths = []
+    for name, stack in setting.stacks.items() if drops_whole_blocks(parts) else ():
+        never = {block for block, rate in enumerate(stack.layer_rates) if rate == 0} | {*stack.pinned}
+        keep = tuple(range(max(1, stack.min_layers, len(never)), stack.blocks + 1))
+        depths.append(DepthGenes(name, stack.blocks, keep, tuple(sorted(never))))
+    kinds = [kind for kind in setting.drop_groups.split("+") if kind != "head" or heads > 1]
+    return replace(whole, depths=tuple(depths) or whole.depths, options=options_of(kinds, heads))
 
 
-def draw_stacks(setting: Setting, parts: Parts, rng: np.random.Generator) -> dict[str, Stack]:
-    """One draw for each of the model's stacks, the encoder first."""
+def draw_stacks(setting: Setting, rng: np.random.Generator) -> dict[str, Stack]:
+    """One draw for each of the model's stacks, the encoder first: block i is skipped iff u_i < its rate.
+
+    At rate 0 all run, at rate 1 none does, but for pinned blocks and ``min_layers``.
+    """
+    parts = parts_of(setting.drop_groups)
     return {name: draw_stack(stack, parts, rng) for name, stack in setting.stacks.items()}
 
 
@@ -138,50 +122,32 @@ def draw_stack(setting: StackSetting, parts: Parts, rng: np.random.Generator) ->
         rng: Gives one uniform per group: (blocks, heads) of them for heads, (blocks, 1) for other parts.
     """
     rates = np.array(setting.layer_rates)[:, None]
+    never = np.full((setting.blocks, 1), np.inf)
+    # Levels u / rate, (blocks, groups of the part in a block).
     levels: dict[Part, NDArray[np.float64]] = {}
     for part in parts:
         uniforms = rng.random((setting.blocks, setting.heads if part == "head" else 1))
         # Off iff below 1, exactly when u < rate: a quotient of floats is never rounded up to 1.
         levels[part] = np.divide(uniforms, rates, out=np.full_like(uniforms, np.inf), where=rates > 0)
-    return _Levels(setting, levels).stack()
-
-
-class _Levels:
-    """The levels u / rate of all groups of a draw.
-
-    Args:
-        setting: Pinned blocks and the fewest blocks.
-        levels: Part to (blocks, groups of the part in a block).
-    """
-
-    def __init__(self, setting: StackSetting, levels: Mapping[Part, NDArray[np.float64]]) -> None:
-        never = np.full((setting.blocks, 1), np.inf)
-        self.heads = levels.get("head", never)
-        self.half = levels.get("half", never)[:, 0]
-        self.sublayers = np.stack([levels.get(name, never)[:, 0] for name in _SUBLAYERS])
-        self.sublayers[0] = np.minimum(self.sublayers[0], self.heads.max(axis=1))
-        self.blocks = np.minimum(levels.get("layer", never)[:, 0], self.sublayers.max(axis=0))
-        self.blocks[list(setting.pinned)] = np.inf
-        self.bars = self._bars(setting.min_layers)
-
-    def _bars(self, least: int) -> NDArray[np.float64]:
-        """Below what level a block's groups are off: 1, and a block's own level where it is put back."""
-        bars = np.ones(len(self.blocks))
-        skipped = np.flatnonzero(self.blocks < 1)
-        missing = max(0, least - (len(bars) - len(skipped)))
-        back = skipped[np.argsort(-self.blocks[skipped], kind="stable")][:missing]
-        bars[back] = self.blocks[back]
-        return bars
-
-    def stack(self) -> Stack:
-        """What runs."""
-        runs = self.blocks >= self.bars
-        off = (self.sublayers < self.bars) & runs
-        heads = (self.heads < self.bars[:, None]) & (runs & ~off[0])[:, None]
-        half = (self.half < self.bars) & runs & ~off[1]
-        return Stack(
-            blocks=tuple(np.flatnonzero(runs).tolist()),
-            heads_off=tuple((block, head) for block, head in np.argwhere(heads).tolist()),
-            ffn_share=tuple((block, _HALF) for block in np.flatnonzero(half).tolist()),
-            sublayers_off=tuple((block, _SUBLAYERS[which]) for which, block in np.argwhere(off).tolist()),
-        )
+    heads, half = levels.get("head", never), levels.get("half", never)[:, 0]
+    sublayers = np.stack([levels.get(name, never)[:, 0] for name in _SUBLAYERS])
+    sublayers[0] = np.minimum(sublayers[0], heads.max(axis=1))
+    blocks = np.minimum(levels.get("layer", never)[:, 0], sublayers.max(axis=0))
+    blocks[list(setting.pinned)] = np.inf
+    # Below what level a block's groups are off: 1, and a block's own level where it is put back.
+    bars = np.ones(setting.blocks)
+    skipped = np.flatnonzero(blocks < 1)
+    missing = max(0, setting.min_layers - (setting.blocks - len(skipped)))
+    back = skipped[np.argsort(-blocks[skipped], kind="stable")][:missing]
+    bars[back] = blocks[back]
+    runs = blocks >= bars
+    off = (sublayers < bars) & runs
+    return Stack(
+        blocks=tuple(np.flatnonzero(runs).tolist()),
+        heads_off=tuple(
+            (block, head)
+            for block, head in np.argwhere((heads < bars[:, None]) & (runs & ~off[0])[:, None]).tolist()
+        ),
+        ffn_share=tuple((block, _HALF) for block in np.flatnonzero((half < bars) & runs & ~off[1]).tolist()),
+        sublayers_off=tuple((block, _SUBLAYERS[which]) for which, block in np.argwhere(off).tolist()),
+    )

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Literal
 
@@ -13,7 +12,7 @@ from ldsearch.space import Space
 from ldsearch.space.lengths import constant_ratio_lengths, draw_lengths
 from ldsearch.subnet import Lengths, Subnet
 from ldsearch.training.strategies.base import Draws, Pass, Setting
-from ldsearch.training.strategies.layerdrop import draw_stacks, dropped_depths
+from ldsearch.training.strategies.layerdrop import draw_stacks, layerdrop_space
 
 RANDOM_PASSES = 2  # n_s of Sec. 3.1
 _ALL = (0, 1)
@@ -30,75 +29,105 @@ SANDWICHES: Mapping[str, tuple[tuple[int, int], ...]] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class LengthDraws:
-    """Sub-networks at dropped lengths, which fall at the encoder's blocks that run only."""
+class Draw:
+    """How the sub-network of a pass is drawn, in each batch anew.
 
-    setting: Setting
-
-    def random(self, subnet: Subnet, rng: np.random.Generator) -> Subnet:
-        """At one LengthDrop draw."""
-        return self._shortened(subnet, draw_lengths(*self._range(subnet), rng))
-
-    def smallest(self, subnet: Subnet) -> Subnet:
-        """At the smallest lengths: the range's lower end."""
-        return self._shortened(subnet, constant_ratio_lengths(*self._range(subnet)))
-
-    def _range(self, subnet: Subnet) -> tuple[int, int, Fraction]:
-        assert subnet.encoder is not None
-        return self.setting.reference, len(subnet.encoder.blocks), self.setting.drop_bound
-
-    def _shortened(self, subnet: Subnet, tokens: tuple[int, ...]) -> Subnet:
-        assert subnet.encoder is not None
-        lengths = Lengths(tokens, self.setting.reference, self.setting.length_mode)
-        return replace(subnet, encoder=replace(subnet.encoder, lengths=lengths))
-
-
-class LengthDrop:
-    """Full with the task's loss, then smallest and two random ones with the full pass's logits.
-
-    Every shortened pass draws its own LayerDrop set first and then lengths for the blocks that run; a
-    skipped block keeps its length. The full pass is really full; with ``teacher_drops`` LayerDrop is applied
-    to it too, as the reference code does. The paper runs every sub-network on all rows of the batch;
-    with ``shares`` the smallest sees half of them, a random one a quarter; with ``taught``, for a separate
-    teacher, the full model sees a quarter.
+    Args:
+        drops: Whether LayerDrop draws what runs; else everything does.
+        lengths: At full length, at the smallest lengths of the blocks that run, or at one LengthDrop draw.
+        taught: Whether it learns from a teacher's logits where anything is distilled; else from labels.
     """
 
-    def __init__(self, setting: Setting) -> None:
-        if setting.sandwich not in SANDWICHES:
-            raise TrainingError(f"unknown sandwich {setting.sandwich!r}: use {', '.join(SANDWICHES)}")
-        if "encoder" not in setting.stacks:
-            raise TrainingError("lengths are dropped in encoders: train a decoder with layerdrop or plain")
-        self.setting = setting
-        self.lengths = LengthDraws(setting)
-        self.weight = 1 / (RANDOM_PASSES + 2)
+    drops: bool = False
+    lengths: Literal["full", "smallest", "random"] = "full"
+    taught: bool = False
 
-    @property
-    def space(self) -> Space:
-        """The blocks that LayerDrop draws, at the lengths that LengthDrop draws."""
-        depths = tuple(dropped_depths(self.setting))
-        return replace(self.setting.whole, depths=depths, lengths=self.setting.lengths)
+
+class Sampled:
+    """A fixed number of passes a batch, each of a sub-network that is drawn on its own, of equal weight.
+
+    LayerDrop draws a pass's blocks first and then lengths are drawn for those that run; a skipped block
+    keeps its length. The space is that of all passes together.
+
+    Args:
+        setting: Model and options.
+        plan: The passes of a batch.
+        rows: Which rows each sees; (): all.
+        plain_share: Share of the training, at its start, that the full model alone is trained for.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        plan: Sequence[Draw],
+        rows: Sequence[tuple[int, int]] = (),
+        plain_share: float = 0.0,
+    ) -> None:
+        self.setting = setting
+        self.plan = plan
+        self.rows = rows or (_ALL,) * len(plan)
+        self.plain_share = plain_share
+        space = layerdrop_space(setting) if any(draw.drops for draw in plan) else setting.whole
+        shortens = any(draw.lengths != "full" for draw in plan)
+        self.space: Space = replace(space, lengths=setting.lengths if shortens else None)
 
     def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
-        """Four passes of weight 1/4; one full pass while the plain share lasts."""
-        full = self.setting.full
-        if progress < self.setting.plain_share:
-            return [Pass(full, "label", 1.0)]
-        if self.setting.teacher_drops:
-            full = self._drawn(draws(0))
-        shortened = [self.lengths.smallest(self._drawn(draws(1)))]
-        for index in range(2, 2 + RANDOM_PASSES):
-            rng = draws(index)
-            shortened.append(self.lengths.random(self._drawn(rng), rng))
-        loss: Literal["label", "distill"] = "distill" if self.setting.distil else "label"
-        rows = SANDWICHES[self.setting.sandwich]
-        return [
-            Pass(full, "label", self.weight, rows[0]),
-            *(
-                Pass(subnet, loss, self.weight, part)
-                for subnet, part in zip(shortened, rows[1:], strict=True)
-            ),
-        ]
+        """Those of the plan; one full pass while the plain share lasts."""
+        if progress < self.plain_share:
+            return [Pass(self.setting.full, "label", 1.0)]
+        passes = []
+        for index, (draw, rows) in enumerate(zip(self.plan, self.rows, strict=True)):
+            rng, subnet = draws(index), self.setting.full
+            if draw.drops:
+                subnet = Subnet(**draw_stacks(self.setting, rng))
+            if draw.lengths != "full":
+                subnet = shortened(self.setting, subnet, rng if draw.lengths == "random" else None)
+            loss: Literal["label", "distill"] = "distill" if draw.taught and self.setting.distil else "label"
+            passes.append(Pass(subnet, loss, 1 / len(self.plan), rows))
+        return passes
 
-    def _drawn(self, rng: np.random.Generator) -> Subnet:
-        """A LayerDrop draw."""
-        return Subnet(**draw_stacks(self.setting, ("layer",), rng))
+
+def shortened(setting: Setting, subnet: Subnet, rng: np.random.Generator | None) -> Subnet:
+    """At one LengthDrop draw of the encoder blocks that run; without a generator at the smallest lengths."""
+    assert subnet.encoder is not None
+    limits = setting.reference, len(subnet.encoder.blocks), setting.drop_bound
+    tokens = constant_ratio_lengths(*limits) if rng is None else draw_lengths(*limits, rng)
+    lengths = Lengths(tokens, setting.reference, setting.length_mode)
+    return replace(subnet, encoder=replace(subnet.encoder, lengths=lengths))
+
+
+def plain(setting: Setting) -> Sampled:
+    """The full model with the task's loss: the control of every comparison."""
+    return Sampled(setting, [Draw()])
+
+
+def layerdrop(setting: Setting) -> Sampled:
+    """One random sub-network with the task's loss (Fan, Grave & Joulin 2019).
+
+    Raises:
+        TrainingError: If the setting's groups are unknown, or heads are to be dropped of a model without.
+    """
+    return Sampled(setting, [Draw(drops=True)])
+
+
+def lengthdrop(setting: Setting) -> Sampled:
+    """Full with the task's loss, then smallest and two random ones with the full pass's logits.
+
+    The full pass is really full; with ``teacher_drops`` LayerDrop is applied to it too, as the reference
+    code does. The paper runs every sub-network on all rows of the batch; with ``shares`` the smallest sees
+    half of them, a random one a quarter; with ``taught``, for a separate teacher, the full model sees a
+    quarter.
+
+    Raises:
+        TrainingError: If the sandwich is unknown, or the model has no encoder.
+    """
+    if setting.sandwich not in SANDWICHES:
+        raise TrainingError(f"unknown sandwich {setting.sandwich!r}: use {', '.join(SANDWICHES)}")
+    if "encoder" not in setting.stacks:
+        raise TrainingError("lengths are dropped in encoders: train a decoder with layerdrop or plain")
+    plan = [
+        Draw(setting.teacher_drops),
+        Draw(True, "smallest", taught=True),
+        *[Draw(True, "random", taught=True)] * RANDOM_PASSES,
+    ]
+    return Sampled(setting, plan, SANDWICHES[setting.sandwich], setting.plain_share)
