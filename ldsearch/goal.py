@@ -231,7 +231,8 @@ class Goal:
         score: ``"score"``: the task's; ``"kl"``: the divergence from the full model's outputs.
         costs: Names of the costs that are minimised with it; figures and areas go along the first.
         cell: Batch size and input length of the latency that is predicted; None where none is needed.
-        take: Which trial: within a budget, at least a score, or the most accurate.
+        take: Which trial: within a budget, at least a score, or the most accurate; it chooses, and refuses
+            with ``BudgetError`` where none will do.
     """
 
     score: str = "score"
@@ -302,11 +303,6 @@ class Goal:
         return {"costs": list(self.costs), "cell": None if self.cell is None else list(self.cell)}
 
     @property
-    def text(self) -> str:
-        """Which trial is taken, for messages and tables."""
-        return self.take.text
-
-    @property
     def budget(self) -> Budget | None:
         """The budget, if one limits the choice."""
         return self.take if isinstance(self.take, Budget) else None
@@ -316,18 +312,6 @@ class Goal:
         if self.budget is None or self.budget.cost != self.costs[0]:
             return None
         return self.budget.absolute(full_costs) / full_costs[self.budget.cost]
-
-    def choose(self, candidates: Sequence[Trial], full: Trial) -> Trial:
-        """The trial to take.
-
-        Args:
-            candidates: What may be taken.
-            full: The full model's trial.
-
-        Raises:
-            BudgetError: If none will do; the message says how near the nearest comes.
-        """
-        return self.take.choose(candidates, full)
 
 
 def _read_objective(

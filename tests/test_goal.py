@@ -144,7 +144,7 @@ def test_what_to_take_is_read_as_the_command_line_gives_it():
 )
 def test_the_options_of_a_goal_read_back_as_the_goal(options, text):
     goal = Goal.parse(**options)
-    assert goal.text == text
+    assert goal.take.text == text
     assert Goal.parse(**goal.options) == goal
 
 

@@ -62,7 +62,7 @@ def _run_info(folder: Path) -> dict[str, str]:
             "strategy": f"{run.identity['strategy']}, stopped: {fields['stopped']}",
             "supernet": str(run.supernet),
             "trials": f"{fields['trials']}, {fields['frontier']} on the frontier",
-            "asked for": run.goal.text,
+            "asked for": run.goal.take.text,
             "best": f"{best.describe()}; {share:.3f} of the full model's MACs",
             "measured as": str(fields["measured_as"]),
             "sub-network": best.subnet.describe(),

@@ -212,7 +212,7 @@ def _columns(outcome: RunOutcome) -> dict[str, Callable[[Trial], str]]:
 
 def _print_choice(outcome: RunOutcome) -> None:
     best, held = outcome.best, outcome.held_out
-    print(f"chosen ({outcome.goal.text}): {describe_choice(best, outcome.result.trials[0])}")
+    print(f"chosen ({outcome.goal.take.text}): {describe_choice(best, outcome.result.trials[0])}")
     for sentence in outcome.latencies.describe(best.subnet) if outcome.latencies else ():
         print(sentence)
     if held:

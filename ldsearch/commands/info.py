@@ -110,7 +110,7 @@ def answer_from_measurements(folder: str | Path, goal: Goal, storage: str | None
     full = cache.get(_full(home))
     if full is None:
         raise RunError(f"{place} has no measurement of the full model: run {run}'s command again")
-    best = goal.choose(trials, full)
+    best = goal.take.choose(trials, full)
     nearest = _nearest(trials, full, goal.budget) if goal.budget is not None else ""
     return MeasuredChoice(run, trials, full, tuple(pareto_front(trials)), best, nearest)
 

@@ -152,14 +152,14 @@ def choose(candidates: Sequence[Trial], full: Trial, goal: Goal, latencies: Late
         BudgetError: If none will do.
     """
     if latencies is None:
-        return goal.choose(candidates, full)
+        return goal.take.choose(candidates, full)
     timed = {trial.subnet: trial for trial in candidates if trial.subnet in latencies.lines}
 
     def as_measured(trial: Trial) -> Trial:
         return replace(trial, costs={**trial.costs, "latency": latencies.measured(trial.subnet)})
 
     try:
-        found = goal.choose([as_measured(trial) for trial in timed.values()], as_measured(full))
+        found = goal.take.choose([as_measured(trial) for trial in timed.values()], as_measured(full))
     except BudgetError as error:
         raise BudgetError(
             f"measured on this device, {error}: measure the table again, quiet, or ask for more"

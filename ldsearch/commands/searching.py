@@ -36,7 +36,6 @@ from ldsearch.search.loop import (
     EvolveSettings,
     SearchResult,
     SearchStrategy,
-    Shortlist,
     StrategyContext,
     search,
 )
@@ -191,11 +190,13 @@ def run_search(
             write_csv(trials_table(so_far.trials, strategy.name, costs), folder / "trials.csv")
 
         if screen is not None:
-            screened = partial(searched, strategy, most, evaluator=screen)
-            strategy, most = Shortlist(f"{strategy.name}-kl", screened), None
+            # Searched by one score, chosen by the other: what is measured is the frontier, cheapest first.
+            found = searched(strategy, most, evaluator=screen)
+            front = [trial.subnet for trial in found.frontier if trial.subnet in found.proposed]
+            strategy, most = Listed(f"{strategy.name}-kl", front), None
         result = searched(strategy, most, on_generation=write_trials)
         full = result.trials[0]
-        predicted = goal.choose(result.candidates, full)  # refuses before the controls run
+        predicted = goal.take.choose(result.candidates, full)  # refuses before the controls run
         measured = max(len(result.trials), spec.evaluations or 0 if screen else 0)
         controls = {}
         if spec.controlled:
@@ -330,7 +331,7 @@ def _write_best(bench: Bench, outcome: RunOutcome) -> None:
         held_out = HeldOutScore(held.split, row.score, held.full_score, row.difference)
     choice = Choice(
         subnet=best.subnet,
-        selector=outcome.goal.text,
+        selector=outcome.goal.take.text,
         metric=best.metric,
         score=best.score.value,
         full_score=full.score.value,
@@ -359,7 +360,7 @@ def _write_run(
             "supernet": os.path.relpath(bench.folder, outcome.folder),
             "measurements": os.path.relpath(bench.runs, outcome.folder),
             "split": bench.evaluator.split,
-            "selector": outcome.goal.text,
+            "selector": outcome.goal.take.text,
             "stopped": result.stopped,
             "trials": len(result.trials),
             "workers": cache.workers(asked) if cache is not None else 1,

@@ -225,11 +225,11 @@ def kinds_of(genes: str) -> tuple[str, ...]:
 
 def _named(bench: Bench, name: str) -> Space:
     space, record, supernet = load_space(name), bench.record, bench.supernet
-    depths = {depth.stack: depth for depth in space.depths}
+    depths: dict[str, BlockGenes] = {depth.stack: depth for depth in space.depths}
     if "depth" not in space.varies and {*depths} < {*supernet.depths}:
         # A space of an encoder's lengths fits the encoder of an encoder-decoder, whose decoder stays whole.
-        others = {stack: DepthGenes.whole(stack, blocks) for stack, blocks in supernet.depths.items()}
-        depths = others | depths
+        for stack, blocks in supernet.depths.items():
+            depths.setdefault(stack, DepthGenes.whole(stack, blocks))
     if {stack: depth.blocks for stack, depth in depths.items()} != dict(supernet.depths):
         stated = {stack: depth.blocks for stack, depth in depths.items()}
         raise SpaceError(

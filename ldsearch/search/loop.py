@@ -193,26 +193,6 @@ def search(
     return result
 
 
-class Shortlist:
-    """Proposes, once, the frontier of a search by another score: search by one, choose by the other.
-
-    Args:
-        name: For reports.
-        screen: Runs the search by the other score.
-    """
-
-    def __init__(self, name: str, screen: Callable[[], SearchResult]) -> None:
-        self.name = name
-        self.screen = screen
-
-    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
-        """The proposals on its frontier in generation 0, cheapest first, then nothing."""
-        if generation > 0:
-            return []
-        result = self.screen()
-        return [trial.subnet for trial in result.frontier if trial.subnet in result.proposed]
-
-
 def _area(trials: Sequence[Trial], cost: str) -> float:
     """Mean best score from the cheapest trial's cost up to the full model's."""
     costs, scores = [trial.costs[cost] for trial in trials], [-trial.score.loss for trial in trials]

@@ -3,8 +3,6 @@
 import itertools
 from collections.abc import Callable, Collection, Mapping
 
-import numpy as np
-
 from ldsearch.errors import SpaceError, unknown
 from ldsearch.registry import Registry
 from ldsearch.subnet import Stack, Subnet
@@ -135,32 +133,3 @@ def configurations(depths: Mapping[str, int], assignment: str) -> dict[tuple[int
         key: Subnet(**{name: Stack(of[count]) for name, of, count in zip(names, sets, key, strict=True)})
         for key in itertools.product(*sets)
     }
-
-
-def task_balance(assignment: Mapping[int, Collection[int]]) -> float:
-    """TB: how unevenly the depths use the blocks; 0 is best.
-
-    The standard deviation over the blocks of the number of depths that use each. Eq. 5 divides by D, but
-    the published numbers are those of D - 1.
-
-    Args:
-        assignment: Depth to its blocks, of a stack of at least 2.
-    """
-    uses = np.zeros(max(assignment))
-    for blocks in assignment.values():
-        uses[[*blocks]] += 1
-    return float(uses.std(ddof=1))
-
-
-def average_layer_distance(walks: Walks) -> float:
-    """ALD (Eq. 6): mean distance in blocks between the neighbours of a sub-network; more is better.
-
-    From the last block on to the first is one step: with the walks of Seq, which alone has such a step,
-    that gives the paper's 1.0.
-
-    Args:
-        walks: Of ``ASSIGNMENTS``, for a stack of at least 2; ``assignment_named`` has lost Seq's order.
-    """
-    depth = max(walks)
-    steps = [(b - a) % depth for walk in walks.values() for a, b in itertools.pairwise(walk)]
-    return float(np.mean(steps))

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,49 +13,6 @@ from ldsearch.space.assignments import assignment_named
 
 # One 0 or 1 per block.
 Runs = tuple[int, ...]
-
-
-class BlockGenes(Protocol):
-    """The choices of blocks of one stack."""
-
-    @property
-    def stack(self) -> str:
-        """``"encoder"`` or ``"decoder"``."""
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks of the stack."""
-
-    @property
-    def keep(self) -> tuple[int, ...]:
-        """The allowed numbers of blocks that run, ascending."""
-
-    def size(self, depth: int) -> int:
-        """Number of choices of so many blocks."""
-
-    def enumerate(self, depth: int) -> Iterator[Runs]:
-        """Every choice of so many blocks."""
-
-    def sample(self, depth: int, rng: np.random.Generator) -> Runs:
-        """One of them, uniformly."""
-
-    def even(self, depth: int) -> Runs:
-        """The choice that a rule without any search would name."""
-
-    def first(self, depth: int) -> Runs:
-        """The earliest blocks."""
-
-    def repair(self, runs: Sequence[int]) -> Runs:
-        """The nearest allowed choice; allowed ones stay as they are."""
-
-    def mutate(self, runs: Sequence[int], rng: np.random.Generator) -> Runs:
-        """An allowed choice near this one."""
-
-    def widened(self) -> "DepthGenes":
-        """Any choice of at least as many blocks as the shallowest has."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Its fields, as JSON has them."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +56,7 @@ class DepthGenes:
         return math.comb(len(self.free), depth - len(self.pinned))
 
     def enumerate(self, depth: int) -> Iterator[Runs]:
-        """In lexicographic order of the blocks."""
+        """In lexicographic order of the blocks: the earliest that are not pinned first."""
         for chosen in itertools.combinations(self.free, depth - len(self.pinned)):
             yield self._runs({*chosen, *self.pinned})
 
@@ -111,10 +68,6 @@ class DepthGenes:
     def even(self, depth: int) -> Runs:
         """Evenly spaced blocks; pinned ones take the place of the last others."""
         return self._nearest({*evenly_spaced(self.blocks, depth), *self.pinned}, depth)
-
-    def first(self, depth: int) -> Runs:
-        """The pinned blocks and the earliest others."""
-        return self._nearest((), depth)
 
     def repair(self, runs: Sequence[int]) -> Runs:
         """To the nearest allowed depth: later blocks go first, earlier blocks come back first.
@@ -139,10 +92,6 @@ class DepthGenes:
     def widened(self) -> "DepthGenes":
         """Itself: any choice of these depths is allowed already."""
         return self
-
-    def to_dict(self) -> dict[str, Any]:
-        """Its fields, as JSON has them."""
-        return {"stack": self.stack, "blocks": self.blocks, "keep": self.keep, "pinned": self.pinned}
 
     @property
     def free(self) -> list[int]:
@@ -203,7 +152,7 @@ class ListedDepths:
         return len(self._of(depth))
 
     def enumerate(self, depth: int) -> Iterator[Runs]:
-        """In the order of the list."""
+        """Every choice of so many blocks, in the order of the list."""
         return iter(self._of(depth))
 
     def sample(self, depth: int, rng: np.random.Generator) -> Runs:
@@ -212,10 +161,6 @@ class ListedDepths:
         return choices[int(rng.integers(len(choices)))]
 
     def even(self, depth: int) -> Runs:
-        """The first choice of so many blocks."""
-        return self._of(depth)[0]
-
-    def first(self, depth: int) -> Runs:
         """The first choice of so many blocks."""
         return self._of(depth)[0]
 
@@ -232,10 +177,6 @@ class ListedDepths:
         """Any choice of at least as many blocks as the shallowest has."""
         return DepthGenes(self.stack, self.blocks, tuple(range(self.keep[0], self.blocks + 1)))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Its fields, as JSON has them."""
-        return {"stack": self.stack, "blocks": self.blocks, "choices": self.choices}
-
     @property
     def _every(self) -> list[Runs]:
         return [tuple(int(block in choice) for block in range(self.blocks)) for choice in self.choices]
@@ -244,8 +185,11 @@ class ListedDepths:
         return [runs for runs in self._every if sum(runs) == depth]
 
 
+BlockGenes = DepthGenes | ListedDepths
+
+
 def block_genes_from_dict(fields: Mapping[str, Any]) -> BlockGenes:
-    """From what ``to_dict`` gave."""
+    """The choices that ``dataclasses.asdict`` gave as fields."""
     if "choices" in fields:
         choices = tuple(tuple(choice) for choice in fields["choices"])
         return ListedDepths(fields["stack"], int(fields["blocks"]), choices)

@@ -114,14 +114,14 @@ class Space:
         It bounds the cost of a search. Of a space that is not widened none is cheaper; where a single length
         may fall below the trained ones, others can be.
         """
-        runs = [bit for depth in self.depths for bit in depth.first(depth.keep[0])]
+        runs = [bit for depth in self.depths for bit in next(depth.enumerate(depth.keep[0]))]
         levels = () if self.lengths is None else self.lengths.smallest(self._running(runs))
         options = [_leanest(self.options) if on else 0 for on in runs]
         return self._decoded(_Parts(runs, options, self._spread(runs, levels)))
 
     def largest(self) -> Subnet:
         """The most blocks, whole, every free length at the reference."""
-        runs = [bit for depth in self.depths for bit in depth.first(depth.keep[-1])]
+        runs = [bit for depth in self.depths for bit in next(depth.enumerate(depth.keep[-1]))]
         return self._decoded(self._repaired(_Parts(runs, [0] * self.blocks, [self._top] * self._lengths)))
 
     def contains(self, subnet: Subnet) -> bool:
@@ -153,7 +153,7 @@ class Space:
                 counts = self._counts(depth)
                 total = sum(counts.values())
                 keep = int(rng.choice(list(counts), p=[count / total for count in counts.values()]))
-            runs += depth.sample(keep, rng) if depth.size(keep) > 1 else depth.first(keep)
+            runs += depth.sample(keep, rng) if depth.size(keep) > 1 else next(depth.enumerate(keep))
         options = [int(rng.integers(len(self.options))) if on else 0 for on in runs]
         levels = () if self.lengths is None else self.lengths.sample(self._running(runs), rng)
         return self._decoded(_Parts(runs, options, self._spread(runs, levels)))
@@ -265,7 +265,7 @@ class Space:
         return {
             "name": self.name,
             "source": self.source,
-            "depths": [depth.to_dict() for depth in self.depths],
+            "depths": [asdict(depth) for depth in self.depths],
             "lengths": None if self.lengths is None else self.lengths.to_dict(),
             "options": [asdict(option) for option in self.options],
         }

@@ -55,17 +55,6 @@ SCHEDULES: Mapping[str, Callable[[float, int], tuple[float, ...]]] = MappingProx
 )
 
 
-def target_rate(keep: int, blocks: int) -> Fraction:
-    """p* = 1 - r / N: the rate at which r of N blocks run on average (Fan, Grave & Joulin 2019, Sec. 3.2).
-
-    Raises:
-        TrainingError: If ``keep`` is not in 1..blocks.
-    """
-    if not 1 <= keep <= blocks:
-        raise TrainingError(f"--target-layers must lie in 1..{blocks} for this model, not {keep}")
-    return 1 - Fraction(keep, blocks)
-
-
 def mean_rate(rates: Sequence[float]) -> float:
     """The mean rate, of the decimal fractions a person wrote: that of 0.2, 0.2, 0.2 is 0.2."""
     return float(sum(map(_as_written, rates)) / len(rates))
@@ -108,7 +97,12 @@ def layer_rates(
                 "--target-layers sets one rate for all blocks: it takes neither --layer-drop nor "
                 "another --layer-drop-schedule"
             )
-        return constant(float(target_rate(target_layers, blocks)), blocks)
+        if not 1 <= target_layers <= blocks:
+            raise TrainingError(
+                f"--target-layers must lie in 1..{blocks} for this model, not {target_layers}"
+            )
+        # p* = 1 - r / N: r of N blocks run on average (Fan, Grave & Joulin 2019, Sec. 3.2).
+        return constant(float(1 - Fraction(target_layers, blocks)), blocks)
     rates = (DEFAULT_RATE,) if rates is None else rates
     if len(rates) == 1:
         return SCHEDULES[schedule](rates[0], blocks)

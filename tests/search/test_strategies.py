@@ -1,4 +1,4 @@
-"""Every registered search under law 5; several costs; shortlists; what evolution finds in joint spaces."""
+"""Every registered search under law 5; several costs; what evolution finds in joint spaces."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,8 +9,7 @@ from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
 from ldsearch.errors import RunError, SpaceError
 from ldsearch.pareto import staircase_area
-from ldsearch.search.loop import Shortlist, StrategyContext, objectives, search
-from ldsearch.search.rules import Listed
+from ldsearch.search.loop import StrategyContext, objectives, search
 from ldsearch.search.strategies import SEARCHES, Search, search_named
 from ldsearch.space import DepthGenes, LengthGenes, Space
 from ldsearch.subnet import WHOLE, Groups, Subnet
@@ -184,31 +183,3 @@ def test_of_two_costs_the_frontier_is_pymoos_and_holds_both_cheap_ends(strategy:
 
 def test_costs_of_no_trials_have_a_shape():
     assert objectives([], [early, late]).shape == (0, 3)
-
-
-def shortlist(losses: Callable[[Subnet], float], evaluations: int) -> Shortlist:
-    """Of lines of 1 to 8 blocks, by a loss of their own; a block costs 1."""
-
-    def evaluate(subnets: Sequence[Subnet], generation: int) -> list[Trial]:
-        costs = [float(len(ran(subnet))) for subnet in subnets]
-        return [
-            Trial(s, "kl", Score(losses(s), False), {"macs": c}, 1, "search", 0.0, "f", generation)
-            for s, c in zip(subnets, costs, strict=True)
-        ]
-
-    line = Listed("line", [Subnet.full(blocks) for blocks in range(1, 9)])
-    return Shortlist("line-kl", lambda: search(line, evaluate, FULL, evaluations=evaluations))
-
-
-def test_only_what_is_on_the_first_scores_frontier_is_measured_by_the_second() -> None:
-    # The third is the best: of the dearer ones, and of the full model, none is worth its cost.
-    losses = dict(enumerate([5.0, 6.0, 1.0, 2.0, 3.0, 2.0, 1.5, 1.0], 1))
-    strategy = shortlist(lambda subnet: losses.get(len(ran(subnet)), 1.0), 100)
-    assert strategy.propose(0, ()) == [Subnet.full(1), Subnet.full(3)]
-    assert strategy.propose(1, ()) == []
-
-
-def test_a_shortlist_has_evaluations_of_its_own_and_holds_proposals_only() -> None:
-    # Dearer is better, so that the full model, which was not proposed, is on the frontier too.
-    strategy = shortlist(lambda subnet: -float(len(ran(subnet))), 4)
-    assert strategy.propose(0, ()) == [Subnet.full(blocks) for blocks in (1, 2, 3)]

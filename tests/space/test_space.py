@@ -45,7 +45,7 @@ SPACES = {
     "depth, lengths": joint((depth(3, 1, 2, 3),), lengths(3)),
     "depth, bounded lengths": joint((depth(3, 2, 3),), EVERY),
     "everything": joint((depth(3, 1, 2),), lengths(3).widened(), HALF, NO_HEAD),
-    "two stacks": joint((depth(2, 1, 2), depth(3, 2, stack="decoder")), lengths(2), HALF),
+    "two stacks": joint((depth(2, 1, 2), depth(2, 1, stack="decoder")), lengths(2), HALF),
     "listed": joint((ListedDepths.assigned("encoder", 6, "optimal"), depth(4, 4, stack="decoder"))),
     "listed, lengths": joint((ListedDepths("encoder", 4, ((3,), (1,), (0, 2), (0, 1, 2, 3))),), lengths(4)),
     "one sub-network": joint((depth(4, 4),)),

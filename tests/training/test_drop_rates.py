@@ -19,7 +19,6 @@ from ldsearch.training.drop_rates import (
     linear,
     mean_rate,
     rates_of,
-    target_rate,
 )
 from tests.planted import WIDTH, batches, carriers_and_both, loss_of
 
@@ -54,7 +53,6 @@ def test_the_mean_of_equal_rates_is_that_rate():
     ],
 )
 def test_a_target_depth_has_the_paper_s_rate(blocks, keep, rate):
-    assert target_rate(keep, blocks) == rate
     rates = layer_rates(blocks, None, "constant", keep)
     assert set(rates) == {float(rate)}
     assert sum(1 - p for p in rates) == pytest.approx(keep)
