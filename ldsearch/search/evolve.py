@@ -7,17 +7,12 @@ children that promise to add most area are measured.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pymoo.algorithms.moo.nsga2 import binary_tournament
-from pymoo.core.crossover import Crossover
-from pymoo.core.duplicate import DuplicateElimination
-from pymoo.core.infill import InfillCriterion
-from pymoo.core.mutation import Mutation
 from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 from pymoo.operators.selection.tournament import TournamentSelection
@@ -27,18 +22,18 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from ldsearch.search.controls import constant_ratio_line
-from ldsearch.search.loop import EvolveSettings, StrategyContext, objectives
-from ldsearch.space import Gene, Space
+from ldsearch.search.loop import StrategyContext, objectives
+from ldsearch.space import Gene
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
 Array = NDArray[np.float64]
-Genes = NDArray[np.int64]
 MEASURED = 8  # children that a generation of ``Surrogate`` measures
 EXPLORED = 2  # of them, drawn from the children without looking at predictions
 POOL = 15 * MEASURED  # children that they are chosen from
 # The process is fitted to the newest trials: its time grows with the cube of their number.
 FITTED = 300
+_ROUNDS = 100  # of mating, to find as many new children as are wanted
 # A space of at most this size is finished by listing what is left when the operators run dry.
 _LISTABLE = 20_000
 
@@ -60,6 +55,7 @@ class Evolve:
         self._problem = Problem(
             n_var=len(space.encode(space.largest())), n_obj=1 + len(self.costs), vtype=int
         )
+        self._tournament = TournamentSelection(func_comp=binary_tournament)
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
         """The constant-ratio line first, then children of the best so far."""
@@ -92,9 +88,41 @@ class Evolve:
     def _mate(
         self, parents: Population, seen: set[Gene], wanted: int, rng: np.random.Generator
     ) -> list[Gene]:
-        mating = _Mating(self.space, self.settings, _NotSeen(seen, self._allowed))
-        children = mating.do(self._problem, parents, wanted, random_state=rng)
-        return [tuple(int(level) for level in child.X) for child in children]
+        """Children by mutation of one parent and by crossover of two, in the settings' proportion."""
+        genes = [tuple(map(int, parent.X)) for parent in parents]
+        share = self.settings.mutants / (self.settings.mutants + self.settings.crossovers)
+        children: dict[Gene, None] = {}
+        for _ in range(_ROUNDS):
+            missing = wanted - len(children)
+            if not missing:
+                break
+            count = max(1, round(share * missing))
+            singles = self._selected(parents, count, 1, rng)
+            made = [self.space.mutate(genes[a], self.settings.mutation_probability, rng) for (a,) in singles]
+            # Unused: pymoo's operators decide here whether to apply, and a seed keeps its proposals.
+            rng.random(len(made))
+            pairs = self._selected(parents, max(1, missing - count), 2, rng)
+            rng.random(len(pairs))
+            made += [self.space.cross(genes[a], genes[b], rng) for a, b in pairs]
+            new = [gene for gene in dict.fromkeys(made) if gene not in seen and gene not in children]
+            children.update(dict.fromkeys(self._allowed(new)[:missing]))
+        return list(children)
+
+    def _selected(
+        self, parents: Population, matings: int, of_each: int, rng: np.random.Generator
+    ) -> list[list[int]]:
+        """Indices of parents that won a binary tournament, shape (matings, of_each)."""
+        winners: list[list[int]] = self._tournament.do(
+            self._problem,
+            parents,
+            matings,
+            n_parents=of_each,
+            to_pop=False,
+            # pymoo's tournament reads these two from the algorithm it expects to be part of.
+            algorithm=SimpleNamespace(tournament_type="comp_by_dom_and_crowding", random_state=rng),
+            random_state=rng,
+        ).tolist()
+        return winners
 
     def _left_over(self, seen: set[Gene], wanted: int, rng: np.random.Generator) -> list[Gene]:
         if self.space.size() > _LISTABLE:
@@ -151,7 +179,7 @@ class Surrogate:
         self, measured: Sequence[Subnet], scores: Array, pool: Sequence[Subnet]
     ) -> tuple[Array, Array]:
         """Means and standard deviations of the pool's scores."""
-        known = self._features(measured)
+        known, unknown = (np.array([self.space.features(s) for s in own]) for own in (measured, pool))
         kernel = ConstantKernel() * Matern(np.ones(known.shape[1]), (0.05, 50.0), nu=2.5) + WhiteKernel(
             1e-2, (1e-6, 1.0)
         )
@@ -160,12 +188,8 @@ class Surrogate:
             # A length that does not matter drives its scale to the bound, which is what the bound is for.
             warnings.simplefilter("ignore", ConvergenceWarning)
             process.fit(known, scores)
-        mean, deviation = process.predict(self._features(pool), return_std=True)
+        mean, deviation = process.predict(unknown, return_std=True)
         return mean, deviation
-
-    def _features(self, subnets: Sequence[Subnet]) -> Array:
-        """Shape (sub-networks, features of the space)."""
-        return np.array([self.space.features(subnet) for subnet in subnets])
 
 
 def most_area(
@@ -198,77 +222,3 @@ def most_area(
         known_costs = np.append(known_costs, costs[chosen[-1]])
         known_scores = np.append(known_scores, promised[chosen[-1]])
     return chosen
-
-
-class _NotSeen(DuplicateElimination):  # type: ignore[misc]
-    """Drops children that were measured before, stand twice among the children, or are not allowed."""
-
-    def __init__(self, seen: set[Gene], allowed: Callable[[Sequence[Gene]], list[Gene]]) -> None:
-        super().__init__()
-        self.seen = seen
-        self.allowed = allowed
-
-    def do(self, pop: Population, *others: Population, to_itself: bool = True) -> Population:
-        """Keep the first of each new gene; ``others`` holds the children accepted already."""
-        taken = set(self.seen) | {tuple(map(int, child.X)) for other in others for child in other}
-        genes = [tuple(map(int, child.X)) for child in pop]
-        new = {gene: index for index, gene in reversed(list(enumerate(genes))) if gene not in taken}
-        return pop[sorted(new[gene] for gene in self.allowed(list(new)))]
-
-
-class _Mating(InfillCriterion):  # type: ignore[misc]
-    """Children by mutation of one parent and by crossover of two, in the settings' proportion."""
-
-    def __init__(self, space: Space, settings: EvolveSettings, duplicates: _NotSeen) -> None:
-        super().__init__(eliminate_duplicates=duplicates, n_max_iterations=100)
-        self.selection = TournamentSelection(func_comp=binary_tournament)
-        self.mutation = _Mutation(space, settings.mutation_probability)
-        self.crossover = _Crossover(space)
-        self.share = settings.mutants / (settings.mutants + settings.crossovers)
-
-    def _do(
-        self, problem: Problem, pop: Population, n_offsprings: int, random_state: Any = None, **_: Any
-    ) -> Population:
-        # pymoo's tournament reads these two from the algorithm it expects to be part of.
-        algorithm = SimpleNamespace(tournament_type="comp_by_dom_and_crowding", random_state=random_state)
-
-        def parents(matings: int, of_each: int) -> Any:
-            return self.selection.do(
-                problem,
-                pop,
-                matings,
-                n_parents=of_each,
-                to_pop=False,
-                algorithm=algorithm,
-                random_state=random_state,
-            )
-
-        mutants = max(1, round(self.share * n_offsprings))
-        single = Population.new("X", pop[parents(mutants, 1)[:, 0]].get("X"))
-        mutated = self.mutation.do(problem, single, random_state=random_state)
-        pairs = parents(max(1, n_offsprings - mutants), 2)
-        crossed = self.crossover.do(problem, pop, pairs, random_state=random_state)
-        return Population.merge(mutated, crossed)
-
-
-class _Mutation(Mutation):  # type: ignore[misc]
-    """The space's own mutation."""
-
-    def __init__(self, space: Space, probability: float) -> None:
-        super().__init__(prob=1.0)
-        self.space = space
-        self.probability = probability
-
-    def _do(self, problem: Problem, X: Genes, *_: Any, random_state: Any = None, **__: Any) -> Genes:  # noqa: N803
-        return np.array([self.space.mutate(gene, self.probability, random_state) for gene in X])
-
-
-class _Crossover(Crossover):  # type: ignore[misc]
-    """The space's own crossover."""
-
-    def __init__(self, space: Space) -> None:
-        super().__init__(n_parents=2, n_offsprings=1, prob=1.0)
-        self.space = space
-
-    def _do(self, problem: Problem, X: Genes, *_: Any, random_state: Any = None, **__: Any) -> Genes:  # noqa: N803
-        return np.array([[self.space.cross(a, b, random_state) for a, b in zip(X[0], X[1], strict=True)]])

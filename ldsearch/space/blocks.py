@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,10 +46,6 @@ class DepthGenes:
     def whole(cls, stack: str, blocks: int) -> "DepthGenes":
         """A stack that keeps all of its blocks."""
         return cls(stack, blocks, (blocks,))
-
-    def at(self, depth: int) -> "DepthGenes":
-        """The same with one number of blocks."""
-        return replace(self, keep=(depth,))
 
     def size(self, depth: int) -> int:
         """The binomial over the blocks that are not pinned."""

@@ -66,23 +66,6 @@ class Targets:
         return Targets(self.logits[rows], None if self.states is None else self.states[rows])
 
 
-class FirstTokens:
-    """Collects position 0 after each block of one forward pass (``Supernet.forward``'s ``between``)."""
-
-    def __init__(self) -> None:
-        self._states: list[Tensor] = []
-
-    def __call__(self, block: int, before: State, after: State) -> Tensor:
-        """Record the first token's state and return the hidden states unchanged."""
-        self._states.append(after.hidden[:, 0])
-        return after.hidden
-
-    @property
-    def states(self) -> Tensor | None:
-        """Shape (B, blocks, d); None where no block ran."""
-        return torch.stack(self._states, dim=1) if self._states else None
-
-
 def state_distance(teacher: Tensor, student: Tensor) -> Tensor:
     """Squared distance of first-token states over the teacher's squared norm; a mean over rows and blocks.
 
@@ -93,14 +76,11 @@ def state_distance(teacher: Tensor, student: Tensor) -> Tensor:
         teacher: Shape (B, N, d).
         student: Shape (B, K, d), K > 0.
     """
-    matched = teacher[:, matched_blocks(student.shape[1], teacher.shape[1])].detach().float()
+    blocks, deepest = student.shape[1], teacher.shape[1]
+    evenly = [(index + 1) * deepest // blocks - 1 for index in range(blocks)]
+    matched = teacher[:, evenly].detach().float()
     squared = (student.float() - matched).square().sum(dim=-1)
     return (squared / matched.square().sum(dim=-1)).mean()
-
-
-def matched_blocks(student: int, teacher: int) -> Sequence[int]:
-    """The teacher's block that each of the student's blocks is compared with."""
-    return [(index + 1) * teacher // student - 1 for index in range(student)]
 
 
 class SupernetTrainer(Trainer):
@@ -171,15 +151,15 @@ class SupernetTrainer(Trainer):
         targets = self._teach(batch, rows)
         progress = self.state.global_step / max(1, self.state.max_steps)
         passes = self.strategy.passes(draws, progress)
-        for index, one in enumerate(passes):
-            part = _rows(one, len(batch["labels"]))
-            some = {name: tensor[part] for name, tensor in batch.items()}
+        for index, named in enumerate(passes):
+            part = _rows(named, len(batch["labels"]))
+            seen = {name: tensor[part] for name, tensor in batch.items()}
             # Only the last backward may synchronise: the passes of a batch are one gradient.
             last = index == len(passes) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
-                outputs = self._outputs(model, self.supernet.inputs(some), one.subnet)
-                own = None if targets is None else targets.take(part)
-                loss = one.weight * self._loss(one, outputs, some, own)
+                outputs = self._outputs(model, self.supernet.inputs(seen), named.subnet)
+                taught = None if targets is None else targets.take(part)
+                loss = named.weight * self._loss(named, outputs, seen, taught)
                 self.accelerator.backward(loss / self.current_gradient_accumulation_steps)
             if targets is None:
                 states = None if outputs.states is None else outputs.states.detach()
@@ -191,9 +171,14 @@ class SupernetTrainer(Trainer):
         """Logits of a sub-network, with first-token states if they are distilled."""
         if not self.distillation.state_weight:
             return Targets(logits_of(model(inputs, subnet)))
-        first = FirstTokens()
-        logits = logits_of(model(inputs, subnet, first))
-        return Targets(logits, first.states)
+        states: list[Tensor] = []
+
+        def record(block: int, before: State, after: State) -> Tensor:
+            states.append(after.hidden[:, 0])
+            return after.hidden
+
+        logits = logits_of(model(inputs, subnet, record))
+        return Targets(logits, torch.stack(states, dim=1) if states else None)
 
     def _teach(self, batch: Batch, rows: Tensor | None) -> Targets | None:
         """Outputs of the separate teacher: looked up by training row, or computed for this batch."""
@@ -230,9 +215,9 @@ class SupernetTrainer(Trainer):
         )
         return sorted_targets.take(torch.from_numpy(np.argsort(order)))
 
-    def _loss(self, one: Pass, outputs: Targets, batch: Batch, targets: Targets | None) -> Tensor:
+    def _loss(self, named: Pass, outputs: Targets, batch: Batch, targets: Targets | None) -> Tensor:
         how, objective = self.distillation, self.task.objective
-        if one.loss == "label" and (how.label_share is None or targets is None):
+        if named.loss == "label" and (how.label_share is None or targets is None):
             return objective.loss(outputs.logits, batch, self.args.label_smoothing_factor)
         if targets is None:
             raise ValueError("the first pass of a batch has nothing to be distilled from")
@@ -309,9 +294,9 @@ def _numbered(train: Encoded) -> Encoded:
     return replace(train, features=features)
 
 
-def _rows(one: Pass, count: int) -> slice:
+def _rows(named: Pass, count: int) -> slice:
     """The rows a pass sees; all of them where a batch, the last one, has too few to be shared."""
-    offset, stride = one.rows
+    offset, stride = named.rows
     return slice(offset, None, stride) if offset < count else slice(None)
 
 
