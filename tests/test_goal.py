@@ -30,25 +30,6 @@ ROWS = [(0.9, 9.0), (0.7, 4.0), (0.7, 3.0), (0.6, 1.0), (math.nan, 0.5), (0.8, 8
 TRIALS = [trial(i, score, macs=macs, parameters=7.0) for i, (score, macs) in enumerate(ROWS)]
 
 
-@pytest.mark.parametrize(
-    ("budget", "chosen"),
-    [("0.5", 2), ("0.4", 2), ("0.39", 2), ("0.29", 3), ("0.1", 3), ("0.7", 6), ("1", 0), ("8MACs", 6)],
-)
-def test_the_choice_is_the_best_score_within_the_budget_and_the_cheaper_of_equals(budget, chosen):
-    assert Budget.parse(budget).choose(TRIALS, FULL) is TRIALS[chosen]
-
-
-def test_a_budget_that_is_met_exactly_is_met():
-    third = trial(0, 0.5, macs=1.0)
-    full = trial(9, 0.5, macs=4.0)
-    assert Budget.parse("0.25").choose([third], full) is third
-
-
-def test_a_parameter_budget_takes_the_cheaper_in_macs_of_equals():
-    trials = [trial(i, 0.5, macs=macs, parameters=7.0) for i, macs in enumerate([10.0, 4.0, 6.0])]
-    assert Budget.parse("7params").choose(trials, FULL) is trials[1]
-
-
 def test_a_parameter_budget_counts_parameters_and_not_macs():
     small = trial(0, 0.5, macs=1.0, parameters=9.0)
     slim = trial(1, 0.4, macs=9.0, parameters=2.0)
@@ -67,18 +48,6 @@ def test_trials_without_a_score_are_never_chosen_and_nothing_to_choose_is_one_li
     assert refusal(take, [TRIALS[4]], FULL)
     assert refusal(take, [], FULL)
     assert refusal(take, [TRIALS[4]], trial(9, math.nan, macs=10.0, parameters=7.0))
-
-
-@pytest.mark.parametrize(
-    ("value", "chosen"), [(None, 6), (0.8, 6), (0.81, 0), (0.9, 0), (0.7, 2), (0.65, 2), (0.6, 3), (-1.0, 3)]
-)
-def test_at_least_takes_the_cheapest_that_reaches_the_score_however_good_others_are(value, chosen):
-    assert AtLeast(value).choose(TRIALS, FULL) is TRIALS[chosen]
-
-
-def test_of_the_equally_cheap_that_reach_it_at_least_takes_the_better():
-    trials = [trial(0, 0.7, macs=3.0), trial(1, 0.9, macs=3.0), trial(2, 0.8, macs=3.0)]
-    assert AtLeast(0.7).choose(trials, FULL) is trials[1]
 
 
 def test_at_least_full_follows_the_full_models_score():
@@ -105,20 +74,6 @@ def test_a_score_that_nothing_reaches_names_the_best_there_is(value, says):
     message = refusal(AtLeast(value), TRIALS, trial(9, 0.99, macs=10.0))
     assert f"none of the 7 measured sub-networks has m {says}" in message
     assert "the best has 0.9000 at 0.900 of the MACs" in message
-
-
-def test_the_most_accurate_is_the_best_score_and_of_equals_the_cheapest():
-    assert MostAccurate().choose(TRIALS, FULL) is TRIALS[0]
-    assert MostAccurate().choose(TRIALS[1:], FULL) is TRIALS[6]
-
-
-@pytest.mark.parametrize("turn", range(len(TRIALS)))
-def test_the_order_of_the_trials_does_not_matter(turn):
-    turned = [*TRIALS[turn:], *TRIALS[:turn]]  # the one without a score first, too
-    for take, chosen in ((AtLeast(0.8), 6), (MostAccurate(), 0), (Budget.parse("0.7"), 6)):
-        assert take.choose(turned, FULL) is TRIALS[chosen]
-    assert "the best has 0.9000 at 0.900 of the MACs" in refusal(AtLeast(0.95), turned, FULL)
-    assert "the cheapest costs 0.100 of" in refusal(Budget.parse("0.05"), turned, FULL)
 
 
 def test_what_to_take_is_read_as_the_command_line_gives_it():
@@ -152,12 +107,7 @@ def test_the_options_of_a_goal_read_back_as_the_goal(options, text):
     ("options", "flags"),
     [
         ({"budget": "0.4", "at_least": "0.9"}, "--budget and --at-least"),
-        ({"budget": "0.4", "most_accurate": True}, "--budget and --most-accurate"),
         ({"at_least": "full", "most_accurate": True}, "--at-least and --most-accurate"),
-        (
-            {"budget": "0.4", "at_least": "0.9", "most_accurate": True},
-            "--budget and --at-least and --most-accurate",
-        ),
         ({"budget": "", "at_least": ""}, "--budget and --at-least"),
     ],
 )
@@ -175,26 +125,28 @@ def test_a_score_that_cannot_be_read_is_repeated_in_one_line(text):
     assert "\n" not in str(caught.value)
 
 
+def best_of(rows: list[tuple[float, int]]) -> tuple[float, int]:
+    return max(rows, key=lambda row: (row[0], -row[1]))
+
+
 def test_the_choices_agree_with_brute_force_on_random_trials():
     draw = random.Random(0)
     for _ in range(200):
         rows = [(draw.randint(0, 5) / 5, draw.randint(1, 20)) for _ in range(8)]
-        trials = [trial(i, score, macs=float(macs)) for i, (score, macs) in enumerate(rows)]
-        full = trial(9, 0.6, macs=20.0)
+        trials = [trial(i, score, macs=float(macs), parameters=7.0) for i, (score, macs) in enumerate(rows)]
+        trials.insert(draw.randint(0, 8), trial(8, math.nan, macs=0.5, parameters=1.0))
+        full = trial(9, 0.6, macs=20.0, parameters=7.0)
         limit = draw.randint(1, 20)
-        paid = [row for row in rows if row[1] <= limit]
-        if paid:
-            best = max(score for score, _ in paid)
-            found = Budget.parse(f"{limit}MACs").choose(trials, full)
-            assert (found.score.value, found.costs["macs"]) == (best, min(c for s, c in paid if s == best))
-        enough = [row for row in rows if row[0] >= 0.6]
-        if enough:
-            found = AtLeast(None).choose(trials, full)
-            least = min(cost for _, cost in enough)
-            assert (found.score.value, found.costs["macs"]) == (
-                max(s for s, c in enough if c == least),
-                least,
-            )
+
+        expected = {MostAccurate(): best_of(rows), Budget.parse("7params"): best_of(rows)}
+        if paid := [row for row in rows if row[1] <= limit]:
+            expected |= dict.fromkeys(map(Budget.parse, (f"{limit}MACs", f"{limit / 20}")), best_of(paid))
+        if enough := [row for row in rows if row[0] >= 0.6]:
+            cheapest = min(enough, key=lambda row: (row[1], -row[0]))
+            expected |= {AtLeast(None): cheapest, AtLeast(0.6): cheapest}
+        for take, row in expected.items():
+            found = take.choose(trials, full)
+            assert (found.score.value, found.costs["macs"]) == row, take
 
 
 def test_a_latency_that_nobody_knows_chooses_nothing():

@@ -1,7 +1,5 @@
 """Bootstrap intervals against the normal approximation, resampling by hand and degenerate cases."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -120,21 +118,6 @@ def test_functions_of_means_have_the_interval_of_resampled_rows(weights):
     assert (narrow.low, narrow.high) == pytest.approx(
         tuple(np.quantile(by_hand, [0.25, 0.75])), abs=0.08 * spread
     )
-
-
-def test_of_few_examples_every_resample_can_be_listed():
-    gold = np.array([1, 1, 0, 1, 1])
-    first, second = (
-        np.stack([predicted & gold, predicted, gold], axis=-1).astype(float)
-        for predicted in (np.array([1, 1, 1, 0, 1]), np.array([0, 1, 1, 0, 0]))
-    )
-    every = np.array(list(itertools.product(range(5), repeat=5)))
-    values = f1(first[every].sum(axis=1)) - f1(second[every].sum(axis=1))
-    for level in (0.5, 0.8):
-        interval = paired_bootstrap(first, second, of_means=f1, level=level, resamples=40_000)
-        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-        assert (interval.low, interval.high) == pytest.approx((low, high), abs=0.001)
-        assert 0 < low < interval.mean < high
 
 
 def test_the_mean_as_a_function_of_one_part_is_the_mean():

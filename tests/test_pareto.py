@@ -1,6 +1,5 @@
 """Dominance, frontier and area against brute force, pymoo and closed forms."""
 
-import itertools
 import math
 
 import numpy as np
@@ -45,30 +44,6 @@ def test_of_equal_rows_the_first_stands_for_all():
     assert frontier(np.empty((0, 2))).tolist() == []
 
 
-def test_the_area_of_a_staircase_is_the_sum_of_its_rectangles():
-    # 0.5 over [0.4, 0.6], 0.8 over [0.6, 1.0]
-    area = staircase_area([0.4, 0.6, 0.7], [0.5, 0.8, 0.7], 0.4, 1.0)
-    assert area == pytest.approx((0.2 * 0.5 + 0.4 * 0.8) / 0.6)
-
-
-def test_rows_below_the_range_count_from_its_start_and_rows_above_do_not_count():
-    assert staircase_area([0.1, 2.0], [0.5, 9.0], 0.4, 1.0) == pytest.approx(0.5)
-
-
-def test_an_area_without_a_point_at_its_start_is_unknown():
-    assert math.isnan(staircase_area([0.6], [0.5], 0.4, 1.0))
-    assert math.isnan(staircase_area([0.4], [NAN], 0.4, 1.0))
-    with pytest.raises(ValueError, match="empty"):
-        staircase_area([0.4], [0.5], 1.0, 1.0)
-
-
-def test_more_rows_never_lower_the_area():
-    rng = np.random.default_rng(0)
-    costs, scores = np.append(0.3, rng.uniform(0.3, 1, 50)), rng.uniform(size=51)
-    areas = [staircase_area(costs[:n], scores[:n], 0.3, 1.0) for n in range(1, 52)]
-    assert all(b >= a - 1e-12 for a, b in itertools.pairwise(areas))
-
-
 def choice(costs, scores, budget: float) -> int | None:
     """The row that a budget pays for: best score, of equal ones the cheapest, of those the first."""
     rows = zip(costs, scores, strict=True)
@@ -83,6 +58,7 @@ def test_a_rows_weight_is_the_share_of_budgets_that_choose_it(seed):
     costs = np.append(0.2, draw.integers(2, 24, 30) / 20)
     scores = draw.integers(0, 10, 31) / 10
     scores[draw.integers(1, 31, 4)] = NAN
+    costs[draw.integers(1, 31, 2)] = NAN
     weights = staircase_weights(costs, scores, 0.3, 1.0)
     budgets = 0.3 + 0.7 * (np.arange(7_000) + 0.5) / 7_000
     chosen = [choice(costs, scores, budget) for budget in budgets]
@@ -93,22 +69,10 @@ def test_a_rows_weight_is_the_share_of_budgets_that_choose_it(seed):
     assert staircase_area(costs, scores, 0.3, 1.0) == pytest.approx(riemann)
 
 
-def test_of_equal_scores_the_cheapest_is_the_choice():
-    costs, scores = [0.6, 0.4, 0.5, 0.4, 0.8], [0.5, 0.5, 0.5, 0.5, 0.7]
-    assert staircase_weights(costs, scores, 0.4, 0.9).tolist() == pytest.approx([0, 0.8, 0, 0, 0.2])
-
-
 def test_weights_make_the_area_of_other_scores_under_the_same_choices():
     # Chosen by the first scores: row 0 up to 0.75, row 2 from there on; row 1 never.
     weights = staircase_weights([0.5, 0.6, 0.75], [0.4, 0.4, 0.9], 0.5, 1.0)
     assert weights @ [10.0, 99.0, 30.0] == pytest.approx(20.0)
-
-
-def test_rows_with_nan_are_no_choice_and_change_no_other_weight():
-    costs, scores = [0.1, 0.3, 0.5, 0.7], [NAN, 0.2, 0.9, 0.4]
-    with_nan = staircase_weights([*costs, NAN, 0.2], [*scores, 0.99, NAN], 0.3, 0.9)
-    assert with_nan.tolist() == pytest.approx([0, 1 / 3, 2 / 3, 0, 0, 0])
-    assert with_nan[:4].tolist() == staircase_weights(costs, scores, 0.3, 0.9).tolist()
 
 
 @pytest.mark.parametrize(
@@ -118,6 +82,7 @@ def test_weights_without_a_row_at_the_start_of_the_range_are_unknown(costs, scor
     weights = staircase_weights(costs, scores, 0.4, 1.0)
     assert weights.shape == (len(costs),)
     assert np.isnan(weights).all()
+    assert not costs or math.isnan(staircase_area(costs, scores, 0.4, 1.0))
 
 
 def test_a_range_that_is_none_is_refused():

@@ -60,14 +60,8 @@ class SearchContract:
                 )
                 assert len(result.trials) <= space.size() + 1
 
-    def test_one_seed_asks_one_thing(self) -> None:
-        """From new, and whatever was asked in between."""
-        for space in self.spaces():
-            first, _, again = (self._run(space, seed) for seed in (3, 4, 3))
-            assert [trial.subnet for trial in first.trials] == [trial.subnet for trial in again.trials]
-
     def test_proposals_depend_on_generation_and_ledger_only(self) -> None:
-        """An interrupted search goes on by asking again: with another object, from the middle."""
+        """With one seed: an interrupted search goes on with another object, from the middle."""
         for space in self.spaces():
             for generation, ledger, proposed in self._generations(space):
                 assert self._made(space, 3, MOST).propose(generation, ledger) == proposed

@@ -1,4 +1,4 @@
-"""A search killed at ten random moments ends with the same reports, row for row."""
+"""A search killed at random moments ends with the same reports, row for row."""
 
 import csv
 import json
@@ -23,7 +23,7 @@ from ldsearch.commands.train_supernet import train_supernet
 from tests.cli.conftest import CONFIG, reviews, unsettle
 
 ROOT = Path(__file__).parent.parent.parent
-KILLS = 10
+KILLS = 7
 TABLES = ("trials.csv", "controls.csv", "frontier.csv")
 
 
@@ -132,14 +132,14 @@ def test_the_searches_really_died_on_the_way(place: Path) -> None:
     assert set(codes) <= {-signal.SIGKILL, 0}  # none by an error
     midway = [count for code, count in answer["died"] if code == -signal.SIGKILL and count < answer["total"]]
     assert len(midway) >= KILLS - 3
-    assert len(set(midway)) >= 5  # each got further
+    assert len(set(midway)) >= 3  # each got further
     assert min(midway) < answer["total"] / 4
     assert max(midway) > answer["total"] / 2
     assert list(stored) == sorted(stored)
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_search_killed_at_ten_random_moments_ends_with_the_same_rows(place: Path, table: str) -> None:
+def test_a_search_killed_at_random_moments_ends_with_the_same_rows(place: Path, table: str) -> None:
     straight = rows(place / "straight/run" / table)
     assert len(straight) >= {"trials.csv": 30, "controls.csv": 40, "frontier.csv": 3}[table]
     assert rows(place / "killed/run" / table) == straight

@@ -56,22 +56,6 @@ def test_a_stored_trial_comes_back_in_every_field_but_its_seconds(path: Path) ->
     assert found.seconds == 0.0
 
 
-def test_a_measurement_survives_a_process_that_dies_right_after_storing_it(path: Path) -> None:
-    program = (
-        "import os, sys\n"
-        "from pathlib import Path\n"
-        "from ldsearch.storage import MeasurementCache\n"
-        "from tests.storage.test_measurements import SHORT, trial\n"
-        "MeasurementCache(Path(sys.argv[1]), 'print').put(trial(SHORT, 0.625))\n"
-        "os._exit(9)\n"
-    )
-    killed = subprocess.run([sys.executable, "-c", program, str(path)], cwd=ROOT, capture_output=True)
-    assert killed.returncode == 9, killed.stderr.decode()
-    found = MeasurementCache(path, "print").get(SHORT)
-    assert found is not None
-    assert found.score.value == 0.625
-
-
 def test_a_process_that_dies_in_the_middle_of_storing_leaves_nothing_of_that_measurement(path: Path) -> None:
     program = (
         "import os, sys\n"

@@ -65,24 +65,6 @@ def test_the_last_that_was_put_counts_and_leaves_one_file(folder: Path) -> None:
     assert only_file(folder).suffix == ".npy"
 
 
-def test_every_sub_network_has_a_file_of_its_own(folder: Path) -> None:
-    subnets = [
-        FULL,
-        Subnet.of_encoder([0, 2]),
-        Subnet.of_encoder([0, 1]),
-        Subnet.of_encoder(range(3), (9, 5, 1), 16),
-        Subnet.of_encoder(range(3), (9, 5, 1), 32),
-        Subnet.of_encoder(range(3), (9, 5, 1), 16, "absolute"),
-    ]
-    for number, subnet in enumerate(subnets):
-        sidecar(folder).put(subnet, np.full(EXAMPLES, float(number)))
-    assert len(list(folder.iterdir())) == len(subnets)
-    for number, subnet in enumerate(subnets):
-        found = sidecar(folder).get(subnet)
-        assert found is not None
-        assert set(found) == {number}
-
-
 def test_a_file_cut_short_anywhere_is_measured_again(folder: Path) -> None:
     path = stored(folder)
     whole = path.read_bytes()

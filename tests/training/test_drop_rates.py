@@ -1,7 +1,5 @@
 """Drop rates as written (schedules, targets, lists) and as learned (mean, gates, gradients, choice)."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 import torch
@@ -29,33 +27,14 @@ def test_the_linear_schedule_ends_at_its_highest_rate():
     assert linear(0.0, 3) == (0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize(("highest", "blocks"), [(0.8, 4), (0.3, 16), (0.5, 16), (0.8, 16), (1.0, 7)])
-def test_the_mean_of_a_linear_schedule_is_more_than_half_of_its_highest_rate(highest, blocks):
-    assert mean_rate(linear(highest, blocks)) == pytest.approx(
-        highest * (blocks + 1) / (2 * blocks), abs=1e-15
-    )
-
-
 def test_the_mean_of_equal_rates_is_that_rate():
     for blocks in range(1, 49):
         assert mean_rate(constant(0.2, blocks)) == 0.2  # a sum of floats misses it from 3 blocks on
 
 
-@pytest.mark.parametrize(
-    ("blocks", "keep", "rate"),
-    [
-        (12, 6, Fraction(1, 2)),
-        (16, 8, Fraction(1, 2)),
-        (48, 24, Fraction(1, 2)),
-        (12, 3, Fraction(3, 4)),
-        (12, 8, Fraction(1, 3)),
-        (6, 6, Fraction(0)),
-    ],
-)
-def test_a_target_depth_has_the_paper_s_rate(blocks, keep, rate):
-    rates = layer_rates(blocks, None, "constant", keep)
-    assert set(rates) == {float(rate)}
-    assert sum(1 - p for p in rates) == pytest.approx(keep)
+def test_a_target_depth_has_the_paper_s_rate():
+    for blocks, keep, rate in ((16, 8, 1 / 2), (12, 3, 3 / 4), (12, 8, 1 / 3), (6, 6, 0.0)):
+        assert layer_rates(blocks, None, "constant", keep) == (rate,) * blocks
 
 
 def test_what_is_asked_for_becomes_one_rate_per_block():
@@ -153,15 +132,6 @@ def test_all_rates_start_equal_and_ties_go_to_the_earlier_block():
     assert strongest(fresh.importance(), 4) == (0, 1, 2, 3)
 
 
-def test_the_kept_blocks_have_the_lowest_rates_in_ascending_order():
-    found = moved(blocks=12, rate=0.3)
-    rates = found.rates().detach().numpy()
-    for count in range(1, 13):
-        kept = strongest(found.importance(), count)
-        assert kept == tuple(sorted(np.argsort(rates, kind="stable")[:count]))
-    assert found.importance() == pytest.approx(softmax(found.scores().detach().numpy()))
-
-
 def test_a_gate_hands_on_output_or_input_exactly_as_the_uniform_number_says():
     found = moved()
     rates = found.rates().detach().numpy()
@@ -179,7 +149,7 @@ def test_blocks_are_dropped_as_often_as_their_rates_say_and_independently():
     before, after = (
         State(torch.full((1, 1, WIDTH), value), torch.ones(1, 1, dtype=torch.bool)) for value in (0.0, 1.0)
     )
-    runs = np.zeros((2000, 5), dtype=bool)
+    runs = np.zeros((800, 5), dtype=bool)
     for step, row in enumerate(runs):
         gate = found.between(np.random.default_rng([7, step]).random(5))
         row[:] = [bool(gate(block, before, after).max()) for block in range(5)]
@@ -226,18 +196,6 @@ def test_hidden_states_get_the_gradient_of_what_was_handed_on():
                 torch.zeros_like(state.hidden) if gradient is None else gradient,
                 torch.full_like(state.hidden, value),
             )
-
-
-def test_a_block_that_hurts_gets_a_higher_rate_and_one_that_helps_a_lower_one():
-    for sign, rises in ((1.0, True), (-1.0, False)):
-        found = moved()
-        before, after = states()
-        optimizer = torch.optim.SGD(found.parameters(), lr=1e-4)
-        old = found.rates()[1].item()
-        loss = sign * (found.between(np.ones(5))(1, before, after) * (after.hidden - before.hidden).detach())
-        loss.sum().backward()
-        optimizer.step()
-        assert (found.rates()[1].item() > old) == rises
 
 
 def test_the_running_mean_is_over_real_tokens_and_forgets_old_batches():

@@ -1,7 +1,5 @@
 """Structured groups: how often each is off, the one form of a sub-network, and that the model runs it."""
 
-import itertools
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -59,7 +57,7 @@ def stacks(kind: str, count: int = 4_000, **changes: object) -> list[Stack]:
     return [draw_stack(stack_of(**changes), parts_of(kind), rng) for _ in range(count)]
 
 
-def shares(kind: str, rates: tuple[float, ...], heads: int, count: int = 10_000) -> dict[str, np.ndarray]:
+def shares(kind: str, rates: tuple[float, ...], heads: int, count: int = 4_000) -> dict[str, np.ndarray]:
     """How often each group of a block is off, however that is written."""
     rng = np.random.default_rng(0)
     where = StackSetting(len(rates), rates, heads=heads)
@@ -112,20 +110,7 @@ def test_every_group_is_off_as_often_as_independent_draws_say(kind, expected):
     rates = (0.0, 0.2, 0.5)
     found = shares(kind, rates, heads=3)
     for name, probability in expected.items():
-        assert found[name] == pytest.approx(probability(np.array(rates)), abs=0.015), name
-
-
-def test_heads_of_a_block_are_off_independently_of_each_other():
-    patterns = Counter(stack.heads_off for stack in stacks("head", blocks=1, heads=3, rate=0.3))
-    expected = {
-        off: 0.3 ** len(off) * 0.7 ** (3 - len(off))
-        for count in range(3)
-        for off in itertools.combinations([(0, 0), (0, 1), (0, 2)], count)
-    }
-    expected[()] += 0.3**3  # all of them: the attention sub-layer is off instead
-    assert set(patterns) == set(expected)
-    for off, share in expected.items():
-        assert patterns[off] / 4_000 == pytest.approx(share, abs=0.025)
+        assert found[name] == pytest.approx(probability(np.array(rates)), abs=0.03), name
 
 
 def test_a_group_is_off_iff_its_uniform_is_below_the_rate():
@@ -254,23 +239,8 @@ def test_a_pinned_block_has_no_rate_where_only_layers_are_dropped():
     assert applied_rates(stack_of(), "layer") == (0.5, 0.5, 0.5)
 
 
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_runs_what_is_drawn(family, kind):
-    supernet = Supernet(tiny_model(family))
-    where = stack_of(supernet.blocks, 0.6, supernet.shape.heads, pinned=supernet.pinned)
-    batch, rng, seen = padded_batch([5, 9]), np.random.default_rng(0), set()
-    for _ in range(8):
-        stack = draw_stack(where, parts_of(kind), rng)
-        assert {*supernet.pinned} <= {*stack.blocks}
-        seen.add(inference(supernet, batch, Subnet(encoder=stack)).sum().item())
-    assert len(seen) > 2
-    assert np.isfinite(list(seen)).all()
-
-
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_a_block_without_its_sub_layers_is_the_same_function_as_no_block(family):
-    supernet, batch = Supernet(tiny_model(family)), padded_batch([5, 9])
+def test_a_block_without_its_sub_layers_is_the_same_function_as_no_block():
+    supernet, batch = Supernet(tiny_model("modernbert")), padded_batch([5, 9])
     hollow = Stack((0, 1, 2, 3), sublayers_off=((2, "attention"), (2, "feed_forward")))
     assert torch.equal(
         inference(supernet, batch, Subnet(encoder=hollow)),

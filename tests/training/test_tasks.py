@@ -89,10 +89,9 @@ def test_a_step_takes_its_losses_from_the_task(tmp_path, kind):
             torch.testing.assert_close(ours[name], parameter.grad, atol=1e-5, rtol=1e-4, msg=name)
 
 
-@pytest.mark.parametrize("sampling", ["random", "group_by_length"])
 @pytest.mark.parametrize("kind", HEADS)
-def test_an_evaluation_is_the_score_of_the_full_model_in_whatever_order_it_trains(tmp_path, kind, sampling):
-    arguments = {"train_sampling_strategy": sampling, "per_device_eval_batch_size": 3}
+def test_an_evaluation_is_the_score_of_the_full_model_in_whatever_order_it_trains(tmp_path, kind):
+    arguments = {"train_sampling_strategy": "group_by_length", "per_device_eval_batch_size": 3}
     trainer = trainer_of(tmp_path, kind, [Pass(FULL, "label", 1.0)], **arguments)
     found = trainer.evaluate()
     task, search = trainer.task, labelled(kind, 11, seed=1)

@@ -151,8 +151,10 @@ def test_such_a_teacher_is_asked_once_and_may_read_more_than_the_student(tmp_pat
         wanted = kl_divergence(teacher(read, FULL).logits, start(**batch).logits)
     assert loss == pytest.approx(float(wanted), rel=1e-4)
     calls.clear()
+    before = {name: tensor.clone() for name, tensor in teacher.state_dict().items()}
     training.train()
     assert calls == []  # it had been asked before
+    assert all(torch.equal(tensor, before[name]) for name, tensor in teacher.state_dict().items())
 
 
 def test_states_are_compared_with_evenly_spaced_blocks():

@@ -1,4 +1,4 @@
-"""The trainer: its gradient against gradients taken by hand, its draws, its checkpoints."""
+"""The trainer: its gradient against gradients taken by hand, its draws, its data order, its checkpoints."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,6 @@ from transformers import (
     AutoModelForSequenceClassification,
     BertForSequenceClassification,
     BertTokenizer,
-    TrainerCallback,
     TrainingArguments,
 )
 
@@ -18,6 +17,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks import Encoded, TextClassification
 from ldsearch.tasks.objectives import kl_divergence
+from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Pass, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
 from tests.tiny import small_setting, tiny_model
@@ -215,32 +215,6 @@ def test_checkpoints_load_with_stock_transformers_and_hold_no_pickled_arguments(
         assert torch.equal(reloaded.state_dict()[name], parameter)
 
 
-class Interrupt(TrainerCallback):
-    """Stops the training as Ctrl-C would, after a checkpoint in the middle of the second epoch."""
-
-    def on_step_end(self, args, state, control, **_):
-        if state.global_step == 10:
-            raise KeyboardInterrupt
-
-
-def test_training_resumed_mid_epoch_ends_with_the_same_weights(tmp_path):
-    def make(name):
-        torch.manual_seed(0)
-        strategy = make_strategy("lengthdrop", small_setting(0.2))
-        return trainer_for(tmp_path / name, strategy, save_strategy="steps", save_steps=8)
-
-    whole = make("whole")
-    whole.train()
-    broken = make("broken")
-    broken.add_callback(Interrupt())
-    with pytest.raises(KeyboardInterrupt):
-        broken.train()
-    resumed = make("broken")
-    resumed.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-8"))
-    for name, parameter in whole.supernet.model.state_dict().items():
-        assert torch.equal(resumed.supernet.model.state_dict()[name], parameter), name
-
-
 def test_the_trained_weights_are_measured_in_fp32_after_bf16_training(tmp_path):
     trainer = trainer_for(tmp_path, Fixed([Pass(FULL, "label", 1.0)]), bf16=True, max_steps=1)
     trainer.train()
@@ -252,3 +226,54 @@ def test_the_trained_weights_are_measured_in_fp32_after_bf16_training(tmp_path):
         # The Trainer's own wrapper stays in bf16, which is why train_supernet measures a new one.
         assert not torch.equal(trainer.supernet.eval()(batch, FULL).logits, stock)
         assert torch.equal(Supernet(model)(batch, FULL).logits, stock)
+
+
+def test_weights_that_the_sub_network_does_not_use_stay_as_they_are(tmp_path):
+    supernet = Supernet(tiny_model("bert"))
+    before = {name: tensor.clone() for name, tensor in supernet.model.state_dict().items()}
+    trainer_for(
+        tmp_path, Fixed([Pass(HALF, "label", 1.0)]), supernet, learning_rate=1e-2, max_steps=3
+    ).train()
+    after = supernet.model.state_dict()
+    unused = [name for name in after if ".layer.2." in name]
+    assert unused
+    assert all(torch.equal(after[name], before[name]) for name in unused)
+    assert not torch.equal(after["classifier.weight"], before["classifier.weight"])
+
+
+LENGTHS = np.random.default_rng(0).integers(5, 65, 1_003).tolist()
+
+
+def order(seed: int, epoch: int, batch_size: int = 16) -> list[int]:
+    sampler = LengthGroupedSampler(LENGTHS, batch_size, seed)
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def test_every_example_comes_once():
+    assert sorted(order(0, 0)) == list(range(len(LENGTHS)))
+    assert sorted(LengthGroupedSampler([3, 1, 2], 16, 0)) == [0, 1, 2]
+
+
+def test_the_order_is_a_function_of_seed_and_epoch():
+    assert order(0, 1) == order(0, 1)
+    assert len({tuple(order(seed, epoch)) for seed in range(3) for epoch in range(3)}) == 9
+
+
+def test_batches_hold_examples_of_like_length():
+    indices = order(0, 2)
+    batches = [indices[i : i + 16] for i in range(0, len(indices), 16)]
+    padding = sum(max(LENGTHS[i] for i in b) * len(b) - sum(LENGTHS[i] for i in b) for b in batches)
+    rng = np.random.default_rng(1)
+    shuffled = rng.permutation(len(LENGTHS))
+    random = [shuffled[i : i + 16] for i in range(0, len(shuffled), 16)]
+    random_padding = sum(max(LENGTHS[i] for i in b) * len(b) - sum(LENGTHS[i] for i in b) for b in random)
+    assert padding < random_padding / 10
+
+
+def test_the_longest_batch_comes_first_and_the_short_one_last():
+    indices = order(3, 0)
+    assert max(LENGTHS[i] for i in indices[:16]) == max(LENGTHS)
+    assert len(indices) % 16 == 11
+    tail = indices[-11:]
+    assert max(LENGTHS[i] for i in tail) - min(LENGTHS[i] for i in tail) < 20
