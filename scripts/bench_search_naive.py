@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ldsearch.subnet import WHOLE, Stack
 from ldsearch.supernet import tokens
-from ldsearch.supernet.stages import Between, Pipeline, State, put_back
+from ldsearch.supernet.stages import Between, Pipeline
+from ldsearch.supernet.tokens import State, put_back
 
 
 class NaivePipeline(Pipeline):
@@ -21,24 +22,22 @@ class NaivePipeline(Pipeline):
     @classmethod
     def of(cls, pipeline: Pipeline) -> "NaivePipeline":
         """The same encoder."""
-        block = pipeline.blocks[0]
-        parts = (pipeline.model, pipeline.family, block.score, block.keep_first, pipeline.restores)
-        return cls(*parts)
+        block, layers = pipeline.blocks[0], [block.layer for block in pipeline.blocks]
+        parts = (pipeline.family, block.score, block.keep_first, pipeline.restores)
+        return cls(pipeline.model, layers, *parts)
 
-    def __call__(
-        self, batch: Mapping[str, Tensor], stack: Stack, training: bool, between: Between | None = None
-    ) -> State:
+    def __call__(self, batch: Mapping[str, Tensor], stack: Stack, between: Between | None = None) -> State:
         """As the base class, in inference."""
-        assert not training
+        assert not self.model.training
         assert between is None
         state = self.family.embed(self.model, batch)
         entered, true_lengths = state, state.real.sum(dim=1)
         restored: Tensor | None = None
         for position, place in enumerate(stack.blocks):
             block = self.blocks[place]
-            block.training = training  # nobody's child, so the mode does not reach it by itself
-            context, scores = block.mix(self.family.attention(block.layer, state), WHOLE, scored=True)
-            attended = self.family.merge(block.layer, context, state.hidden)
+            parts = self.family.parts(block.layer)
+            context, scores = block.mix(self.family.attention(parts, state), WHOLE, 0.0, scored=True)
+            attended = self.family.merge(parts, context, state.hidden)
             width = state.real.shape[1] if stack.lengths is None else stack.lengths.tokens[position]
             if stack.lengths is not None and width < state.real.shape[1]:
                 assert scores is not None
@@ -50,7 +49,8 @@ class NaivePipeline(Pipeline):
                 state = state.take(attended, index, real)
             else:
                 state = replace(state, hidden=attended)
-            state = replace(state, hidden=block.feed(state.hidden, WHOLE))
+            units = self.family.expand(parts, state.hidden)
+            state = replace(state, hidden=self.family.contract(parts, units, state.hidden))
         if restored is not None:
             state = replace(entered, hidden=put_back(restored, state))
         return state

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ldsearch.subnet import Subnet
-from ldsearch.supernet.stages import State
+from ldsearch.supernet.tokens import State
 
 WIDTH = 16
 ANSWER = WIDTH - 1  # the coordinate that the head reads

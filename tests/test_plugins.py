@@ -29,7 +29,7 @@ from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting, make
 from tests.tiny import padded_batch, tiny_model
 
 FAMILY = '''
-"""CamemBERT: BERT's parts under BERT's names, positions counted as fairseq does."""
+"""CamemBERT: BERT's parts under BERT's names."""
 
 from transformers import CamembertConfig, CamembertForSequenceClassification, CamembertForTokenClassification
 
@@ -37,7 +37,7 @@ from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.families.bert import BertLike
 from ldsearch.testing import FamilyContract, randomised
 
-thing = BertLike("camembert", counts_pads=True)
+thing = BertLike()
 FAMILIES.register("camembert", thing)
 
 
@@ -115,7 +115,12 @@ PLUGINS = {
 
 # One mistake in an example, and the law that finds it.
 MISTAKES = [
-    ("family", "counts_pads=True", "counts_pads=False", "test_the_longest_input_runs"),
+    (
+        "family",
+        "BertLike()",
+        "type('Wrong', (BertLike,), {'finish': lambda self, model, hidden: -hidden})()",
+        "test_the_full_subnetwork_is_the_stock_model_bit_for_bit",
+    ),
     ("score", "column(attention)", "attention.probabilities.sum((1, 2))", "test_padding_changes_nothing"),
     ("score", ".mean(dim=1)", ".mean(dim=(0, 1))", "test_a_row_is_scored_on_its_own"),
     ("score", ".mean(dim=1)", "[:, 0].cumsum(1)", "test_the_order_of_tokens_does_not_matter"),

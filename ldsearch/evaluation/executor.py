@@ -16,9 +16,8 @@ from ldsearch.evaluation.prefixes import Kept, Node, Outcome, Path, PrefixCache,
 from ldsearch.subnet import WHOLE, Groups, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of
-from ldsearch.supernet.stages import State, drop_tokens, put_back
 from ldsearch.supernet.supernet import evaluating
-from ldsearch.supernet.tokens import Attention
+from ldsearch.supernet.tokens import Attention, State, drop_tokens, put_back
 
 Found = Callable[[Sequence[int], Tensor], None]
 
@@ -126,7 +125,7 @@ class _Walk:
         self.pipeline = supernet.pipeline
         self.found, self.work, self.cache = found, work, cache
         self.shape = supernet.shape
-        self.embedded, true_lengths = self.pipeline.embed(batch, training=False)
+        self.embedded, true_lengths = self.pipeline.embed(batch)
         self.lengths = tuple(sorted(set(true_lengths)))
         self.which = [self.lengths.index(n) for n in true_lengths]
 
@@ -216,7 +215,8 @@ class _Walk:
     def _project(self, block: int, state: State) -> Attention:
         rows, n = state.real.shape
         self.work.macs += 3 * rows * n * self.shape.hidden**2
-        return self.pipeline.family.attention(self.pipeline.blocks[block].layer, state)
+        family = self.pipeline.family
+        return family.attention(family.parts(self.pipeline.blocks[block].layer), state)
 
     def _answer(self, ends: Sequence[int], state: State, whole: Tensor | None) -> None:
         """The head, as ``Supernet.forward`` runs it."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ldsearch.subnet import Groups, Stack, Subnet
-from ldsearch.supernet.stages import State
+from ldsearch.supernet.tokens import State
 
 # Tokens that leave a block, one count per distinct true length of the batch; None: only the first is read.
 Kept = tuple[int, ...] | None

@@ -11,9 +11,9 @@ from ldsearch.errors import ExportError
 from ldsearch.export.card import Written
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.stages import Pipeline, State
+from ldsearch.supernet.stages import Pipeline
 from ldsearch.supernet.supernet import evaluating
-from ldsearch.supernet.tokens import TOKEN_SCORES, Attention
+from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, State
 
 Batch = Mapping[str, Tensor]
 
@@ -177,9 +177,10 @@ def ties(supernet: Supernet, batch: Mapping[str, Tensor], subnet: Subnet) -> Ten
     encoder = subnet.encoder
     if supernet.family is None or encoder is None or encoder.lengths is None:
         return torch.zeros(len(batch["input_ids"]), dtype=torch.bool)
-    pipeline = Pipeline(supernet.model, supernet.family, watch.score, supernet.reads_first, restores=False)
+    parts = (supernet.model, supernet.layers_of("encoder"), supernet.family, watch.score)
+    pipeline = Pipeline(*parts, supernet.reads_first, restores=False)
     with evaluating(supernet, batch) as moved:
-        pipeline(moved, encoder, False, watch.between)
+        pipeline(moved, encoder, watch.between)
     return torch.stack([torch.zeros_like(moved["input_ids"][:, 0]).bool(), *watch.close]).any(dim=0).cpu()
 
 

@@ -71,9 +71,8 @@ def _stand_in(supernet: Supernet, subnet: Subnet) -> tuple[PreTrainedModel, Subn
     layers = model.get_submodule(supernet.stacks[supernet.stack])
     assert isinstance(layers, nn.ModuleList)
     if supernet.family is not None and stack.structured:
-        head_width = model.config.hidden_size // model.config.num_attention_heads
         for block in stack.blocks:
-            silence(supernet.family.parts(layers[block]), stack.groups(block), head_width)
+            silence(supernet.family.parts(layers[block]), stack.groups(block))
     silent = not stack.sublayers_off or (supernet.family is not None and supernet.family.pre_norm)
     if len(stack.blocks) < len(layers) or not silent:
         return model, own, Alone.OTHER

@@ -26,7 +26,8 @@ from ldsearch.latency.measure import Cell, Entry, random_tokens
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.stages import Pipeline, State, kept_of_rows, put_back, run_stages
+from ldsearch.supernet.stages import Pipeline, kept_of_rows, run_stages
+from ldsearch.supernet.tokens import State, put_back
 
 Key = tuple[str, int, int, int]
 COLUMNS = ("stage", "batch", "enter", "leave", "milliseconds", "low", "high", "repeats")
@@ -313,7 +314,8 @@ class SupernetStages:
             timed = partial(put_back, state.hidden, self._embedded(batch, leave))
         else:
             named = {block_stage(index): block for index, block in enumerate(pipeline.blocks)}
-            timed = partial(named[stage].eval(), state, None if leave == enter else (leave,) * batch)
+            named[stage].layer.eval()
+            timed = partial(named[stage], state, None if leave == enter else (leave,) * batch)
 
         def run() -> object:
             with torch.inference_mode():

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,32 +18,54 @@ from ldsearch.costs.parameters import BlockParameters, Parameters
 from ldsearch.costs.traced import Polynomial, TracedMacs, terms
 from ldsearch.errors import SupernetError, one_line
 from ldsearch.supernet.cutting import copy_sharing, handed_on, longest_input
-from ldsearch.supernet.heads import Head, head_macs
-from ldsearch.supernet.stages import Family
+from ldsearch.supernet.families import Family
+from ldsearch.supernet.heads import Head
 from ldsearch.workload import Workload
 
 
-def shape_of(model: PreTrainedModel, family: Family, head: Head) -> EncoderShape:
-    """The family's dimensions, and its head's products, per example or per token; not those of a decoder.
+def shape_of(model: PreTrainedModel, layers: Sequence[nn.Module], family: Family, head: Head) -> EncoderShape:
+    """An encoder's dimensions, and its head's products, per example or per token; not those of a decoder.
+
+    Args:
+        model: The stock model.
+        layers: Its encoder's layers.
+        family: How to take them apart.
+        head: The model's head.
 
     Raises:
         SupernetError: If a block has weights that the dimensions do not account for.
     """
-    shape = family.shape(model.config)
-    known = (4 * shape.hidden + shape.ffn_matrices * shape.feed_forward) * shape.hidden
-    for block, layer in enumerate(family.layers(model)):
+    config = model.config
+    width, matrices = getattr(config, family.width_name), 2
+    if layers:
+        matrices = 1 + family.parts(layers[0]).expand.out_features // width
+    shape = EncoderShape(
+        len(layers), config.hidden_size, width, config.num_attention_heads, ffn_matrices=matrices
+    )
+    known = (4 * shape.hidden + matrices * width) * shape.hidden
+    for block, layer in enumerate(layers):
         held = sum(p.numel() for p in layer.parameters() if p.dim() > 1)
         if held != known:
             raise SupernetError(
                 f"block {block} of {type(model).__name__} has {held:,} weights in matrices, not the "
-                f"{known:,} of {family.model_type} blocks: its MACs cannot be counted"
+                f"{known:,} of {config.model_type} blocks: its MACs cannot be counted"
             )
     if head.generates:
         return shape
-    macs = head_macs(model)
+    outside = [child for child in model.children() if child is not model.base_model]
+    pooler = getattr(model.base_model, "pooler", None)
+    headed = _products([*outside, *([pooler] if pooler is not None else [])])
+    # Such as the projection of narrower embeddings (ELECTRA).
+    embedded = _products([model]) - headed - _products(layers)
     if head.pools:
-        return replace(shape, head_per_example=shape.head_per_example + macs)
-    return replace(shape, head_per_token=shape.head_per_token + macs)
+        return replace(shape, head_per_example=headed, head_per_token=embedded)
+    return replace(shape, head_per_token=headed + embedded)
+
+
+def _products(modules: Iterable[nn.Module]) -> int:
+    """Multiply-accumulates of the linear layers inside, each run once."""
+    linears = {m for module in modules for m in module.modules() if isinstance(m, nn.Linear)}
+    return sum(linear.in_features * linear.out_features for linear in linears)
 
 
 def parameters_of(model: PreTrainedModel, stacks: Mapping[str, str], family: Family | None) -> Parameters:
@@ -68,8 +90,8 @@ def block_parameters(layer: nn.Module, family: Family | None, heads: int) -> Blo
     units = parts.contract.in_features
     return BlockParameters(
         total=total,
-        attention=_count(*parts.attention),
-        feed_forward=_count(*parts.feed_forward),
+        attention=_count(*parts.sublayers["attention"]),
+        feed_forward=_count(*parts.sublayers["feed_forward"]),
         per_head=(_count(*parts.heads) + parts.output.weight.numel()) // heads,
         units=units,
         per_unit=(_count(parts.expand) + parts.contract.weight.numel()) // units,

@@ -11,8 +11,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Groups, Stack
+from ldsearch.supernet.families.family import Parts
 from ldsearch.supernet.heads import head_named
-from ldsearch.supernet.stages import Parts
 
 Instead = Callable[[str, int, nn.Module], nn.Module]
 
@@ -24,31 +24,26 @@ _DECODER_DEPTH = ("decoder_layers", "num_decoder_layers")
 _PER_BLOCK = ("layer", "window", "heads", "intermediate")
 
 
-def find_stacks(model: PreTrainedModel, encoder: nn.ModuleList | None = None) -> Mapping[str, str]:
+def find_stacks(model: PreTrainedModel) -> Mapping[str, str]:
     """The dotted names of a stock model's lists of blocks, by the name of the stack; the encoder first.
-
-    Args:
-        model: The stock model.
-        encoder: The list of encoder blocks, where it is known.
 
     Raises:
         SupernetError: If a stack is not one list of as many like modules as the configuration says.
     """
     config = model.config
     head = head_named(type(model).__name__)
-    both = bool(getattr(config, "is_encoder_decoder", False))
-    if both and not head.generates:
+    depth = getattr(config, "num_hidden_layers", None)
+    if not getattr(config, "is_encoder_decoder", False):
+        return {"decoder" if head.causal else "encoder": _find_list(model, model, depth)}
+    if not head.generates:
         raise SupernetError(
             f"{type(model).__name__}: of encoder-decoders, only those that generate text are supported"
         )
-    if encoder is not None:
-        (first,) = (name for name, module in model.named_modules() if module is encoder)
-    else:
-        part = cast(Any, model).get_encoder() if both else model
-        first = _find_list(model, part, getattr(config, "num_hidden_layers", None))
-    if both:
-        return {"encoder": first, "decoder": _find_list(model, model.get_decoder(), decoder_depth(config))}
-    return {"decoder" if head.causal else "encoder": first}
+    decoder_depth = next(getattr(config, name) for name in _DECODER_DEPTH if hasattr(config, name))
+    return {
+        "encoder": _find_list(model, cast(Any, model).get_encoder(), depth),
+        "decoder": _find_list(model, model.get_decoder(), decoder_depth),
+    }
 
 
 def _find_list(model: PreTrainedModel, part: nn.Module, depth: int | None) -> str:
@@ -59,7 +54,7 @@ def _find_list(model: PreTrainedModel, part: nn.Module, depth: int | None) -> st
         if isinstance(module, nn.ModuleList)
         and id(module) in inside
         and len(module) == depth
-        and len(set(map(type, module))) == 1
+        and len(set(map(type, module))) <= 1
     ]
     if len(found) != 1:
         raise SupernetError(
@@ -68,11 +63,6 @@ def _find_list(model: PreTrainedModel, part: nn.Module, depth: int | None) -> st
         )
     (name,) = found
     return str(name)
-
-
-def decoder_depth(config: PreTrainedConfig) -> int:
-    """The number of decoder blocks of an encoder-decoder."""
-    return int(next(getattr(config, name) for name in _DECODER_DEPTH if hasattr(config, name)))
 
 
 def longest_input(model: PreTrainedModel) -> int:
@@ -216,26 +206,22 @@ def _of_t5(config: PreTrainedConfig) -> bool:
     return hasattr(config, "num_decoder_layers")
 
 
-def narrow(parts: Parts, groups: Groups, head_width: int) -> None:
+def narrow(parts: Parts, groups: Groups) -> None:
     """Take what is off out of a layer's own modules, in place: heads, feed-forward units, sub-layers."""
     if groups.heads_off:
-        heads = parts.output.in_features // head_width
+        heads = parts.output.in_features // parts.head_width
         on = [head for head in range(heads) if head not in groups.heads_off]
-        inner = torch.tensor(on)[:, None] * head_width + torch.arange(head_width)
-        per_projection = heads * head_width
+        inner = (torch.tensor(on)[:, None] * parts.head_width + torch.arange(parts.head_width)).flatten()
         for linear in parts.heads:
-            starts = torch.arange(linear.out_features // per_projection) * per_projection
-            _keep_outputs(linear, (starts[:, None] + inner.flatten()).flatten())
-        _keep_inputs(parts.output, inner.flatten())
+            _keep_outputs(linear, inner, parts.output.in_features)
+        _keep_inputs(parts.output, inner)
     units = parts.contract.in_features
     width = groups.width(units)
     if width < units:
-        starts = torch.arange(parts.expand.out_features // units) * units
-        _keep_outputs(parts.expand, (starts[:, None] + torch.arange(width)).flatten())
+        _keep_outputs(parts.expand, torch.arange(width), units)
         _keep_inputs(parts.contract, torch.arange(width))
-    for sublayer, modules in (("attention", parts.attention), ("feed_forward", parts.feed_forward)):
-        if sublayer in groups.sublayers_off:
-            empty(*modules)
+    for sublayer in groups.sublayers_off:
+        empty(*parts.sublayers[sublayer])
 
 
 def empty(*modules: nn.Module) -> None:
@@ -245,23 +231,21 @@ def empty(*modules: nn.Module) -> None:
             part._parameters.clear()
 
 
-def silence(parts: Parts, groups: Groups, head_width: int) -> None:
+def silence(parts: Parts, groups: Groups) -> None:
     """Zero what is off in a layer, in weights of its own: stock shapes, and the same outputs.
 
     A sub-layer that is off is silent only where the residual goes round its norm (pre-norm).
     """
-    whole = parts.contract.in_features
     with torch.no_grad():
-        for linear in (parts.output, parts.contract):
-            linear.weight = nn.Parameter(linear.weight.clone())
-        for head in groups.heads_off:
-            parts.output.weight[:, head * head_width : (head + 1) * head_width] = 0
-        parts.contract.weight[:, groups.width(whole) :] = 0
         for sublayer, linear in (("attention", parts.output), ("feed_forward", parts.contract)):
+            linear.weight = nn.Parameter(linear.weight.clone())
             if sublayer in groups.sublayers_off:
                 linear.weight.zero_()
                 if linear.bias is not None:
                     linear.bias = nn.Parameter(torch.zeros_like(linear.bias))
+        for head in groups.heads_off:
+            parts.output.weight[:, head * parts.head_width : (head + 1) * parts.head_width] = 0
+        parts.contract.weight[:, groups.width(parts.contract.in_features) :] = 0
 
 
 def check_groups(stack: Stack, heads: int) -> None:
@@ -280,10 +264,13 @@ def check_groups(stack: Stack, heads: int) -> None:
             )
 
 
-def _keep_outputs(linear: nn.Linear, index: Tensor) -> None:
-    linear.weight = nn.Parameter(linear.weight.detach()[index.to(linear.weight.device)])
+def _keep_outputs(linear: nn.Linear, index: Tensor, width: int) -> None:
+    """Keep some outputs of each of the projections, ``width`` wide, that a linear layer is made of."""
+    starts = torch.arange(0, linear.out_features, width)
+    index = (starts[:, None] + index).flatten().to(linear.weight.device)
+    linear.weight = nn.Parameter(linear.weight.detach()[index])
     if linear.bias is not None:
-        linear.bias = nn.Parameter(linear.bias.detach()[index.to(linear.bias.device)])
+        linear.bias = nn.Parameter(linear.bias.detach()[index])
     linear.out_features = len(index)
 
 

@@ -21,8 +21,8 @@ from ldsearch.errors import ExportError
 from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet, tokens
 from ldsearch.supernet.heads import run_head
-from ldsearch.supernet.stages import Block, Keep, State, restored, run_stages
-from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, reshaped
+from ldsearch.supernet.stages import Block, Keep, run_stages
+from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, State, reshaped, restored
 
 OPSET = 17  # the first with layer norms as one operator
 # What a protocol buffer can hold.
@@ -83,7 +83,7 @@ class Graph(nn.Module):
         score = TOKEN_SCORES[own.score]
         score = product_column if score is tokens.column else score
         self.reads_first = own.reads_first
-        layers = self.family.layers(self.model)
+        layers = own.layers_of("encoder")
         self.blocks = [
             GraphBlock(layer, self.family, self.model.config, score, self.reads_first) for layer in layers
         ]
@@ -130,11 +130,13 @@ class Graph(nn.Module):
 class GraphBlock(Block):
     """A block without decisions by data: its mask is always added, its tokens stay in rank order."""
 
-    def forward(self, state: State, keep: Keep | None = None, groups: Groups = WHOLE) -> State:
+    def __call__(self, state: State, keep: Keep | None = None, groups: Groups = WHOLE) -> State:
         """As of ``Block``, but sub-layer by sub-layer even where nothing is off."""
         return self.run_sublayers(state, keep, groups)[0]
 
-    def mix(self, attention: Attention, groups: Groups, *, scored: bool) -> tuple[Tensor, Tensor | None]:
+    def mix(
+        self, attention: Attention, groups: Groups, dropout: float, *, scored: bool
+    ) -> tuple[Tensor, Tensor | None]:
         """As of ``Block``; heads that are off were cut out of the weights."""
         attention = traced(attention)
         context = (attention.probabilities @ attention.values).transpose(1, 2)

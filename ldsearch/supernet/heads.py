@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
@@ -130,14 +130,6 @@ def run_head(model: PreTrainedModel, hidden: Tensor, named: Mapping[str, Tensor]
     stand_in = cast(Any, _Answered(model, answer))
     output: ModelOutput = type(model).forward(stand_in, **named)
     return output
-
-
-def head_macs(model: PreTrainedModel) -> int:
-    """MACs of the linear layers outside the base model, and of its pooler, each run once."""
-    pooler = getattr(model.base_model, "pooler", None)
-    children = [child for child in model.children() if child is not model.base_model]
-    linears = [m for child in (*children, pooler) if child is not None for m in child.modules()]
-    return sum(m.in_features * m.out_features for m in linears if isinstance(m, nn.Linear))
 
 
 def logits_of(output: ModelOutput) -> Tensor:

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ldsearch.errors import SupernetError
-from ldsearch.supernet.stages import State
+from ldsearch.supernet.tokens import State
 
 
 class BlockInfluence:

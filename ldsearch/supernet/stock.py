@@ -11,7 +11,8 @@ from transformers.utils.generic import ModelOutput
 
 from ldsearch.errors import SupernetError
 from ldsearch.supernet.cutting import Instead, shallow, with_blocks
-from ldsearch.supernet.stages import Between, State
+from ldsearch.supernet.stages import Between
+from ldsearch.supernet.tokens import State
 
 
 def run_stock(

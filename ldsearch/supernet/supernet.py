@@ -21,9 +21,10 @@ from ldsearch.files import write_json
 from ldsearch.subnet import Groups, Stack, Subnet
 from ldsearch.supernet.counting import parameters_of, shape_of, trace_macs
 from ldsearch.supernet.cutting import check_groups, cut, empty, find_stacks, longest_input, narrow
-from ldsearch.supernet.families import FAMILIES
+from ldsearch.supernet.families import FAMILIES, Family
+from ldsearch.supernet.families.family import real_positions
 from ldsearch.supernet.heads import head_named, logits_of
-from ldsearch.supernet.stages import Between, Family, Pipeline, real_positions
+from ldsearch.supernet.stages import Between, Pipeline
 from ldsearch.supernet.stock import checkpoint_stock, refuse_model, run_stock, without_own_layer_drop
 from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.workload import Workload
@@ -62,13 +63,13 @@ class Supernet(nn.Module):
         # Families are encoders; a decoder of the same name is another model.
         family = None if self.head.causal else FAMILIES.get(model.config.model_type)
         self.family: Family | None = family
-        self.stacks = find_stacks(model, None if family is None else family.layers(model))
+        self.stacks = find_stacks(model)
         self.reads_first = self.head.reads_first(model.config)
         self.pipeline: Pipeline | None = None
         if family is not None:
             restores = not self.reads_first and memory == "restored"
-            scored = TOKEN_SCORES[score]
-            self.pipeline = Pipeline(model, family, scored, self.reads_first, restores)
+            scored, layers = TOKEN_SCORES[score], self.layers_of("encoder")
+            self.pipeline = Pipeline(model, layers, family, scored, self.reads_first, restores)
         without_own_layer_drop(model)
         self.train(model.training)
 
@@ -104,7 +105,7 @@ class Supernet(nn.Module):
     @property
     def longest(self) -> int:
         """The longest input in tokens."""
-        return longest_input(self.model) if self.family is None else self.family.longest(self.model.config)
+        return longest_input(self.model)
 
     @property
     def supports_lengths(self) -> bool:
@@ -130,7 +131,7 @@ class Supernet(nn.Module):
         """
         if self.family is None:
             raise SupernetError(self.why_depth_only)
-        return shape_of(self.model, self.family, self.head)
+        return shape_of(self.model, list(self.layers_of("encoder")), self.family, self.head)
 
     def macs(
         self, workload: Workload, *, name: str = "macs", torchprofile: bool = False
@@ -190,7 +191,7 @@ class Supernet(nn.Module):
             kept = {name: stack.blocks for name, stack in stacks.items()}
             inputs = {**self.stock_inputs(batch, encoder), **(targets or {})}
             return run_stock(self.model, self.stacks, kept, inputs, between)
-        state = self.pipeline(batch, encoder, self.training, between)
+        state = self.pipeline(batch, encoder, between)
         mask = batch.get("attention_mask") if state.positions is None else state.real
         return self.pipeline.head(state, mask, targets)
 
@@ -210,7 +211,7 @@ class Supernet(nn.Module):
     def encoded(self, batch: Mapping[str, Tensor], encoder: Stack) -> dict[str, Any]:
         """Encoder outputs that the stock forward or ``generate`` takes instead of ``input_ids``."""
         assert self.pipeline is not None
-        state = self.pipeline(batch, encoder, self.training)
+        state = self.pipeline(batch, encoder)
         return {
             "encoder_outputs": BaseModelOutput(last_hidden_state=cast(Any, self.pipeline.finish(state))),
             "attention_mask": state.real.long(),
@@ -286,8 +287,8 @@ class Supernet(nn.Module):
         kept, share = own.stacks()[self.stack].blocks, own.stacks()[self.stack].uniform_share
         if self.family is None or share is None or len(kept) < len(left[self.stack]):
             return fixed
-        width = Groups(ffn_share=share).width(self.family.shape(self.model.config).feed_forward)
-        setattr(fixed.config, self.family.width_name, width)
+        name = self.family.width_name
+        setattr(fixed.config, name, Groups(ffn_share=share).width(getattr(self.model.config, name)))
         return fixed.model
 
 
@@ -327,10 +328,9 @@ class FixedSubnet(nn.Module):
         encoder = subnet.encoder
         self._runs = subnet
         if supernet.family is not None and encoder is not None:
-            width = self.config.hidden_size // self.config.num_attention_heads
             for block, layer in enumerate(supernet.layers_of("encoder")):
                 if block in encoder.blocks:
-                    narrow(supernet.family.parts(layer), encoder.groups(block), width)
+                    narrow(supernet.family.parts(layer), encoder.groups(block))
                 else:
                     empty(layer)
             self._runs = Subnet(**{**stacks, "encoder": replace(encoder, heads_off=(), ffn_share=())})

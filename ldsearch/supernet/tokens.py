@@ -3,8 +3,8 @@
 Nothing here knows a model. Shapes: B sequences of n positions, H heads.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -12,6 +12,34 @@ import torch
 from torch import Tensor, nn
 
 from ldsearch.registry import Registry
+
+
+@dataclass(frozen=True)
+class State:
+    """State of a batch between two stages.
+
+    Args:
+        hidden: Shape (B, n, d).
+        real: Shape (B, n), True where a position is no padding.
+        positions: Shape (B, n), where each token stood in the input; None while none was dropped.
+        per_token: What else belongs to a token (rotary angles), each of shape (B or 1, n, …).
+        padded: Whether some position may be padding; False spares a look at the data.
+    """
+
+    hidden: Tensor
+    real: Tensor
+    positions: Tensor | None = None
+    per_token: Mapping[str, Tensor] = field(default_factory=dict)
+    padded: bool = True
+
+    def take(self, hidden: Tensor, index: Tensor, real: Tensor, padded: bool = True) -> "State":
+        """The state of some tokens: rows ``index`` (B, k) of ``hidden`` and of everything else."""
+        positions = index if self.positions is None else self.positions.gather(1, index)
+        per_token = {
+            name: gather(tensor.expand(index.shape[0], -1, -1), index)
+            for name, tensor in self.per_token.items()
+        }
+        return State(gather(hidden, index), real, positions, per_token, padded)
 
 
 @dataclass(frozen=True)
@@ -221,6 +249,38 @@ def gather(hidden: Tensor, index: Tensor) -> Tensor:
     first = torch.arange(rows, device=index.device)[:, None] * n
     # Whole rows are copied, where ``gather`` looks up every number by itself.
     return hidden.flatten(0, 1).index_select(0, (first + index).flatten()).reshape(*index.shape, -1)
+
+
+def drop_tokens(state: State, scores: Tensor, keep: Sequence[int], keep_first: bool) -> tuple[State, Tensor]:
+    """The state of the best tokens of each row, and their indices (B, longest).
+
+    Args:
+        state: Of n tokens.
+        scores: Shape (B, n).
+        keep: How many tokens of each row stay.
+        keep_first: Whether position 0 always stays.
+    """
+    alike = min(keep) == max(keep)
+    if alike and not state.padded:
+        index, real = select_alike(scores, keep[0], keep_first), state.real[:, : keep[0]]
+    else:
+        counts = torch.tensor(keep, device=scores.device)
+        index, real = select(scores, state.real, counts, keep_first)
+    return state.take(state.hidden, index, real, padded=not alike), index
+
+
+def put_back(sequence: Tensor, state: State) -> Tensor:
+    """The sequence (B, n₀, d) with the state's real tokens at the positions they came from."""
+    assert state.positions is not None
+    index = state.positions[..., None].expand(-1, -1, sequence.shape[-1])
+    # Under autocast the two may differ in precision, which scatter refuses.
+    written = torch.where(state.real[..., None], state.hidden.to(sequence.dtype), sequence.gather(1, index))
+    return sequence.scatter(1, index, written)
+
+
+def restored(whole: State, state: State) -> State:
+    """The whole state with the other's real tokens at the positions they came from."""
+    return replace(whole, hidden=put_back(whole.hidden, state))
 
 
 # Operators of ONNX that torch's exporter would spell out in a dozen nodes each, for traced graphs.

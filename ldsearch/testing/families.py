@@ -17,7 +17,6 @@ from ldsearch.export.card import Provenance
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.heads import logits_of
-from ldsearch.supernet.stages import Family
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import one_of_each, padded_batch, refuses
 from ldsearch.testing.reference import stock_logits
@@ -72,9 +71,8 @@ class FamilyContract:
                 whole = stack == Stack(stack.blocks)
                 model.set_attn_implementation("sdpa" if whole else "eager")
                 supernet, batch = Supernet(model), _batch(model, LENGTHS)
-                family = cast(Family, supernet.family)
                 ours = inference(supernet, batch, subnet)
-                theirs = stock_logits(model, family, batch, stack, supernet.reads_first)
+                theirs = stock_logits(supernet, batch, stack)
                 if whole:
                     assert torch.equal(ours, theirs), subnet
                 else:

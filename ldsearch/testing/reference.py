@@ -12,33 +12,29 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ldsearch.subnet import Groups, Lengths, Stack
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.families.family import Family, Parts
 from ldsearch.supernet.heads import logits_of
-from ldsearch.supernet.stages import Family
 
 
 @torch.no_grad()
-def stock_logits(
-    model: PreTrainedModel, family: Family, batch: Mapping[str, Tensor], stack: Stack, keep_first: bool
-) -> Tensor:
-    """A sub-network's logits with the column score; those of pads mean nothing.
+def stock_logits(supernet: Supernet, batch: Mapping[str, Tensor], stack: Stack) -> Tensor:
+    """The logits of an encoder's sub-network with the column score; those of pads mean nothing.
 
     Args:
-        model: The stock model, whose layers' attention masks are float tensors of four dimensions (eager)
-            if any token is to be dropped; then some row must be padded.
-        family: Says where its parts are.
+        supernet: Around the stock model, whose layers' attention masks are float tensors of four dimensions
+            (eager) if any token is to be dropped; then some row must be padded.
         batch: ``input_ids`` and ``attention_mask``.
         stack: The sub-network.
-        keep_first: Whether position 0 always stays.
     """
-    model = copy.deepcopy(model)
-    layers = family.layers(model)
-    for block, layer in enumerate(layers):
-        if block in stack.blocks:
-            _switch_off(layer, family, stack.groups(block), model.config.num_attention_heads)
-        else:
-            layer.register_forward_hook(_bypass, with_kwargs=True)
+    assert supernet.family is not None
+    path = supernet.stacks["encoder"]
+    model = bypassed(copy.deepcopy(supernet.model), {path: stack.blocks})
+    layers = list(model.get_submodule(path).children())
+    for block in stack.blocks:
+        _switch_off(supernet.family, supernet.family.parts(layers[block]), stack.groups(block))
     if stack.lengths is not None:
-        _drop(model, layers, batch, stack, keep_first)
+        _drop(model, layers, batch, stack, supernet.reads_first)
     return logits_of(model(**batch))
 
 
@@ -70,14 +66,13 @@ def _bypass(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], o
     return _instead(output, _first(inputs, named))
 
 
-def _switch_off(layer: nn.Module, family: Family, groups: Groups, heads: int) -> None:
-    parts = family.parts(layer)
-    width = parts.output.in_features // heads
+def _switch_off(family: Family, parts: Parts, groups: Groups) -> None:
+    width = parts.head_width
     for head in groups.heads_off:
         parts.output.weight[:, head * width : (head + 1) * width] = 0
     parts.contract.weight[:, groups.width(parts.contract.in_features) :] = 0
     if not family.pre_norm:
-        _bypass_sublayers(layer, family, groups)
+        _bypass_sublayers(parts, groups)
         return
     for sublayer, projection in (("attention", parts.output), ("feed_forward", parts.contract)):
         if sublayer in groups.sublayers_off:
@@ -85,30 +80,31 @@ def _switch_off(layer: nn.Module, family: Family, groups: Groups, heads: int) ->
                 parameter.zero_()
 
 
-def _bypass_sublayers(layer: nn.Module, family: Family, groups: Groups) -> None:
-    """In a post-norm layer, the last module of a sub-layer gives what entered the sub-layer."""
-    parts = family.parts(layer)
+def _bypass_sublayers(parts: Parts, groups: Groups) -> None:
+    """In a post-norm layer, the norm of a sub-layer gives what entered the sub-layer."""
     entered: dict[str, Tensor] = {}
 
     def enter_layer(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         entered["attention"] = _first(inputs, named)
 
-    def leave_attention(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        if not groups.runs("attention"):
-            output = _instead(output, entered["attention"])
-        entered["feed_forward"] = output[0] if isinstance(output, tuple) else output
-        return output
+    def leave_attention(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        entered["feed_forward"] = output if groups.runs("attention") else entered["attention"]
+        return entered["feed_forward"]
 
-    def leave_feed_forward(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        return output if groups.runs("feed_forward") else _instead(output, entered["feed_forward"])
+    def leave_feed_forward(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        return output if groups.runs("feed_forward") else entered["feed_forward"]
 
-    layer.register_forward_pre_hook(enter_layer, with_kwargs=True)
-    parts.attention[-1].register_forward_hook(leave_attention)
-    parts.feed_forward[-1].register_forward_hook(leave_feed_forward)
+    parts.layer.register_forward_pre_hook(enter_layer, with_kwargs=True)
+    parts.attention_norm.register_forward_hook(leave_attention)
+    parts.feed_forward_norm.register_forward_hook(leave_feed_forward)
 
 
 def _drop(
-    model: PreTrainedModel, layers: nn.ModuleList, batch: Mapping[str, Tensor], stack: Stack, keep_first: bool
+    model: PreTrainedModel,
+    layers: Sequence[nn.Module],
+    batch: Mapping[str, Tensor],
+    stack: Stack,
+    keep_first: bool,
 ) -> None:
     """Hook a model so that tokens are hidden once they are dropped, and restored behind the last block.
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from ldsearch.errors import TrainingError
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of
-from ldsearch.supernet.stages import Between, State
+from ldsearch.supernet.stages import Between
+from ldsearch.supernet.tokens import State
 from ldsearch.tasks.base import Batch
 
 LossOf = Callable[[Tensor, Batch], Tensor]

@@ -18,7 +18,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import save_model
 from ldsearch.supernet.heads import logits_of
-from ldsearch.supernet.stages import State
+from ldsearch.supernet.tokens import State
 from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Draws, Pass, Plan

@@ -10,8 +10,8 @@ from ldsearch.evaluation.executor import Executor
 from ldsearch.evaluation.prefixes import Outcome, PrefixCache
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.stages import State
 from ldsearch.supernet.supernet import inference
+from ldsearch.supernet.tokens import State
 from tests.evaluation.test_prefix_tree import EVERY, HEADS, LENGTHS, REFERENCE, Alive, encoder, many
 from tests.tiny import padded_batch, row, tiny_model
 

@@ -16,8 +16,8 @@ from ldsearch.evaluation.executor import Executor, shares_prefixes
 from ldsearch.evaluation.prefixes import grow
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.stages import State
 from ldsearch.supernet.supernet import inference
+from ldsearch.supernet.tokens import State
 from ldsearch.testing.inputs import one_of_each
 from ldsearch.workload import Workload
 from tests.tiny import padded_batch, row, tiny_model
@@ -112,7 +112,7 @@ def test_all_4095_depths_of_12_blocks_are_4095_block_evaluations(head):
     model = tiny_model("bert", blocks=12, head=head)
     runs = []
     for layer in model.bert.encoder.layer:
-        layer.intermediate.register_forward_hook(lambda *_: runs.append(1))
+        layer.intermediate.dense.register_forward_hook(lambda *_: runs.append(1))
     executor, subnets = Executor(Supernet(model)), all_depths(12)
     executor.run(padded_batch([3]), subnets, lambda ends, logits: None)
     assert sum(len(subnet.encoder.blocks) for subnet in subnets) == 24_576

@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ldsearch.errors import SupernetError
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.heads import HEADS, head_macs, head_named, logits_of
+from ldsearch.supernet.heads import HEADS, head_named, logits_of
 from ldsearch.supernet.supernet import inference
 from tests.tiny import FAMILIES, HEADED, padded_batch, row, tiny_model
 
@@ -41,7 +41,7 @@ def test_a_head_that_pools_the_mean_reads_restored_tokens():
                 supernet.family.run(layer, state, model.config), state.real, None, state.per_token
             )
         torch.testing.assert_close(state.hidden, stock[3])
-        attention = supernet.family.attention(last_block, state)
+        attention = supernet.family.attention(supernet.family.parts(last_block), state)
         stay = best(attention.probabilities.sum(dim=(1, 2))[0], 6)
         out = supernet.family.run(last_block, state, model.config)
         mixed = state.hidden.clone()
@@ -61,7 +61,6 @@ def test_macs_of_a_head_are_what_a_counter_counts_of_a_model_without_blocks(fami
     counted = counter.get_total_flops() / 2
     shape = supernet.shape
     assert shape.head_per_example + 7 * shape.head_per_token == counted > 0
-    assert head_macs(supernet.model) > 0
 
 
 @pytest.mark.parametrize(

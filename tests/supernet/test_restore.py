@@ -8,8 +8,8 @@ import torch
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of
-from ldsearch.supernet.stages import State, put_back
 from ldsearch.supernet.supernet import inference
+from ldsearch.supernet.tokens import State, put_back
 from tests.tiny import padded_batch, tiny_model
 
 LENGTHS = [24, 3, 17, 9, 1, 24, 12, 5]

@@ -8,7 +8,7 @@ from scipy.spatial.distance import cosine
 from ldsearch.errors import SupernetError
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.signals import BlockInfluence
-from ldsearch.supernet.stages import State
+from ldsearch.supernet.tokens import State
 from tests.planted import Planted, batches, carriers_and_both, carriers_and_identities
 
 

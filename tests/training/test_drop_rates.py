@@ -9,7 +9,7 @@ from scipy.special import softmax
 from ldsearch.errors import TrainingError
 from ldsearch.search.rules import strongest
 from ldsearch.subnet import Subnet
-from ldsearch.supernet.stages import State
+from ldsearch.supernet.tokens import State
 from ldsearch.training.drop_rates import (
     DropRates,
     constant,

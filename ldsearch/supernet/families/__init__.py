@@ -1,16 +1,22 @@
 """The registry of model families, keyed by the configuration's model type."""
 
 from ldsearch.registry import Registry
-from ldsearch.supernet.families.bart import BART_LIKE
-from ldsearch.supernet.families.bert import BERT_LIKE
-from ldsearch.supernet.families.distilbert import DistilBertFamily
-from ldsearch.supernet.families.modernbert import ModernBertFamily
-from ldsearch.supernet.stages import Family
+from ldsearch.supernet.families.bart import BartLike
+from ldsearch.supernet.families.bert import BertLike, DistilBert
+from ldsearch.supernet.families.family import Family
+from ldsearch.supernet.families.modernbert import ModernBert
+
+__all__ = ["FAMILIES", "Family"]
 
 FAMILIES: Registry[Family] = Registry(
     "families",
     {
-        family.model_type: family
-        for family in (*BERT_LIKE, DistilBertFamily(), ModernBertFamily(), *BART_LIKE)
+        **dict.fromkeys(("bert", "roberta", "xlm-roberta", "electra"), BertLike()),
+        "distilbert": DistilBert(),
+        "modernbert": ModernBert(),
+        "bart": BartLike(positions_of_ids=True),
+        "marian": BartLike(scales=True),
+        "mbart": BartLike(pre_norm=True, positions_of_ids=True),
+        "pegasus": BartLike(pre_norm=True, scales=True),
     },
 )

@@ -1,50 +1,17 @@
-"""BERT and the families built like it, declared by where their parts are: RoBERTa, XLM-RoBERTa, ELECTRA."""
+"""BERT and its kin: RoBERTa, XLM-RoBERTa and ELECTRA under BERT's names, DistilBERT under its own."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
-from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from torch import Tensor
+from transformers import PreTrainedModel
 
-from ldsearch.costs.macs import EncoderShape
-from ldsearch.supernet.families.common import PostNormEncoder, attention_of
-from ldsearch.supernet.stages import Parts, State, real_positions, split_heads
-from ldsearch.supernet.tokens import Attention
+from ldsearch.supernet.families.family import Family, Parts, real_positions
+from ldsearch.supernet.tokens import State
 
 
-@dataclass(frozen=True)
-class BertLike(PostNormEncoder):
-    """A post-norm encoder whose layers have BERT's parts under BERT's names, as stages.
-
-    Args:
-        model_type: The configuration's.
-        counts_pads: Whether position ids start behind the padding id, as fairseq's models count them.
-    """
-
-    model_type: str
-    counts_pads: bool = False
-
-    def layers(self, model: PreTrainedModel) -> nn.ModuleList:
-        """The encoder's layers."""
-        return cast(nn.ModuleList, cast(Any, model).base_model.encoder.layer)
-
-    def longest(self, config: PreTrainedConfig) -> int:
-        """Tokens that have a position."""
-        behind = config.pad_token_id + 1 if self.counts_pads else 0
-        return int(config.max_position_embeddings - behind)
-
-    def shape(self, config: PreTrainedConfig) -> EncoderShape:
-        """Per token, the projection of narrower embeddings (ELECTRA)."""
-        d = config.hidden_size
-        narrow = getattr(config, "embedding_size", d)
-        return EncoderShape(
-            blocks=config.num_hidden_layers,
-            hidden=d,
-            feed_forward=config.intermediate_size,
-            heads=config.num_attention_heads,
-            head_per_token=0 if narrow == d else narrow * d,
-        )
+class BertLike(Family):
+    """A post-norm encoder whose layers have BERT's parts under BERT's names."""
 
     def embed(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> State:
         """Word, position and token-type embeddings with their norm; projected where they are narrower."""
@@ -58,42 +25,46 @@ class BertLike(PostNormEncoder):
 
     def parts(self, layer: Any) -> Parts:
         """BERT's names."""
-        own = layer.attention.self
+        own, merged = layer.attention.self, layer.attention.output
         return Parts(
-            attention=(layer.attention,),
+            layer,
             heads=(own.query, own.key, own.value),
-            output=layer.attention.output.dense,
-            feed_forward=(layer.intermediate, layer.output),
+            head_width=own.attention_head_size,
+            output=merged.dense,
+            attention_norm=merged.LayerNorm,
             expand=layer.intermediate.dense,
+            activation=layer.intermediate.intermediate_act_fn,
             contract=layer.output.dense,
+            feed_forward_norm=layer.output.LayerNorm,
+            attention_dropout=own.dropout.p,
+            output_dropout=merged.dropout.p,
+            contract_dropout=layer.output.dropout.p,
         )
 
-    def attention(self, layer: Any, state: State) -> Attention:
-        """The self-attention's three linear layers."""
-        own = layer.attention.self
-        heads = split_heads(state.hidden, (own.query, own.key, own.value), own.attention_head_size)
-        return attention_of(heads, state)
 
-    def attention_dropout(self, layer: Any) -> float:
-        """``attention_probs_dropout_prob``."""
-        return float(layer.attention.self.dropout.p)
+class DistilBert(Family):
+    """DistilBERT: BERT without token types, its residuals and norms inside the block."""
 
-    def merge(self, layer: Any, context: Tensor, hidden: Tensor) -> Tensor:
-        """Output projection, residual, norm."""
-        return cast(Tensor, layer.attention.output(context, hidden))
+    width_name = "hidden_dim"
 
-    def expand(self, layer: Any, hidden: Tensor) -> Tensor:
-        """First feed-forward layer, activation."""
-        return cast(Tensor, layer.intermediate(hidden))
+    def embed(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> State:
+        """Word and position embeddings with their norm."""
+        hidden = cast(Any, model).base_model.embeddings(batch["input_ids"])
+        return State(hidden, real_positions(batch))
 
-    def contract(self, layer: Any, units: Tensor, hidden: Tensor) -> Tensor:
-        """Second feed-forward layer, residual, norm."""
-        return cast(Tensor, layer.output(units, hidden))
-
-
-BERT_LIKE = (
-    BertLike("bert"),
-    BertLike("roberta", counts_pads=True),
-    BertLike("xlm-roberta", counts_pads=True),
-    BertLike("electra"),
-)
+    def parts(self, layer: Any) -> Parts:
+        """DistilBERT's names."""
+        own = layer.attention
+        return Parts(
+            layer,
+            heads=(own.q_lin, own.k_lin, own.v_lin),
+            head_width=own.attention_head_size,
+            output=own.out_lin,
+            attention_norm=layer.sa_layer_norm,
+            expand=layer.ffn.lin1,
+            activation=layer.ffn.activation,
+            contract=layer.ffn.lin2,
+            feed_forward_norm=layer.output_layer_norm,
+            attention_dropout=own.dropout.p,
+            contract_dropout=layer.ffn.dropout.p,
+        )

@@ -1,0 +1,141 @@
+"""Interface to a model family: where the parts of its stock layers are, and how they run."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.masking_utils import create_bidirectional_mask
+
+from ldsearch.errors import SupernetError
+from ldsearch.supernet.tokens import Attention, State, reshaped
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The modules of one stock layer, and its dropout rates.
+
+    Args:
+        layer: The stock layer.
+        heads: The projections whose outputs are heads: three, or one for queries, keys and values at once.
+        head_width: Outputs of a projection for each head.
+        output: The projection back from the heads.
+        attention_norm: Norm of the attention sub-layer.
+        expand: The projection to the feed-forward width; a gated layer's has twice its outputs.
+        activation: Makes the feed-forward units from the outputs of ``expand``.
+        contract: The projection back.
+        feed_forward_norm: Norm of the feed-forward sub-layer.
+        attention_dropout: Dropout rate of attention probabilities.
+        output_dropout: Dropout rate of what attention adds to its input.
+        unit_dropout: Dropout rate of feed-forward units.
+        contract_dropout: Dropout rate of what the feed-forward layer adds to its input.
+    """
+
+    layer: Any
+    heads: tuple[nn.Linear, ...]
+    head_width: int
+    output: nn.Linear
+    attention_norm: nn.Module
+    expand: nn.Linear
+    activation: Callable[[Tensor], Tensor]
+    contract: nn.Linear
+    feed_forward_norm: nn.Module
+    attention_dropout: float = 0.0
+    output_dropout: float = 0.0
+    unit_dropout: float = 0.0
+    contract_dropout: float = 0.0
+
+    @property
+    def sublayers(self) -> Mapping[str, tuple[nn.Module, ...]]:
+        """Everything with parameters of each sub-layer by name, its norm last."""
+        return {
+            "attention": (*self.heads, self.output, self.attention_norm),
+            "feed_forward": (self.expand, self.contract, self.feed_forward_norm),
+        }
+
+    def dropped(self, hidden: Tensor, rate: float) -> Tensor:
+        """Dropout while the layer trains."""
+        return nn.functional.dropout(hidden, rate, self.layer.training)
+
+
+class Family:
+    """An encoder family: a subclass gives ``embed`` and ``parts``, and overrides what differs.
+
+    Stock modules are called, none is copied or changed.
+
+    Attributes:
+        pinned: Blocks that are unlike the others, so that stock classes cannot express a model without them.
+        pre_norm: Whether norms stand before the sub-layers, so that a zeroed sub-layer is the identity,
+            rather than behind the residuals.
+        width_name: Attribute of the configuration that holds the feed-forward width.
+    """
+
+    pinned: tuple[int, ...] = ()
+    pre_norm: bool = False
+    width_name: str = "intermediate_size"
+
+    def embed(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> State:
+        """State that enters the first block."""
+        raise NotImplementedError
+
+    def parts(self, layer: Any) -> Parts:
+        """The modules of a stock layer."""
+        raise NotImplementedError
+
+    def run(self, layer: Any, state: State, config: PreTrainedConfig) -> Tensor:
+        """The stock layer's own path, sdpa or eager: bit-equal to the model. Shape (B, n, d)."""
+        mask = None
+        if state.padded:
+            mask = create_bidirectional_mask(
+                config=config, inputs_embeds=state.hidden, attention_mask=state.real
+            )
+        output = layer(state.hidden, attention_mask=mask)
+        hidden: Tensor = output[0] if isinstance(output, tuple) else output
+        return hidden
+
+    def attention(self, parts: Parts, state: State) -> Attention:
+        """Queries, keys and values, and who may see whom."""
+        hidden = parts.attention_norm(state.hidden) if self.pre_norm else state.hidden
+        shape = (0, 0, -1, parts.head_width)
+        projected: Sequence[Tensor] = [reshaped(linear(hidden), shape) for linear in parts.heads]
+        if len(projected) == 1:
+            projected = projected[0].chunk(3, dim=2)
+        queries, keys, values = (heads.transpose(1, 2) for heads in projected)
+        return Attention(queries, keys, values, state.real, parts.head_width**-0.5, padded=state.padded)
+
+    def merge(self, parts: Parts, context: Tensor, hidden: Tensor) -> Tensor:
+        """Project attention output (B, n, heads' width), add the block input: what feeds the second half."""
+        merged = hidden + parts.dropped(parts.output(context), parts.output_dropout)
+        return merged if self.pre_norm else parts.attention_norm(merged)
+
+    def expand(self, parts: Parts, hidden: Tensor) -> Tensor:
+        """The feed-forward units, shape (B, n, width)."""
+        entered = parts.feed_forward_norm(hidden) if self.pre_norm else hidden
+        return parts.dropped(parts.activation(parts.expand(entered)), parts.unit_dropout)
+
+    def contract(self, parts: Parts, units: Tensor, hidden: Tensor) -> Tensor:
+        """Project the units (B, n, width) and add their input: output of the block."""
+        left = hidden + parts.dropped(parts.contract(units), parts.contract_dropout)
+        return left if self.pre_norm else parts.feed_forward_norm(left)
+
+    def finish(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
+        """Final norm of a pre-norm model; the identity elsewhere."""
+        return hidden
+
+
+def real_positions(batch: Mapping[str, Tensor]) -> Tensor:
+    """Shape (B, n), True where the batch's attention mask (all ones if absent) marks a token.
+
+    Raises:
+        SupernetError: If padding precedes a token (left-padded input).
+    """
+    mask = batch.get("attention_mask")
+    if mask is None:
+        return torch.ones_like(batch["input_ids"], dtype=torch.bool)
+    real = mask.bool()
+    # One question to the device: reading an answer waits for all that was queued there.
+    if not bool((real[:, 0] & (real[:, 1:] <= real[:, :-1]).all(dim=1)).all()):
+        raise SupernetError("left-padded input: encoders need padding on the right")
+    return real
