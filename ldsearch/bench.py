@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Cost
 from ldsearch.costs.named import added_costs
-from ldsearch.errors import SupernetError
+from ldsearch.errors import DataError, SupernetError
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import (
     EXECUTOR_SEMANTICS,
@@ -20,15 +21,15 @@ from ldsearch.fingerprint import (
     weights_fingerprint,
 )
 from ldsearch.intervals import Interval, Statistics, paired_bootstrap
-from ldsearch.recorded import load_recorded_task
 from ldsearch.runs import CACHE_FILE
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.sidecar import FOLDER, Sidecar
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
-from ldsearch.tasks import Encoded, Task
-from ldsearch.tasks.base import Scorer, score
+from ldsearch.tasks import EMBEDDED, DataSource, Encoded, Task, load_task
+from ldsearch.tasks.base import Scorer, fingerprints_of, score
+from ldsearch.tasks.tables import Columns
 from ldsearch.trial import Score
 from ldsearch.workload import Workload
 
@@ -195,3 +196,44 @@ def _fingerprint(folder: Path, supernet: Supernet, task: Scorer, encoded: Encode
         config_json(supernet.model.config.to_dict()),
         [sorted(feature.items()) for feature in encoded],
     )
+
+
+def load_recorded_task(record: SupernetRecord, data: str | None) -> Task:
+    """The task that ``supernet.json`` names.
+
+    Args:
+        record: What it says.
+        data: Read the data from here instead (a moved file).
+
+    Raises:
+        DataError: If the data is gone, or not the data the supernet was trained with.
+    """
+    source: dict[str, Any] = record.source
+    validation = source.get("validation")
+    if validation is not None and data is not None:
+        with_data = Path(data).parent / Path(validation).name
+        if not Path(validation).is_file() and with_data.is_file() and with_data != Path(data):
+            validation = str(with_data)  # moved with the data
+    found = DataSource(
+        data=data or source["data"],
+        config=source.get("config"),
+        validation=validation,
+        columns=Columns(**source.get("columns", {})),
+        keep_overlap=bool(source.get("keep_overlap", False)),
+        # Supernets of before this was recorded halved their validation rows; the embedded data have splits.
+        search_rows=source.get("search_rows", "auto" if source["data"] == EMBEDDED else "half"),
+        metric=source.get("metric"),
+        stride=source.get("stride", DataSource.stride),
+        sentences=bool(source.get("sentences", False)),
+    )
+    try:
+        task = load_task(source.get("task", "classification"), found, record.labels or None)
+    except DataError as error:
+        raise DataError(f"{error} (if the data moved, say where with --data)") from error
+    for split, recorded in record.splits.items():
+        if fingerprints_of(task).get(split) != recorded["fingerprint"]:
+            raise DataError(
+                f"the {split} rows of {found.data} are not those the supernet was trained with; "
+                "a comparison would mean nothing"
+            )
+    return task

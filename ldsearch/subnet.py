@@ -2,15 +2,22 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ldsearch.errors import SubnetError
 
 SCHEMA_VERSION = 1
 LengthMode = Literal["ratio", "absolute"]
+Tokens = TypeVar("Tokens", int, NDArray[np.int64])
 Sublayer = Literal["attention", "feed_forward"]
+# Fields of a stack with what is off inside its blocks.
+_GROUPS = ("heads_off", "ffn_share", "sublayers_off")
 
 
 @dataclass(frozen=True)
@@ -42,12 +49,15 @@ class Lengths:
                 )
             previous = tokens
 
-    def kept(self, position: int, n: int) -> int:
-        """Tokens that leave the executed block at ``position`` for a sequence of ``n`` real tokens."""
+    def kept(self, position: int, n: Tokens) -> Tokens:
+        """Tokens that leave the executed block at ``position`` of a sequence of ``n`` >= 1 real tokens.
+
+        Also of many lengths at once, in an array.
+        """
         tokens = self.tokens[position]
         if self.mode == "absolute":
-            return min(tokens, n)
-        return max(1, -(-n * tokens // self.reference))
+            return n - (n - tokens) * (n > tokens)
+        return -(-n * tokens // self.reference)
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,7 @@ class Stack:
             if all(count == self.lengths.reference for count in tokens):
                 # One sub-network, one form: keeping everything is the same as having no lengths.
                 object.__setattr__(self, "lengths", None)
-        for name in ("heads_off", "ffn_share", "sublayers_off"):
+        for name in _GROUPS:
             entries = tuple(sorted(set(getattr(self, name))))
             if strangers := sorted({block for block, _ in entries} - set(self.blocks)):
                 raise SubnetError(f"{name} names blocks {strangers} that do not run")
@@ -118,21 +128,13 @@ class Stack:
             raise SubnetError(f"ffn_share names a block twice: {list(self.ffn_share)}")
         if unknown := {name for _, name in self.sublayers_off} - {"attention", "feed_forward"}:
             raise SubnetError(f"unknown sub-layers {sorted(unknown)}: attention or feed_forward")
-        self._check_lengths_without_attention()
+        if self.lengths is not None:
+            self._check_lengths_without_attention(self.lengths)
 
     @property
     def structured(self) -> bool:
         """Whether anything finer than blocks and lengths is off."""
         return bool(self.heads_off or self.ffn_share or self.sublayers_off)
-
-    @property
-    def uniform_share(self) -> float | None:
-        """The one kept feed-forward share of all blocks, where that is all that is off inside the stack."""
-        shares = {share for _, share in self.ffn_share}
-        share = next(iter(shares), None)
-        if share is None or self != Stack(self.blocks, ffn_share=tuple((b, share) for b in self.blocks)):
-            return None
-        return share
 
     def groups(self, block: int) -> Groups:
         """Parts of a block that are off."""
@@ -162,13 +164,12 @@ class Stack:
             sublayers_off=tuple((index[block], name) for block, name in self.sublayers_off),
         )
 
-    def _check_lengths_without_attention(self) -> None:
+    def _check_lengths_without_attention(self, lengths: Lengths) -> None:
         """Attention scores the tokens: where it is off, none can be dropped."""
-        if self.lengths is None:
-            return
-        entering = (self.lengths.reference, *self.lengths.tokens)
-        for position, block in enumerate(self.blocks):
-            if (block, "attention") in self.sublayers_off and entering[position] != entering[position + 1]:
+        for block, (entering, left) in zip(
+            self.blocks, pairwise((lengths.reference, *lengths.tokens)), strict=True
+        ):
+            if (block, "attention") in self.sublayers_off and entering != left:
                 raise SubnetError(f"block {block} drops tokens, but its attention, which scores them, is off")
 
 
@@ -264,37 +265,24 @@ def _groups_in_words(stack: Stack) -> str:
 def _stack_to_dict(stack: Stack) -> dict[str, Any]:
     fields: dict[str, Any] = {"blocks": stack.blocks}
     if stack.lengths is not None:
-        fields["lengths"] = {
-            "tokens": stack.lengths.tokens,
-            "reference": stack.lengths.reference,
-            "mode": stack.lengths.mode,
-        }
-    for name in ("heads_off", "ffn_share", "sublayers_off"):
-        if value := getattr(stack, name):
-            fields[name] = value
-    return fields
+        fields["lengths"] = asdict(stack.lengths)
+    return {**fields, **{name: value for name in _GROUPS if (value := getattr(stack, name))}}
 
 
 def _stack_from_dict(fields: Mapping[str, Any]) -> Stack:
-    known = {"blocks", "lengths", "heads_off", "ffn_share", "sublayers_off"}
-    if not isinstance(fields, Mapping) or "blocks" not in fields or set(fields) - known:
+    known = ("blocks", "lengths", *_GROUPS)
+    if not isinstance(fields, Mapping) or "blocks" not in fields or set(fields) - {*known}:
         raise SubnetError(f"a stack needs 'blocks' and knows only {', '.join(sorted(known))}")
     try:
-        lengths = fields.get("lengths")
+        given = fields.get("lengths")
+        lengths = None if given is None else Lengths(**{**given, "tokens": tuple(given["tokens"])})
         groups: dict[str, Any] = {
-            name: tuple((block, what) for block, what in fields.get(name, ()))
-            for name in ("heads_off", "ffn_share", "sublayers_off")
+            name: tuple((block, what) for block, what in fields.get(name, ())) for name in _GROUPS
         }
-        counts = [*fields["blocks"], *(() if lengths is None else (*lengths["tokens"], lengths["reference"]))]
+        counts = [*fields["blocks"], *((*lengths.tokens, lengths.reference) if lengths else ())]
         counts += [n for own in groups.values() for n, _ in own] + [n for _, n in groups["heads_off"]]
         if any(type(count) is not int for count in counts):
             raise TypeError("block ids, head ids and lengths are whole numbers")
-        return Stack(
-            blocks=tuple(fields["blocks"]),
-            lengths=None
-            if lengths is None
-            else Lengths(tuple(lengths["tokens"]), lengths["reference"], lengths["mode"]),
-            **groups,
-        )
+        return Stack(tuple(fields["blocks"]), lengths, **groups)
     except (KeyError, ValueError, TypeError) as error:
         raise SubnetError(f"malformed stack in a sub-network: {dict(fields)}") from error

@@ -31,7 +31,7 @@ PURE = {
     "runs": RECORDS | {"files", "goal", "intervals", "reports"},
 }
 # Rooms that run models, and the rooms they must not know.
-RIM = {"commands", "cli", "bench", "runs", "target", "recorded"}
+RIM = {"commands", "cli", "bench", "runs", "target"}
 FORBIDDEN = {
     "supernet": RIM | {"training", "tasks", "search", "evaluation", "export", "reports", "latency"},
     "tasks": RIM | {"training", "search", "evaluation", "export", "supernet", "latency"},

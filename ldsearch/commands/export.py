@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from ldsearch.bench import load_recorded_task
 from ldsearch.commands.checked_rows import split_rows
 from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries
 from ldsearch.commands.describe import recovered_in_words, training_in_words
@@ -24,7 +25,6 @@ from ldsearch.export.timing import TOKENS, TimingJob
 from ldsearch.files import write_json
 from ldsearch.latency.measure import generating
 from ldsearch.progress import NO_PROGRESS, Progress
-from ldsearch.recorded import load_recorded_task
 from ldsearch.runs import Choice
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet

@@ -8,7 +8,7 @@ the output projection of dropped tokens, which the paper's code runs and ours do
 Knows dimensions and sub-networks; knows no weights.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -86,15 +86,11 @@ class Macs:
 
     def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
         """Shape (subnets,)."""
-        rest = self._embed() + self._head()
+        shape, workload = self.shape, self.workload
+        head = float(shape.head_per_example + shape.head_per_token * workload.mean_length)
+        embedding = float((workload.lengths * (shape.hidden + 1)) @ workload.shares)
+        rest = (embedding if self.torchprofile else 0.0) + head
         return np.array([sum(self._blocks(self._stack(subnet))) + rest for subnet in subnets])
-
-    def by_stage(self, subnet: Subnet) -> Mapping[str, float]:
-        """The parts (``embed``, ``block 0`` …, ``head``); they sum to the whole."""
-        stack = self._stack(subnet)
-        running = dict(zip(stack.blocks, self._blocks(stack), strict=True))
-        named = {f"block {block}": running.get(block, 0.0) for block in range(self.shape.blocks)}
-        return {"embed": self._embed(), **named, "head": self._head()}
 
     def _stack(self, subnet: Subnet) -> Stack:
         stack = subnet.encoder
@@ -141,7 +137,7 @@ class Macs:
             return float(n @ shares), float(n**2 @ shares)
         key = (lengths.tokens[position], lengths.reference, lengths.mode)
         if key not in self._kept:
-            left = kept(lengths, position, n)
+            left = lengths.kept(position, n)
             self._kept[key] = (float(left @ shares), float(left**2 @ shares))
         return self._kept[key]
 
@@ -162,23 +158,6 @@ class Macs:
         if self.torchprofile:
             macs += (entered * groups.runs("attention") + left * groups.runs("feed_forward")) * d
         return macs
-
-    def _embed(self) -> float:
-        if not self.torchprofile:
-            return 0.0
-        return float((self.workload.lengths * (self.shape.hidden + 1)) @ self.workload.shares)
-
-    def _head(self) -> float:
-        per_token = self.shape.head_per_token * self.workload.mean_length
-        return float(self.shape.head_per_example + per_token)
-
-
-def kept(lengths: Lengths, position: int, n: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``Lengths.kept`` for many lengths at once."""
-    tokens = lengths.tokens[position]
-    if lengths.mode == "absolute":
-        return np.minimum(tokens, n)
-    return np.maximum(1, -(-n * tokens // lengths.reference))
 
 
 def _inside(stack: Stack) -> dict[int, _Inside]:

@@ -15,7 +15,7 @@ from transformers.utils.generic import ModelOutput
 
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.costs.parameters import Parameters
-from ldsearch.costs.traced import EncoderDecoderMacs, TracedMacs
+from ldsearch.costs.traced import TracedMacs
 from ldsearch.errors import SubnetError, SupernetError, unknown
 from ldsearch.files import write_json
 from ldsearch.subnet import Groups, Stack, Subnet
@@ -135,7 +135,7 @@ class Supernet(nn.Module):
 
     def macs(
         self, workload: Workload, *, name: str = "macs", torchprofile: bool = False
-    ) -> Macs | TracedMacs | EncoderDecoderMacs:
+    ) -> Macs | TracedMacs:
         """MACs at a workload's lengths: in closed form where a family is registered, else traced.
 
         Args:
@@ -143,11 +143,13 @@ class Supernet(nn.Module):
             name: In tables.
             torchprofile: Count as torchprofile does, where nothing is traced.
         """
-        traced = trace_macs(self.model, self.stacks, workload, name) if self.head.generates else None
+        if self.family is not None and not self.head.generates:
+            return Macs(self.shape, workload, name=name, torchprofile=torchprofile)
+        traced = trace_macs(self.model, self.stacks, workload, name)
         if self.family is None:
-            return traced or trace_macs(self.model, self.stacks, workload, name)
-        macs = Macs(self.shape, workload, name=name, torchprofile=torchprofile and traced is None)
-        return macs if traced is None else EncoderDecoderMacs(macs, traced, self.memory == "kept")
+            return traced
+        encoder = Macs(self.shape, workload, name=name)
+        return replace(traced, encoder=encoder, kept_memory=self.memory == "kept")
 
     @property
     def parameters_cost(self) -> Parameters:
@@ -284,8 +286,10 @@ class Supernet(nn.Module):
         if own == Subnet.of_blocks({name: range(len(layers)) for name, layers in left.items()}):
             return model
         fixed = FixedSubnet(Supernet(model, self.score, self.memory), own)
-        kept, share = own.stacks()[self.stack].blocks, own.stacks()[self.stack].uniform_share
-        if self.family is None or share is None or len(kept) < len(left[self.stack]):
+        stack = own.stacks()[self.stack]
+        groups = {stack.groups(block) for block in range(len(left[self.stack]))}
+        share = min((off.ffn_share for off in groups), default=1.0)
+        if self.family is None or stack.lengths or share == 1 or groups != {Groups(ffn_share=share)}:
             return fixed
         name = self.family.width_name
         setattr(fixed.config, name, Groups(ffn_share=share).width(getattr(self.model.config, name)))

@@ -242,7 +242,7 @@ def _best(ranked: Tensor, count: int, keep_first: bool) -> Tensor:
 def gather(hidden: Tensor, index: Tensor) -> Tensor:
     """Rows ``index`` (B, k) of ``hidden`` (B, n, d): shape (B, k, d)."""
     if torch.onnx.is_in_onnx_export():
-        return copied_rows(hidden, index)
+        return cast(Tensor, cast(Any, _Rows).apply(hidden, index))
     rows, n = hidden.shape[:2]
     if rows == 1:
         return hidden[0].index_select(0, index[0])[None]
@@ -305,12 +305,6 @@ class _Reshaped(torch.autograd.Function):
     @staticmethod
     def symbolic(g: Any, tensor: Any, shape: tuple[int, ...]) -> Any:
         return g.op("Reshape", tensor, g.op("Constant", value_t=torch.tensor(shape)))
-
-
-def copied_rows(hidden: Tensor, index: Tensor) -> Tensor:
-    """Rows ``index`` (B, k) of ``hidden`` (B, n, d), each copied as a whole: shape (B, k, d)."""
-    taken: Tensor = cast(Any, _Rows).apply(hidden, index)
-    return taken
 
 
 def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:

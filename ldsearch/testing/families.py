@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertTokenizer, PreTrainedModel
 
@@ -18,7 +18,7 @@ from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.supernet import inference
-from ldsearch.testing.inputs import one_of_each, padded_batch, refuses
+from ldsearch.testing.inputs import assert_close, one_of_each, padded_batch, refuses, stock_output
 from ldsearch.testing.reference import stock_logits
 from ldsearch.workload import Workload
 
@@ -57,7 +57,7 @@ class FamilyContract:
                 supernet = Supernet(model)
                 for lengths in (LENGTHS, (REFERENCE, REFERENCE)):
                     batch = _batch(model, lengths)
-                    theirs = _stock(model, batch)
+                    theirs = stock_output(model, batch)
                     for subnet in (Subnet.full(blocks), dropless):
                         assert torch.equal(inference(supernet, batch, subnet), theirs), attention
                 del batch["attention_mask"]
@@ -76,7 +76,7 @@ class FamilyContract:
                 if whole:
                     assert torch.equal(ours, theirs), subnet
                 else:
-                    _assert_close(_real(ours, batch), _real(theirs, batch), subnet)
+                    assert_close(_real(ours, batch), _real(theirs, batch), subnet)
 
     def test_training_drops_out_what_the_stock_model_drops_out(self) -> None:
         """The path that can drop tokens draws the same numbers as the stock layer's own."""
@@ -90,8 +90,8 @@ class FamilyContract:
             torch.manual_seed(0)
             theirs = _real(logits_of(model(**batch)), batch)
             torch.manual_seed(0)
-            _assert_close(_real(logits_of(supernet(batch, subnet)), batch), theirs, subnet)
-            quiet = _real(_stock(model.eval(), batch), batch)
+            assert_close(_real(logits_of(supernet(batch, subnet)), batch), theirs, subnet)
+            quiet = _real(stock_output(model.eval(), batch), batch)
             assert not torch.allclose(theirs, quiet, atol=1e-3), "the model needs dropout"
 
     def test_gradients_reach_exactly_the_blocks_that_run_and_checkpointing_leaves_them(self) -> None:
@@ -112,27 +112,25 @@ class FamilyContract:
                 gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
             assert all(map(torch.equal, *gradients))
 
-    def test_a_materialised_model_is_its_subnetwork(self) -> None:
-        """Narrow weights give what the whole ones give when they are masked."""
-        for model, supernet, subnet in self._cases():
-            batch = _batch(model, LENGTHS)
-            own = _stock(supernet.materialise(subnet).eval(), batch)
-            _assert_close(_real(own, batch), _real(inference(supernet, batch, subnet), batch), subnet)
+    def test_a_materialised_model_is_its_subnetwork_and_counts_as_it(self) -> None:
+        """Narrow weights give what the whole ones give when they are masked.
 
-    def test_parameters_are_those_of_the_materialised_model(self) -> None:
-        """Exactly."""
-        for _, supernet, subnet in self._cases():
-            counted = sum(p.numel() for p in supernet.materialise(subnet).parameters())
-            assert supernet.parameters_cost([subnet])[0] == counted, subnet
-
-    def test_macs_are_those_counted_on_the_materialised_eager_model(self) -> None:
-        """Exactly: half of what torch's ``FlopCounterMode`` counts."""
-        for index, (model, supernet, subnet) in enumerate(self._cases()):
+        Parameters are exactly its own, MACs half of what torch's ``FlopCounterMode`` counts of it.
+        """
+        for model in self._models():
             model.set_attn_implementation("eager")
-            n = LENGTHS[index % len(LENGTHS)]
-            with FlopCounterMode(display=False) as counter:
-                supernet.materialise(subnet).eval()(**_batch(model, [n]))
-            assert supernet.macs(Workload.padded(n))([subnet])[0] == counter.get_total_flops() / 2, subnet
+            supernet, batch = Supernet(model), _batch(model, LENGTHS)
+            for index, subnet in enumerate(self.subnets(model)):
+                own = supernet.materialise(subnet).eval()
+                ours, theirs = stock_output(own, batch), inference(supernet, batch, subnet)
+                assert_close(_real(ours, batch), _real(theirs, batch), subnet)
+                parameters = sum(parameter.numel() for parameter in own.parameters())
+                assert supernet.parameters_cost([subnet])[0] == parameters, subnet
+                n = LENGTHS[index % len(LENGTHS)]
+                with FlopCounterMode(display=False) as counter:
+                    own(**_batch(model, [n]))
+                counted = counter.get_total_flops() / 2
+                assert supernet.macs(Workload.padded(n))([subnet])[0] == counted, subnet
 
     def test_batching_and_padding_do_not_change_a_score(self) -> None:
         """Within 1e-5 of one by one, and the same prediction wherever the margin exceeds 1e-4."""
@@ -144,7 +142,7 @@ class FamilyContract:
                 for subnet in self.subnets(model):
                     together = _real(inference(supernet, batch, subnet), batch)
                     alone = torch.cat([_real(inference(supernet, row, subnet), row) for row in rows])
-                    _assert_close(together, alone, subnet)
+                    assert_close(together, alone, subnet)
                     best = alone.topk(2, dim=-1).values
                     sure = best[..., 0] - best[..., 1] > 1e-4
                     assert torch.equal(together.argmax(-1)[sure], alone.argmax(-1)[sure]), subnet
@@ -160,7 +158,7 @@ class FamilyContract:
                     export_subnet(supernet, tokenizer, kinds[kind], Path(folder), _PROVENANCE)
                     loaded = load_exported(folder)
                 ours = inference(supernet, batch, kinds[kind])
-                _assert_close(_real(_stock(loaded, batch), batch), _real(ours, batch), kinds[kind])
+                assert_close(_real(stock_output(loaded, batch), batch), _real(ours, batch), kinds[kind])
                 own = kind == "all at once" or (kind == "no first block" and 0 in supernet.pinned)
                 assert isinstance(loaded, FixedSubnet) == own, kind
 
@@ -190,11 +188,6 @@ class FamilyContract:
             assert model.config.num_attention_heads >= 2
             yield model
 
-    def _cases(self) -> Iterator[tuple[PreTrainedModel, Supernet, Subnet]]:
-        for model in self._models():
-            supernet = Supernet(model)
-            yield from ((model, supernet, subnet) for subnet in self.subnets(model))
-
 
 _PROVENANCE = Provenance("a supernet", "not trained", "none", "by hand", "none")
 
@@ -204,18 +197,6 @@ def _batch(model: PreTrainedModel, lengths: Sequence[int]) -> dict[str, Tensor]:
     return padded_batch(lengths, config.vocab_size, config.pad_token_id or 0)
 
 
-def _stock(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-    with torch.no_grad():
-        return logits_of(model(**batch))
-
-
 def _real(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
     """Logits without those of pads, where there is one per token."""
     return logits if logits.dim() < 3 else logits[batch["attention_mask"].bool()]
-
-
-def _assert_close(ours: Tensor, theirs: Tensor, subnet: Subnet) -> None:
-    """Within 1e-5 of the largest logit, or of 1."""
-    ours, theirs = ours.detach(), theirs.detach()
-    difference = float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1))
-    assert difference <= 1e-5, f"{difference:.2g} apart: {subnet.describe()}"

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ldsearch.errors import LdsearchError
 from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.supernet.heads import logits_of
 
 Model = TypeVar("Model", bound=PreTrainedModel)
 
@@ -45,6 +46,20 @@ def padded_batch(lengths: Sequence[int], vocabulary: int, pad: int = 0, seed: in
     mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
     ids = ids.masked_fill(ids == pad, 0).masked_fill(~mask, pad)
     return {"input_ids": ids, "attention_mask": mask.long()}
+
+
+def stock_output(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+    """A stock model's logits, without gradients."""
+    with torch.no_grad():
+        return logits_of(model(**batch))
+
+
+def assert_close(ours: Tensor, theirs: Tensor, subnet: Subnet, tolerance: float = 1e-5) -> None:
+    """Equal within a share of the largest logit, or of 1."""
+    assert ours.shape == theirs.shape
+    ours, theirs = ours.detach(), theirs.detach()
+    difference = float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1))
+    assert difference <= tolerance, f"{difference:.2g} apart: {subnet.describe()}"
 
 
 def one_of_each(blocks: int, reference: int) -> Mapping[str, Subnet]:

@@ -2,7 +2,7 @@
 
 import copy
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -14,7 +14,7 @@ from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.supernet import inference
-from ldsearch.testing.inputs import padded_batch, refuses
+from ldsearch.testing.inputs import assert_close, padded_batch, refuses, stock_output
 from ldsearch.testing.reference import bypassed
 
 READ, WRITTEN = (9, 4, 1), (7, 5, 2)
@@ -50,9 +50,11 @@ class StackContract:
             supernet.model.set_attn_implementation(attention)
             for lengths in (READ, (7, 7, 7)):
                 batch = self._batch(supernet, lengths)
-                assert torch.equal(inference(supernet, batch, supernet.full), _stock(supernet.model, batch))
+                assert torch.equal(
+                    inference(supernet, batch, supernet.full), stock_output(supernet.model, batch)
+                )
             del batch["attention_mask"]
-            assert torch.equal(inference(supernet, batch, supernet.full), _stock(supernet.model, batch))
+            assert torch.equal(inference(supernet, batch, supernet.full), stock_output(supernet.model, batch))
 
     def test_a_subnetwork_is_the_stock_model_with_the_other_blocks_bypassed(self) -> None:
         """Bit for bit, also without any block of a stack; and a call leaves nothing behind."""
@@ -61,10 +63,10 @@ class StackContract:
         empty: list[dict[str, Sequence[int]]] = [dict.fromkeys(supernet.stacks, ())]
         if len(supernet.stacks) > 1:
             empty += [{**empty[0], name: (0, 1)} for name in supernet.stacks]
-        full = _stock(self.model(), batch)
+        full = stock_output(self.model(), batch)
         for subnet in (*self.depths(supernet), *map(Subnet.of_blocks, empty)):
             kept = {supernet.stacks[name]: stack.blocks for name, stack in subnet.stacks().items()}
-            theirs = _stock(bypassed(self.model(), kept), batch)
+            theirs = stock_output(bypassed(self.model(), kept), batch)
             assert torch.equal(inference(supernet, batch, subnet), theirs), subnet
             assert torch.equal(inference(supernet, batch, supernet.full), full), subnet
 
@@ -83,7 +85,7 @@ class StackContract:
                 loaded, info = stock.from_pretrained(folder, output_loading_info=True)
             assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
             for model in (own, loaded.eval()):
-                _assert_close(_stock(model, batch), expected)
+                assert_close(stock_output(model, batch), expected, subnet)
                 assert Supernet(model).depths == {
                     name: len(stack.blocks) for name, stack in subnet.stacks().items()
                 }
@@ -91,7 +93,7 @@ class StackContract:
             counted = sum(p.numel() for p in loaded.parameters())
             assert supernet.parameters_cost([subnet])[0] == counted
         assert supernet.model.config.to_dict() == config
-        assert torch.equal(_stock(supernet.model, batch), _stock(self.model(), batch))
+        assert torch.equal(stock_output(supernet.model, batch), stock_output(self.model(), batch))
 
     def test_gradients_are_those_of_the_materialised_model(self) -> None:
         """Of the blocks that run and of no other, recomputed or not."""
@@ -125,7 +127,7 @@ class StackContract:
             plain = own.generate(**options, output_logits=True, return_dict_in_generate=True, use_cache=False)
             assert (cached.past_key_values is not None) == own.generation_config.use_cache
             assert torch.equal(cached.sequences, plain.sequences), subnet
-            _assert_close(torch.stack(cached.logits), torch.stack(plain.logits), 1e-4)
+            assert_close(torch.stack(cached.logits), torch.stack(plain.logits), subnet, 1e-4)
             beams = [own.generate(**options, num_beams=2, **use) for use in ({}, {"use_cache": False})]
             assert torch.equal(*beams), subnet
 
@@ -151,11 +153,6 @@ class StackContract:
         return supernet.inputs({**batch, "labels": labels})
 
 
-def _stock(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-    with torch.inference_mode():
-        return logits_of(model(**batch))
-
-
 def _train(model: nn.Module, *inputs: Any, **named: Any) -> None:
     torch.manual_seed(0)
     torch.autograd.backward(logits_of(model.train()(*inputs, **named)).square().sum())
@@ -165,8 +162,3 @@ def _tied(model: PreTrainedModel) -> bool:
     """Whether the head is the embedding."""
     head = cast(Any, model).get_output_embeddings()
     return head is not None and head.weight is cast(Any, model).get_input_embeddings().weight
-
-
-def _assert_close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5) -> None:
-    assert ours.shape == theirs.shape
-    assert float((ours - theirs).abs().max()) <= tolerance * max(1.0, float(theirs.abs().max()))

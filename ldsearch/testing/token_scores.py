@@ -119,16 +119,7 @@ def _take(attention: Attention, index: Tensor) -> Attention:
 
 def _row(attention: Attention, row: int) -> Attention:
     """One sequence of the batch."""
-    one = slice(row, row + 1)
-    allowed = attention.allowed
-    return Attention(
-        attention.queries[one],
-        attention.keys[one],
-        attention.values[one],
-        attention.real[one],
-        attention.scaling,
-        None if allowed is None else allowed[one],
-    )
+    return attention.part(slice(row, row + 1), slice(None))
 
 
 def _assert_close(ours: Tensor, theirs: Tensor) -> None:

@@ -76,7 +76,7 @@ def test_macs_of_an_encoder_decoder_are_what_torch_counts(family, monkeypatch):
     """In closed form and traced, tokens dropped for both memories."""
     model = tiny_encoder_decoder(family)
     model.set_attn_implementation("eager")
-    traced = Supernet(model).macs(Workload.padded(REFERENCE, writes=True)).traced
+    traced = Supernet(model).macs(Workload.padded(REFERENCE, writes=True))
     monkeypatch.setattr("ldsearch.supernet.supernet.trace_macs", lambda *asked: traced)
     rng, memories = np.random.default_rng(0), ("restored", "kept")
     for draw in range(draws(is_first(family))):
@@ -84,8 +84,7 @@ def test_macs_of_an_encoder_decoder_are_what_torch_counts(family, monkeypatch):
         subnet = Subnet(drawn_stack(rng, BLOCKS, heads=4, fewest=1), drawn_blocks(rng, 4, fewest=1))
         n, t = (int(length) for length in rng.integers(1, REFERENCE + 1, 2))
         workload = Workload.from_lengths([n], REFERENCE, [t])
-        macs = supernet.macs(workload)
-        macs = replace(macs, traced=replace(traced, workload=workload))
+        macs = replace(supernet.macs(workload), workload=workload)
         batch = padded_batch([n]) | {"decoder_input_ids": padded_batch([t])["input_ids"]}
         counted = by_torch(supernet.materialise(subnet).eval(), batch)
         assert macs([subnet])[0] == pytest.approx(counted, rel=1e-9), f"{n}, {t} tokens, {subnet.to_json()}"

@@ -143,7 +143,7 @@ def test_a_graph_scores_as_the_supernet_does():
 
 def test_the_operators_that_stand_for_torchs_are_torchs():
     hidden, index = torch.randn(2, 5, 6), torch.tensor([[4, 0], [1, 1]])
-    assert torch.equal(tokens.copied_rows(hidden, index), tokens.gather(hidden, index))
+    assert torch.equal(tokens._Rows.apply(hidden, index), tokens.gather(hidden, index))
     assert torch.equal(tokens.reshaped(hidden, (0, 0, -1, 2)), hidden.unflatten(-1, (-1, 2)))
 
 

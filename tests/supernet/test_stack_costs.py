@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from ldsearch.costs.traced import EncoderDecoderMacs, TracedMacs
+from ldsearch.costs.traced import TracedMacs
 from ldsearch.errors import SubnetError
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
@@ -22,7 +22,7 @@ SOME = Workload.from_lengths([9], REFERENCE, [5])
 
 
 @cache
-def supernet_of(name: str) -> tuple[Supernet, TracedMacs | EncoderDecoderMacs]:
+def supernet_of(name: str) -> tuple[Supernet, TracedMacs]:
     """And its costs at some lengths: traced anew for every count they would take minutes."""
     supernet = Supernet((tiny_decoder if name in DECODERS else tiny_encoder_decoder)(name))
     return supernet, supernet.macs(SOME)
@@ -44,22 +44,16 @@ def some_of(rng: np.random.Generator, depth: int) -> Stack:
     return Stack(tuple(sorted(rng.permutation(depth)[:count].tolist())))
 
 
-def at(macs: TracedMacs | EncoderDecoderMacs, lengths: list[int], written: list[int]):
+def at(macs: TracedMacs, lengths: list[int], written: list[int]) -> TracedMacs:
     """The same costs at other lengths."""
     workload = Workload.from_lengths(lengths, REFERENCE, written)
-    if isinstance(macs, TracedMacs):
-        return replace(macs, workload=workload)
-    return replace(
-        macs,
-        encoder=replace(macs.encoder, workload=workload),
-        traced=replace(macs.traced, workload=workload),
-    )
+    encoder = macs.encoder and replace(macs.encoder, workload=workload)
+    return replace(macs, workload=workload, encoder=encoder)
 
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_decoders_macs_are_those_that_torch_counts(name):
     (supernet, macs), rng = supernet_of(name), np.random.default_rng(0)
-    assert isinstance(macs, TracedMacs)
     for _ in range(draws(name == "gpt2")):
         subnet, n = Subnet(decoder=some_of(rng, 4)), int(rng.integers(1, REFERENCE))
         assert at(macs, [n], [3])([subnet])[0] == pytest.approx(counted(supernet, subnet, n, 0), rel=1e-9)
@@ -69,7 +63,6 @@ def test_a_decoders_macs_are_those_that_torch_counts(name):
 def test_an_encoder_decoders_macs_are_those_that_torch_counts(name):
     """Of one that is no registered family; the others: ``tests.costs.test_counters``."""
     (supernet, macs), rng = supernet_of(name), np.random.default_rng(0)
-    assert isinstance(macs, TracedMacs)
     for _ in range(draws(name == "t5-gated")):
         subnet = Subnet(some_of(rng, 3), some_of(rng, 4))
         n, t = (int(length) for length in rng.integers(1, REFERENCE, 2))
@@ -83,8 +76,7 @@ def test_an_encoder_decoders_macs_are_those_that_torch_counts(name):
 def test_macs_with_dropped_tokens_are_those_that_torch_counts_for_both_memories(monkeypatch):
     (supernet, restored), rng = supernet_of("bart"), np.random.default_rng(1)
     model = supernet.model
-    assert isinstance(restored, EncoderDecoderMacs)
-    monkeypatch.setattr("ldsearch.supernet.supernet.trace_macs", lambda *asked: restored.traced)
+    monkeypatch.setattr("ldsearch.supernet.supernet.trace_macs", lambda *asked: restored)
     costs = {"restored": restored, "kept": Supernet(model, memory="kept").macs(SOME)}
     for draw in range(10):
         blocks = some_of(rng, 3).blocks

@@ -1,11 +1,16 @@
-"""Fingerprints change with what they stand for, and only with that."""
+"""What a bench is opened with: fingerprints of weights, and the data of a supernet, read again."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import BertTokenizer
 
+from ldsearch import bench
 from ldsearch.fingerprint import digest, weights_fingerprint
 from ldsearch.supernet.folder import load_model
+from ldsearch.tasks import EMBEDDED, DataSource, load_task
 from tests.tiny import tiny_model
 
 
@@ -45,10 +50,32 @@ def test_the_layout_in_files_does_not_matter(tmp_path):
 
 def test_a_half_precision_checkpoint_is_loaded_in_fp32(tmp_path):
     tiny_model("bert").to(torch.bfloat16).save_pretrained(tmp_path)
-    from transformers import BertTokenizer
-
     BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}).save_pretrained(
         tmp_path
     )
     model, _ = load_model(str(tmp_path))
     assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("source", "search_rows"),
+    [
+        ({"data": EMBEDDED}, "auto"),
+        ({"data": "reviews.csv"}, "half"),  # before it was recorded
+        ({"data": "reviews.csv", "search_rows": "train"}, "train"),
+    ],
+)
+def test_the_split_rule_that_is_not_recorded_is_the_one_of_its_day(monkeypatch, source, search_rows):
+    asked = []
+    monkeypatch.setattr(
+        bench, "load_task", lambda kind, data, labels: asked.append(data) or SimpleNamespace(splits={})
+    )
+    bench.load_recorded_task(SimpleNamespace(source=source, labels=[], splits={}), None)
+    assert asked == [DataSource(source["data"], search_rows=search_rows)]
+
+
+def test_embedded_data_open_again_by_their_record():
+    task = load_task("classification", DataSource(EMBEDDED), None)
+    record = SimpleNamespace(source=dict(task.source), labels=list(task.labels), splits={})
+    again = bench.load_recorded_task(record, None)
+    assert again.splits["search"].fingerprint == task.splits["search"].fingerprint
