@@ -128,8 +128,7 @@ class Stack:
             raise SubnetError(f"ffn_share names a block twice: {list(self.ffn_share)}")
         if unknown := {name for _, name in self.sublayers_off} - {"attention", "feed_forward"}:
             raise SubnetError(f"unknown sub-layers {sorted(unknown)}: attention or feed_forward")
-        if self.lengths is not None:
-            self._check_lengths_without_attention(self.lengths)
+        self._check_lengths_without_attention()
 
     @property
     def structured(self) -> bool:
@@ -164,11 +163,10 @@ class Stack:
             sublayers_off=tuple((index[block], name) for block, name in self.sublayers_off),
         )
 
-    def _check_lengths_without_attention(self, lengths: Lengths) -> None:
+    def _check_lengths_without_attention(self) -> None:
         """Attention scores the tokens: where it is off, none can be dropped."""
-        for block, (entering, left) in zip(
-            self.blocks, pairwise((lengths.reference, *lengths.tokens)), strict=True
-        ):
+        ends = pairwise((self.lengths.reference, *self.lengths.tokens)) if self.lengths else ()
+        for block, (entering, left) in zip(self.blocks, ends, strict=False):
             if (block, "attention") in self.sublayers_off and entering != left:
                 raise SubnetError(f"block {block} drops tokens, but its attention, which scores them, is off")
 
