@@ -25,8 +25,8 @@ from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.runs import read_json
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.heads import HEADS
-from ldsearch.tasks import DataSource
-from ldsearch.tasks.sequences import COLUMNS, load_sequences
+from ldsearch.tasks import TASKS, DataSource
+from ldsearch.tasks.sequences import SequenceToSequence
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.checkpoints import report_disk_full
 
@@ -95,8 +95,9 @@ class DistillOptions:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        if self.task not in COLUMNS:
-            raise DataError(f"--task {self.task} asks for no text: use {' or '.join(COLUMNS)}")
+        kinds = [name for name, task in TASKS.items() if issubclass(task, SequenceToSequence)]
+        if self.task not in kinds:
+            raise DataError(f"--task {self.task} asks for no text: use {' or '.join(kinds)}")
         for flag, value in (("--limit", self.limit), ("--batch-size", self.batch_size)):
             if value is not None and value < 1:
                 raise DataError(f"{flag} must be above 0, not {value}")
@@ -134,8 +135,8 @@ def distill_data(out: str | Path, options: DistillOptions, progress: Progress = 
     out = Path(out)
     if out.suffix != ".jsonl":
         raise RunError(f"--out {out}: one JSON line a pair is a .jsonl file")
-    task = load_sequences(options.source, kind=options.task)
-    sources = task.sources("train")[: options.limit]
+    task = TASKS[options.task].load(options.source)
+    sources = list(task.rows("train").sources)[: options.limit]
     model, tokenizer = load_model(options.model, HEADS[task.head])
     identity = _identity(options, sources, model, tokenizer)
     # Under the data's own names, so that a training reads them beside the original held-out rows.

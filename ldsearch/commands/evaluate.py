@@ -11,7 +11,7 @@ import pandas as pd
 
 from ldsearch.bench import Bench
 from ldsearch.commands.console import print_fields, print_table, progress_bars, quiet_libraries, resumable
-from ldsearch.commands.generation import TextTest, decoding_of, text_metric, writing_task
+from ldsearch.commands.generation import TextTest, decoding_of, writing_task
 from ldsearch.commands.grid import all_depths
 from ldsearch.commands.options import Evaluate
 from ldsearch.decoding import Decoding
@@ -25,7 +25,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
 from ldsearch.target import Target
 from ldsearch.tasks.base import score
-from ldsearch.tasks.metrics import Metric, bleu_signature
+from ldsearch.tasks.metrics import Metric, bleu_signature, metric_named
 from ldsearch.trial import Score
 
 # In a run's folder: texts, a folder for each way of decoding them, and the table of a frontier.
@@ -49,7 +49,7 @@ def main(options: Evaluate) -> dict[str, Any]:
         return _print_one(result)
     if options.frontier and options.subnet is not None:
         raise RunError("--frontier scores the sub-networks of a run: it takes no --subnet")
-    texts = TextTest(text_metric(options.metric), decoding, options.limit)
+    texts = TextTest(metric_named("texts", options.metric, 1), decoding, options.limit)
     with resumable("run the same command again; nothing decoded is lost"), progress_bars() as bars:
         if options.frontier:
             return _print_frontier(
@@ -251,7 +251,7 @@ def _texts_folder(folder: Path, texts: TextTest, bench: Bench) -> Path:
 
 
 def _in_words(bench: Bench, texts: TextTest) -> str:
-    references = writing_task(bench).references(bench.evaluator.split)[: texts.limit]
+    references = writing_task(bench).rows(bench.evaluator.split).targets[: texts.limit]
     return f"{texts.decoding.describe()}; {_signature(texts.metric, references)}"
 
 

@@ -20,8 +20,8 @@ from ldsearch.intervals import Statistics
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.supernet import FixedSubnet
 from ldsearch.tasks.base import score
-from ldsearch.tasks.metrics import TEXT_METRICS, Metric
-from ldsearch.tasks.sequences import SequenceToSequence
+from ldsearch.tasks.metrics import Metric
+from ldsearch.tasks.sequences import SequencePairs, SequenceToSequence
 from ldsearch.trial import Score
 
 # Bytes for what an encoder gave, until models with another encoder are decoded.
@@ -95,17 +95,6 @@ def decoding_of(options: DecodingOptions) -> Decoding:
     )
 
 
-def text_metric(name: str) -> Metric:
-    """A metric of decoded texts.
-
-    Raises:
-        DataError: If there is none of that name.
-    """
-    if name not in TEXT_METRICS:
-        raise DataError(f"no metric {name!r} of texts: there are {', '.join(TEXT_METRICS)}")
-    return TEXT_METRICS[name]()
-
-
 def writing_task(bench: Bench) -> SequenceToSequence:
     """The bench's task.
 
@@ -146,7 +135,8 @@ class TextTest:
             LdsearchError: If the model cannot decode so.
         """
         task, split = writing_task(bench), bench.evaluator.split
-        sources, references = task.sources(split)[: self.limit], task.references(split)[: self.limit]
+        rows: SequencePairs = task.rows(split)
+        sources, references = list(rows.sources)[: self.limit], rows.targets[: self.limit]
 
         def encoder(name: str) -> str:
             return repr(subnets[name].encoder)

@@ -25,7 +25,7 @@ from ldsearch.reports.heat_maps import draw_grid, draw_pruning_ratios, grid_text
 from ldsearch.runs import claim
 from ldsearch.space.assignments import configurations
 from ldsearch.subnet import Subnet
-from ldsearch.tasks.metrics import TEXT_METRICS, Metric, metric_named
+from ldsearch.tasks.metrics import METRICS, Metric, metric_named
 from ldsearch.tasks.sequences import SequenceToSequence
 
 MARKER = "grid.json"
@@ -61,8 +61,7 @@ class GridOptions:
     """How a grid is measured.
 
     Args:
-        metric: ``"nats"`` per target token or ``"perplexity"``, teacher-forced; or one of ``TEXT_METRICS``,
-            of decoded texts.
+        metric: ``"nats"`` per target token or ``"perplexity"``, teacher-forced; or a metric of decoded texts.
         assignment: Which blocks make up a depth; None: those that were trained, else ``"optimal"``.
         decoding: For the metrics of texts.
         limit: Only the first so many examples of the split are decoded; None: all.
@@ -108,7 +107,7 @@ def grid_metric(name: str) -> Metric:
     Raises:
         DataError: If there is none of that name.
     """
-    return TEXT_METRICS[name]() if name in TEXT_METRICS else metric_named("language-model", name, 1)
+    return metric_named("texts" if name in METRICS["texts"] else "language-model", name, 1)
 
 
 def load_grid(folder: Path) -> GridResult:
@@ -173,8 +172,8 @@ def measure_grid(
     identity = {
         "metric": options.metric,
         "assignment": assignment,
-        "decoding": asdict(options.decoding) if options.metric in TEXT_METRICS else None,
-        "limit": options.limit if options.metric in TEXT_METRICS else None,
+        "decoding": asdict(options.decoding) if options.metric in METRICS["texts"] else None,
+        "limit": options.limit if options.metric in METRICS["texts"] else None,
         "fingerprint": bench.evaluator.fingerprint,
         "examples": examples,
         "versions": versions(),
@@ -184,7 +183,7 @@ def measure_grid(
     named = {f"{m}-{n}": subnet for (m, n), subnet in grid.items()}
     measured = (
         TextTest(metric, options.decoding, options.limit).run(bench, named, folder)
-        if options.metric in TEXT_METRICS
+        if options.metric in METRICS["texts"]
         else ((name, bench.evaluator.statistics(subnet)) for name, subnet in named.items())
     )
     statistics: dict[str, Statistics] = {}

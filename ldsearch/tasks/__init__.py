@@ -1,49 +1,34 @@
 """The user's problem: its data, its labels, its metric."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 
 from ldsearch.errors import DataError, unknown
 from ldsearch.registry import Registry
-from ldsearch.tasks.base import Encoded, Examples, Task
-from ldsearch.tasks.classification import LABEL_KINDS, TextClassification, load_classification
+from ldsearch.tasks.base import Encoded, Task
+from ldsearch.tasks.classification import MultiLabelClassification, TextClassification, TextRegression
 from ldsearch.tasks.corpus import NAME as EMBEDDED
 from ldsearch.tasks.corpus import load_docstrings
-from ldsearch.tasks.language import CausalLanguageModel, MaskedLanguageModel, load_causal, load_masked
-from ldsearch.tasks.questions import QuestionAnswering, load_questions
-from ldsearch.tasks.sequences import COLUMNS, SequenceToSequence, load_sequences
+from ldsearch.tasks.language import CausalLanguageModel, MaskedLanguageModel
+from ldsearch.tasks.questions import QuestionAnswering
+from ldsearch.tasks.sequences import Summarisation, Translation
 from ldsearch.tasks.tables import DataSource
-from ldsearch.tasks.tokens import TokenClassification, load_tokens
+from ldsearch.tasks.tokens import TokenClassification
 
-
-@dataclass(frozen=True)
-class TaskKind:
-    """One kind of task.
-
-    Args:
-        head: The model head it needs, as in the name of the stock class.
-        load: Reads it; given the label names of a fine-tuned model, which the data must use.
-    """
-
-    head: str
-    load: Callable[[DataSource, Sequence[str] | None], Task]
-
-
-TASKS: Registry[TaskKind] = Registry(
-    "tasks",
-    {kind: TaskKind(TextClassification.head, partial(load_classification, kind=kind)) for kind in LABEL_KINDS}
-    | {
-        "tokens": TaskKind(TokenClassification.head, load_tokens),
-        "questions": TaskKind(QuestionAnswering.head, load_questions),
-        "masked": TaskKind(MaskedLanguageModel.head, load_masked),
-        "causal": TaskKind(CausalLanguageModel.head, load_causal),
-    }
-    | {kind: TaskKind(SequenceToSequence.head, partial(load_sequences, kind=kind)) for kind in COLUMNS},
+_KINDS: tuple[type[Task], ...] = (
+    TextClassification,
+    TextRegression,
+    MultiLabelClassification,
+    TokenClassification,
+    QuestionAnswering,
+    MaskedLanguageModel,
+    CausalLanguageModel,
+    Translation,
+    Summarisation,
 )
+TASKS: Registry[type[Task]] = Registry("tasks", {task.kind: task for task in _KINDS})
 
 
-def task_kind(name: str) -> TaskKind:
+def task_kind(name: str) -> type[Task]:
     """A registered kind of task.
 
     Raises:
@@ -78,9 +63,7 @@ __all__ = [
     "TASKS",
     "DataSource",
     "Encoded",
-    "Examples",
     "Task",
-    "TaskKind",
     "TextClassification",
     "load_task",
     "task_kind",

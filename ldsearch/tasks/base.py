@@ -1,15 +1,16 @@
-"""Base of every kind of task: splits, tokenised features, losses, per-example statistics, a metric."""
+"""Base of every kind of task: reading its data, tokenised features, batches, losses, statistics, a metric."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
+import pandas as pd
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.fingerprint import digest
@@ -17,7 +18,14 @@ from ldsearch.intervals import Statistics
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Objective
 from ldsearch.tasks.splits import fix_splits
-from ldsearch.tasks.tables import DataSource
+from ldsearch.tasks.tables import (
+    Columns,
+    DataSource,
+    check_columns,
+    find_columns,
+    is_missing,
+    read_tables,
+)
 from ldsearch.trial import Score
 from ldsearch.workload import Workload
 
@@ -79,23 +87,12 @@ class Encoded:
         return Workload.from_lengths(self.lengths, self.reference, written)
 
 
-class Examples(Protocol):
-    """One split as it was read."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest that changes with any entry."""
-
-    @property
-    def texts(self) -> Sequence[str]:
-        """Texts to train a tokenizer on."""
-
-
 @dataclass(frozen=True)
 class Rows:
-    """Base of a split as it was read: each field is a column with one entry per row, or None."""
+    """Base of a split as it was read: each field is a column with one entry per row, or None.
+
+    A subclass has ``texts``, a field or a property: texts to train a tokenizer on.
+    """
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -103,6 +100,12 @@ class Rows:
     def take(self, rows: Sequence[int]) -> Self:
         """Select rows, in the given order."""
         return type(self)(*(column and tuple(column[row] for row in rows) for column in self._columns))
+
+    @property
+    def compared(self) -> Sequence[str]:
+        """A text per row, by which rows of different splits are compared."""
+        texts: Sequence[str] = cast(Any, self).texts
+        return texts
 
     @property
     def fingerprint(self) -> str:
@@ -114,63 +117,69 @@ class Rows:
         return [getattr(self, field.name) for field in fields(self)]
 
 
-AnyRows = TypeVar("AnyRows", bound=Rows)
-
-
-def split_rows(
-    given: Mapping[str, AnyRows], texts_of: Callable[[AnyRows], Sequence[str]], source: DataSource
-) -> tuple[dict[str, AnyRows], str]:
-    """Fix the train, search and report rows of what was read.
-
-    Args:
-        given: The rows of each split that the source has.
-        texts_of: The texts by which rows are compared.
-        source: The data.
-
-    Returns:
-        The three splits, and what was dropped so that they share no text, in words.
-
-    Raises:
-        DataError: If there are too few rows, or they share too much text, to fill every split.
-    """
-    texts = {role: texts_of(rows) for role, rows in given.items()}
-    fixed = fix_splits(texts, source.keep_overlap, search_rows=source.search_rows)
-    splits = {role: given[table].take(index.tolist()) for role, (table, index) in fixed.rows.items()}
-    return splits, fixed.overlap.describe()
-
-
-class Scorer(Protocol):
+class Scorer(ABC):
     """The part of a task that scores a model's outputs."""
 
-    @property
-    def per_token(self) -> bool:
-        """Whether ``read`` gives one output per token rather than one per feature."""
+    # Whether ``read`` gives one output per token rather than one per feature.
+    per_token: ClassVar[bool] = False
 
     @property
+    @abstractmethod
     def metric(self) -> Metric:
         """Metric that turns means of per-example statistics into the score."""
 
+    @abstractmethod
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> Encoded:
-        """Tokenise a split, no feature longer than ``reference`` tokens."""
+        """Tokenise a split, no feature longer than ``reference`` tokens.
+
+        Raises:
+            DataError: If there is no such split, or the tokenizer does not fit the task.
+        """
 
     def collate(self, tokenizer: PreTrainedTokenizerBase, pad_to: int | None) -> Collate:
-        """Make batches of features, padded to ``pad_to`` or the longest; ``labels`` among the tensors."""
+        """Make batches of features, padded on the right to ``pad_to`` or the longest.
+
+        Inputs have shape (B, n), as has ``attention_mask``. ``labels`` that are lists, a label per token or
+        a target, are padded with -100 to (B, n'); numbers and tuples are not padded.
+        """
+        # Many causal tokenizers have no pad token; any token will do, since it is masked.
+        stand_ins = (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.sep_token_id, 0)
+        pads = {
+            "input_ids": next(token for token in stand_ins if token is not None),
+            "token_type_ids": tokenizer.pad_token_type_id,
+            "labels": -100,
+        }
+
+        def padded(rows: Sequence[Any], pad: int) -> Tensor:
+            if isinstance(rows[0], list):
+                width = pad_to or max(map(len, rows))
+                rows = [[*row, *[pad] * (width - len(row))] for row in rows]
+            return torch.tensor(rows)
+
+        def batch(features: Sequence[Mapping[str, Any]]) -> Batch:
+            columns = {name: [feature[name] for feature in features] for name in features[0]}
+            columns["attention_mask"] = [[1] * len(ids) for ids in columns["input_ids"]]
+            return {name: padded(rows, pads.get(name, 0)) for name, rows in columns.items()}
+
+        return batch
 
     def read(self, logits: Tensor, batch: Batch) -> Tensor:
         """Reduce a batch's logits to what ``statistics`` takes: (rows, …), or (rows, n, …) per token."""
+        return logits
 
+    @abstractmethod
     def statistics(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> Statistics:
         """Per-example statistics from ``read``'s rows in the features' order, padding cut off."""
 
 
 @dataclass(frozen=True)
-class Task(ABC):
-    """A user's problem with its splits.
+class Task(Scorer):
+    """A user's problem with its splits; a subclass is a kind of task.
 
     Args:
         source: Where the data came from, enough to read it again (``supernet.json`` records it).
         labels: Label names in id order; empty where the head has no named outputs.
-        splits: ``train``, ``search`` and ``report``.
+        splits: ``train``, ``search`` and ``report``, each a subclass of ``Rows``.
         overlap: What was done so that the splits share no text, in words; empty where nothing was.
         metric_name: A metric of the kind of task; None takes its first.
 
@@ -184,25 +193,104 @@ class Task(ABC):
     overlap: str = ""
     metric_name: str | None = None
 
+    # The name it is registered under.
+    kind: ClassVar[str]
+    # Key of its metrics in ``ldsearch.tasks.metrics.METRICS``.
+    metrics: ClassVar[str]
     # The model head, as in the name of the stock class.
     head: ClassVar[str]
-    # Whether ``read`` gives one output per token rather than one per feature.
-    per_token: ClassVar[bool] = False
-    # The transformers collator that pads a batch.
-    collator: ClassVar[Callable[..., Any]] = DataCollatorWithPadding
+    # Losses of training.
+    objective: ClassVar[Objective]
+    # For each of text, pair and label that it needs the usual names of such columns.
+    column_names: ClassVar[Mapping[str, Sequence[str]]]
 
     def __post_init__(self) -> None:
         _ = self.metric  # refuse an unknown one before anything is trained
 
-    @property
-    @abstractmethod
-    def metrics(self) -> str:
-        """Key of its metrics in ``ldsearch.tasks.metrics.METRICS``."""
+    @classmethod
+    def load(cls, source: DataSource, known_labels: Sequence[str] | None = None) -> Self:
+        """Read the data and fix the splits; a report split whose labels are all hidden is left out.
 
-    @property
+        Args:
+            source: The data.
+            known_labels: Label names of a fine-tuned model, in id order, which the data must use.
+
+        Raises:
+            DataError: If data is missing, empty or misshapen, or too small or too alike to be split, labels
+                do not fit, or there is no such metric.
+        """
+        tables = {role: cls.prepare_table(table, source) for role, table in read_tables(source).items()}
+        columns = cls.find_columns(tables["train"], source)
+        if "report" in tables and columns.label is not None:
+            report = tables["report"].get(columns.label, pd.Series())
+            if report.map(cls.is_hidden).all():
+                del tables["report"]
+        for role, table in tables.items():
+            check_columns(table, columns, f"{source.data} ({role})")
+            if table.empty:
+                raise DataError(f"{source.data}: the {role} rows are empty")
+        names = cls.label_names(tables["train"], columns, known_labels)
+        given = {role: cls.read_rows(table, columns, names, role) for role, table in tables.items()}
+        splits, overlap = cls.split(given, source)
+        # The data may have the ids of a fine-tuned model's labels.
+        labels = tuple(known_labels if known_labels and names else names)
+        return cls(source.record(cls.kind, columns), labels, splits, overlap, source.metric)
+
+    @classmethod
+    def prepare_table(cls, table: pd.DataFrame, source: DataSource) -> pd.DataFrame:
+        """A table as it is, or with rows made of its lines.
+
+        Raises:
+            DataError: If the lines are misshapen.
+        """
+        return table
+
+    @classmethod
+    def find_columns(cls, table: pd.DataFrame, source: DataSource) -> Columns:
+        """Columns of text, pair and label: those that were named, else the usual ones.
+
+        Raises:
+            DataError: If one is not there.
+        """
+        return find_columns(table, source.columns, cls.column_names, source.data)
+
+    @classmethod
+    def is_hidden(cls, cell: Any) -> bool:
+        """Whether a cell of the label column tells no label, as those of public test sets do."""
+        return is_missing(cell)
+
+    @classmethod
+    def label_names(cls, train: pd.DataFrame, columns: Columns, known: Sequence[str] | None) -> Sequence[str]:
+        """Labels in id order as the data spell them: those of training rows or of a fine-tuned model.
+
+        Raises:
+            DataError: If labels are missing or are not the model's.
+        """
+        return ()
+
+    @classmethod
     @abstractmethod
-    def objective(self) -> Objective:
-        """Losses of training."""
+    def read_rows(cls, table: pd.DataFrame, columns: Columns, names: Sequence[str], role: str) -> Rows:
+        """The rows of one split, labels as their places among ``names`` (``label_names``).
+
+        Raises:
+            DataError: If rows are misshapen or have other labels.
+        """
+
+    @classmethod
+    def split(cls, given: Mapping[str, Rows], source: DataSource) -> tuple[Mapping[str, Rows], str]:
+        """Fix the train, search and report rows of what was read.
+
+        Returns:
+            The three splits, and what was dropped so that they share no text, in words.
+
+        Raises:
+            DataError: If there are too few rows, or they share too much text, to fill every split.
+        """
+        texts = {role: rows.compared for role, rows in given.items()}
+        fixed = fix_splits(texts, source.keep_overlap, search_rows=source.search_rows)
+        splits = {role: given[table].take(index.tolist()) for role, (table, index) in fixed.rows.items()}
+        return splits, fixed.overlap.describe()
 
     @property
     def metric(self) -> Metric:
@@ -213,7 +301,7 @@ class Task(ABC):
     def head_config(self) -> Mapping[str, Any]:
         """Configuration fields of a new head: the label names."""
         if not self.labels:
-            return MappingProxyType({})
+            return {}
         return {
             "id2label": dict(enumerate(self.labels)),
             "label2id": {label: index for index, label in enumerate(self.labels)},
@@ -229,40 +317,14 @@ class Task(ABC):
             raise DataError(f"no {split} split; there are {', '.join(self.splits)}")
         return self.splits[split]
 
-    @abstractmethod
-    def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> Encoded:
-        """Tokenise a split, no feature longer than ``reference`` tokens.
-
-        Raises:
-            DataError: If there is no such split, or the tokenizer does not fit the task.
-        """
-
-    def collate(self, tokenizer: PreTrainedTokenizerBase, pad_to: int | None) -> Collate:
-        """Make batches of features, padded to ``pad_to`` or the longest; ``labels`` among the tensors.
-
-        Labels that are a sequence per token or target have shape (B, n), padded with -100.
-        """
-        collator = type(self).collator(
-            tokenizer, padding=True if pad_to is None else "max_length", max_length=pad_to
-        )
-        return lambda features: dict(collator([dict(feature) for feature in features]))
-
     def prepare(self, batch: Batch, tokenizer: PreTrainedTokenizerBase, rng: np.random.Generator) -> Batch:
         """A training batch as the passes of one step see it: the batch itself unless the task is random."""
         return batch
 
-    @abstractmethod
-    def read(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Reduce a batch's logits to what ``statistics`` takes: (rows, …), or (rows, n, …) per token."""
-
-    @abstractmethod
-    def statistics(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> Statistics:
-        """Per-example statistics from ``read``'s rows in the features' order, padding cut off."""
-
 
 def fingerprints_of(task: Task) -> dict[str, str]:
     """Fingerprint of each split."""
-    return {name: examples.fingerprint for name, examples in task.splits.items()}
+    return {name: rows.fingerprint for name, rows in task.splits.items()}
 
 
 def features_of(tokens: Mapping[str, Sequence[Any]], labels: Sequence[Any]) -> tuple[dict[str, Any], ...]:
@@ -271,6 +333,31 @@ def features_of(tokens: Mapping[str, Sequence[Any]], labels: Sequence[Any]) -> t
         {**{name: values[row] for name, values in tokens.items()}, "labels": label}
         for row, label in enumerate(labels)
     )
+
+
+def special_ids(tokenizer: PreTrainedTokenizerBase, *names: str) -> list[int]:
+    """Ids of special tokens by name (``"cls"``, ``"eos"``).
+
+    Raises:
+        DataError: If the tokenizer lacks one of them.
+    """
+    ids = [getattr(tokenizer, f"{name}_token_id") for name in names]
+    if None in ids:
+        raise DataError(f"the task needs a tokenizer with {' and '.join(names)} tokens, this one lacks some")
+    return ids
+
+
+def require_fast(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuse a tokenizer that does not say where its tokens come from.
+
+    Raises:
+        DataError: If it is a slow one.
+    """
+    if not tokenizer.is_fast:
+        raise DataError(
+            f"{type(tokenizer).__name__} does not say which words or characters a token covers: the task "
+            "needs a fast tokenizer (tokenizer.json)"
+        )
 
 
 def score(metric: Metric, statistics: Statistics) -> Score:

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.intervals import Statistics
-from ldsearch.tasks.base import Batch, Collate, Encoded, Task
+from ldsearch.tasks.base import Batch, Collate, Encoded, Scorer, Task
 from ldsearch.tasks.metrics import Metric, mean
 from ldsearch.tasks.objectives import Categorical
 
@@ -23,7 +23,7 @@ _POSITIONS = 64
 
 
 @dataclass(frozen=True)
-class Imitation:
+class Imitation(Scorer):
     """A task scored by KL(full model || sub-network) in nats; lower is better.
 
     The score is the mean over examples of the mean over an example's scored positions. These are where the
@@ -41,8 +41,6 @@ class Imitation:
 
     task: Task
     teacher: Mapping[Key, Tensor] = field(default_factory=dict)
-
-    per_token = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.task.objective, Categorical):

@@ -2,27 +2,25 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.intervals import Statistics
-from ldsearch.tasks.base import Batch, Collate, Encoded, Rows, Task, split_rows
+from ldsearch.tasks.base import Batch, Encoded, Rows, Task, special_ids
 from ldsearch.tasks.objectives import Categorical, labelled_tokens, next_tokens, summed_nats
-from ldsearch.tasks.tables import LINE, DataSource, find_column, read_tables
+from ldsearch.tasks.tables import LINE, Columns, DataSource, texts_of
 
 # Devlin et al. 2019, Sec. 3.1: this share of the tokens is predicted; of these 80% are replaced with [MASK],
 # 10% with a random token, and 10% are kept.
 CHOSEN, HIDDEN, KEPT = 0.15, 0.8, 0.1
 _SEED = 20_181_011
-_TEXTS = (LINE, "sentence", "content", "document")
-_AS_GIVEN = "splits of running text used as given: not compared with each other"
 
 Ids = NDArray[np.int64]
 
@@ -48,11 +46,46 @@ class LanguageModel(Task):
         return self.metric.statistics(*np.stack(outputs).astype(np.float64).T)
 
 
-class MaskedLanguageModel(LanguageModel):
-    """A text with its splits of ``TextLines``; some of its tokens are predicted from all the others."""
+class RunningText(LanguageModel):
+    """A text with its splits of ``TextLines``, from text files or tables: one line or document a row.
 
+    Where the source has all three splits they are used as they are: lines of running text are no examples of
+    their own, headings and turns of phrase recur in every text, and a text without the lines that stand
+    elsewhere too would be torn. What is missing is cut by lines that share no text; then, unless a line is a
+    document, neighbours of a held-out line are trained on, and its perplexity is a little too good.
+    """
+
+    column_names: ClassVar[Mapping[str, Sequence[str]]] = {"text": (LINE, "sentence", "content", "document")}
+
+    @classmethod
+    def read_rows(cls, table: pd.DataFrame, columns: Columns, names: Sequence[str], role: str) -> TextLines:
+        """The lines that are not blank."""
+        texts = tuple(text for text in texts_of(table[columns.text], role) if text.strip())
+        if not texts:
+            raise DataError(f"the {role} rows have no text")
+        return TextLines(texts)
+
+    @classmethod
+    def split(cls, given: Mapping[str, Rows], source: DataSource) -> tuple[Mapping[str, Rows], str]:
+        """Three splits as they are, fewer filled up from lines that share no text."""
+        if len(given) < 3:
+            return super().split(given, source)
+        as_given = "splits of running text used as given: not compared with each other"
+        return given, "" if source.keep_overlap else as_given
+
+    def lines(self, split: str, tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+        """The ids of each line that has any, without special tokens around them."""
+        # Not verbose: the tokenizer would warn of lines longer than the model reads.
+        texts = list(self.rows(split).texts)
+        lines = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        return [line for line in lines if line]
+
+
+class MaskedLanguageModel(RunningText):
+    """Some tokens of a text are predicted from all the others."""
+
+    kind = "masked"
     head = "MaskedLM"
-    collator = DataCollatorForTokenClassification
     objective = Categorical(labelled_tokens)
 
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> Encoded:
@@ -70,7 +103,9 @@ class MaskedLanguageModel(LanguageModel):
         if reference < 3:
             raise DataError(f"blocks of {reference} tokens have no room for text: 3 are the least")
         masking = _Masking(tokenizer)
-        blocks = _blocks(self.rows(split).texts, tokenizer, reference)
+        first, last = special_ids(tokenizer, "cls", "sep")
+        stream = [token for line in self.lines(split, tokenizer) for token in (*line, last)][:-1]
+        blocks = (np.array([first, *part, last]) for part in _cut(stream, reference - 2))
         kept = [ids for ids in blocks if masking.choosable(ids).any()]
         if not kept:
             raise DataError(f"the tokenizer knows no word of the {split} text")
@@ -92,25 +127,19 @@ class MaskedLanguageModel(LanguageModel):
         return {**batch, "input_ids": inputs, "labels": labels}
 
 
-@dataclass(frozen=True)
-class CausalLanguageModel(LanguageModel):
-    """A text with its splits of ``TextLines``; each token is predicted from those before it.
+class CausalLanguageModel(RunningText):
+    """Each token of a text is predicted from those before it."""
 
-    Args:
-        sentences: No block tears a line.
-    """
-
-    sentences: bool = False
-
+    kind = "causal"
     head = "CausalLM"
     objective = Categorical(next_tokens)
 
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> Encoded:
         """Tokenise a split and cut it into blocks of ``reference`` tokens, the last one as long as it is.
 
-        Each line ends in the tokenizer's end-of-text token, or [SEP] where it has none. With ``sentences`` a
-        block holds as many whole lines as fit; only a line that is longer than a block is cut. A block is an
-        example. Its first token is not predicted; a block of one token is left out.
+        Each line ends in the tokenizer's end-of-text token, or [SEP] where it has none. With the source's
+        ``sentences`` a block holds as many whole lines as fit; only a line that is longer than a block is
+        cut. A block is an example. Its first token is not predicted; a block of one token is left out.
 
         Raises:
             DataError: If there is no such split, the tokenizer has no token to end a line with or knows none
@@ -118,9 +147,12 @@ class CausalLanguageModel(LanguageModel):
         """
         if reference < 2:
             raise DataError(f"in blocks of {reference} tokens nothing is predicted: 2 are the least")
-        end = _end_of_line(tokenizer)
-        lines = [[*line, end] for line in tokens_of(self.rows(split).texts, tokenizer)]
-        blocks = _whole_lines(lines, reference) if self.sentences else _contiguous(lines, reference)
+        (end,) = special_ids(tokenizer, "sep" if tokenizer.eos_token_id is None else "eos")
+        lines = [[*line, end] for line in self.lines(split, tokenizer)]
+        whole = self.source.get("sentences", False)
+        blocks = (
+            _whole_lines(lines, reference) if whole else _cut([t for line in lines for t in line], reference)
+        )
         features = tuple(
             {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": ids}
             for ids in blocks
@@ -130,93 +162,16 @@ class CausalLanguageModel(LanguageModel):
             raise DataError(f"the tokenizer knows no word of the {split} text")
         return Encoded(features, reference)
 
-    def collate(self, tokenizer: PreTrainedTokenizerBase, pad_to: int | None) -> Collate:
-        """Make batches padded on the right to the longest, or to ``pad_to``; ``labels`` (B, n) with -100."""
-        # Many causal tokenizers have no pad token; any token will do.
-        own = tokenizer.pad_token_id
-        fill = {
-            "input_ids": _end_of_line(tokenizer) if own is None else own,
-            "attention_mask": 0,
-            "labels": -100,
-        }
-
-        def batch(features: Sequence[Mapping[str, Any]]) -> Batch:
-            width = pad_to or max(len(feature["input_ids"]) for feature in features)
-            return {
-                name: torch.tensor([[*row[name], *[pad] * (width - len(row[name]))] for row in features])
-                for name, pad in fill.items()
-            }
-
-        return batch
-
     def read(self, logits: Tensor, batch: Batch) -> Tensor:
         """Nats summed over a block's predicted tokens, and their number: shape (B, 2)."""
         return summed_nats(logits[:, :-1], batch["labels"][:, 1:])
-
-
-def load_masked(source: DataSource, known_labels: Sequence[str] | None = None) -> MaskedLanguageModel:
-    """Read running text for masked language modelling.
-
-    Where the source has all three splits they are used as they are: lines of running text are no examples of
-    their own, headings and turns of phrase recur in every text, and a text without the lines that stand
-    elsewhere too would be torn. What is missing is cut by lines that share no text; then, unless a line is a
-    document, neighbours of a held-out line are trained on, and its perplexity is a little too good.
-
-    Args:
-        source: Text files (``.txt``), one line or document a line, or tables with a text column.
-        known_labels: Not used: the outputs are the tokenizer's vocabulary.
-
-    Raises:
-        DataError: If data is missing, empty or misshapen, or too small or too alike to be split.
-    """
-    return MaskedLanguageModel(*_read_text(source, "masked"))
-
-
-def load_causal(source: DataSource, known_labels: Sequence[str] | None = None) -> CausalLanguageModel:
-    """Read running text for causal language modelling, as ``load_masked`` does."""
-    return CausalLanguageModel(*_read_text(source, "causal"), sentences=source.sentences)
-
-
-def _read_text(
-    source: DataSource, kind: str
-) -> tuple[dict[str, Any], tuple[str, ...], Mapping[str, TextLines], str, str | None]:
-    """The fields of a ``Task``."""
-    tables = read_tables(source, lines=True)
-    column = find_column(tables["train"], source.columns.text, _TEXTS, "text", source.data)
-    record = source.record(kind, {"text": column, "pair": None, "label": None})
-    splits: Mapping[str, TextLines] = {
-        role: _lines(table, column, f"{source.data} ({role})", role) for role, table in tables.items()
-    }
-    overlap = "" if source.keep_overlap else _AS_GIVEN
-    if len(splits) < 3:
-        splits, overlap = split_rows(splits, lambda lines: lines.texts, source)
-    return record, (), splits, overlap, source.metric
-
-
-def tokens_of(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    """The ids of each text that has any, without special tokens around them."""
-    # Not verbose: the tokenizer would warn of lines longer than the model reads.
-    lines = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-    return [line for line in lines if line]
-
-
-def _lines(table: pd.DataFrame, column: str, source: str, role: str) -> TextLines:
-    find_column(table, column, (), "text", source)
-    if missing := sum(not isinstance(text, str) for text in table[column]):
-        raise DataError(f"{missing} {role} rows have no text in column {column!r}")
-    texts = tuple(text for text in table[column] if text.strip())
-    if not texts:
-        raise DataError(f"{source} has no text")
-    return TextLines(texts)
 
 
 class _Masking:
     """BERT's masking with a tokenizer's [MASK]; special tokens are neither chosen nor drawn."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        if tokenizer.mask_token_id is None:
-            raise DataError("masked language modelling needs a tokenizer with [MASK], this one has none")
-        self._mask = tokenizer.mask_token_id
+        (self._mask,) = special_ids(tokenizer, "mask")
         self._special = np.array(tokenizer.all_special_ids)
         self._words = np.setdiff1d(np.arange(len(tokenizer)), self._special)
 
@@ -237,38 +192,18 @@ class _Masking:
         return inputs, np.where(chosen, ids, -100)
 
 
-def _blocks(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, reference: int) -> list[Ids]:
-    """Every token of the texts once, in order, in rows of at most ``reference`` tokens."""
-    first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
-    if first is None or last is None:
-        raise DataError("masked language modelling needs a tokenizer with [CLS] and [SEP]")
-    lines = tokens_of(texts, tokenizer)
-    stream = np.array([token for line in lines for token in (*line, last)][:-1], dtype=np.int64)
-    room = reference - 2
-    parts = (stream[start : start + room] for start in range(0, len(stream), room))
-    return [np.concatenate([[first], part, [last]]) for part in parts]
+def _cut(stream: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """Every token once, in order, in parts that are full but for the last."""
+    return (stream[start : start + size] for start in range(0, len(stream), size))
 
 
-def _end_of_line(tokenizer: PreTrainedTokenizerBase) -> int:
-    for token in (tokenizer.eos_token_id, tokenizer.sep_token_id):
-        if token is not None:
-            return int(token)
-    raise DataError("causal language modelling needs a tokenizer with an end-of-text token or [SEP]")
-
-
-def _contiguous(lines: Sequence[Sequence[int]], reference: int) -> Iterator[list[int]]:
-    """Every token once, in order, in blocks that are full but for the last."""
-    stream = [token for line in lines for token in line]
-    return (stream[start : start + reference] for start in range(0, len(stream), reference))
-
-
-def _whole_lines(lines: Sequence[Sequence[int]], reference: int) -> Iterator[list[int]]:
+def _whole_lines(lines: Sequence[list[int]], reference: int) -> Iterator[list[int]]:
     """Every token once, in order, a new block where the next line does not fit."""
     block: list[int] = []
     for line in lines:
-        for part in _contiguous([line], reference):
+        for part in _cut(line, reference):
             if len(block) + len(part) > reference:
                 yield block
                 block = []
-            block = block + part
+            block = [*block, *part]
     yield block

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,9 +29,6 @@ Array = NDArray[np.float64]
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _ORDERS = 4  # of BLEU's n-grams
-# Tokenisations of sacreBLEU that need no download and no other package.
-TOKENISATIONS = ("13a", "intl", "zh", "char", "none")
-ROUGE = ("rouge1", "rouge2", "rougeL")
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ def metric_named(kind: str, name: str | None, labels: int) -> Metric:
 
     Args:
         kind: A key of ``METRICS``.
-        name: As registered there; None takes the kind's first.
+        name: A key there; None takes the first.
         labels: How many labels the task has; 1 where it has none.
 
     Raises:
@@ -96,20 +92,18 @@ def f1(means: Array) -> Array:
     return _divide(2 * means[..., 0], means[..., 1] + means[..., 2])
 
 
-def f1_of_all(means: Array) -> Array:
-    """Mean F1 over labels, 0 for one that is nowhere: (..., 3·labels) to (...)."""
-    score: Array = f1(_by_label(means)).mean(axis=-1)
-    return score
+def f1_of_labels(means: Array, seen: bool = False) -> Array:
+    """Mean F1 over labels, 0 for one that is nowhere: (..., 3·labels) to (...).
 
-
-def f1_of_seen(means: Array) -> Array:
-    """Mean F1 over the labels that are gold or predicted anywhere: (..., 3·labels) to (...).
-
-    So a split, or a resample, that lacks a rare label does not cost a perfect model a share of its score.
+    Args:
+        means: (correct, predicted, gold) of each label.
+        seen: Leave out labels that are nowhere, neither gold nor predicted, so that a split or a resample
+            that lacks a rare label does not cost a perfect model a share of its score.
     """
-    by_label = _by_label(means)
-    seen = (by_label[..., 1] + by_label[..., 2] != 0).sum(axis=-1)
-    return _divide(f1(by_label).sum(axis=-1), seen.astype(np.float64))
+    by_label = means.reshape(*means.shape[:-1], -1, 3)
+    scores, there = f1(by_label), by_label[..., 1] + by_label[..., 2] != 0
+    score: Array = scores.mean(axis=-1)
+    return _divide(scores.sum(axis=-1), there.sum(axis=-1).astype(np.float64)) if seen else score
 
 
 def matthews(means: Array) -> Array:
@@ -158,22 +152,16 @@ def moments(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
     return np.stack([x, y, x * x, y * y, x * y], axis=-1)
 
 
-def label_one_counts(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
-    """(correct, predicted, gold) of label id 1: (examples, 3)."""
-    predicted, gold = _paired(predictions, labels)
-    return _counts(predicted == 1, gold == 1)
-
-
 def label_counts(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
     """(correct, predicted, gold) of each label, one label after another, from 0/1: (examples, 3·labels)."""
-    predicted, gold = _paired(predictions, labels)
-    return _counts(predicted.astype(bool), gold.astype(bool)).reshape(len(gold), -1)
+    predicted, gold = (values.astype(bool) for values in _paired(predictions, labels))
+    counts = np.stack([predicted & gold, predicted, gold], axis=-1).astype(np.float64)
+    return counts.reshape(len(gold), -1)
 
 
-def all_label_counts(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
+def summed_label_counts(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
     """(correct, predicted, gold) of all labels together, from 0/1: (examples, 3)."""
-    predicted, gold = _paired(predictions, labels)
-    counts: Statistics = _counts(predicted.astype(bool), gold.astype(bool)).sum(axis=1)
+    counts: Statistics = label_counts(predictions, labels).reshape(len(np.asarray(labels)), -1, 3).sum(axis=1)
     return counts
 
 
@@ -220,23 +208,17 @@ def _for_each(score: Callable[[str, Sequence[str]], float]) -> Callable[..., Sta
     )
 
 
-def bleu(tokenize: str = "13a") -> Metric:
+def bleu() -> Metric:
     """Corpus BLEU in percent (Papineni et al. 2002), as sacreBLEU computes it (Post 2018).
 
     Predictions are texts, labels one or more references of each. The statistics, shape (examples, 10), are
     the lengths of text and closest reference in words, the matches and the numbers of n-grams for n = 1 to 4,
     all times the number of examples: their means are the counts of the corpus, which smoothing needs.
-
-    Args:
-        tokenize: One of ``TOKENISATIONS``.
-
-    Raises:
-        DataError: If there is no such tokenisation.
     """
     from sacrebleu.metrics.bleu import BLEU  # these packages take long to load
 
     # The counts are those of any order; the setting avoids a warning for each sentence.
-    scorer = BLEU(tokenize=_offered(tokenize, TOKENISATIONS, "tokenisation"), effective_order=True)
+    scorer = BLEU(effective_order=True)
 
     def statistics(texts: Sequence[str], references: Sequence[Sequence[str]]) -> Statistics:
         rows = []
@@ -265,23 +247,14 @@ def bleu_of_counts(counts: Array) -> Array:
     return np.where(scored, 100 * np.exp(logs), 0.0)
 
 
-def bleu_signature(references: Sequence[Sequence[str]], tokenize: str = "13a") -> str:
-    """SacreBLEU's signature of how a score is computed (Post 2018).
-
-    Args:
-        references: One or more of each text; their number is part of it.
-        tokenize: As for ``bleu``.
-
-    Raises:
-        DataError: If there is no such tokenisation.
-    """
+def bleu_signature(references: Sequence[Sequence[str]]) -> str:
+    """SacreBLEU's signature of a score on so many references (Post 2018)."""
     from sacrebleu.metrics.bleu import BLEU
 
-    _offered(tokenize, TOKENISATIONS, "tokenisation")
     # Only the number of references matters here; None, which the types leave out, is a missing one.
     most = max(len(own) for own in references)
     streams: Any = [["" if index < len(own) else None for own in references] for index in range(most)]
-    return str(BLEU(tokenize=tokenize, references=streams).get_signature())
+    return str(BLEU(references=streams).get_signature())
 
 
 def rouge(name: str) -> Metric:
@@ -291,14 +264,11 @@ def rouge(name: str) -> Metric:
     (Porter), lower-cased runs of a-z and 0-9: other scripts have none. rougeL takes a text as one sentence.
 
     Args:
-        name: One of ``ROUGE``.
-
-    Raises:
-        DataError: If there is no such metric.
+        name: ``"rouge1"``, ``"rouge2"`` or ``"rougeL"``.
     """
     from rouge_score.rouge_scorer import RougeScorer
 
-    scorer = RougeScorer([_offered(name, ROUGE, "metric")], use_stemmer=True)
+    scorer = RougeScorer([name], use_stemmer=True)
 
     def statistics(texts: Sequence[str], references: Sequence[Sequence[str]]) -> Statistics:
         pairs = zip(texts, references, strict=True)
@@ -307,85 +277,79 @@ def rouge(name: str) -> Metric:
     return Metric(name, statistics, mean)
 
 
-def _one_hot_counts(labels: int) -> Callable[[ArrayLike, ArrayLike], Statistics]:
-    """``label_counts`` of label ids."""
-    return lambda predictions, gold: label_counts(_one_hot(predictions, labels), _one_hot(gold, labels))
+def _macro_f1(labels: int) -> Metric:
+    def statistics(predictions: ArrayLike, gold: ArrayLike) -> Statistics:
+        return label_counts(_one_hot(predictions, labels), _one_hot(gold, labels))
+
+    return Metric("macro-f1", statistics, partial(f1_of_labels, seen=True), 3 * labels)
 
 
-def _margins(labels: int) -> Callable[[ArrayLike, ArrayLike], Statistics]:
-    """Statistics for ``matthews`` from label ids: correct, one-hot prediction, one-hot label."""
-
+def _mcc(labels: int) -> Metric:
     def statistics(predictions: ArrayLike, gold: ArrayLike) -> Statistics:
         right = correct(predictions, gold)[:, None]
         return np.concatenate([right, _one_hot(predictions, labels), _one_hot(gold, labels)], axis=1)
 
-    return statistics
+    return Metric("mcc", statistics, matthews, 1 + 2 * labels)
 
 
 def _f1_of_two(labels: int) -> Metric:
     if labels != 2:
         raise DataError(f"f1 is of the second of two labels, there are {labels}: choose another metric")
-    return Metric("f1", label_one_counts, f1, 3)
+
+    def statistics(predictions: ArrayLike, gold: ArrayLike) -> Statistics:
+        return label_counts(*(values == 1 for values in _paired(predictions, gold)))
+
+    return Metric("f1", statistics, f1, 3)
+
+
+def _likelihood(name: str, of_means: OfMeans) -> Metric:
+    return Metric(name, nats_and_tokens, of_means, 2, higher_is_better=False)
 
 
 # Kinds of task, and what predictions and labels are there; the first metric is the default.
-METRICS: Mapping[str, Mapping[str, Factory]] = MappingProxyType(
-    {
-        # Label ids, shape (examples,).
-        "classification": MappingProxyType(
-            {
-                "accuracy": lambda _: Metric("accuracy", correct, mean),
-                "f1": _f1_of_two,
-                "macro-f1": lambda n: Metric("macro-f1", _one_hot_counts(n), f1_of_seen, 3 * n),
-                "mcc": lambda n: Metric("mcc", _margins(n), matthews, 1 + 2 * n),
-            }
-        ),
-        # Numbers, shape (examples,).
-        "regression": MappingProxyType(
-            {
-                "pearson": lambda _: Metric("pearson", moments, correlation, 5),
-                "mse": lambda _: Metric("mse", squared_errors, mean, higher_is_better=False),
-            }
-        ),
-        # 0 and 1, shape (examples, labels).
-        "multi-label": MappingProxyType(
-            {
-                "micro-f1": lambda _: Metric("micro-f1", all_label_counts, f1, 3),
-                "macro-f1": lambda n: Metric("macro-f1", label_counts, f1_of_all, 3 * n),
-                "accuracy": lambda _: Metric("accuracy", correct, mean),
-            }
-        ),
-        # Per example: a set of entities for f1, label ids of the labelled tokens for accuracy.
-        "tokens": MappingProxyType(
-            {
-                "f1": lambda _: Metric("f1", entity_counts, f1, 3),
-                "accuracy": lambda _: Metric("accuracy", token_counts, ratio, 2),
-            }
-        ),
-        # Per example: the predicted text, and the answers.
-        "questions": MappingProxyType(
-            {
-                "f1": lambda _: Metric("f1", _for_each(token_f1), mean),
-                "exact-match": lambda _: Metric("exact-match", _for_each(exact_match), mean),
-            }
-        ),
-        # Per example: summed negative log-likelihood in nats as prediction, number of tokens as label.
-        "language-model": MappingProxyType(
-            {
-                "perplexity": lambda _: Metric(
-                    "perplexity", nats_and_tokens, perplexity, 2, higher_is_better=False
-                ),
-                # Per token; its mean over models is not ruled by the worst of them.
-                "nats": lambda _: Metric("nats", nats_and_tokens, ratio, 2, higher_is_better=False),
-            }
-        ),
-    }
-)
-
-# Metrics of decoded texts.
-TEXT_METRICS: Mapping[str, Callable[[], Metric]] = MappingProxyType(
-    {"bleu": bleu, **{name: partial(rouge, name) for name in ROUGE}}
-)
+METRICS: Mapping[str, Mapping[str, Factory]] = {
+    # Label ids, shape (examples,).
+    "classification": {
+        "accuracy": lambda _: Metric("accuracy", correct, mean),
+        "f1": _f1_of_two,
+        "macro-f1": _macro_f1,
+        "mcc": _mcc,
+    },
+    # Numbers, shape (examples,).
+    "regression": {
+        "pearson": lambda _: Metric("pearson", moments, correlation, 5),
+        "mse": lambda _: Metric("mse", squared_errors, mean, higher_is_better=False),
+    },
+    # 0 and 1, shape (examples, labels).
+    "multi-label": {
+        "micro-f1": lambda _: Metric("micro-f1", summed_label_counts, f1, 3),
+        "macro-f1": lambda labels: Metric("macro-f1", label_counts, f1_of_labels, 3 * labels),
+        "accuracy": lambda _: Metric("accuracy", correct, mean),
+    },
+    # Per example: a set of entities for f1, label ids of the labelled tokens for accuracy.
+    "tokens": {
+        "f1": lambda _: Metric("f1", entity_counts, f1, 3),
+        "accuracy": lambda _: Metric("accuracy", token_counts, ratio, 2),
+    },
+    # Per example: the predicted text, and the answers.
+    "questions": {
+        "f1": lambda _: Metric("f1", _for_each(token_f1), mean),
+        "exact-match": lambda _: Metric("exact-match", _for_each(exact_match), mean),
+    },
+    # Per example: summed negative log-likelihood in nats as prediction, number of tokens as label.
+    "language-model": {
+        "perplexity": lambda _: _likelihood("perplexity", perplexity),
+        # Per token; its mean over models is not ruled by the worst of them.
+        "nats": lambda _: _likelihood("nats", ratio),
+    },
+    # Per example: a generated text, and the references.
+    "texts": {
+        "bleu": lambda _: bleu(),
+        "rouge1": lambda _: rouge("rouge1"),
+        "rouge2": lambda _: rouge("rouge2"),
+        "rougeL": lambda _: rouge("rougeL"),
+    },
+}
 
 
 def _paired(predictions: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -395,17 +359,9 @@ def _paired(predictions: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], ND
     return predicted, gold
 
 
-def _counts(predicted: NDArray[np.bool_], gold: NDArray[np.bool_]) -> Statistics:
-    return np.stack([predicted & gold, predicted, gold], axis=-1).astype(np.float64)
-
-
 def _one_hot(ids: ArrayLike, labels: int) -> NDArray[np.bool_]:
     hot: NDArray[np.bool_] = np.asarray(ids)[:, None] == np.arange(labels)
     return hot
-
-
-def _by_label(means: Array) -> Array:
-    return means.reshape(*means.shape[:-1], -1, 3)
 
 
 def _standardised(values: Array) -> Array:
@@ -422,9 +378,3 @@ def _variance(mean: Array, mean_square: Array) -> Array:
 
 def _divide(above: Array, below: Array, undefined: float = 0.0) -> Array:
     return np.divide(above, below, out=np.full_like(above, undefined), where=below != 0)
-
-
-def _offered(name: str, names: Sequence[str], kind: str) -> str:
-    if name not in names:
-        raise DataError(f"no {kind} {name!r}: there are {', '.join(names)}")
-    return name

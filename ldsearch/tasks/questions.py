@@ -5,28 +5,24 @@ characters (n, 2): the first that a token covers of its context and the one behi
 it is no context token.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from numbers import Integral
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.intervals import Statistics
-from ldsearch.tasks.base import Batch, Encoded, Rows, Task, split_rows
-from ldsearch.tasks.metrics import metric_named
+from ldsearch.tasks.base import Encoded, Rows, Task, require_fast
 from ldsearch.tasks.objectives import Categorical, span_ends
-from ldsearch.tasks.tables import Columns, DataSource, find_columns, read_tables, without_hidden
+from ldsearch.tasks.tables import Columns, DataSource, is_blank, is_missing, refuse_rows
 
-KIND = "questions"
 # Longest predicted answer in tokens (Devlin et al. 2019, reference code).
 LONGEST_ANSWER = 30
 # A window has room for at least this many tokens of its context, or there would be hundreds of windows.
@@ -50,20 +46,6 @@ class Span(NamedTuple):
     stop: int
 
 
-class Window(NamedTuple):
-    """One input of the model.
-
-    Args:
-        tokens: What the tokenizer says of it, without padding.
-        origin: The row it was cut from.
-        characters: Shape (n, 2).
-    """
-
-    tokens: Mapping[str, Any]
-    origin: int
-    characters: NDArray[np.int32]
-
-
 @dataclass(frozen=True)
 class QuestionExamples(Rows):
     """One split: contexts, questions, and for each question one answer or more."""
@@ -76,6 +58,11 @@ class QuestionExamples(Rows):
     def texts(self) -> tuple[str, ...]:
         """Every context once, and the questions."""
         return (*dict.fromkeys(self.contexts), *self.questions)
+
+    @property
+    def compared(self) -> Sequence[str]:
+        """The contexts."""
+        return self.contexts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,57 +78,97 @@ class EncodedQuestions(Encoded):
     characters: tuple[NDArray[np.int32], ...]
 
 
-@dataclass(frozen=True)
 class QuestionAnswering(Task):
     """A question-answering problem with its splits of ``QuestionExamples``.
 
-    Args:
-        stride: Tokens that neighbouring windows of a context share, where the questions leave room for
-            twice as many; else half of what they leave.
+    The text column holds contexts, the pair column questions, and the label column answers: lists ``text``
+    and ``answer_start``, counted in characters. The source's ``stride`` is how many tokens neighbouring
+    windows of a context share, where the questions leave room for twice as many; else half of what they
+    leave.
     """
 
-    stride: int = 128
-
+    kind = metrics = "questions"
     head = "QuestionAnswering"
     per_token = True
-    metrics = KIND
     objective = Categorical(span_ends)
+    # As SQuAD v1.1 has them on the hub.
+    column_names: ClassVar = {"text": ("context",), "pair": ("question",), "label": ("answers",)}
 
     @property
     def head_config(self) -> Mapping[str, Any]:
         """Two outputs per token: start and end."""
-        return MappingProxyType({"num_labels": 2})
+        return {"num_labels": 2}
+
+    @classmethod
+    def is_hidden(cls, cell: Any) -> bool:
+        """No answer."""
+        return not _answers(cell)
+
+    @classmethod
+    def read_rows(
+        cls, table: pd.DataFrame, columns: Columns, names: Sequence[str], role: str
+    ) -> QuestionExamples:
+        """Contexts, questions and answers, at least one of each question."""
+        contexts, questions = tuple(table[columns.text]), tuple(table[columns.pair])
+        refuse_rows(map(is_blank, contexts), role, f"have no {columns.text}")
+        refuse_rows(map(is_blank, questions), role, f"have no {columns.pair}")
+        answers = tuple(map(_answers, table[columns.label]))
+        unanswered = (not own or any(is_blank(text) for _, text in own) for own in answers)
+        refuse_rows(unanswered, role, "have no answer: every question needs one")
+        astray = (
+            any(start < 0 or not context.startswith(text, start) for start, text in own)
+            for context, own in zip(contexts, answers, strict=True)
+        )
+        refuse_rows(astray, role, "have an answer that does not stand at its answer_start in the context")
+        # Spaces before a question would be tokens to some tokenizers.
+        return QuestionExamples(contexts, tuple(question.strip() for question in questions), answers)
 
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> EncodedQuestions:
         """Tokenise a split: question, then as much of the context as fits, in as many windows as it takes.
 
+        The whole question stands in every window, and each token of a context in one window or more.
         ``labels`` are the tokens at which the first answer starts and ends, or twice position 0, where
         [CLS] stands, in a window that does not hold all of it (Devlin et al. 2019, reference code).
 
         Raises:
             DataError: If there is no such split, the tokenizer does not say which characters a token covers,
-                or the reference length leaves no room for a context.
+                or the longest question leaves room for fewer than ``LEAST_ROOM`` tokens.
         """
+        require_fast(tokenizer)
         rows: QuestionExamples = self.rows(split)
-        windows = list(cut_windows(rows.questions, rows.contexts, tokenizer, reference, self.stride))
+        room = _room(rows.questions, tokenizer, reference)
+        stride = min(self.source.get("stride", DataSource.stride), room // 2)
+        windows: list[dict[str, Any]] = []
+        origins: list[int] = []
+        characters: list[NDArray[np.int32]] = []
+        for first in range(0, len(rows), _CHUNK):
+            tokens = tokenizer(
+                list(rows.questions[first : first + _CHUNK]),
+                list(rows.contexts[first : first + _CHUNK]),
+                truncation="only_second",
+                max_length=reference,
+                stride=stride,
+                return_overflowing_tokens=True,
+                return_offsets_mapping=True,
+            )
+            samples, offsets = tokens.pop("overflow_to_sample_mapping"), tokens.pop("offset_mapping")
+            for window, sample in enumerate(samples):
+                inside = np.array([part == 1 for part in tokens.sequence_ids(window)])[:, None]
+                characters.append(np.where(inside, np.array(offsets[window], np.int32), np.int32(-1)))
+                windows.append({name: values[window] for name, values in tokens.items()})
+                origins.append(first + sample)
         labels = [
             span
-            for origin, own in groupby(windows, key=lambda window: window.origin)
-            for span in answer_tokens([window.characters for window in own], rows.answers[origin][0])
+            for origin, own in groupby(zip(origins, characters, strict=True), key=lambda pair: pair[0])
+            for span in answer_tokens([window for _, window in own], rows.answers[origin][0])
         ]
         return EncodedQuestions(
-            features=tuple(
-                {**window.tokens, "labels": span} for window, span in zip(windows, labels, strict=True)
-            ),
+            features=tuple({**own, "labels": span} for own, span in zip(windows, labels, strict=True)),
             reference=reference,
-            origins=tuple(window.origin for window in windows),
+            origins=tuple(origins),
             rows=rows,
-            characters=tuple(window.characters for window in windows),
+            characters=tuple(characters),
         )
-
-    def read(self, logits: Tensor, batch: Batch) -> Tensor:
-        """The logits of start and end, shape (B, n, 2)."""
-        return logits
 
     def predict(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[str]:
         """The best span's text for each example.
@@ -164,80 +191,6 @@ class QuestionAnswering(Task):
         assert isinstance(encoded, EncodedQuestions)
         answers = [[answer.text for answer in own] for own in encoded.rows.answers]
         return self.metric.statistics(self.predict(outputs, encoded), answers)
-
-
-def load_questions(source: DataSource, known_labels: Sequence[str] | None = None) -> QuestionAnswering:
-    """Read questions, their contexts and answers, and fix the splits so that none share a context.
-
-    Args:
-        source: The data. Of its columns ``text`` is the context, ``pair`` the question and ``label`` the
-            answers, which hold lists ``text`` and ``answer_start``; where not named they are ``context``,
-            ``question`` and ``answers``, as SQuAD v1.1 has them on the hub.
-        known_labels: Means nothing here: the head has no named outputs.
-
-    Raises:
-        DataError: If data is missing, empty or misshapen, has questions without an answer or answers that
-            do not stand where they should, or is too small or too alike to be split; or on an unknown
-            metric or a negative stride.
-    """
-    metric = metric_named(KIND, source.metric, 1).name
-    if source.stride < 0:
-        raise DataError(f"the stride is a number of shared tokens, not {source.stride}")
-    named = source.columns
-    columns = _Columns(named.text or "context", named.pair or "question", named.label or "answers")
-    given = {}
-    for role, table in without_hidden(
-        read_tables(source), columns.label, lambda cell: not _answers(cell)
-    ).items():
-        find_columns(table, Columns(*columns), f"{source.data} ({role})")
-        given[role] = _examples(table, columns, role)
-    splits, overlap = split_rows(given, lambda examples: examples.contexts, source)
-    record = replace(source, metric=metric).record(KIND, columns._asdict())
-    return QuestionAnswering(record, (), splits, overlap, metric, source.stride)
-
-
-def cut_windows(
-    questions: Sequence[str],
-    contexts: Sequence[str],
-    tokenizer: PreTrainedTokenizerBase,
-    reference: int,
-    stride: int,
-) -> Iterator[Window]:
-    """The windows of every row, row after row; each token of a context is in one of its windows or more.
-
-    Args:
-        questions: The whole question stands in every window.
-        contexts: One per question.
-        tokenizer: A fast one.
-        reference: Most tokens of a window.
-        stride: Tokens that a window repeats of the one before; no more than half of what the longest question
-            leaves room for.
-
-    Raises:
-        DataError: If the tokenizer does not say which characters a token covers, or the longest question
-            leaves room for fewer than ``LEAST_ROOM`` tokens.
-    """
-    if not tokenizer.is_fast:
-        raise DataError(
-            f"{type(tokenizer).__name__} does not say which characters a token covers: answers in a context "
-            "need a fast tokenizer (tokenizer.json)"
-        )
-    shared = min(stride, _room(questions, tokenizer, reference) // 2)
-    for first in range(0, len(questions), _CHUNK):
-        tokens = tokenizer(
-            list(questions[first : first + _CHUNK]),
-            list(contexts[first : first + _CHUNK]),
-            truncation="only_second",
-            max_length=reference,
-            stride=shared,
-            return_overflowing_tokens=True,
-            return_offsets_mapping=True,
-        )
-        origins, offsets = tokens.pop("overflow_to_sample_mapping"), tokens.pop("offset_mapping")
-        for row, origin in enumerate(origins):
-            in_context = np.array([part == 1 for part in tokens.sequence_ids(row)])
-            covered = np.where(in_context[:, None], np.array(offsets[row], dtype=np.int32), np.int32(-1))
-            yield Window({name: values[row] for name, values in tokens.items()}, first + origin, covered)
 
 
 def _room(questions: Sequence[str], tokenizer: PreTrainedTokenizerBase, reference: int) -> int:
@@ -290,38 +243,9 @@ def answer_tokens(windows: Sequence[NDArray[np.int32]], answer: Answer) -> list[
     ]
 
 
-class _Columns(NamedTuple):
-    """Context, question and answers, under the names that ``Columns`` has for such."""
-
-    text: str
-    pair: str
-    label: str
-
-
-def _examples(table: pd.DataFrame, columns: _Columns, role: str) -> QuestionExamples:
-    contexts, questions = (tuple(table[name]) for name in columns[:2])
-    for name, texts in zip(columns, (contexts, questions), strict=False):
-        if blank := sum(not isinstance(text, str) or not text.strip() for text in texts):
-            raise DataError(f"{blank} of {len(table)} {role} rows have no {name}")
-    answers = tuple(_answers(cell) for cell in table[columns.label])
-    if unanswered := sum(not own or any(not text.strip() for _, text in own) for own in answers):
-        raise DataError(f"{unanswered} of {len(table)} {role} rows have no answer: every question needs one")
-    astray = sum(
-        any(start < 0 or not context.startswith(text, start) for start, text in own)
-        for context, own in zip(contexts, answers, strict=True)
-    )
-    if astray:
-        raise DataError(
-            f"{astray} of {len(table)} {role} rows have an answer that does not stand at its answer_start, "
-            "counted in characters of the context"
-        )
-    # Spaces before a question would be tokens to some tokenizers.
-    return QuestionExamples(contexts, tuple(question.strip() for question in questions), answers)
-
-
 def _answers(cell: Any) -> tuple[Answer, ...]:
     """Answers of one row, none for null; parquet and the hub give NumPy arrays for lists."""
-    if cell is None or (isinstance(cell, float) and np.isnan(cell)):
+    if is_missing(cell):
         return ()
     fields: Mapping[str, Any] = cell if isinstance(cell, Mapping) else {}
     starts, texts = fields.get("answer_start"), fields.get("text")

@@ -1,29 +1,18 @@
 """Translation and summarisation: one text from another, scored token by token with the target given."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
-from ldsearch.errors import DataError
-from ldsearch.tasks.base import Encoded, Rows, split_rows
-from ldsearch.tasks.classification import PAIR_MARK
+from ldsearch.tasks.base import Encoded, Rows, special_ids
 from ldsearch.tasks.language import LanguageModel
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
-from ldsearch.tasks.tables import DataSource, find_column, read_tables, without_hidden
-
-# Per kind what the columns of sources and of targets are called.
-COLUMNS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
-    {
-        "translation": (("source", "src", "de", "text"), ("target", "tgt", "en")),
-        "summarisation": (("source", "document", "article", "text"), ("target", "summary", "highlights")),
-    }
-)
+from ldsearch.tasks.tables import PAIR_MARK, Columns, is_blank, refuse_rows
 
 
 @dataclass(frozen=True)
@@ -36,121 +25,83 @@ class SequencePairs(Rows):
     @property
     def texts(self) -> tuple[str, ...]:
         """The sources, and the targets that are learned from."""
-        return (*self.sources, *(own[0] for own in self.targets))
+        return (*self.sources, *(references[0] for references in self.targets))
+
+    @property
+    def compared(self) -> Sequence[str]:
+        """Source and targets of each row: rows share text if either side does."""
+        return [
+            PAIR_MARK.join((source, *own)) for source, own in zip(self.sources, self.targets, strict=True)
+        ]
 
 
 class SequenceToSequence(LanguageModel):
     """Texts to turn into others, with their splits of ``SequencePairs``.
 
-    The score is the perplexity of the target, each token given the source and the true tokens before it.
+    The text column holds the sources, the label column the targets. A cell is a text or a list of texts: a
+    source's are its sentences, a target's are references. The score is the perplexity of the target, each
+    token given the source and the true tokens before it.
     """
 
     head = "Seq2SeqLM"
-    collator = DataCollatorForSeq2Seq
     objective = Categorical(labelled_tokens)
 
-    def sources(self, split: str) -> list[str]:
-        """Sources to decode, in the features' order.
-
-        Raises:
-            DataError: If there is no such split.
-        """
-        return list(self.rows(split).sources)
-
-    def references(self, split: str) -> list[list[str]]:
-        """Every reference target of each source, at least one.
-
-        Raises:
-            DataError: If there is no such split.
-        """
-        return [list(own) for own in self.rows(split).targets]
+    @classmethod
+    def read_rows(
+        cls, table: pd.DataFrame, columns: Columns, names: Sequence[str], role: str
+    ) -> SequencePairs:
+        """Sources, their sentences joined, and targets."""
+        sides = []
+        for column in (columns.text, columns.label):
+            # Parquet and the hub give arrays for lists.
+            cells = [
+                tuple(cell) if isinstance(cell, list | np.ndarray) else (cell,) for cell in table[column]
+            ]
+            refuse_rows(
+                (not texts or any(map(is_blank, texts)) for texts in cells),
+                role,
+                f"have no text in column {column!r}",
+            )
+            sides.append(tuple(cells))
+        return SequencePairs(tuple(" ".join(texts) for texts in sides[0]), sides[1])
 
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> Encoded:
         """Tokenise a split, sources and first targets each cut to ``reference`` tokens.
 
-        Both get the tokenizer's own special tokens; a target also its end-of-text token if it then has none.
+        Both get the tokenizer's own special tokens; a target also its end-of-text token if it then has none:
+        mBART's is followed by the language, some tokenizers leave it out.
 
         Raises:
             DataError: If there is no such split, or the tokenizer has no end-of-text or no pad token.
         """
         pairs: SequencePairs = self.rows(split)
-        for kind in ("eos", "pad"):
-            if getattr(tokenizer, f"{kind}_token_id") is None:
-                raise DataError(f"sequence to sequence needs a tokenizer with an {kind} token")
+        end, _ = special_ids(tokenizer, "eos", "pad")
         cut: dict[str, Any] = {"truncation": True, "max_length": reference}
         inputs = tokenizer(list(pairs.sources), **cut)["input_ids"]
-        targets = tokenizer(text_target=[own[0] for own in pairs.targets], **cut)["input_ids"]
-        end, special = tokenizer.eos_token_id, frozenset(tokenizer.all_special_ids)
-        features = tuple(
-            {"input_ids": source, "labels": _ended(target, end, special, reference)}
-            for source, target in zip(inputs, targets, strict=True)
-        )
-        return Encoded(features, reference, writes=True)
+        targets = tokenizer(text_target=[references[0] for references in pairs.targets], **cut)["input_ids"]
+        special, features = frozenset(tokenizer.all_special_ids), []
+        for source, target in zip(inputs, targets, strict=True):
+            ended = end in takewhile(special.__contains__, reversed(target))
+            labels = target if ended else [*target[: reference - 1], end]
+            features.append({"input_ids": source, "labels": labels})
+        return Encoded(tuple(features), reference, writes=True)
 
 
-def _ended(ids: list[int], end: int, special: Set[int], reference: int) -> list[int]:
-    """With an end-of-text token: mBART's is followed by the language, some tokenizers leave it out."""
-    closing = takewhile(special.__contains__, reversed(ids))
-    return ids if end in closing else [*ids[: reference - 1], end]
+class Translation(SequenceToSequence):
+    """Sentences in another language."""
 
-
-def load_sequences(
-    source: DataSource, known_labels: Sequence[str] | None = None, *, kind: str
-) -> SequenceToSequence:
-    """Read a task from a file, a dataset folder or a hub id, and fix its splits.
-
-    The text column holds the sources, the label column the targets. A cell is a text or a list of texts: a
-    source's are its sentences, a target's are references. Rows share text if either side does.
-
-    Args:
-        source: The data.
-        known_labels: Not used: the outputs are the tokenizer's vocabulary.
-        kind: A key of ``COLUMNS``.
-
-    Raises:
-        DataError: If data is missing, empty or misshapen, or too small or too alike to be split.
-    """
-    tables = read_tables(source)
-    columns = _columns(tables["train"], source, kind)
-    given = {
-        role: _pairs(table, columns, f"{source.data} ({role})", role)
-        for role, table in without_hidden(tables, columns[1]).items()
+    kind = "translation"
+    column_names: ClassVar[Mapping[str, Sequence[str]]] = {
+        "text": ("source", "src", "de", "text"),
+        "label": ("target", "tgt", "en"),
     }
-    splits, overlap = split_rows(given, _joined, source)
-    record = source.record(kind, {"text": columns[0], "pair": None, "label": columns[1]})
-    return SequenceToSequence(record, (), splits, overlap, source.metric)
 
 
-def _columns(table: pd.DataFrame, source: DataSource, kind: str) -> tuple[str, str]:
-    """Columns of sources and of targets; a column named for one side is not taken for the other."""
-    wanted = source.columns
-    if wanted.text is not None and wanted.text == wanted.label:
-        raise DataError(f"column {wanted.text!r} cannot be both source and target")
-    texts, targets = COLUMNS[kind]
-    text = find_column(
-        table, wanted.text, [name for name in texts if name != wanted.label], "text", source.data
-    )
-    label = find_column(table, wanted.label, [name for name in targets if name != text], "label", source.data)
-    return text, label
+class Summarisation(SequenceToSequence):
+    """Documents and their summaries."""
 
-
-def _pairs(table: pd.DataFrame, columns: tuple[str, str], source: str, role: str) -> SequencePairs:
-    for column, kind in zip(columns, ("text", "label"), strict=True):
-        find_column(table, column, (), kind, source)
-    cells = [[_texts(cell) for cell in table[column]] for column in columns]
-    for column, rows in zip(columns, cells, strict=True):
-        if missing := sum(not row for row in rows):
-            raise DataError(f"{missing} {role} rows have no text in column {column!r}")
-    sources, targets = cells
-    return SequencePairs(tuple(" ".join(row) for row in sources), tuple(targets))
-
-
-def _texts(cell: Any) -> tuple[str, ...]:
-    """The texts of a cell; none where it holds anything else. Parquet and the hub give arrays for lists."""
-    texts = tuple(cell) if isinstance(cell, list | np.ndarray) else (cell,)
-    good = all(isinstance(text, str) and text.strip() for text in texts)
-    return texts if good else ()
-
-
-def _joined(pairs: SequencePairs) -> list[str]:
-    return [PAIR_MARK.join((text, *own)) for text, own in zip(pairs.sources, pairs.targets, strict=True)]
+    kind = "summarisation"
+    column_names: ClassVar[Mapping[str, Sequence[str]]] = {
+        "text": ("source", "document", "article", "text"),
+        "label": ("target", "summary", "highlights"),
+    }

@@ -5,8 +5,8 @@ Single files are read in place with pandas (compression by suffix); ids and fold
 
 import gzip
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,10 @@ import pandas as pd
 from ldsearch.errors import DataError, one_line
 from ldsearch.tasks.splits import SearchRows
 
-# Pairs first: a table that has both members of a pair is a pair task.
-_PAIR_COLUMNS = (
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-    ("question", "sentence"),
-    ("question", "passage"),
-    ("text", "text_pair"),
-)
-_TEXT_COLUMNS = ("text", "sentence", "content", "review", "document", "docstring")
-_LABEL_COLUMNS = ("label", "labels", "class", "category", "target")
 _SPLIT_PREFIXES = {"train": ("train",), "search": ("valid", "dev"), "report": ("test",)}
 _SPLIT_FILES = ("train", "validation", "valid", "dev", "test")
-_FORMATS = ("csv", "tsv", "jsonl", "json", "parquet")
-_TEXT_FILES = (".txt", ".conll")
+# Between the two texts of a pair where rows are compared; no whitespace, so a word of its own.
+PAIR_MARK = " \0 "
 LINE = "text"  # the column of a text file's lines, as datasets names it
 
 
@@ -69,55 +58,42 @@ class DataSource:
     stride: int = 128
     sentences: bool = False
 
-    def record(self, task: str, columns: Mapping[str, str | None]) -> dict[str, Any]:
+    def __post_init__(self) -> None:
+        if self.stride < 0:
+            raise DataError(f"the stride is a number of shared tokens, not {self.stride}")
+
+    def record(self, task: str, columns: Columns) -> dict[str, Any]:
         """Fields for ``supernet.json``; local paths are absolute, so that a search may run from elsewhere."""
-        return {
-            "task": task,
-            "data": _absolute(self.data),
-            "config": self.config,
-            "validation": None if self.validation is None else _absolute(self.validation),
-            "columns": dict(columns),
-            "keep_overlap": self.keep_overlap,
-            "search_rows": self.search_rows,
-            "metric": self.metric,
-            "stride": self.stride,
-            "sentences": self.sentences,
+        paths = {
+            name: str(Path(path).resolve()) if path and Path(path).exists() else path
+            for name, path in (("data", self.data), ("validation", self.validation))
         }
+        return {"task": task, **asdict(self), **paths, "columns": asdict(columns)}
 
 
-def _absolute(data: str) -> str:
-    return str(Path(data).resolve()) if Path(data).exists() else data
-
-
-def read_tables(source: DataSource, lines: bool = False) -> dict[str, pd.DataFrame]:
+def read_tables(source: DataSource) -> dict[str, pd.DataFrame]:
     """Tables by role: ``train``, and where the source has them ``search`` and ``report``.
 
-    Args:
-        source: The data.
-        lines: Whether a text file (``.txt``, ``.conll``, gz too) is a table with a row per line.
-
     Raises:
-        DataError: If something is missing, unreadable or empty.
+        DataError: If something is missing or unreadable, or a file is empty.
     """
     data, validation = source.data, source.validation
-
-    def read(path: str) -> pd.DataFrame:
-        return _read_lines(path) if lines and _is_text(path) else read_file(Path(path))
-
-    is_file = Path(data).is_file() or (lines and _is_text(data))
-    tables = {"train": read(data)} if is_file else _read_dataset(data, source.config)
+    tables = {"train": read_file(Path(data))} if _names_file(data) else _read_dataset(data, source.config)
     if validation is not None:
         if Path(validation).resolve() == Path(data).resolve():
             raise DataError(f"{validation} is the training data: scores on it would mean nothing")
-        tables["search"] = read(validation)
-    for role, table in tables.items():
-        if table.empty:
-            raise DataError(f"{data}: the {role} rows are empty")
+        tables["search"] = read_file(Path(validation))
     return tables
 
 
+def _names_file(data: str) -> bool:
+    """Whether a file, if perhaps a missing one, is meant and no folder or hub id."""
+    path = Path(data)
+    return path.is_file() or (not path.is_dir() and path.suffix.lstrip(".") in (*_READERS, "gz"))
+
+
 def read_file(path: Path) -> pd.DataFrame:
-    """One csv, tsv, jsonl or parquet file, gz too.
+    """One csv, tsv, jsonl, json, parquet or text file, gz too; of text a row per line.
 
     Raises:
         DataError: If it is missing, of another format, unreadable or empty.
@@ -125,15 +101,15 @@ def read_file(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise DataError(f"no data file {path}")
     suffixes = [suffix.lstrip(".").lower() for suffix in path.suffixes]
-    kind = next((suffix for suffix in reversed(suffixes) if suffix in _FORMATS), None)
-    table: pd.DataFrame | None
+    kind = next((suffix for suffix in reversed(suffixes) if suffix in _READERS), None)
+    if kind is None:
+        raise DataError(f"{path}: unknown format; use one of {', '.join(_READERS)} (optionally .gz)")
     try:
-        table = _READERS[kind](path) if kind else None
+        table = _READERS[kind](path)
     except (ValueError, OSError, EOFError, zlib.error) as error:
-        # pandas' parser errors are ValueErrors, pyarrow's OSErrors or ValueErrors, the last two gzip's.
+        # pandas' parser errors and bytes that are no text are ValueErrors, pyarrow's errors OSErrors or
+        # ValueErrors, the last two gzip's.
         raise DataError(f"cannot read {path}: {one_line(error)}") from error
-    if table is None:
-        raise DataError(f"{path}: unknown format; use one of {', '.join(_FORMATS)} (optionally .gz)")
     if table.empty:
         raise DataError(f"{path} has no rows")
     return table
@@ -159,18 +135,24 @@ def _read_json_array(path: Path) -> pd.DataFrame:
         return _read_json(path)
 
 
+def _read_lines(path: Path) -> pd.DataFrame:
+    with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+        lines = [line.rstrip("\n") for line in file]
+    return pd.DataFrame({LINE: lines if any(line.strip() for line in lines) else []})
+
+
 _READERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
     "csv": _read_delimited(","),
     "tsv": _read_delimited("\t"),
     "jsonl": _read_json,
     "json": _read_json_array,
     "parquet": pd.read_parquet,
+    "txt": _read_lines,
+    "conll": _read_lines,
 }
 
 
 def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
-    if Path(name).suffix and not Path(name).is_dir() and name.split(".")[-1] in (*_FORMATS, "gz"):
-        raise DataError(f"no data file {name}")
     import datasets
     from datasets.exceptions import DatasetsError
 
@@ -209,62 +191,51 @@ def _split_files(folder: Path) -> dict[str, str] | None:
 def _folder_options(folder: Path) -> dict[str, bool]:
     """In a folder of delimited files, too, text such as "NA" is text."""
     suffixes = {suffix.lstrip(".").lower() for path in folder.rglob("*") for suffix in path.suffixes}
-    kinds = suffixes & {*_FORMATS}
+    kinds = suffixes & {*_READERS} - {"txt", "conll"}
     return {"keep_default_na": False} if kinds and kinds <= {"csv", "tsv"} else {}
 
 
-def find_columns(table: pd.DataFrame, wanted: Columns, source: str) -> Columns:
-    """Fill in the columns that were not named.
+def check_columns(table: pd.DataFrame, columns: Columns, source: str) -> list[str]:
+    """The table's columns, among which those that are named must be.
+
+    Raises:
+        DataError: If one is not there, or one is named twice.
+    """
+    there, named = [str(column) for column in table.columns], [name for name in astuple(columns) if name]
+    for column in named:
+        if column not in there:
+            raise DataError(f"{source} has no column {column!r}; it has {', '.join(there)}")
+        if named.count(column) > 1:
+            raise DataError(f"{source}: column {column!r} cannot be two of text, pair and label")
+    return there
+
+
+def find_columns(
+    table: pd.DataFrame, wanted: Columns, usual: Mapping[str, Sequence[str]], source: str
+) -> Columns:
+    """Fill in the columns that were not named, each with the first of the usual ones that is there.
+
+    A column that is named for one thing is not taken for another.
+
+    Args:
+        table: Where they are looked for.
+        wanted: Those that the user named.
+        usual: For each of ``text``, ``pair`` and ``label`` that is needed what such columns are called.
+        source: What is being read, for the message.
 
     Raises:
         DataError: If a named column does not exist or none can be found; it lists those there are.
     """
-    there = [str(column) for column in table.columns]
-    for column in (wanted.text, wanted.pair, wanted.label):
-        if column is not None and column not in there:
-            raise DataError(f"{source} has no column {column!r}; it has {', '.join(there)}")
-    label = wanted.label or next((name for name in _LABEL_COLUMNS if name in there), None)
-    if wanted.text is not None and label is not None:
-        return Columns(wanted.text, wanted.pair, label)
-    text, pair = wanted.text, wanted.pair
-    if text is None:
-        pairs = (names for names in _PAIR_COLUMNS if set(names) <= set(there))
-        single = next((name for name in _TEXT_COLUMNS if name in there), None)
-        text, pair = next(pairs, (single, pair))
-    left = [name for name in there if name not in (text, pair, label)]
-    if text is None and label is not None and len(left) == 1:
-        text = left[0]
-    missing = [kind for kind, name in (("text", text), ("label", label)) if name is None]
+    there, found = check_columns(table, wanted, source), asdict(wanted)
+    for kind, names in usual.items():
+        free = [name for name in names if name in there and name not in found.values()]
+        found[kind] = found[kind] or next(iter(free), None)
+    missing = [kind for kind in usual if found[kind] is None]
     if missing:
+        lacking = " and ".join(f"no {kind} column ({', '.join(usual[kind])})" for kind in missing)
         flags = " and ".join(f"--{kind}-column" for kind in missing)
-        raise DataError(
-            f"{source}: no {' and no '.join(missing)} column among {', '.join(there)}; name it with {flags}"
-        )
-    return Columns(text, pair, label)
-
-
-def find_column(table: pd.DataFrame, wanted: str | None, usual: Sequence[str], kind: str, source: str) -> str:
-    """The wanted column, else the first of the usual ones that is there.
-
-    Args:
-        table: Where it is looked for.
-        wanted: Its name, if the user gave one.
-        usual: What such columns are called.
-        kind: What it holds; it is named with ``--{kind}-column``.
-        source: What is being read, for the message.
-
-    Raises:
-        DataError: If it is not there; it lists the columns that are.
-    """
-    there = [str(column) for column in table.columns]
-    found = next((name for name in ((wanted,) if wanted else usual) if name in there), None)
-    if found is not None:
-        return found
-    if wanted:
-        raise DataError(f"{source} has no column {wanted!r}; it has {', '.join(there)}")
-    raise DataError(
-        f"{source}: no {' or '.join(usual)} column among {', '.join(there)}; name it with --{kind}-column"
-    )
+        raise DataError(f"{source}: {lacking} among {', '.join(there)}; name it with {flags}")
+    return Columns(**found)
 
 
 def is_missing(cell: Any) -> bool:
@@ -272,36 +243,32 @@ def is_missing(cell: Any) -> bool:
     return pd.api.types.is_scalar(cell) and bool(pd.isna(cell))
 
 
-def without_hidden(
-    tables: Mapping[str, pd.DataFrame], label: str, hidden: Callable[[Any], bool] = is_missing
-) -> dict[str, pd.DataFrame]:
-    """The tables without a report split whose labels are all hidden, as those of public test sets are.
+def is_blank(cell: Any) -> bool:
+    """True for whatever is no text, or text of spaces alone."""
+    return not isinstance(cell, str) or not cell.strip()
+
+
+def texts_of(column: "pd.Series[Any]", role: str) -> tuple[str, ...]:
+    """The cells of a column as texts, which may be empty.
+
+    Raises:
+        DataError: If one is missing.
+    """
+    refuse_rows(column.isna(), role, f"have no text in column {column.name!r}")
+    return tuple(map(str, column))
+
+
+def refuse_rows(bad: Iterable[bool], role: str, what: str) -> None:
+    """Refuse rows, with their number and the first of them.
 
     Args:
-        tables: By role.
-        label: Column of the labels.
-        hidden: Whether a cell tells no label.
+        bad: Of each row whether it is refused.
+        role: Of the rows, for the message.
+        what: What is wrong with them, for the message.
+
+    Raises:
+        DataError: If any row is bad.
     """
-    return {
-        role: table
-        for role, table in tables.items()
-        if role != "report" or (label in table and not table[label].map(hidden).all())
-    }
-
-
-def _is_text(path: str) -> bool:
-    return path.lower().removesuffix(".gz").endswith(_TEXT_FILES) and not Path(path).is_dir()
-
-
-def _read_lines(path: str) -> pd.DataFrame:
-    if not Path(path).is_file():
-        raise DataError(f"no data file {path}")
-    try:
-        with (gzip.open if path.lower().endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
-            lines = [line.rstrip("\n") for line in file]
-    except (ValueError, OSError, EOFError, zlib.error) as error:
-        # Bytes that are no text are a ValueError, the last two are gzip's.
-        raise DataError(f"cannot read {path}: {one_line(error)}") from error
-    if not any(line.strip() for line in lines):
-        raise DataError(f"{path} has no text")
-    return pd.DataFrame({LINE: lines})
+    rows = [row for row, refused in enumerate(bad) if refused]
+    if rows:
+        raise DataError(f"{len(rows)} {role} rows {what} (the first is row {rows[0]})")

@@ -4,31 +4,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import DataCollatorForTokenClassification, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.intervals import Statistics
-from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of, split_rows
-from ldsearch.tasks.classification import SingleLabel
-from ldsearch.tasks.metrics import metric_named
+from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of, require_fast
+from ldsearch.tasks.classification import class_ids, class_names
+from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
-from ldsearch.tasks.tables import LINE, DataSource, find_column, read_tables, without_hidden
+from ldsearch.tasks.tables import LINE, Columns, DataSource, refuse_rows
 
-KIND = "tokens"
-_WORDS = ("tokens", "words")
-_TAGS = ("ner_tags", "tags", "labels", "pos_tags")
 _ENTITY_TAGS = ("B-", "I-", "E-", "S-")
 _OUTSIDE = "O"
 # Stands between documents in CoNLL files.
 _DOCUMENT = "-DOCSTART-"
 # The predicted id of a word the model has not seen.
 _UNSEEN = -1
+_LISTS = (list, tuple, np.ndarray)
 
 Tags = Sequence[int] | NDArray[np.int64]
 
@@ -60,13 +58,72 @@ class EncodedWords(Encoded):
 
 
 class TokenClassification(Task):
-    """A tagging problem with its splits of ``TaggedExamples``; the metric is entity F1 or word accuracy."""
+    """A tagging problem with its splits of ``TaggedExamples``.
 
+    Rows hold a list of words and as many tags, names or ids; lines of text files hold a word first and its
+    tag last, and an empty one ends a sentence (CoNLL). The metric is F1 of entities where any label starts
+    with B- or I-, else the accuracy of words.
+    """
+
+    kind = metrics = "tokens"
     head = "TokenClassification"
     per_token = True
-    collator = DataCollatorForTokenClassification
-    metrics = KIND
     objective = Categorical(labelled_tokens)
+    column_names: ClassVar = {
+        "text": ("tokens", "words"),
+        "label": ("ner_tags", "tags", "labels", "pos_tags"),
+    }
+
+    @property
+    def metric(self) -> Metric:
+        """The named metric or the default, which must fit the labels."""
+        entities = any(label.startswith(("B-", "I-")) for label in self.labels)
+        metric = metric_named(self.kind, self.metric_name or ("f1" if entities else "accuracy"), 1)
+        others = [name for name in self.labels if name != _OUTSIDE and not name.startswith(_ENTITY_TAGS)]
+        if metric.name == "f1" and others:
+            raise DataError(
+                f"f1 counts entities, whose labels are O and B-, I-, E- or S- with a type, not "
+                f"{', '.join(others[:5])}: choose --metric accuracy"
+            )
+        return metric
+
+    @classmethod
+    def prepare_table(cls, table: pd.DataFrame, source: DataSource) -> pd.DataFrame:
+        """Lines as rows of words and tags; another table as it is."""
+        if list(table.columns) != [LINE]:
+            return table
+        lines = [str(line).split() for line in table[LINE]]
+        if alone := next((line for line in lines if len(line) == 1), None):
+            raise DataError(f"{source.data}: a line needs a word and its tag, not {alone[0]!r} alone")
+        sentences = [list(group) for filled, group in groupby(lines, key=bool) if filled]
+        kept = [sentence for sentence in sentences if sentence[0][0] != _DOCUMENT]
+        rows = [{"tokens": [line[0] for line in own], "tags": [line[-1] for line in own]} for own in kept]
+        return pd.DataFrame(rows, columns=["tokens", "tags"])
+
+    @classmethod
+    def label_names(cls, train: pd.DataFrame, columns: Columns, known: Sequence[str] | None) -> Sequence[str]:
+        """All that occur; or the model's, whose names or ids the data must use."""
+        tags = chain(*(cell for cell in train[columns.label] if isinstance(cell, _LISTS)))
+        return class_names(pd.Series(list(tags), name=columns.label, dtype=object), known)
+
+    @classmethod
+    def read_rows(
+        cls, table: pd.DataFrame, columns: Columns, names: Sequence[str], role: str
+    ) -> TaggedExamples:
+        """Words and label ids of each row, as many of these as of those."""
+        words, tags = table[columns.text], table[columns.label]
+        wordless = (
+            not isinstance(row, _LISTS) or len(row) == 0 or not all(isinstance(word, str) for word in row)
+            for row in words
+        )
+        refuse_rows(wordless, role, f"have no list of words in column {columns.text!r}")
+        untagged = (not isinstance(row, _LISTS) for row in tags)
+        refuse_rows(untagged, role, f"have no list of tags in column {columns.label!r}")
+        both = zip(words, tags, strict=True)
+        refuse_rows((len(row) != len(own) for row, own in both), role, "have not as many tags as words")
+        flat = pd.Series(list(chain(*tags)), name=columns.label, dtype=object)
+        ids = iter(class_ids(flat, names, role))
+        return TaggedExamples(tuple(map(tuple, words)), tuple(tuple(islice(ids, len(row))) for row in words))
 
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> EncodedWords:
         """Tokenise a split, cut to ``reference`` tokens; a word's label is its first token's, others -100.
@@ -74,11 +131,7 @@ class TokenClassification(Task):
         Raises:
             DataError: If there is no such split, or the tokenizer does not say which word a token is of.
         """
-        if not tokenizer.is_fast:
-            raise DataError(
-                f"{type(tokenizer).__name__} does not say which word a token is of: token classification "
-                "needs a fast tokenizer (tokenizer.json)"
-            )
+        require_fast(tokenizer)
         examples: TaggedExamples = self.rows(split)
         tokens = tokenizer(
             # Where a space belongs to the word behind it, words without one are no words of their own.
@@ -137,80 +190,3 @@ def _entities(tags: Tags, labels: Sequence[str]) -> frozenset[tuple[str, int, in
 _READINGS: Mapping[str, Callable[[Tags, Sequence[str]], Any]] = MappingProxyType(
     {"f1": _entities, "accuracy": lambda tags, labels: tags}
 )
-
-
-def load_tokens(source: DataSource, known_labels: Sequence[str] | None = None) -> TokenClassification:
-    """Read tagged sentences and fix the splits.
-
-    Rows hold a list of words (``tokens`` or ``words``) and as many tags, names or ids (``ner_tags``,
-    ``tags``, ``labels`` or ``pos_tags``); lines of text files hold a word first and its tag last, and an
-    empty one ends a sentence (CoNLL).
-
-    Args:
-        source: The data; its text column is that of the words. The metric is F1 of entities where any label
-            starts with B- or I-, else accuracy.
-        known_labels: Label names of a fine-tuned model, in id order; the data must use them, or their ids.
-
-    Raises:
-        DataError: If data is missing, empty or misshapen, too small or too alike to be split, validation has
-            labels training never saw, or the metric does not fit the labels.
-    """
-    tables = {role: _sentences(table, source.data) for role, table in read_tables(source, lines=True).items()}
-    words = find_column(tables["train"], source.columns.text, _WORDS, "text", source.data)
-    tags = find_column(tables["train"], source.columns.label, _TAGS, "label", source.data)
-    rows = {
-        role: _rows(table, words, tags, f"{source.data} ({role})", role)
-        for role, table in without_hidden(tables, tags).items()
-    }
-    flat = {role: pd.Series(list(chain(*own)), name=tags, dtype=object) for role, (_, own) in rows.items()}
-    names = SingleLabel().names(flat["train"], known_labels)
-    given = {}
-    for role, (sentences, _) in rows.items():
-        ids = iter(SingleLabel().values(flat[role], names, role))
-        given[role] = TaggedExamples(sentences, tuple(tuple(islice(ids, len(row))) for row in sentences))
-    splits, overlap = split_rows(given, lambda examples: examples.texts, source)
-    labels = tuple(names if known_labels is None else known_labels)
-    record = source.record(KIND, {"text": words, "pair": None, "label": tags})
-    return TokenClassification(record, labels, splits, overlap, _metric_name(source.metric, labels))
-
-
-def _metric_name(wanted: str | None, labels: Sequence[str]) -> str:
-    default = "f1" if any(label.startswith(("B-", "I-")) for label in labels) else "accuracy"
-    name = metric_named(KIND, wanted or default, len(labels)).name
-    others = [label for label in labels if label != _OUTSIDE and not label.startswith(_ENTITY_TAGS)]
-    if name == "f1" and others:
-        raise DataError(
-            f"f1 counts entities, whose labels are O and B-, I-, E- or S- with a type, not "
-            f"{', '.join(others[:5])}: choose --metric accuracy"
-        )
-    return name
-
-
-def _sentences(table: pd.DataFrame, source: str) -> pd.DataFrame:
-    """Lines as rows of words and tags; another table as it is."""
-    if list(table.columns) != [LINE]:
-        return table
-    lines = [str(line).split() for line in table[LINE]]
-    if alone := next((line for line in lines if len(line) == 1), None):
-        raise DataError(f"{source}: a line needs a word and its tag, not {alone[0]!r} alone")
-    sentences = [list(own) for filled, own in groupby(lines, key=bool) if filled]
-    kept = [own for own in sentences if own[0][0] != _DOCUMENT]
-    columns = {"tokens": 0, "tags": -1}
-    return pd.DataFrame({name: [[line[at] for line in own] for own in kept] for name, at in columns.items()})
-
-
-def _rows(
-    table: pd.DataFrame, words: str, tags: str, source: str, role: str
-) -> tuple[tuple[tuple[str, ...], ...], list[list[Any]]]:
-    """Words and tags of each row, as many of these as of those."""
-    for name, kind in ((words, "text"), (tags, "label")):
-        find_column(table, name, (), kind, source)
-    for number, both in enumerate(zip(table[words], table[tags], strict=True)):
-        for name, cell in zip((words, tags), both, strict=True):
-            if not isinstance(cell, list | tuple | np.ndarray):
-                raise DataError(f"{role} row {number}: {name} is a list, not {str(cell)[:40]!r}")
-        if len(both[0]) == 0 or not all(isinstance(word, str) for word in both[0]):
-            raise DataError(f"{role} row {number}: {words} is a list of words, not {str(both[0])[:40]}")
-        if len(both[0]) != len(both[1]):
-            raise DataError(f"{role} row {number} has {len(both[0])} {words} and {len(both[1])} {tags}")
-    return tuple(tuple(cell) for cell in table[words]), [list(cell) for cell in table[tags]]

@@ -39,7 +39,7 @@ def test_a_score_of_texts_is_printed_with_its_signature(
     ("flags", "says"),
     [
         (("--metric", "bleu"), "only translation and summarisation write texts"),
-        (("--metric", "accuracy"), "no metric 'accuracy' of texts"),
+        (("--metric", "accuracy"), "no metric 'accuracy' for texts"),
         (("--metric", "bleu", "--frontier"), "takes no --subnet"),
         (("--frontier",), "are for a --metric of texts"),
         (("--limit", "3"), "are for a --metric of texts"),

@@ -52,7 +52,7 @@ def examples_of(rows: Rows) -> QuestionExamples:
 
 
 def task_of(rows: Rows, metric: str = "f1", stride: int = 128) -> QuestionAnswering:
-    return QuestionAnswering({}, (), {"train": examples_of(rows)}, metric_name=metric, stride=stride)
+    return QuestionAnswering({"stride": stride}, (), {"train": examples_of(rows)}, metric_name=metric)
 
 
 def planted(encoded: EncodedQuestions) -> list[NDArray[np.float32]]:

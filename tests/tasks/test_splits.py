@@ -1,11 +1,10 @@
 """Splits share no text: checked against string containment and a union-find over tuples of words."""
 
+import gzip
 import itertools
 import json
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ldsearch.commands.binding import read_search_rows
 from ldsearch.errors import DataError
 from ldsearch.tasks import DataSource
-from ldsearch.tasks.classification import load_classification
+from ldsearch.tasks.classification import TextClassification
 from ldsearch.tasks.splits import Overlap, Splits, _Words, fix_splits
 
 Texts = dict[str, list[str]]
@@ -169,17 +169,6 @@ def test_random_layouts_have_rows_of_every_kind_to_drop() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_roles_come_from_the_tables_they_should(layout: str) -> None:
-    texts = random_layout(layout, 3)
-    origin = {role: table for role, (table, _) in fix_splits(texts).rows.items()}
-    assert origin == {
-        "train": "train",
-        "search": "search" if "search" in texts else "train",
-        "report": {"halved": "search", "both cut": "train"}.get(layout, "report"),
-    }
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
 def test_keep_overlap_uses_every_row(layout: str) -> None:
     texts = random_layout(layout, 5)
     assert fix_splits(texts).overlap.describe() != ""
@@ -308,63 +297,26 @@ def test_the_span_has_an_end_where_no_length_helps() -> None:
     assert splits.overlap == Overlap(span=80, grouped=100)
 
 
-def test_splits_are_a_function_of_the_texts_alone() -> None:
-    program = (
-        "import json, sys\n"
-        "from ldsearch.tasks.splits import fix_splits\n"
-        "found = [fix_splits(texts).rows for texts in json.load(sys.stdin)]\n"
-        "print(json.dumps([{r: [t, i.tolist()] for r, (t, i) in rows.items()} for rows in found]))\n"
-    )
-    texts = [random_layout(layout, 1) for layout in LAYOUTS]
-    here = [
-        {role: [table, rows.tolist()] for role, (table, rows) in fix_splits(one).rows.items()}
-        for one in texts
-    ]
-    there = subprocess.run(
-        [sys.executable, "-c", program],
-        input=json.dumps(texts),
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"},
-    )
-    assert json.loads(there.stdout) == here
-
-
 def test_another_seed_cuts_other_rows() -> None:
     texts = {"train": [f"row {row}" for row in range(100)]}
     cuts = [fix_splits(texts, seed=seed).rows["search"][1].tolist() for seed in (0, 0, 1)]
     assert cuts[0] == cuts[1] != cuts[2]
 
 
-TOO_FEW: dict[str, tuple[Texts, str]] = {
-    "no rows": ({"train": []}, "0 training rows are too few, or share too much text, to cut search rows"),
-    "five rows": (
-        {"train": list("abcde")},
-        "5 training rows are too few, or share too much text, to cut search rows",
-    ),
-    "one validation row": ({"train": ["a"], "search": ["b"]}, "1 validation rows are too few"),
-    "one validation group": (
-        {"train": ["a"], "search": ["b", "B"]},
-        "2 validation rows .* share too much text",
-    ),
-    "all of train": (
-        {"train": ["a b", "b c"], "search": ["a b c"], "report": ["d"]},
-        "no train rows are left.*--keep-overlap",
-    ),
-    "all of search": (
-        {"train": ["a"], "search": ["b"], "report": ["B"]},
-        "no search rows are left.*--keep-overlap",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", TOO_FEW)
-def test_too_few_rows_for_a_side_are_one_line(case: str) -> None:
-    texts, says = TOO_FEW[case]
-    with pytest.raises(DataError, match=says) as caught:
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        ({"train": []}, "0 training rows are too few"),
+        ({"train": list("abcde")}, "5 training rows are too few"),
+        ({"train": ["a"], "search": ["b"]}, "1 validation rows are too few"),
+        ({"train": ["a"], "search": ["b", "B"]}, "2 validation rows .* share too much text"),
+        ({"train": ["a b", "b c"], "search": ["a b c"], "report": ["d"]}, "no train rows are left"),
+        ({"train": ["a"], "search": ["b"], "report": ["B"]}, "no search rows are left.*--keep-overlap"),
+    ],
+)
+def test_too_few_rows_for_a_side_are_refused(texts: Texts, says: str) -> None:
+    with pytest.raises(DataError, match=says):
         fix_splits(texts)
-    assert "\n" not in str(caught.value)
 
 
 def test_what_was_dropped_is_said_in_words() -> None:
@@ -398,7 +350,7 @@ def test_the_two_texts_of_a_pair_are_kept_apart(tmp_path: Path) -> None:
         ("x a b", "c d e x"),
     ]
     source = DataSource(write("train", train), validation=write("validation", validation))
-    task = load_classification(source)
+    task = TextClassification.load(source)
     examples = task.splits["train"]
     assert examples.pairs is not None
     assert list(zip(examples.texts, examples.pairs, strict=True)) == [train[0], train[1], train[4]]
@@ -414,3 +366,108 @@ def test_repeated_rows_do_not_make_the_span_longer() -> None:
     for filler in ("n/a", ""):
         fixed = fix_splits({"train": [*train, *[filler] * 60], "search": held, "report": ["something else"]})
         assert (fixed.overlap.span, fixed.overlap.grouped) == (5, 1)
+
+
+def many_rows(train: int, search: int = 60) -> Texts:
+    """Distinct rows; every tenth training row shares five words with a search row."""
+
+    def common(row: int) -> str:
+        return " ".join(f"{letter}{row % search}" for letter in "abcde")
+
+    return {
+        "train": [f"{common(row // 10)} t{row}" if row % 10 == 0 else f"row {row}" for row in range(train)],
+        "search": [f"{common(row)} s{row}" for row in range(search)],
+    }
+
+
+@pytest.mark.parametrize("count", [19_999, 20_000])
+def test_with_many_training_rows_the_search_split_is_cut_from_them(count: int) -> None:
+    texts = {"train": [f"row {row}" for row in range(count)], "search": [f"held {row}" for row in range(60)]}
+    rows = fix_splits(texts).rows
+    if count < 20_000:
+        assert [rows[role][0] for role in ("search", "report")] == ["search", "search"]
+        assert sorted([*rows["search"][1], *rows["report"][1]]) == list(range(60))
+        return
+    assert (rows["search"][0], rows["report"][0]) == ("train", "search")
+    assert rows["report"][1].tolist() == list(range(60))
+    assert len(rows["search"][1]) == 4_000
+    assert sorted([*rows["train"][1], *rows["search"][1]]) == list(range(count))
+
+
+@pytest.mark.parametrize("rule", ["train", "half", 20, "auto"])
+def test_the_rule_can_be_chosen_and_keeps_groups_whole(rule) -> None:
+    texts = many_rows(9_000)
+    splits = fix_splits(texts, search_rows=rule)
+    sides = chosen(texts, splits)
+    groups = _Words(flat(texts)).linked(5).tolist()
+    held = [{groups[row] for row in sides[role]} for role in ("train", "search", "report")]
+    assert not held[0] & held[1]
+    assert not held[0] & held[2]
+    assert not held[1] & held[2]
+    if rule == "train":
+        assert sorted(sides["report"]) == list(range(9_000, 9_060))
+        assert len(sides["search"]) == 4_000
+    else:
+        assert len(sides["search"]) == (20 if rule == 20 else 30)
+        assert len(sides["search"]) + len(sides["report"]) == 60
+
+
+@pytest.mark.parametrize("rows", [60, 100])
+def test_as_many_search_rows_as_there_are_leave_none_to_report(rows: int) -> None:
+    with pytest.raises(DataError, match="60 validation rows"):
+        fix_splits(many_rows(100), search_rows=rows)
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "some", "", "1.5"])
+def test_search_rows_are_read_from_the_command_line(text: str) -> None:
+    assert [read_search_rows(one) for one in ("auto", "train", "half", "12")] == [
+        "auto",
+        "train",
+        "half",
+        12,
+    ]
+    with pytest.raises(DataError, match="--search-rows"):
+        read_search_rows(text)
+
+
+def test_search_rows_are_not_cut_from_rows_linked_to_the_report_rows() -> None:
+    linked = [f"the same five words here {i}" for i in range(40)]
+    free = [f"alone {i}" for i in range(60)]
+    fixed = fix_splits({"train": [*linked, *free], "report": ["and the same five words here too"]})
+    assert len(fixed.rows["search"][1]) == 10
+    assert fixed.overlap.grouped == 40
+
+
+SST2 = Path(os.environ.get("LDSEARCH_DATA", "")) / "sst2"
+
+
+@pytest.mark.skipif(
+    not (SST2 / "train.jsonl.gz").is_file(), reason="LDSEARCH_DATA names no folder with sst2/train.jsonl.gz"
+)
+@pytest.mark.parametrize(
+    ("rule", "sizes", "contained"),
+    [
+        ("half", {"train": 63_064, "search": 436, "report": 436}, 1769),
+        ("auto", {"train": 56_850, "search": 4_000, "report": 872}, 3983),
+    ],
+)
+def test_sst2_loses_what_string_containment_and_a_union_find_say(rule, sizes, contained) -> None:
+    def sentences(name: str) -> list[str]:
+        with gzip.open(SST2 / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+            return [json.loads(line)["sentence"] for line in lines]
+
+    texts = {"train": sentences("train"), "search": sentences("validation")}
+    splits = fix_splits(texts, search_rows=rule)
+    assert splits.overlap == Overlap(span=5, contained=contained, grouped=2516, search_dropped=0)
+    assert {role: len(rows) for role, (_, rows) in splits.rows.items()} == sizes
+
+    every, sides = flat(texts), chosen(texts, splits)
+    held_rows = [*sides["search"], *sides["report"]]
+    held = " \n ".join(["", *(plain(every[row]) for row in held_rows), ""])
+    groups = roots(every, 5)
+    held_groups = {groups[row] for row in held_rows}
+    searching = set(sides["search"])
+    rest = [row for row in range(len(texts["train"])) if row not in searching]
+    inside = {row for row in rest if f" {plain(every[row])} " in held}
+    assert len(inside) == contained
+    assert sides["train"] == [row for row in rest if row not in inside and groups[row] not in held_groups]

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.tables import Columns, DataSource, find_columns, read_file, read_tables
+from ldsearch.tasks.tables import DataSource, read_file, read_tables
 
 # Each text is one that some reader would like to turn into something else.
 TEXTS = ["NA", "null", "007", "1e5", "2020-01-31", "true", 'a "quoted", comma', " spaces ", "Grüße 漢字"]
@@ -187,61 +187,6 @@ def test_what_cannot_be_read_is_one_line_that_names_the_file(
 def test_a_missing_file_is_not_looked_for_on_a_hub(name: str) -> None:
     with pytest.raises(DataError, match=f"no data file {name}"):
         read_tables(DataSource(name))
-
-
-def test_an_empty_validation_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "v.csv").write_text("text,label\n")
-    with pytest.raises(DataError, match=r"v\.csv has no rows"):
-        read_tables(DataSource(str(put(tmp_path / "t.csv")), validation=str(tmp_path / "v.csv")))
-
-
-@pytest.mark.parametrize(
-    ("there", "wanted", "found"),
-    [
-        (["text", "label"], Columns(), Columns("text", None, "label")),
-        (["id", "sentence", "labels"], Columns(), Columns("sentence", None, "labels")),
-        (["label", "review", "text"], Columns(), Columns("text", None, "label")),
-        (["premise", "hypothesis", "label"], Columns(), Columns("premise", "hypothesis", "label")),
-        (["label", "sentence2", "sentence1"], Columns(), Columns("sentence1", "sentence2", "label")),
-        (["question", "sentence", "label"], Columns(), Columns("question", "sentence", "label")),
-        (["text", "stars", "label"], Columns(label="stars"), Columns("text", None, "stars")),
-        (["a", "b", "label"], Columns(text="a"), Columns("a", None, "label")),
-        (["a", "b", "label"], Columns(text="a", pair="b"), Columns("a", "b", "label")),
-        # Who names the text wants no pair that was not named.
-        (["sentence1", "sentence2", "label"], Columns(text="sentence1"), Columns("sentence1", None, "label")),
-        (["text", "other", "class"], Columns(pair="other"), Columns("text", "other", "class")),
-    ],
-)
-def test_columns_are_found_by_name_unless_named(there: list[str], wanted: Columns, found: Columns) -> None:
-    assert find_columns(pd.DataFrame(columns=there), wanted, "a.csv") == found
-
-
-@pytest.mark.parametrize(
-    ("there", "wanted", "says"),
-    [
-        (["text", "label"], Columns(text="body"), "a.csv has no column 'body'; it has text, label"),
-        (["text", "label"], Columns(pair="body"), "no column 'body'"),
-        (["text", "label"], Columns(label="body"), "no column 'body'"),
-        (["text", "stars"], Columns(), "no label column among text, stars; name it with --label-column"),
-        (["words", "id", "label"], Columns(), "no text column among words, id, label; name it with --text"),
-    ],
-)
-def test_columns_that_are_not_there_are_one_line(there: list[str], wanted: Columns, says: str) -> None:
-    with pytest.raises(DataError) as caught:
-        find_columns(pd.DataFrame(columns=there), wanted, "a.csv")
-    assert says in one_line(caught.value)
-
-
-def test_the_only_column_left_is_the_text() -> None:
-    table = pd.DataFrame({"review_body": ["a"], "sentiment": ["good"]})
-    found = find_columns(table, Columns(label="sentiment"), "reviews.csv")
-    assert found == Columns("review_body", None, "sentiment")
-
-
-def test_everything_that_is_missing_is_said_at_once() -> None:
-    table = pd.DataFrame({"review_body": ["a"], "sentiment": ["good"]})
-    with pytest.raises(DataError, match="no text and no label column among review_body, sentiment"):
-        find_columns(table, Columns(), "reviews.csv")
 
 
 def test_the_training_file_is_no_validation_file(tmp_path: Path) -> None:

@@ -1,11 +1,9 @@
 """Tokenizers trained on the spot: the same texts give the same ids, in every process; BPE loses nothing."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
@@ -13,25 +11,6 @@ from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
 TEXTS = [
     f"{a}{b} {b}{a}ing Un{a} {b}, {a}!" for a in ("walk", "tree", "größe", "x1") for b in ("er", "ly", "zt")
 ]
-PROGRAM = (
-    "from tests.tasks.test_tokenizer import trained\n"
-    "print([sorted(tokenizer.get_vocab().items()) for tokenizer in trained()])\n"
-)
-
-
-def trained() -> list[PreTrainedTokenizerBase]:
-    return [train_wordpiece(TEXTS, 90), train_bpe(TEXTS, 290)]
-
-
-def test_the_same_texts_give_the_same_ids_here_and_in_another_process() -> None:
-    vocabularies = [sorted(tokenizer.get_vocab().items()) for tokenizer in trained()]
-    for _ in range(5):
-        assert [sorted(tokenizer.get_vocab().items()) for tokenizer in trained()] == vocabularies
-    root = Path(__file__).parents[2]
-    other = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=root, capture_output=True, text=True, check=True
-    )
-    assert other.stdout.strip() == str(vocabularies)
 
 
 def test_the_special_tokens_are_berts_and_come_first() -> None:

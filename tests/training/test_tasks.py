@@ -12,6 +12,7 @@ from ldsearch.evaluation import Evaluator
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded, TextClassification
 from ldsearch.tasks.base import score
+from ldsearch.tasks.classification import MultiLabelClassification, TextRegression
 from ldsearch.tasks.objectives import kl_divergence
 from ldsearch.tasks.tokens import EncodedWords, TokenClassification
 from ldsearch.training.strategies import Pass
@@ -29,8 +30,8 @@ from tests.training.test_trainer import (
 )
 
 HEADS = {
-    "regression": ("SequenceClassification", TextClassification({}, ("score",), {}, kind="regression")),
-    "multi-label": ("SequenceClassification", TextClassification({}, ("a", "b"), {}, kind="multi-label")),
+    "regression": ("SequenceClassification", TextRegression({}, ("score",), {})),
+    "multi-label": ("SequenceClassification", MultiLabelClassification({}, ("a", "b"), {})),
     "tokens": ("TokenClassification", TokenClassification({}, ("a", "b", "c"), {}, metric_name="accuracy")),
 }
 

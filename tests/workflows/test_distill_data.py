@@ -117,9 +117,9 @@ def test_a_training_on_it_trains_on_its_rows(shared, options, undisturbed, tmp_p
         "translation", DataSource(str(tmp_path / "distilled.jsonl"), None, validation, keep_overlap=True)
     )
     original = load_task("translation", options.source)
-    assert task.sources("train") == original.sources("train")
-    assert not any(target.startswith("ein ") for (target,) in task.references("train"))
-    assert all(target.startswith("ein ") for (target,) in task.references("search"))
+    assert task.rows("train").sources == original.rows("train").sources
+    assert not any(target.startswith("ein ") for (target,) in task.rows("train").targets)
+    assert all(target.startswith("ein ") for (target,) in task.rows("search").targets)
 
 
 @pytest.mark.parametrize("batches", [0, 1, 3, 6])
@@ -244,7 +244,7 @@ def test_rows_cut_from_a_lone_file_are_not_decoded_and_targets_without_text_coun
     greedy = Decoding(max_length=10)  # may end at once
     source = DataSource(str(tmp_path / "all.jsonl"))
     found = distill_data(tmp_path / "out.jsonl", replace(options, source=source, decoding=greedy))
-    expected = load_task("translation", source).sources("train")
+    expected = load_task("translation", source).rows("train").sources
     pairs = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [pair["source"] for pair in pairs] == expected
     assert found.rows == len(expected) < 40

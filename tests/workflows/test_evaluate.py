@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from ldsearch import Bench
 from ldsearch.commands import generation
 from ldsearch.commands.evaluate import evaluate, evaluate_frontier
-from ldsearch.commands.generation import TextTest, text_metric
+from ldsearch.commands.generation import TextTest
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.decoding import Decoding, decode
@@ -22,13 +22,14 @@ from ldsearch.files import write_json
 from ldsearch.reports.tables import COLUMNS, write_csv
 from ldsearch.runs import Choice
 from ldsearch.subnet import Subnet
+from ldsearch.tasks.metrics import metric_named
 from tests.translators import sentences
 
 SIDE = {"layers": 2, "attention_heads": 2, "ffn_dim": 32}
 BART = {"model_type": "bart", "d_model": 16, "max_position_embeddings": 32} | {
     f"{side}_{part}": size for side in ("encoder", "decoder") for part, size in SIDE.items()
 }
-TEXTS = TextTest(text_metric("bleu"), Decoding(beams=2, max_length=10), limit=8)
+TEXTS = TextTest(metric_named("texts", "bleu", 1), Decoding(beams=2, max_length=10), limit=8)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +102,7 @@ def rescored(run: Path):
 
 def by_hand(bench: Bench, subnet: Subnet) -> float:
     """BLEU of what the stock model of a sub-network writes of the rows that chose nothing."""
-    sources, references = bench.task.sources("report")[:8], bench.task.references("report")[:8]
+    sources, references = bench.task.rows("report").sources[:8], bench.task.rows("report").targets[:8]
     model = bench.supernet.materialise(subnet)
     texts = decode(model, bench.tokenizer, sources, TEXTS.decoding, max_source=bench.record.reference)
     return sacrebleu.corpus_bleu(texts, [[own[0] for own in references]]).score
@@ -156,7 +157,7 @@ def test_what_was_decoded_is_not_decoded_again(run, rescored, bench, monkeypatch
     assert evaluate_frontier(run, TEXTS).table.equals(rescored.table)
     assert len(decoded) == 1
     # Another metric reads the same texts; another way of decoding makes its own.
-    rouge = evaluate_frontier(run, replace(TEXTS, metric=text_metric("rouge1")))
+    rouge = evaluate_frontier(run, replace(TEXTS, metric=metric_named("texts", "rouge1", 1)))
     assert set(rouge.table["metric"]) == {"rouge1"}
     assert len(decoded) == 1
     evaluate_frontier(run, replace(TEXTS, limit=2))
@@ -164,8 +165,8 @@ def test_what_was_decoded_is_not_decoded_again(run, rescored, bench, monkeypatch
 
 
 def test_what_cannot_be_scored_is_refused(run, tmp_path):
-    with pytest.raises(DataError, match="no metric 'nats' of texts"):
-        text_metric("nats")
+    with pytest.raises(DataError, match="no metric 'nats' for texts"):
+        metric_named("texts", "nats", 1)
     with pytest.raises(RunError, match="is a model, not a search run"):
         evaluate_frontier(run.parent / "supernet", TEXTS)
     with pytest.raises(RunError, match="it has no run"):

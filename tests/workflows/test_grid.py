@@ -78,7 +78,7 @@ def test_nats_are_the_stock_models_own_loss(bench, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(bench.folder)
     nats = tokens = 0.0
     for source, (target, *_) in zip(
-        bench.task.sources("report"), bench.task.references("report"), strict=True
+        bench.task.rows("report").sources, bench.task.rows("report").targets, strict=True
     ):
         batch = tokenizer(source, truncation=True, max_length=24, return_tensors="pt")
         labels = tokenizer(text_target=target, truncation=True, max_length=24, return_tensors="pt")[

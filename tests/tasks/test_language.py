@@ -1,0 +1,309 @@
+"""Running text: no token lost, no line torn on request; masks at BERT's rates, the same ones every time."""
+
+import gzip
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+from transformers import BertTokenizer, PreTrainedTokenizerFast
+
+from ldsearch.errors import DataError
+from ldsearch.tasks import load_task
+from ldsearch.tasks.base import score
+from ldsearch.tasks.language import CausalLanguageModel, MaskedLanguageModel, TextLines
+from ldsearch.tasks.tables import DataSource
+from ldsearch.tasks.tokenizer import train_bpe
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PAD, UNK, CLS, SEP, MASK = range(5)
+WORDS = 40
+LETTERS = train_bpe(["a"], 258)
+END = 1
+
+
+def tokenizer(words: int = WORDS) -> BertTokenizer:
+    """One token a word, w0 to w39."""
+    pieces = [*SPECIAL, *(f"w{i}" for i in range(words))]
+    return BertTokenizer(vocab={piece: index for index, piece in enumerate(pieces)})
+
+
+def masked(*lines: str) -> MaskedLanguageModel:
+    return MaskedLanguageModel({}, (), {"train": TextLines(lines)})
+
+
+def causal(*lines: str, sentences: bool = False) -> CausalLanguageModel:
+    return CausalLanguageModel({"sentences": sentences}, (), {"train": TextLines(lines)})
+
+
+def random_text(lines: int = 60, seed: int = 0, longest: int = 40, words: int = WORDS) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [
+        " ".join(f"w{i}" for i in rng.integers(words, size=rng.integers(1, longest))) for _ in range(lines)
+    ]
+
+
+def original(feature: Any) -> list[int]:
+    """A feature's ids before masking."""
+    pairs = zip(feature["input_ids"], feature["labels"], strict=True)
+    return [token if label == -100 else label for token, label in pairs]
+
+
+def ids(text: str) -> list[int]:
+    """One a letter; | ends a line."""
+    vocabulary = LETTERS.get_vocab()
+    return [END if letter == "|" else vocabulary[letter] for letter in text]
+
+
+def blocks(task: CausalLanguageModel, reference: int) -> list[list[int]]:
+    return [list(feature["input_ids"]) for feature in task.encode("train", LETTERS, reference)]
+
+
+def random_letters(count: int = 40, longest: int = 30) -> list[str]:
+    rng = np.random.default_rng(0)
+    return ["".join(rng.choice(list("abcdef"), rng.integers(1, longest))) for _ in range(count)]
+
+
+def test_a_causal_text_by_hand() -> None:
+    encoded = causal("abc", "de", "f").encode("train", LETTERS, 4)
+    assert [feature["input_ids"] for feature in encoded] == [ids("abc|"), ids("de|f")]  # "|" is left out
+    assert [feature["labels"] for feature in encoded] == [ids("abc|"), ids("de|f")]
+    assert blocks(causal("abc", "de"), 5) == [ids("abc|d"), ids("e|")]
+
+
+@pytest.mark.parametrize("reference", [2, 5, 33, 4000])
+@pytest.mark.parametrize("sentences", [False, True])
+def test_causal_blocks_hold_every_token_once_and_in_order(reference: int, sentences: bool) -> None:
+    lines = random_letters()
+    found = blocks(causal(*lines, sentences=sentences), reference)
+    stream = ids("".join(line + "|" for line in lines))
+    assert max(map(len, found)) <= reference
+    joined = [token for block in found for token in block]
+    if sentences:  # a line's end may have had a block of its own, which is left out
+        joined, stream = ([token for token in tokens if token != END] for tokens in (joined, stream))
+        assert joined == stream
+    else:
+        assert joined in (stream, stream[:-1])
+        assert {len(block) for block in found[:-1]} <= {reference}
+
+
+def test_no_line_is_torn_where_sentences_are_respected() -> None:
+    found = blocks(causal("ab", "cd", "efg", "h", "ijklmnopq", "rs", "t", sentences=True), 6)
+    assert found == [ids(text) for text in ("ab|cd|", "efg|h|", "ijklmn", "opq|", "rs|t|")]
+    parts = blocks(causal(*random_letters(longest=15), sentences=True), 20)
+    assert all(part[-1] == END for part in parts)
+    # As many as fit: the next block's first line had no room.
+    for part, following in pairwise(parts):
+        assert len(part) + following.index(END) + 1 > 20
+
+
+def without(*tokens: str) -> PreTrainedTokenizerFast:
+    bare = train_bpe(["a"], 258)
+    for token in tokens:
+        setattr(bare, token, None)
+    return bare
+
+
+def test_a_causal_tokenizer_needs_no_pad_token_and_sep_may_end_a_line() -> None:
+    bare = without("pad_token")
+    task = causal("abc", "de", "fgh")
+    batch = task.collate(bare, None)(list(task.encode("train", bare, 7)))
+    assert batch["input_ids"].tolist() == [ids("abc|de|"), [*ids("fgh|"), END, END, END]]
+    assert batch["labels"].tolist() == [ids("abc|de|"), [*ids("fgh|"), -100, -100, -100]]
+    (feature,) = causal("w0 w1", "w1").encode("train", tokenizer(), 9)
+    assert feature["input_ids"] == [5, 6, SEP, 6, SEP]
+    assert "token_type_ids" not in feature
+
+
+@pytest.mark.parametrize("words", [1, 1000])
+def test_uniform_logits_have_the_vocabulary_as_perplexity_and_a_perfect_model_one(words: int) -> None:
+    lines = random_text(40, words=words)
+    for task, shift in ((masked(*lines), 0), (causal(*lines), -1)):
+        encoded = task.encode("train", tokenizer(words), 32)
+        batch = task.collate(tokenizer(words), None)(list(encoded))
+        labels = batch["labels"].clamp(min=0).roll(shift, dims=1)
+        uniform = torch.zeros(*labels.shape, words + 5)
+        perfect = 100.0 * torch.nn.functional.one_hot(labels, words + 5)
+        for logits, expected in ((uniform, words + 5), (perfect, 1.0)):
+            statistics = task.statistics(list(task.read(logits, batch).numpy()), encoded)
+            assert score(task.metric, statistics).value == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("reference", [4, 33, 4000])
+def test_masked_blocks_hold_every_token_once_and_in_order(reference: int) -> None:
+    lines = random_text()
+    encoded = masked(*lines).encode("train", tokenizer(), reference)
+    found = [original(feature) for feature in encoded]
+    assert all(block[0] == CLS and block[-1] == SEP for block in found)
+    assert {len(block) for block in found[:-1]} <= {reference}
+    assert len(found[-1]) <= reference == encoded.reference
+    stream = tokenizer().convert_ids_to_tokens([token for block in found for token in block[1:-1]])
+    expected = " [SEP] ".join(lines).split()
+    assert len(found) == math.ceil(len(expected) / (reference - 2))
+    assert stream == expected
+
+
+def test_a_masked_text_by_hand() -> None:
+    lines = ("w0 w1 w2", "zzz", "\u200b", "w3", "w4 w5 w6 w7 w8")  # the third is no token
+    encoded = masked(*lines).encode("train", tokenizer(), 10)
+    assert [original(feature) for feature in encoded] == [
+        [CLS, 5, 6, 7, SEP, UNK, SEP, 8, SEP, SEP],
+        [CLS, 9, 10, 11, 12, 13, SEP],
+    ]
+    assert encoded[1]["token_type_ids"] == [0] * 7
+    # A block with nothing to predict is left out.
+    encoded = masked(" ".join(["w0"] * 8 + ["zzz"] * 8 + ["w1"] * 8)).encode("train", tokenizer(), 10)
+    assert [original(feature)[1] for feature in encoded] == [5, 6]
+
+
+@pytest.mark.parametrize("reference", [6, 128])
+def test_fifteen_percent_of_the_words_of_each_block_are_chosen_and_at_least_one(reference: int) -> None:
+    for feature in masked(*random_text(200)).encode("train", tokenizer(), reference):
+        free = sum(token not in range(5) for token in original(feature))
+        chosen = sum(label != -100 for label in feature["labels"])
+        assert chosen >= 1
+        assert abs(chosen - 0.15 * free) <= 0.5 or (chosen == 1 and 0.15 * free < 1)
+
+
+def test_of_the_chosen_80_percent_are_masks_10_random_and_10_kept() -> None:
+    words = 1000
+    encoded = masked(random_text(1, 3, 200_001, words)[0]).encode("train", tokenizer(words), 128)
+    inputs, labels = (
+        np.concatenate([np.array(feature[name]) for feature in encoded]) for name in ("input_ids", "labels")
+    )
+    inputs, labels = inputs[labels != -100], labels[labels != -100]
+    assert len(labels) > 10_000
+    # A tenth is drawn among all words, one in a thousand of which is the word itself.
+    shares = np.array([0.8, 0.1 * (1 - 1 / words), 0.1 * (1 + 1 / words)])
+    seen = [np.sum(inputs == MASK), np.sum((inputs != MASK) & (inputs != labels)), np.sum(inputs == labels)]
+    assert chisquare(seen, shares * len(labels)).pvalue > 0.001
+    drawn = inputs[(inputs != MASK) & (inputs != labels)]
+    assert chisquare(np.bincount((drawn - 5) // 100, minlength=10)).pvalue > 0.001
+
+
+def test_every_place_is_chosen_as_often_as_any_other() -> None:
+    encoded = masked(" ".join(["w0"] * 60_000)).encode("train", tokenizer(), 32)
+    chosen = np.array([feature["labels"] for feature in encoded]) != -100
+    assert chosen[:, [0, -1]].sum() == 0
+    assert chosen[:, 1:-1].sum(axis=1).tolist() == [4] * 2000  # 0.15 · 30 = 4.5, to the even number
+    assert chisquare(chosen[:, 1:-1].sum(axis=0)).pvalue > 0.001
+
+
+def test_special_tokens_are_never_chosen_and_never_drawn() -> None:
+    lines = [f"{line} zzz w0 [MASK] w1 w2" for line in random_text(2000, longest=6)]
+    drawn, unknown = set(), 0
+    for feature in masked(*lines).encode("train", tokenizer(), 32):
+        for token, label, real in zip(
+            feature["input_ids"], feature["labels"], original(feature), strict=True
+        ):
+            assert label == -100 or label >= len(SPECIAL)
+            assert real >= len(SPECIAL) or token == real
+            unknown += real == UNK
+            if label != -100 and token not in (MASK, label):
+                drawn.add(token)
+    assert unknown > 1000
+    assert drawn <= set(range(5, 45))
+    assert len(drawn) > 30
+
+
+def test_a_blocks_masks_depend_on_its_number_not_on_the_other_blocks() -> None:
+    first, again, shifted = (
+        masked(" ".join(["w0"] * 30 * count)).encode("train", tokenizer(), 32) for count in (3, 3, 2)
+    )
+    assert list(first) == list(again)
+    assert list(first)[:2] == list(shifted)
+    assert len({tuple(label != -100 for label in feature["labels"]) for feature in first}) == 3
+
+
+def test_training_masks_the_same_text_anew() -> None:
+    task = masked(*random_text(12), "w1 w2 w3 w4 zzz w5")
+    features = list(task.encode("train", tokenizer(), 32))
+    batch = task.collate(tokenizer(), None)(features)
+    before = {name: tensor.clone() for name, tensor in batch.items()}
+    seen, current = [], batch
+    for seed in range(150):
+        # Each from the last one, as if errors could pile up.
+        current = task.prepare(current, tokenizer(), np.random.default_rng(seed))
+        again = task.prepare(batch, tokenizer(), np.random.default_rng(seed))
+        assert all(torch.equal(current[name], again[name]) for name in batch)
+        seen.append(current["labels"] != -100)
+    assert all(torch.equal(batch[name], before[name]) for name in batch)
+    text = torch.where(current["labels"] == -100, current["input_ids"], current["labels"])
+    for row, feature in enumerate(features):
+        assert text[row, : len(feature["input_ids"])].tolist() == original(feature)
+    assert torch.equal(current["attention_mask"], batch["attention_mask"])
+    assert {tensor.dtype for tensor in current.values()} == {torch.int64}
+    chosen, free = torch.stack(seen), text >= len(SPECIAL)
+    assert torch.equal(chosen.any(dim=0), free)
+    assert len({tuple(draw.flatten().tolist()) for draw in seen}) == 150
+    expected = np.maximum(1, np.rint(0.15 * free.sum(dim=1).numpy()))
+    assert (chosen.sum(dim=2).numpy() == expected).all()
+
+
+Folder = Callable[..., str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """Write text files into a folder; returns its path."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
+
+    def write(**files: str) -> str:
+        (tmp_path / "text").mkdir()
+        for name, content in files.items():
+            (tmp_path / "text" / f"{name}.txt.gz").write_bytes(gzip.compress(content.encode()))
+        return str(tmp_path / "text")
+
+    return write
+
+
+def lines_of(name: str, count: int) -> list[str]:
+    """Lines that share no words with one another or with other names'."""
+    return [f"{name}{i} {name}a{i} größe{name}{i}" for i in range(count)]
+
+
+def test_the_splits_of_a_folder_are_used_as_given_without_blank_lines(folder: Folder) -> None:
+    parts = {name: ["= Plot =", *lines_of(name, 5)] for name in ("train", "validation", "test")}
+    path = folder(**{name: " \n\n" + "\n\n".join(part) + "\n" for name, part in parts.items()})
+    task = load_task("masked", DataSource(path))
+    texts = {name: list(split.texts) for name, split in task.splits.items()}
+    assert texts == {"train": parts["train"], "search": parts["validation"], "report": parts["test"]}
+    assert task.overlap == "splits of running text used as given: not compared with each other"
+    assert load_task("masked", DataSource(path, keep_overlap=True)).overlap == ""
+
+
+def test_one_file_is_cut_by_lines_that_share_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join([*lines_of("a", 40), "", *lines_of("a", 40)]))
+    task = load_task("causal", DataSource(str(path)))
+    sets = [set(split.texts) for split in task.splits.values()]
+    assert set().union(*sets) == set(lines_of("a", 40))
+    assert sum(map(len, sets)) == 40
+    assert sum(map(len, task.splits.values())) == 80
+    first = list(task.splits["train"].texts[:5])
+    assert sorted(first, key=lines_of("a", 40).index) == first
+
+
+def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "n.jsonl").write_text('{"text": " "}\n')
+    with pytest.raises(DataError, match="train rows have no text"):
+        load_task("masked", DataSource(str(tmp_path / "n.jsonl")))
+    with pytest.raises(DataError, match="blocks of 2 tokens"):
+        masked("w0 w1 w2").encode("train", tokenizer(), 2)
+    with pytest.raises(DataError, match="blocks of 1 tokens"):
+        causal("abc").encode("train", LETTERS, 1)
+    for task in (masked("zzz yyy", "\u200b"), causal("\u200b")):
+        with pytest.raises(DataError, match="knows no word of the train text"):
+            task.encode("train", tokenizer(), 16)
+    with pytest.raises(DataError, match="with sep tokens"):
+        causal("abc").encode("train", without("eos_token"), 8)
+    for name in ("mask", "sep"):
+        bare = tokenizer()
+        setattr(bare, f"{name}_token", None)
+        with pytest.raises(DataError, match=f"tokenizer with .*{name} tokens"):
+            masked("w0 w1 w2 w3 w4").encode("train", bare, 16)
