@@ -31,7 +31,6 @@ class SearchContract:
         listed = (ListedDepths.assigned("encoder", 4, "optimal"), _depth(3, "decoder"))
         return (
             lengths,
-            lengths.widened(),
             Space("depth", "the contract", (_depth(5),)),
             joint,
             joint.widened(),
@@ -69,7 +68,7 @@ class SearchContract:
     def _generations(self, space: Space) -> Iterator[tuple[int, Sequence[Trial], list[Subnet]]]:
         strategy = self._made(space, 3, MOST)
         ledger = _evaluate([space.full()], 0)
-        for generation in range(3):
+        for generation in range(2):
             proposed = strategy.propose(generation, tuple(ledger))
             yield generation, tuple(ledger), proposed
             seen = {trial.subnet for trial in ledger}

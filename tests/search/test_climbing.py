@@ -1,7 +1,6 @@
 """Beam, swaps and greedy descent: planted scores against brute force, counts, ties, ends."""
 
 import math
-import random
 from collections.abc import Callable, Sequence
 from itertools import combinations, pairwise
 
@@ -176,13 +175,6 @@ def test_sampled_starts_are_of_their_depth_beside_the_evenly_spaced_one():
         assert blocks_of(start) == even
 
 
-def test_on_two_blocks_swaps_measure_what_there_is_and_end():
-    for keep, count in (((1,), 1 + 2), ((2,), 1), ((1, 2), 1 + 2)):
-        for sampled in (0, 16):
-            result = run(swaps(depths(2, keep), sampled=sampled), lambda kept: float(sum(kept)))
-            assert (len(result.trials), result.stopped) == (count, "exhausted")
-
-
 def test_a_beam_or_a_sample_of_nothing_is_refused():
     for refused in (
         lambda: beam(depths(6, (2,)), width=0),
@@ -234,14 +226,6 @@ def test_descent_goes_down_to_the_least_cost_and_never_up():
         least = COST([space.smallest()])[0]
         below = [child for child in space.lowered(last.subnet) if COST([child])[0] < COST([last.subnet])[0]]
         assert all(COST([child])[0] < least for child in below)
-
-
-def test_descent_depends_on_what_was_measured_and_not_on_its_order():
-    ledger = list(descend(divergence).trials)
-    strategy = Descent(StrategyContext(SPACE, tokens_cost))
-    proposed = [strategy.propose(generation, ledger) for generation in range(6)]
-    random.Random(0).shuffle(ledger)
-    assert [strategy.propose(generation, ledger) for generation in range(6)] == proposed
 
 
 def test_descent_does_not_go_on_from_what_has_no_score():

@@ -1,8 +1,5 @@
 """Random search: proposals of the space, spread over its costs, the same for the same seed, and no more."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +9,11 @@ from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.search.climbing import Descent
 from ldsearch.search.controls import ConstantRatio, RandomSearch, constant_ratio_line
 from ldsearch.search.evolve import Evolve
-from ldsearch.search.loop import CostFunction, StrategyContext, search
+from ldsearch.search.loop import CostFunction, StrategyContext
 from ldsearch.space import DepthGenes, LengthGenes, Space, load_space
 from ldsearch.subnet import Subnet
 from ldsearch.workload import Workload
-from tests.search.scoring import measure, tokens_of
+from tests.search.scoring import tokens_of
 
 DEMO = load_space("demo")
 COST = Macs(EncoderShape(6, 128, 512), Workload.from_lengths([64, 40, 13], 64))
@@ -31,14 +28,6 @@ def positions(subnets: list[Subnet]) -> np.ndarray:
     """Costs between the space's two ends, as 0..1, ascending."""
     low, high = COST([DEMO.smallest(), DEMO.largest()])
     return np.sort((COST(subnets) - low) / (high - low))
-
-
-def test_it_proposes_so_many_each_once_all_in_the_space_with_both_ends():
-    for seed in range(5):
-        found = proposals(60, seed)
-        assert len(found) == len(set(found)) == 60
-        assert all(DEMO.contains(subnet) for subnet in found)
-        assert {DEMO.smallest(), DEMO.largest()} <= set(found)
 
 
 def test_in_a_widened_space_nothing_is_cheaper_than_the_smallest_though_single_lengths_are_shorter():
@@ -102,23 +91,6 @@ def test_costs_are_spread_over_the_whole_range_where_uniform_draws_crowd_in_a_pa
         assert tenths.max() <= 9
 
 
-def test_another_seed_draws_others():
-    assert len(set(proposals(30, 3)) & set(proposals(30, 4))) < 10  # the ends, and what little chance
-
-
-def test_another_process_proposes_the_same():
-    program = (
-        "from tests.search.test_controls import proposals\n"
-        "for subnet in proposals(30, 3): print(subnet.to_json())\n"
-    )
-    for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        done = subprocess.run(
-            [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True
-        )
-        assert done.stdout.splitlines() == [subnet.to_json() for subnet in proposals(30, 3)], done.stderr
-
-
 @pytest.mark.parametrize(
     ("blocks", "reference", "levels"), [(1, 8, 4), (2, 8, 4), (2, 16, 16), (1, 2, 2), (3, 6, 3)]
 )
@@ -137,11 +109,3 @@ def test_none_and_one_are_numbers_of_proposals_too():
     assert proposals(0) == []
     assert proposals(1) == [DEMO.smallest()]
     assert set(proposals(2)) == {DEMO.smallest(), DEMO.largest()}
-
-
-def test_a_search_by_it_measures_its_count_and_the_full_model_and_ends():
-    strategy = RandomSearch(StrategyContext(DEMO, COST, 0, 26))
-    result = search(strategy, measure(lambda s: 0.5, COST), DEMO.full())
-    assert (len(result.trials), result.stopped) == (26, "exhausted")
-    assert len({trial.subnet for trial in result.trials}) == 26
-    assert all(strategy.propose(generation, result.trials) == [] for generation in (1, 2, 50))

@@ -113,15 +113,6 @@ def test_a_surrogate_is_nearer_to_the_true_frontier_than_evolution_with_twice_th
         assert (area(ours.trials) - line) / (truth - line) > 0.75
 
 
-def test_a_generation_is_as_large_as_it_says_and_another_one_or_seed_has_others():
-    ledger = started()
-    first, second = (surrogate().propose(generation, ledger) for generation in (1, 2))
-    assert len(set(first)) == len(set(second)) == MEASURED
-    assert not {*first} & {trial.subnet for trial in ledger}
-    assert first != second
-    assert surrogate(seed=1).propose(1, ledger) != first
-
-
 def test_what_has_no_score_is_not_learned_from():
     def score(subnet) -> float:
         return math.nan if subnet == SPACE.largest() else planted(subnet)

@@ -51,10 +51,13 @@ def train(trainer: SupernetTrainer, folder: Path) -> None:
         trainer.train(resume_from_checkpoint=last_complete_checkpoint(folder))
 
 
-@pytest.mark.parametrize("arguments", [{}, BEST, APART], ids=["never saves", "keeps the best", "apart"])
-@pytest.mark.parametrize("step", [8, 12], ids=["mid-epoch", "at the epoch's end"])
+@pytest.mark.parametrize(
+    ("arguments", "step"),
+    [({}, 8), (BEST, 12), (APART, 12)],
+    ids=["never saves, mid-epoch", "keeps the best", "apart"],
+)
 def test_it_stops_after_the_step_with_a_checkpoint_and_ends_where_an_uninterrupted_one_ends(
-    tmp_path, step, arguments
+    tmp_path, arguments, step
 ):
     whole = make(tmp_path / "whole", **arguments)
     assert whole.supernet.model.config.hidden_dropout_prob > 0

@@ -166,7 +166,7 @@ def test_the_loss_falls_on_a_problem_that_can_be_learned(tmp_path):
     torch.manual_seed(0)
     supernet = Supernet(BertForSequenceClassification(config))
     strategy = make_strategy("lengthdrop", small_setting(0.1, plain_share=0.5))
-    trainer = trainer_for(tmp_path, strategy, supernet, num_train_epochs=40, learning_rate=2e-3)
+    trainer = trainer_for(tmp_path, strategy, supernet, num_train_epochs=20, learning_rate=4e-3)
     trainer.train_dataset = Encoded(
         tuple({**row, "labels": int(row["input_ids"][0] > 32)} for row in trainer.train_dataset), 16
     )

@@ -154,12 +154,9 @@ def test_layerdrop_drops_blocks_of_both_stacks_each_by_itself(tmp_path):
             assert {p.grad is not None for p in layer.parameters()} == {block in stack.blocks}, (name, block)
 
 
-BOTH = Subnet(Stack((0, 2)), Stack((1, 3)))
 RECOMPUTED: list[tuple[Callable[[], PreTrainedModel], Subnet, dict[str, int]]] = [
     (lambda: tiny_decoder("llama"), Subnet(decoder=Stack((1, 3))), {"decoder": 3}),
-    (lambda: tiny_decoder("gpt2"), Subnet(decoder=Stack((1, 3))), {"decoder": 3}),
     (lambda: tiny_encoder_decoder("t5"), Subnet(Stack((1, 2)), Stack((1, 3))), {"encoder": 2, "decoder": 3}),
-    (lambda: tiny_encoder_decoder("marian"), BOTH, {"encoder": 2, "decoder": 3}),
     (
         lambda: tiny_encoder_decoder("bart"),
         Subnet(Stack((0, 2), Lengths((6, 3), 8)), Stack((1, 3))),
@@ -168,9 +165,7 @@ RECOMPUTED: list[tuple[Callable[[], PreTrainedModel], Subnet, dict[str, int]]] =
 ]
 
 
-@pytest.mark.parametrize(
-    ("make", "subnet", "watched"), RECOMPUTED, ids=["llama", "gpt2", "t5", "marian", "bart"]
-)
+@pytest.mark.parametrize(("make", "subnet", "watched"), RECOMPUTED, ids=["llama", "t5", "bart"])
 def test_recomputed_blocks_have_the_same_gradients(make, subnet, watched):
     found, runs = [], []
     for recompute in (False, True):
