@@ -8,15 +8,15 @@ from pathlib import Path
 import pandas as pd
 
 from ldsearch.bench import Bench
-from ldsearch.commands.comparison import RANDOM, Comparison, Contender, StrategyEntry
+from ldsearch.commands.comparison import RANDOM, Comparison, Contender
 from ldsearch.commands.options import Evolve
-from ldsearch.commands.searching import evaluate_with, plan_search
+from ldsearch.commands.searching import plan_search, run_strategy
 from ldsearch.errors import RunError
 from ldsearch.interruption import Stop
 from ldsearch.progress import Progress, Stoppable
 from ldsearch.runs import SUPERNET_FILE, Run
-from ldsearch.search.loop import CostFunction, Evaluate, SearchResult, search
-from ldsearch.search.strategies import RULES, SEARCHES
+from ldsearch.search.loop import CostFunction, SearchResult
+from ldsearch.search.strategies import RULES
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 
@@ -117,39 +117,24 @@ def of_strategies(bench: Bench, asked: Comparison, progress: Progress, stop: Sto
         LdsearchError: One line for a gene or rule that does not fit it.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
-    found: list[Contender] = []
+    watched = Stoppable(progress, stop)
+    contenders: list[Contender] = []
     for entry in asked.all_entries:
         progress.phase(f"{bench.folder.name}: {entry.text}", None)
-        results = _searched(bench, entry, asked, evaluate_with(bench.evaluator, Stoppable(progress, stop)))
-        control = None if entry == entry.control else entry.control.text
-        found.append(Contender(entry.text, tuple(results), control, entry.strategy in SEARCHES))
-    return found
-
-
-def _searched(
-    bench: Bench, entry: StrategyEntry, asked: Comparison, evaluate: Evaluate
-) -> list[SearchResult]:
-    """One search for each seed; only one of a rule that draws nothing."""
-    rule = entry.strategy in RULES
-    options = Evolve(
-        strategy=entry.strategy, genes=entry.genes, evaluations=None if rule else asked.evaluations
-    )
-    # What a rule goes by may take a training: only one that draws is made for every seed.
-    draws = not rule or RULES[entry.strategy].draws
-    results = []
-    for seed in range(asked.seeds if draws else 1):
-        spec = plan_search(bench, replace(options, seed=seed))
-        results.append(
-            search(
-                spec.search.build(spec.context),
-                evaluate,
-                bench.full,
-                evaluations=spec.evaluations,
-                patience=None,
-                selectable=spec.context.space.contains,
-            )
+        rule = entry.strategy in RULES
+        options = Evolve(
+            strategy=entry.strategy, genes=entry.genes, evaluations=None if rule else asked.evaluations
         )
-    return results
+        results = []
+        # What a rule goes by may take a training: only one that draws is made for every seed.
+        for seed in range(asked.seeds if not rule or RULES[entry.strategy].draws else 1):
+            spec = plan_search(bench, replace(options, seed=seed))
+            spec = replace(spec, search=replace(spec.search, patience=None))
+            strategy = spec.search.build(spec.context)
+            results.append(run_strategy(bench, spec, strategy, spec.evaluations, watched))
+        control = None if entry == entry.control else entry.control.text
+        contenders.append(Contender(entry.text, tuple(results), control, not rule))
+    return contenders
 
 
 def result_of(table: pd.DataFrame, macs: CostFunction, higher_is_better: bool) -> SearchResult:

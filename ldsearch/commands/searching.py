@@ -4,7 +4,6 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -184,17 +183,24 @@ def run_search(
     with interruptible() as stop, report_disk_full(folder):
         progress = Stoppable(progress, stop)
 
-        searched = partial(run_strategy, bench, spec, progress=progress, costs=costs)
-
         def write_trials(so_far: SearchResult) -> None:
             write_csv(trials_table(so_far.trials, strategy.name, costs), folder / "trials.csv")
 
+        def searched(
+            proposes: SearchStrategy,
+            most: int | None,
+            evaluator: Evaluator | None = None,
+            after: Callable[[SearchResult], None] | None = None,
+        ) -> SearchResult:
+            progress.phase(proposes.name, most)
+            return run_strategy(bench, spec, proposes, most, progress, costs, evaluator, after)
+
         if screen is not None:
             # Searched by one score, chosen by the other: what is measured is the frontier, cheapest first.
-            found = searched(strategy, most, evaluator=screen)
-            front = [trial.subnet for trial in found.frontier if trial.subnet in found.proposed]
+            screened = searched(strategy, most, screen)
+            front = [trial.subnet for trial in screened.frontier if trial.subnet in screened.proposed]
             strategy, most = Listed(f"{strategy.name}-kl", front), None
-        result = searched(strategy, most, on_generation=write_trials)
+        result = searched(strategy, most, after=write_trials)
         full = result.trials[0]
         predicted = goal.take.choose(result.candidates, full)  # refuses before the controls run
         measured = max(len(result.trials), spec.evaluations or 0 if screen else 0)
@@ -234,19 +240,18 @@ def run_strategy(
     evaluator: Evaluator | None = None,
     on_generation: Callable[[SearchResult], None] | None = None,
 ) -> SearchResult:
-    """Run a strategy under the rules of a plan: the plan's own, or a control of it; arguments as ``search``.
+    """Run a strategy as planned: the plan's own, or a control of it.
 
     Args:
         bench: The supernet.
         spec: Says when the search ends and what may be chosen.
         strategy: What proposes.
         evaluations: The most trials; None: until the strategy is done.
-        progress: Receives the phase and its trials.
+        progress: Receives trials.
         costs: Names of the costs that are minimised.
         evaluator: Measures; None: the supernet's, by the task's score.
         on_generation: Called after each generation.
     """
-    progress.phase(strategy.name, evaluations)
     return search(
         strategy,
         evaluate_with(evaluator or bench.evaluator, progress),
