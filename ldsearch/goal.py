@@ -66,17 +66,13 @@ class Budget:
             return cls("latency", limit * _MILLISECONDS[unit.lower()], False, text, cell)
         if condition:
             raise BudgetError(f"cannot read the budget {text!r}: {_BUDGET_HELP}")
-        return cls._of_cost(text, limit, unit.lower())
-
-    @classmethod
-    def _of_cost(cls, text: str, limit: float, unit: str) -> "Budget":
         if not unit and limit > 1:
             raise BudgetError(f"the budget {text!r} is a share of the full model, at most 1: {_BUDGET_HELP}")
         if not unit:
             return cls("macs", limit, True, text)
-        for name, cost in (*_UNITS.items(), *((name, name) for name in COSTS)):
-            prefix = unit.removesuffix(name)
-            if unit.endswith(name) and prefix in _PREFIXES:
+        for name, cost in {**_UNITS, **{name: name for name in COSTS}}.items():
+            prefix = unit.lower().removesuffix(name)
+            if unit.lower().endswith(name) and prefix in _PREFIXES:
                 return cls(cost, limit * _PREFIXES[prefix], False, text)
         raise BudgetError(f"unknown unit in the budget {text!r}: {_BUDGET_HELP}")
 

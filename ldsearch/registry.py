@@ -23,7 +23,7 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
 
     def __init__(self, kind: str, things: Mapping[str, Thing]) -> None:
         self.kind = kind
-        self._own = dict(things)
+        self._shipped = dict(things)
 
     def register(self, name: str, thing: Thing) -> Thing:
         """Add a thing; returns it.
@@ -38,13 +38,13 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
 
     def remove(self, name: str) -> None:
         """Take out what ``register`` added (tests tidy up with it)."""
-        if name in self._own:
-            raise LdsearchError(f"{name!r} is one of ldsearch's own {self.kind} and stays")
+        if name in self._shipped:
+            raise LdsearchError(f"{name!r} is shipped with ldsearch and stays among the {self.kind}")
         del self._things[name]
 
     @cached_property
     def _things(self) -> dict[str, Thing]:
-        things = dict(self._own)
+        things = dict(self._shipped)
         for point in entry_points(group=f"ldsearch.{self.kind}"):
             if point.name in things:
                 raise LdsearchError(

@@ -167,7 +167,7 @@ def run_search(
         LdsearchError: One line for a bad folder, or where nothing measured will do.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
-    strategy, most, costs = spec.search.build(spec.context), spec.evaluations, goal.costs
+    strategy = spec.search.build(spec.context)
     facts = strategy.facts if isinstance(strategy, Listed) else {}
     screen = imitator(bench) if goal.score == "kl" else None
     identity = {
@@ -175,59 +175,71 @@ def run_search(
         "fingerprint": bench.evaluator.fingerprint,
         **goal.identity,
         **spec.identity,
-        **({"evaluations": most} if screen and most is not None else {}),
+        **({"evaluations": spec.evaluations} if screen and spec.evaluations is not None else {}),
     }
     claim(folder, RUN_FILE, identity)
     # The goal may be another one now: the old choice must not pass for its own if this is killed.
     (folder / BEST_FILE).unlink(missing_ok=True)
     with interruptible() as stop, report_disk_full(folder):
         progress = Stoppable(progress, stop)
-
-        def write_trials(so_far: SearchResult) -> None:
-            write_csv(trials_table(so_far.trials, strategy.name, costs), folder / "trials.csv")
-
-        def searched(
-            proposes: SearchStrategy,
-            most: int | None,
-            evaluator: Evaluator | None = None,
-            after: Callable[[SearchResult], None] | None = None,
-        ) -> SearchResult:
-            progress.phase(proposes.name, most)
-            return run_strategy(bench, spec, proposes, most, progress, costs, evaluator, after)
-
-        if screen is not None:
-            # Searched by one score, chosen by the other: what is measured is the frontier, cheapest first.
-            screened = searched(strategy, most, screen)
-            front = [trial.subnet for trial in screened.frontier if trial.subnet in screened.proposed]
-            strategy, most = Listed(f"{strategy.name}-kl", front), None
-        result = searched(strategy, most, after=write_trials)
-        full = result.trials[0]
-        predicted = goal.take.choose(result.candidates, full)  # refuses before the controls run
-        measured = max(len(result.trials), spec.evaluations or 0 if screen else 0)
-        controls = {}
-        if spec.controlled:
-            # The full model is measured first in any case; a control that proposes it may name one more.
-            spare = int(spec.context.space.contains(bench.full))
-            context = replace(spec.context, evaluations=measured + spare)
-            for control in (ConstantRatio(context), RandomSearch(context)):
-                controls[control.name] = searched(control, measured)
-        compared = [predicted, *pareto_front(result.candidates, costs), *result.frontier]
-        for own in controls.values():
-            compared += own.frontier
-
+        result, controls = _search(bench, folder, spec, goal, strategy, screen, progress)
+        full, fronts = result.trials[0], {name: control.frontier for name, control in controls.items()}
+        compared = [goal.take.choose(result.candidates, full), *pareto_front(result.candidates, goal.costs)]
+        compared += [*result.frontier, *(trial for front in fronts.values() for trial in front)]
         latencies = measured_latencies(bench, goal.cell, compared, progress)
         best = choose(result.candidates, full, goal, latencies)
-        held = _hold_out(bench, result, best, controls, progress)
-        counts = bench.evaluator.counts
-        outcome = RunOutcome(folder, result, best, goal, controls, held, counts, latencies)
-        _write_tables(bench, strategy.name, outcome)
+        held = _hold_out(bench, result, best, fronts, progress)
+        outcome = RunOutcome(folder, result, best, goal, controls, held, bench.evaluator.counts, latencies)
+        _write_tables(bench, str(identity["strategy"]), outcome)
         if latencies is not None:
             # The first control is the line of regular configurations.
-            beside = {name: control.frontier for name, control in islice(controls.items(), 1)}
-            write_latencies(bench, folder, latencies, {"frontier": result.frontier, **beside}, full)
+            regular = dict(islice(fronts.items(), 1))
+            write_latencies(bench, folder, latencies, {"frontier": result.frontier, **regular}, full)
         _write_run(bench, identity, {**facts, "options": changed(options)}, outcome)
         _write_best(bench, outcome)
     return outcome
+
+
+def _search(
+    bench: Bench,
+    folder: Path,
+    spec: SearchSpec,
+    goal: Goal,
+    strategy: SearchStrategy,
+    screen: Evaluator | None,
+    progress: Progress,
+) -> tuple[SearchResult, dict[str, SearchResult]]:
+    """Run the search, screened by another score where there is one, and its controls."""
+
+    def searched(
+        proposes: SearchStrategy,
+        most: int | None,
+        evaluator: Evaluator | None = None,
+        after: Callable[[SearchResult], None] | None = None,
+    ) -> SearchResult:
+        progress.phase(proposes.name, most)
+        return run_strategy(bench, spec, proposes, most, progress, goal.costs, evaluator, after)
+
+    def write_trials(so_far: SearchResult) -> None:
+        write_csv(trials_table(so_far.trials, strategy.name, goal.costs), folder / "trials.csv")
+
+    most, measured = spec.evaluations, 0
+    if screen is not None:
+        # Searched by one score, chosen by the other: what is measured is the frontier, cheapest first.
+        screened = searched(strategy, most, screen)
+        front = [trial.subnet for trial in screened.frontier if trial.subnet in screened.proposed]
+        strategy, most, measured = Listed(f"{strategy.name}-kl", front), None, most or 0
+    result = searched(strategy, most, after=write_trials)
+    goal.take.choose(result.candidates, result.trials[0])  # refuses before the controls run
+    controls: dict[str, SearchResult] = {}
+    if spec.controlled:
+        measured = max(len(result.trials), measured)
+        # The full model is measured first in any case; a control that proposes it may name one more.
+        spare = int(spec.context.space.contains(bench.full))
+        context = replace(spec.context, evaluations=measured + spare)
+        for control in (ConstantRatio(context), RandomSearch(context)):
+            controls[control.name] = searched(control, measured)
+    return result, controls
 
 
 def run_strategy(
@@ -277,13 +289,12 @@ def _hold_out(
     bench: Bench,
     result: SearchResult,
     best: Trial,
-    controls: Mapping[str, SearchResult],
+    fronts: Mapping[str, Sequence[Trial]],
     progress: Progress,
 ) -> HeldOut | None:
     evaluator = bench.held_out
     if evaluator is None:
         return None
-    fronts = {name: control.frontier for name, control in controls.items()}
     # A parameter budget can choose what is on no frontier of score against MACs.
     chosen = {trial.subnet: trial for trial in (*result.frontier, best)}
     cost = result.costs[0]
@@ -320,7 +331,7 @@ def _write_tables(bench: Bench, name: str, outcome: RunOutcome) -> None:
     controls = None
     if outcome.controls:
         controls = pd.concat(
-            [trials_table(control.trials, own, costs) for own, control in outcome.controls.items()]
+            [trials_table(control.trials, label, costs) for label, control in outcome.controls.items()]
         )
         write_csv(controls, folder / "controls.csv")
     share = outcome.goal.budget_share(result.trials[0].costs)
@@ -355,7 +366,8 @@ def _write_run(
     bench: Bench, identity: Mapping[str, Any], facts: Mapping[str, Any], outcome: RunOutcome
 ) -> None:
     result, held, cache = outcome.result, outcome.held_out, bench.evaluator.cache
-    asked = (trial.subnet for own in (result, *outcome.controls.values()) for trial in own.trials)
+    searches = (result, *outcome.controls.values())
+    measured = (trial.subnet for run in searches for trial in run.trials)
     evaluators = [bench.evaluator] if bench.held_out is None else [bench.evaluator, bench.held_out]
     write_json(
         outcome.folder / RUN_FILE,
@@ -368,7 +380,7 @@ def _write_run(
             "selector": outcome.goal.take.text,
             "stopped": result.stopped,
             "trials": len(result.trials),
-            "workers": cache.workers(asked) if cache is not None else 1,
+            "workers": cache.workers(measured) if cache is not None else 1,
             "storage": cache.backend.name if cache is not None and bench.storage else None,
             "frontier": len(result.frontier),
             "areas": result.areas,

@@ -101,7 +101,7 @@ def search_space(
         options = options_of(finer, supernet.shape.heads if finer else 0)
     except TrainingError as error:
         raise SpaceError(str(error)) from error
-    space = Space("+".join(kinds), "built from the supernet's own training", depths, lengths, options)
+    space = Space("+".join(kinds), "built from the supernet's training", depths, lengths, options)
     return space.widened() if widen or parity else space
 
 

@@ -179,7 +179,7 @@ class Surrogate:
         self, measured: Sequence[Subnet], scores: Array, pool: Sequence[Subnet]
     ) -> tuple[Array, Array]:
         """Means and standard deviations of the pool's scores."""
-        known, unknown = (np.array([self.space.features(s) for s in own]) for own in (measured, pool))
+        known, unknown = (np.array([self.space.features(s) for s in subnets]) for subnets in (measured, pool))
         kernel = ConstantKernel() * Matern(np.ones(known.shape[1]), (0.05, 50.0), nu=2.5) + WhiteKernel(
             1e-2, (1e-6, 1.0)
         )

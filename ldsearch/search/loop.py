@@ -28,7 +28,7 @@ LEAST_GAIN = 1e-4
 
 
 class SearchStrategy(Protocol):
-    """Names the sub-networks to measure next."""
+    """Names the sub-networks to measure next, each on all rows that choose."""
 
     name: str
 

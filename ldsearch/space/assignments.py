@@ -82,11 +82,11 @@ def _alive_walk(depth: int, count: int, alive: Collection[int]) -> tuple[int, ..
     """One alive block of each chunk; nothing where a chunk has none."""
     size = depth // count
     offsets = [(_middle(size) + step) % size for step in range(size)]
-    found = [
+    nearest = [
         next((start + offset for offset in offsets if start + offset in alive), None)
         for start in range(0, depth, size)
     ]
-    walk = tuple(block for block in found if block is not None)
+    walk = tuple(block for block in nearest if block is not None)
     return walk if len(walk) == count else ()
 
 

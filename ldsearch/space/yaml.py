@@ -46,7 +46,7 @@ def load_space(name_or_path: str | Path, *, blocks: int | None = None, reference
     if not path.suffix:
         path = space_folder() / f"{name_or_path}.yaml"
     if not path.is_file():
-        shipped = ", ".join(sorted(found.stem for found in space_folder().glob("*.yaml")))
+        shipped = ", ".join(sorted(path.stem for path in space_folder().glob("*.yaml")))
         raise SpaceError(f"no search space {str(name_or_path)!r}; shipped: {shipped}; or give a YAML file")
     try:
         fields = yaml.safe_load(path.read_text(encoding="utf-8"))

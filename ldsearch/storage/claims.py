@@ -135,8 +135,8 @@ class Claims:
             if not part and not self._silent(self.worker):
                 return [], set()
             # An entry that claims nothing says that this worker is there: the others leave it a share.
-            found = tuple((worker, state.written[worker]) for worker in sorted(dead))
-            self._append(Entry(self.worker, tuple(part), found))
+            presumed = tuple((worker, state.written[worker]) for worker in sorted(dead))
+            self._append(Entry(self.worker, tuple(part), presumed))
             held = [name for name in part if state.holder[name] == self.worker]
             self._taken.update(held)
             return held, {name for name in held if holders[name] != self.worker}

@@ -128,8 +128,8 @@ def _full(error: BaseException) -> str | None:
     """The limit that an error reports as reached, if any."""
     number = error.errno if isinstance(error, OSError) else None
     # Rust's way to say it, in safetensors and tokenizers.
-    if said := re.search(r"\(os error (\d+)\)", str(error)):
-        number = int(said[1])
+    if code := re.search(r"\(os error (\d+)\)", str(error)):
+        number = int(code[1])
     if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return os.strerror(number)
     # torch's writer loses the number, and trips over its own shortened file on the way out.
