@@ -25,7 +25,7 @@ from ldsearch.latency.measure import FORWARD, entries_of, measure, random_cell
 from ldsearch.latency.table import SupernetStages, build_table, length_grid
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import Accuracy
-from ldsearch.search.controls import RandomSearch
+from ldsearch.search.controls import random_search
 from ldsearch.search.loop import StrategyContext
 from ldsearch.space import DepthGenes, LengthGenes, Space
 from ldsearch.supernet import Supernet
@@ -49,7 +49,7 @@ def compared(supernet: Supernet, batch: int, options: argparse.Namespace, folder
     grid = length_grid([LENGTH])
     table, noises = build_table(SupernetStages(supernet), device, grid, [batch], folder / "t.csv", clock)
     space, macs = space_of(supernet.blocks), supernet.macs(Workload.padded(LENGTH))
-    subnets = RandomSearch(StrategyContext(space, macs, 0, 1 + options.count)).propose(0, ())
+    subnets = random_search(StrategyContext(space, macs, 0, 1 + options.count)).subnets
     entries = entries_of(supernet, subnets, "own")
     lines, noise = measure(supernet, entries, random_cell(supernet, batch, LENGTH), FORWARD, clock)
     unseen = [one for one in lines if one.entry.runtime == "own" and one.entry.subnet != supernet.full]

@@ -28,7 +28,7 @@ from ldsearch.fingerprint import versions
 from ldsearch.intervals import Interval, Term, bootstrap, score_of
 from ldsearch.pareto import staircase_area
 from ldsearch.reports.held_out import area_terms
-from ldsearch.search.controls import ConstantRatio, RandomSearch
+from ldsearch.search.controls import constant_ratio, random_search
 from ldsearch.search.evolve import Evolve, Surrogate
 from ldsearch.search.loop import SearchResult, SearchStrategy, StrategyContext, search
 from ldsearch.search.reference import Reference
@@ -172,8 +172,8 @@ def search_bound(options: argparse.Namespace, subject: Subject, bound: str) -> d
         if seed < options.control_seeds:
             controls = {
                 "nsga": Evolve(context),
-                "random": RandomSearch(context),
-                "constant-ratio": ConstantRatio(context),
+                "random": random_search(context),
+                "constant-ratio": constant_ratio(context),
             }
         results = {name: run(subject, evaluator, one, low, most) for name, one in controls.items()}
         fronts.setdefault("surrogate", []).append(found.frontier)

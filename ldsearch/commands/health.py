@@ -24,7 +24,7 @@ from ldsearch.intervals import Statistics
 from ldsearch.reports.figures import draw_health, save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs import HEALTH_FILE, RUN_FILE, claim, read_json
-from ldsearch.search.controls import RandomSearch
+from ldsearch.search.controls import random_search
 from ldsearch.search.loop import StrategyContext
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import report_disk_full
@@ -81,7 +81,7 @@ def health(
     folder = Path(folder)
     options = options or FixedOptions(loss="label")
     chosen = search_space(bench, space)
-    subnets = RandomSearch(StrategyContext(chosen, bench.macs, options.seed, 1 + count)).propose(0, ())
+    subnets = random_search(StrategyContext(chosen, bench.macs, options.seed, 1 + count)).subnets
     if len(subnets) < LEAST:
         raise RunError(f"the search space {chosen.name} has only {len(subnets)} sub-networks to compare")
     identity = {

@@ -29,7 +29,7 @@ from ldsearch.reports.figures import Marks, draw_frontier, save_figure
 from ldsearch.reports.held_out import HeldOut, held_out_table, hold_out
 from ldsearch.reports.tables import frontier_table, trials_table, write_csv
 from ldsearch.runs import BEST_FILE, FRONTIER_FILE, RUN_FILE, Choice, HeldOutScore, claim
-from ldsearch.search.controls import ConstantRatio, RandomSearch
+from ldsearch.search.controls import constant_ratio, random_search
 from ldsearch.search.loop import (
     Evaluate,
     EvolveSettings,
@@ -237,7 +237,7 @@ def _search(
         # The full model is measured first in any case; a control that proposes it may name one more.
         spare = int(spec.context.space.contains(bench.full))
         context = replace(spec.context, evaluations=measured + spare)
-        for control in (ConstantRatio(context), RandomSearch(context)):
+        for control in (constant_ratio(context), random_search(context)):
             controls[control.name] = searched(control, measured)
     return result, controls
 

@@ -1,13 +1,10 @@
 """Controls: what any search has to beat with as many evaluations."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ldsearch.search.loop import StrategyContext
 from ldsearch.search.rules import Listed
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
 
 _POOL = 50  # uniform draws per proposal, so that every part of the cost range has some
 
@@ -34,22 +31,20 @@ def constant_ratio_line(context: StrategyContext, count: int) -> list[Subnet]:
     return [subnets[i] for i in nearest]
 
 
-class ConstantRatio(Listed):
-    """Proposes the line of the space's regular configurations (``constant_ratio_line``), once.
+def constant_ratio(context: StrategyContext) -> Listed:
+    """A strategy that proposes the line of the space's regular configurations (``constant_ratio_line``).
 
     Where more than lengths is chosen it is called ``"regular"``: it is no constant ratio alone.
 
     Args:
         context: The space, the cost to spread, and how many evaluations, the full model's not included.
     """
-
-    def __init__(self, context: StrategyContext) -> None:
-        name = "constant-ratio" if context.space.varies == ("lengths",) else "regular"
-        super().__init__(name, constant_ratio_line(context, context.evaluations - 1))
+    name = "constant-ratio" if context.space.varies == ("lengths",) else "regular"
+    return Listed(name, constant_ratio_line(context, context.evaluations - 1))
 
 
-class RandomSearch:
-    """Proposes uniform draws from the space, their costs spread evenly; all of them at once.
+def random_search(context: StrategyContext) -> Listed:
+    """A strategy that proposes uniform draws from the space, their costs spread evenly; all at once.
 
     Uniform draws alone crowd in the middle of the cost range. The space's two ends are proposed too, as
     the constant-ratio line that an evolution starts from has them.
@@ -57,29 +52,19 @@ class RandomSearch:
     Args:
         context: Space, cost, seed, and how many evaluations, the full model's not included.
     """
-
-    name = "random"
-
-    def __init__(self, context: StrategyContext) -> None:
-        self.context = context
-
-    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
-        """Everything in generation 0, then nothing."""
-        if generation > 0:
-            return []
-        space, cost, count = self.context.space, self.context.cost, self.context.evaluations - 1
-        rng = np.random.default_rng([self.context.seed, generation])
-        ends = list(dict.fromkeys([space.smallest(), space.largest()]))
-        drawn = dict.fromkeys(space.sample(rng) for _ in range(_POOL * count))
-        pool = [subnet for subnet in drawn if subnet not in ends]
-        pool = [subnet for subnet, use in zip(pool, self.context.allowed(pool), strict=True) if use]
-        costs = cost(pool) if pool else np.array([])
-        low, high = cost(ends)[[0, -1]]
-        wanted = max(0, min(count - len(ends), len(pool)))
-        chosen: list[Subnet] = []
-        # One draw from each of as many equal parts of the cost range: the nearest that is left.
-        for target in low + (high - low) * (np.arange(wanted) + rng.random(wanted)) / max(1, wanted):
-            nearest = int(np.abs(costs - target).argmin())
-            chosen.append(pool[nearest])
-            costs[nearest] = np.inf
-        return list(dict.fromkeys([*ends[:count], *chosen]))
+    space, cost, count = context.space, context.cost, context.evaluations - 1
+    rng = np.random.default_rng([context.seed, 0])
+    ends = list(dict.fromkeys([space.smallest(), space.largest()]))
+    drawn = dict.fromkeys(space.sample(rng) for _ in range(_POOL * count))
+    pool = [subnet for subnet in drawn if subnet not in ends]
+    pool = [subnet for subnet, use in zip(pool, context.allowed(pool), strict=True) if use]
+    costs = cost(pool) if pool else np.array([])
+    low, high = cost(ends)[[0, -1]]
+    wanted = max(0, min(count - len(ends), len(pool)))
+    chosen: list[Subnet] = []
+    # One draw from each of as many equal parts of the cost range: the nearest that is left.
+    for target in low + (high - low) * (np.arange(wanted) + rng.random(wanted)) / max(1, wanted):
+        nearest = int(np.abs(costs - target).argmin())
+        chosen.append(pool[nearest])
+        costs[nearest] = np.inf
+    return Listed("random", list(dict.fromkeys([*ends[:count], *chosen])))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ldsearch.errors import RunError, unknown
 from ldsearch.registry import Registry
 from ldsearch.search.climbing import Beam, Descent, Swaps
-from ldsearch.search.controls import ConstantRatio, RandomSearch
+from ldsearch.search.controls import constant_ratio, random_search
 from ldsearch.search.evolve import Evolve, Surrogate
 from ldsearch.search.loop import PATIENCE, EvolveSettings, SearchStrategy, StrategyContext
 from ldsearch.search.reference import Reference
@@ -47,7 +47,7 @@ SEARCHES: Registry[Search] = Registry(
         "surrogate": Search(Surrogate),
         "nsga": Search(Evolve),
         "greedy": Search(Descent, 1_000, None),
-        "random": Search(RandomSearch),
+        "random": Search(random_search),
         # The reference keeps its own numbers: the full model, 22 configurations and 30 rounds of 60.
         "lat": Search(Reference, 1 + 22 + 30 * 60, None),
     },
@@ -73,7 +73,9 @@ RULES: Registry[Search] = Registry(
         "swaps": Search(Swaps, None, None),
         "learned": _rule(by_signal("learned")),
         "influence": _rule(by_signal("influence")),
-        "constant-ratio": Search(ConstantRatio, 1 + EvolveSettings().initial, draws=False, chooses="lengths"),
+        "constant-ratio": Search(
+            constant_ratio, 1 + EvolveSettings().initial, draws=False, chooses="lengths"
+        ),
     },
 )
 

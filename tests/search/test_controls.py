@@ -7,7 +7,7 @@ import pytest
 
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.search.climbing import Descent
-from ldsearch.search.controls import ConstantRatio, RandomSearch, constant_ratio_line
+from ldsearch.search.controls import constant_ratio, constant_ratio_line, random_search
 from ldsearch.search.evolve import Evolve
 from ldsearch.search.loop import CostFunction, StrategyContext
 from ldsearch.space import DepthGenes, LengthGenes, Space, load_space
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def proposals(count: int = 60, seed: int = 0, space: Space = DEMO, cost: CostFunction = COST) -> list[Subnet]:
-    return RandomSearch(StrategyContext(space, cost, seed, 1 + count)).propose(0, ())
+    return random_search(StrategyContext(space, cost, seed, 1 + count)).subnets
 
 
 def positions(subnets: list[Subnet]) -> np.ndarray:
@@ -49,18 +49,18 @@ def test_the_floor_is_in_macs_whatever_is_minimised():
         return np.ones(len(subnets))
 
     free, floored = (StrategyContext(wide, parameters, 0, 200, floor=floor) for floor in (None, macs))
-    everything = RandomSearch(free).propose(0, ())
+    everything = random_search(free).subnets
     assert len(everything) == wide.size()
     dear_enough = {subnet for subnet in everything if macs([subnet])[0] >= least}
-    assert set(RandomSearch(floored).propose(0, ())) == dear_enough < set(everything)
-    for built in (ConstantRatio, Evolve, Descent):
+    assert set(random_search(floored).propose(0, ())) == dear_enough < set(everything)
+    for built in (constant_ratio, Evolve, Descent):
         assert set(built(floored).propose(0, ())) <= dear_enough
 
 
 def test_the_line_is_named_by_what_the_space_chooses():
     depth = DepthGenes("encoder", 6, (3, 4, 5, 6))
     joint = Space("joint", "a test", (depth,), DEMO.lengths)
-    names = [ConstantRatio(StrategyContext(own, COST)).name for own in (DEMO, joint)]
+    names = [constant_ratio(StrategyContext(own, COST)).name for own in (DEMO, joint)]
     assert names == ["constant-ratio", "regular"]
 
 
