@@ -165,10 +165,6 @@ def test_the_longest_come_first_and_what_is_left_makes_the_same_batches(model):
     assert [[(left[row], answer) for row, answer in batch] for batch in rest] == batches[2:]
 
 
-def test_nothing_to_do_is_nothing_done(model):
-    assert decode(model, TOKENIZER, [], DECODINGS[0], max_source=20) == []
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -184,14 +180,6 @@ def test_nothing_to_do_is_nothing_done(model):
 def test_options_that_make_no_sense(options, says):
     with pytest.raises(LdsearchError, match=says):
         Decoding(**options)
-
-
-def test_options_in_words():
-    assert [decoding.describe() for decoding in DECODINGS] == [
-        "greedy, at most 20 tokens",
-        "beam 4, length penalty 0.6, at most 20 tokens",
-        "beam 4, length penalty 1.5, 4 to 15 tokens, no 2-gram twice",
-    ]
 
 
 def test_what_cannot_be_decoded_is_refused(model):

@@ -112,11 +112,10 @@ class Macs:
         entering = 0
         for position, block in enumerate(stack.blocks):
             key = (entering, tokens[position], inside.get(block))
-            found = known.get(key)
-            if found is None:
+            if (cost := known.get(key)) is None:
                 enter, leave = self._tokens(lengths, position - 1), self._tokens(lengths, position)
-                found = known[key] = self._block(enter, leave, stack.groups(block))
-            macs.append(found)
+                cost = known[key] = self._block(enter, leave, stack.groups(block))
+            macs.append(cost)
             entering = tokens[position]
         return macs
 
@@ -125,21 +124,12 @@ class Macs:
         """Cache of block costs, by (reference, mode), then (tokens entering, 0: all; leaving; groups off)."""
         return {}
 
-    @cached_property
-    def _kept(self) -> dict[tuple[int, int, str], tuple[float, float]]:
-        """Cache of ``_tokens``, by tokens, reference and mode."""
-        return {}
-
     def _tokens(self, lengths: Lengths | None, position: int) -> tuple[float, float]:
         """Means of the tokens after a position (-1: before the first) and of their squares."""
         n, shares = self.workload.lengths, self.workload.shares
-        if lengths is None or position < 0:
-            return float(n @ shares), float(n**2 @ shares)
-        key = (lengths.tokens[position], lengths.reference, lengths.mode)
-        if key not in self._kept:
-            left = lengths.kept(position, n)
-            self._kept[key] = (float(left @ shares), float(left**2 @ shares))
-        return self._kept[key]
+        if lengths is not None and position >= 0:
+            n = lengths.kept(position, n)
+        return float(n @ shares), float(n**2 @ shares)
 
     def _block(self, enter: tuple[float, float], leave: tuple[float, float], groups: Groups) -> float:
         """Mean MACs over the workload of a block, from what ``_tokens`` says of its two ends."""

@@ -239,9 +239,13 @@ class Evaluator:
         self.held_out = held_out
         self.encoded = encoded
         self._macs = next(cost for cost in costs if cost.name == "macs")
-        self.counts = Counts(self._of_all(self._macs([supernet.full]))[0])
+        self.counts = Counts(float(self._macs([supernet.full])[0]) * len(encoded))
         self._lengths = encoded.lengths
-        self.executor = None if pad_to else _executor(supernet, self._macs, budget)
+        self.executor: Executor | StockExecutor | None = None
+        if not pad_to and shares_prefixes(supernet):
+            self.executor = Executor(supernet, budget)
+        elif not pad_to:
+            self.executor = StockExecutor(supernet, self._macs, budget)
         self._batch_size = batch_size
         # What others have chosen is scored in one go: no generation follows.
         self.cache_budget = 0 if held_out else cache_budget
@@ -325,9 +329,6 @@ class Evaluator:
         columns = {cost.name: cost(subnets) for cost in self.costs}
         return [{name: float(column[i]) for name, column in columns.items()} for i in range(len(subnets))]
 
-    def _of_all(self, per_feature: NDArray[np.float64]) -> list[float]:
-        return [float(macs) * len(self.encoded) for macs in per_feature]
-
     @cached_property
     def _padded(self) -> Cost:
         writes = bool(self.encoded.workload.written)
@@ -378,9 +379,11 @@ class Evaluator:
             yield subnet, statistics, seconds
 
     def _run(self, subnets: Sequence[Subnet]) -> Iterator[tuple[Subnet, Outputs, float]]:
-        alone = self._of_all(self._macs(subnets))
+        alone, padded = (
+            [float(macs) * len(self.encoded) for macs in cost(subnets)] for cost in (self._macs, self._padded)
+        )
         self.counts.alone_macs += sum(alone)
-        self.counts.padded_macs += sum(self._of_all(self._padded(subnets)))
+        self.counts.padded_macs += sum(padded)
         if self.executor is None or len(subnets) == 1:
             for subnet, macs in zip(subnets, alone, strict=True):
                 start = time.perf_counter()
@@ -443,7 +446,3 @@ class Evaluator:
         read = self.task.read(logits.float(), on_device).cpu().numpy()
         lengths = self._lengths[index].tolist()
         return dict(zip(index.tolist(), trimmed(read, lengths, self.task.per_token), strict=True))
-
-
-def _executor(supernet: Supernet, macs: Cost, budget: int) -> Executor | StockExecutor:
-    return Executor(supernet, budget) if shares_prefixes(supernet) else StockExecutor(supernet, macs, budget)

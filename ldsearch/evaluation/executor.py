@@ -106,7 +106,8 @@ class Executor:
         assert self.supernet.pipeline is not None
         with evaluating(self.supernet, batch) as moved:
             walk = _Walk(self.supernet, moved, found, self.work, cache)
-            walk.down(grow(stacks, walk.lengths, self.supernet.reads_first))
+            root = grow(stacks, walk.lengths, self.supernet.reads_first)
+            walk.fan({walk.lengths: root}, Outcome(walk.embedded, walk.lengths, entering=walk.lengths), ())
 
 
 class _Walk:
@@ -129,12 +130,7 @@ class _Walk:
         self.lengths = tuple(sorted(set(true_lengths)))
         self.which = [self.lengths.index(n) for n in true_lengths]
 
-    def down(self, root: Node) -> None:
-        """Run the whole tree."""
-        start = Outcome(self.embedded, self.lengths, entering=self.lengths)
-        self._fan({self.lengths: root}, start, ())
-
-    def _fan(self, siblings: Mapping[Kept, Node], outcome: Outcome, path: Path) -> None:
+    def fan(self, siblings: Mapping[Kept, Node], outcome: Outcome, path: Path) -> None:
         """The siblings of one block evaluation, and everything behind them."""
         uses: dict[int, list[tuple[Kept, Step]]] = {}
         for kept, node in siblings.items():
@@ -147,14 +143,19 @@ class _Walk:
             asking = [step for (_, step), left in zip(steps, known, strict=True) if left is None]
             # Queries, keys and values belong to a token: those of the longest serve every sibling.
             shared = len(asking) > 1 and any(step.groups.runs("attention") for step in asking)
-            attention = self._project(block, outcome.state) if shared else None
+            attention = None
+            if shared:
+                rows, n = outcome.state.real.shape
+                self.work.macs += 3 * rows * n * self.shape.hidden**2
+                family = self.pipeline.family
+                attention = family.attention(family.parts(self.pipeline.blocks[block].layer), outcome.state)
             for (kept, step), left in zip(steps, known, strict=True):
                 children, here = siblings[kept].steps[step], (*path, kept, step)
                 if left is None:
                     left = self._evaluate(step, children, outcome, kept, attention)
                     if self.cache is not None:
                         self.cache.put(here, left)
-                self._fan(children, left, here)
+                self.fan(children, left, here)
 
     def _known(self, path: Path, children: Iterable[Kept]) -> Outcome | None:
         """Outcome of an earlier run at this path, if these children can be derived from it."""
@@ -211,12 +212,6 @@ class _Walk:
         """Tokens of each row, of those of each true length."""
         assert kept is not None
         return [kept[which] for which in self.which]
-
-    def _project(self, block: int, state: State) -> Attention:
-        rows, n = state.real.shape
-        self.work.macs += 3 * rows * n * self.shape.hidden**2
-        family = self.pipeline.family
-        return family.attention(family.parts(self.pipeline.blocks[block].layer), state)
 
     def _answer(self, ends: Sequence[int], state: State, whole: Tensor | None) -> None:
         """The head, as ``Supernet.forward`` runs it."""

@@ -40,7 +40,26 @@ def trace(supernet: Supernet, subnet: Subnet, path: Path) -> "Graph":
     graph = Graph(supernet, subnet)
     if sum(tensor.nbytes for tensor in graph.state_dict().values()) >= MOST_BYTES:
         raise ExportError("an ONNX file holds less than 2 GiB of weights: export this model as --format hf")
-    _trace(graph, path)
+    # An example, of which nothing but its number of axes stays.
+    mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2], device=graph.model.device)
+    example = {"input_ids": mask, "attention_mask": mask, "token_type_ids": torch.zeros_like(mask)}
+    axes = {0: "batch", 1: "length"}
+    with warnings.catch_warnings(), torch.no_grad():
+        # Of this exporter's age, and of Python decisions, none of which depends on the data here.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            graph,
+            tuple(example[name] for name in graph.names),
+            path,
+            input_names=graph.names,
+            output_names=graph.outputs,
+            dynamic_axes={
+                **dict.fromkeys(graph.names, axes),
+                **{name: {0: "batch"} if graph.head.pools else axes for name in graph.outputs},
+            },
+            opset_version=OPSET,
+            dynamo=False,
+        )
     return graph
 
 
@@ -207,29 +226,6 @@ def select(scores: Tensor, real: Tensor, counts: Tensor, keep_first: bool) -> tu
     longest = cast(int, counts.max())
     index = ranked.topk(longest, dim=1).indices
     return index, torch.arange(longest, device=real.device) < counts[:, None]
-
-
-def _trace(graph: Graph, path: Path) -> None:
-    """Export from one example, of which nothing but its number of axes stays."""
-    mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2], device=graph.model.device)
-    example = {"input_ids": mask, "attention_mask": mask, "token_type_ids": torch.zeros_like(mask)}
-    axes = {0: "batch", 1: "length"}
-    with warnings.catch_warnings(), torch.no_grad():
-        # Of this exporter's age, and of Python decisions, none of which depends on the data here.
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            graph,
-            tuple(example[name] for name in graph.names),
-            path,
-            input_names=graph.names,
-            output_names=graph.outputs,
-            dynamic_axes={
-                **dict.fromkeys(graph.names, axes),
-                **{name: {0: "batch"} if graph.head.pools else axes for name in graph.outputs},
-            },
-            opset_version=OPSET,
-            dynamo=False,
-        )
 
 
 def onnx_session(path: Path, threads: int = 0) -> Any:

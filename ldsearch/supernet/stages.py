@@ -121,7 +121,7 @@ class Block:
         heads = attention.queries.shape[1]
         on = [head for head in range(heads) if head not in groups.heads_off]
         if len(on) < heads:
-            attention = attention.of_heads(on)
+            attention = attention.part(slice(None), on)
         context, scores = tokens.attend(attention, self.score if scored else None, dropout)
         if len(on) < heads:
             kept = context

@@ -105,6 +105,12 @@ def _unchanged(block: int, before: State, after: State) -> Tensor:
     return before.hidden
 
 
+# Fields of a configuration that are refused, and why.
+_REFUSED = {
+    "auto_map": "brings code of its own (auto_map), which ldsearch never runs",
+    "quantization_config": "is quantised: train and search in full precision, quantise the export",
+    "scale_attn_by_inverse_layer_idx": "scales attention by the block's number, so no block can be left out",
+}
 # What mixture-of-experts configurations call their number of experts.
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok")
 
@@ -129,17 +135,8 @@ def refuse_config(fields: Mapping[str, Any], name: str) -> None:
         SupernetError: For code beside the model, quantised weights, mixtures of experts, and blocks that
             depend on their number.
     """
-    if fields.get("auto_map"):
-        raise SupernetError(
-            f"the model {name!r} brings code of its own (auto_map), which ldsearch never runs"
-        )
-    if fields.get("quantization_config"):
-        raise SupernetError(
-            f"the model {name!r} is quantised: train and search in full precision, quantise the export"
-        )
-    if fields.get("scale_attn_by_inverse_layer_idx"):
-        raise SupernetError(
-            f"the model {name!r} scales attention by the block's number, so no block can be left out"
-        )
+    for key, why in _REFUSED.items():
+        if fields.get(key):
+            raise SupernetError(f"the model {name!r} {why}")
     if any(isinstance(fields.get(key), int) and fields[key] > 1 for key in _EXPERTS):
         raise SupernetError(f"the model {name!r} is a mixture of experts, which ldsearch does not support")

@@ -64,17 +64,12 @@ class Attention:
     allowed: Tensor | None = None
     padded: bool = True
 
-    def of_heads(self, heads: Sequence[int]) -> "Attention":
-        """The same with some of the heads only."""
-        on = list(heads)
-        return replace(self, queries=self.queries[:, on], keys=self.keys[:, on], values=self.values[:, on])
-
     def of_queries(self, first: int) -> "Attention":
         """The same with the queries of the first tokens only."""
         allowed = None if self.allowed is None else self.allowed[:, :, :first]
         return replace(self, queries=self.queries[:, :, :first], allowed=allowed)
 
-    def part(self, rows: slice, heads: slice) -> "Attention":
+    def part(self, rows: slice, heads: slice | list[int]) -> "Attention":
         """The same of some rows and heads only."""
         return Attention(
             self.queries[rows, heads],

@@ -9,6 +9,7 @@ import transformers
 from fvcore.nn import FlopCountAnalysis
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from ldsearch.errors import SupernetError
 from ldsearch.subnet import Stack, Subnet
@@ -17,7 +18,15 @@ from ldsearch.supernet.families import FAMILIES as REGISTERED
 from ldsearch.supernet.heads import logits_of
 from ldsearch.workload import Workload
 from tests.costs.drawing import REFERENCE, drawn_blocks, drawn_stack, draws
-from tests.tiny import FAMILIES, HEADED, padded_batch, tiny_decoder, tiny_encoder_decoder, tiny_model
+from tests.tiny import (
+    DECODERS,
+    FAMILIES,
+    HEADED,
+    padded_batch,
+    tiny_decoder,
+    tiny_encoder_decoder,
+    tiny_model,
+)
 
 BLOCKS = 3
 WRITERS = ("bart", "marian", "mbart", "pegasus")
@@ -90,6 +99,23 @@ def test_macs_of_an_encoder_decoder_are_what_torch_counts(family, monkeypatch):
         assert macs([subnet])[0] == pytest.approx(counted, rel=1e-9), f"{n}, {t} tokens, {subnet.to_json()}"
 
 
+@pytest.mark.parametrize("name", [*DECODERS, "t5", "t5-gated"])
+def test_traced_macs_are_those_that_torch_counts(name):
+    """Of models of no registered family, at other lengths than it was traced for."""
+    supernet = Supernet((tiny_decoder if name in DECODERS else tiny_encoder_decoder)(name))
+    traced, rng = supernet.macs(Workload.from_lengths([9], 60, [5])), np.random.default_rng(0)
+    supernet.model.set_attn_implementation("eager")
+    for _ in range(draws(name in ("gpt2", "t5-gated"))):
+        stacks = {stack: drawn_blocks(rng, depth, fewest=1) for stack, depth in supernet.depths.items()}
+        n, t = (int(length) for length in rng.integers(1, 60, 2))
+        batch, subnet = padded_batch([n]), Subnet(**stacks)
+        if "encoder" in stacks:
+            batch["decoder_input_ids"] = padded_batch([t])["input_ids"]
+        macs = replace(traced, workload=Workload.from_lengths([n], 60, [t]))
+        counted = by_torch(supernet.materialise(subnet).eval(), batch)
+        assert macs([subnet])[0] == pytest.approx(counted, rel=1e-9), f"{n}, {t} tokens, {subnet.to_json()}"
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_closed_form_that_misses_a_product_of_a_block_is_refused(family):
     supernet = Supernet(tiny_model(family, blocks=BLOCKS, width=8))
@@ -127,3 +153,14 @@ def test_decoders_with_products_of_their_own_kind_are_counted(kind):
     (macs,) = supernet.macs(Workload.padded(9))([half])
     model.set_attn_implementation("eager")
     assert macs == pytest.approx(by_torch(supernet.materialise(half).eval(), padded_batch([9])), rel=1e-9)
+
+
+def test_sixteen_layers_pruned_to_eight_lose_what_fairseqs_readme_says():
+    """Of blocks of width 1024 and 4096, 12,596,224 parameters each: 246,933,504 to 146,163,712."""
+    config = GPT2Config(vocab_size=50, n_positions=8, n_embd=1024, n_head=8, n_layer=16, n_inner=4096)
+    with torch.device("meta"):
+        supernet = Supernet(GPT2LMHeadModel(config))
+    half = Subnet(decoder=Stack(tuple(range(0, 16, 2))))
+    whole, pruned = supernet.parameters_cost([supernet.full, half])
+    assert whole - pruned == 246_933_504 - 146_163_712 == 8 * 12_596_224
+    assert sum(p.numel() for p in supernet.materialise(half).parameters()) == pruned

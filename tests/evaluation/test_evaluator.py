@@ -7,6 +7,7 @@ from transformers import BertTokenizer
 
 from ldsearch.costs.macs import Macs
 from ldsearch.evaluation import Evaluator
+from ldsearch.evaluation.evaluator import length_batches, peak_memory
 from ldsearch.fingerprint import digest
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.sidecar import Sidecar
@@ -14,6 +15,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded, TextClassification
 from ldsearch.tasks.tokens import EncodedWords, TokenClassification
+from ldsearch.workload import Workload
 from tests.tiny import tiny_model
 
 TOKENIZER = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})
@@ -123,13 +125,6 @@ def test_what_is_cached_is_not_run_again(encoded, tmp_path):
     assert all(t.seconds == 0 and t.generation == 1 for t in second)
 
 
-def test_executed_macs_are_the_cost_times_the_examples(encoded):
-    evaluator = evaluator_for(encoded)
-    cost = evaluator.costs_of([HALF])[0]["macs"]
-    evaluator([HALF])
-    assert evaluator.counts.executed_macs == pytest.approx(41 * cost)
-
-
 class Forwards:
     """Counts the forward passes of an evaluator."""
 
@@ -157,17 +152,6 @@ def test_statistics_that_are_kept_are_not_run_again(encoded, tmp_path):
     assert forwards.count == 0
     other.statistics(Subnet.full(4))
     assert forwards.count == 1
-
-
-def test_every_measurement_keeps_its_statistics(encoded, tmp_path):
-    evaluator = evaluator_for(encoded, sidecar=Sidecar(tmp_path, (41,), digest))
-    trials = evaluator([HALF, Subnet.full(4)])
-    for trial in trials:
-        kept = Sidecar(tmp_path, (41,), digest).get(trial.subnet)
-        assert kept is not None
-        assert kept.mean() == trial.score.value
-        assert kept.std() / np.sqrt(41) == pytest.approx(trial.standard_error)
-    assert len({trial.score.value for trial in trials}) == 2
 
 
 def test_statistics_that_are_damaged_are_measured_and_kept_again(encoded, tmp_path):
@@ -216,9 +200,8 @@ DEPTHS = [Subnet.of_encoder([b for b in range(4) if mask >> b & 1]) for mask in 
 RATIOS = [Subnet.of_encoder(range(4), [24, a, b, b], 24) for a in (24, 18, 12) for b in (12, 6)]
 
 
-@pytest.mark.parametrize("together", [2, 100])
-def test_many_together_score_as_each_alone_and_are_kept(encoded, tmp_path, monkeypatch, together):
-    monkeypatch.setattr("ldsearch.evaluation.evaluator.TOGETHER", together)
+def test_many_together_score_as_each_alone_and_are_kept(encoded, tmp_path, monkeypatch):
+    monkeypatch.setattr("ldsearch.evaluation.evaluator.TOGETHER", 8)
     cache = MeasurementCache(tmp_path / "m.db", "f")
     evaluator = evaluator_for(encoded, cache=cache, sidecar=Sidecar(tmp_path / "s", (41,), digest))
     evaluator([RATIOS[2]])
@@ -253,14 +236,52 @@ def test_padded_inputs_run_one_by_one(encoded):
     assert evaluator.counts.executed_macs == evaluator.counts.alone_macs
 
 
-def test_many_together_per_token(encoded):
-    supernet = Supernet(tiny_model("bert", head="TokenClassification"))
-    words, task = words_of(encoded), TokenClassification({}, ("a", "b", "c"), {}, metric_name="accuracy")
-    costs = (Macs(supernet.shape, words.workload),)
-    evaluator = Evaluator(
-        supernet, task, words, split="search", tokenizer=TOKENIZER, costs=costs, fingerprint="f"
+@pytest.mark.parametrize("least", [1, 4, 100])
+def test_every_row_is_in_one_batch_that_fits_its_longest(least):
+    lengths = np.random.default_rng(0).integers(1, 20, 300)
+    batches = length_batches(lengths, lambda n: 60 // n, least)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(300))
+    assert [n for batch in batches for n in lengths[batch]] == sorted(lengths)
+    assert all(len(batch) <= max(1, 60 // lengths[batch].max()) for batch in batches)
+    for batch in batches:
+        # Where the length changes, there were not enough rows.
+        changes = np.flatnonzero(np.diff(lengths[batch]))
+        assert all(change + 1 < least for change in changes)
+
+
+def test_the_cuts():
+    cuts = lambda most, least: [b.tolist() for b in length_batches([5, 3, 5, 3, 9, 5], lambda n: most, least)]  # noqa: E731
+    assert cuts(10, 2) == [[1, 3], [0, 2, 5], [4]]
+    assert cuts(10, 3) == [[1, 3, 0, 2, 5], [4]]
+    assert cuts(2, 2) == [[1, 3], [0, 2], [5, 4]]
+    assert cuts(10, 99) == [[1, 3, 0, 2, 5, 4]]
+    assert length_batches([], lambda n: 1, 1) == []
+
+
+def test_the_peak_grows_with_what_is_allocated():
+    before = peak_memory()
+    block = np.ones(2**27, dtype=np.uint8)
+    assert peak_memory() >= max(before, block.nbytes)
+
+
+def test_the_equivalents_are_the_costs_of_every_subnetwork(encoded):
+    evaluator = evaluator_for(encoded)
+    evaluator(RATIOS[:4])
+    evaluator(RATIOS[4:])
+    shape = evaluator.supernet.shape
+    assert evaluator.counts.full_pass_macs == pytest.approx(
+        41 * Macs(shape, encoded.workload)([Subnet.full(4)])[0]
     )
-    for trial in evaluator([*DEPTHS, *RATIOS]):
-        by_example = task.statistics(evaluator.outputs(trial.subnet), words)
-        parts = by_example.sum(axis=0)
-        assert trial.score.value == pytest.approx(parts[0] / parts[1])
+    assert evaluator.counts.padded_macs == pytest.approx(41 * Macs(shape, Workload.padded(24))(RATIOS).sum())
+    assert evaluator.counts.alone_macs == pytest.approx(41 * Macs(shape, encoded.workload)(RATIOS).sum())
+
+
+@pytest.mark.parametrize("cache_budget", [0, 2**20, 2**30])
+def test_generations_share_and_the_budget_changes_no_score(encoded, cache_budget):
+    evaluator, whole = evaluator_for(encoded, cache_budget=cache_budget), evaluator_for(encoded)
+    together = {trial.subnet: trial.score.value for trial in whole(RATIOS)}
+    for first in range(0, len(RATIOS), 2):
+        for trial in evaluator(RATIOS[first : first + 2]):
+            assert trial.score.value == together[trial.subnet]
+    assert (evaluator.counts.hits > 0) == (cache_budget > 0)
+    assert whole.counts.hits == 0

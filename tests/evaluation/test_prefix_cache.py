@@ -24,13 +24,14 @@ def nothing(ends, logits) -> None:
     pass
 
 
-@pytest.mark.parametrize("budget", [0, 300_000, 2**30])
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
+@pytest.mark.parametrize("budget", [0, 100_000, 2**30])
+@pytest.mark.parametrize(
+    ("family", "head"), [("bert", "TokenClassification"), ("modernbert", "SequenceClassification")]
+)
 def test_logits_are_those_of_one_by_one_in_any_budget(family, head, budget):
     supernet = Supernet(tiny_model(family, head=head))
     executor, cache, whole = Executor(supernet), PrefixCache(budget), padded_batch(LENGTHS)
-    subnets = many(30, seed=11)
+    subnets = many(10, seed=11)
     random.Random(0).shuffle(subnets)
     for generation in generations(subnets, 9):
         found: dict[int, torch.Tensor] = {}
@@ -125,7 +126,7 @@ def test_prefixes_outlive_what_hangs_on_them():
     """A sweep over more than fits, again and again: the first block stays, and is not run again."""
     model = tiny_model("bert")
     runs = []
-    model.bert.encoder.layer[0].intermediate.register_forward_hook(lambda *_: runs.append(1))
+    model.bert.encoder.layer[0].intermediate.dense.register_forward_hook(lambda *_: runs.append(1))
     subnets = [encoder(EVERY, [20, a, b, 3]) for a in (16, 12, 9) for b in (8, 6, 5)]
     executor, everything = Executor(Supernet(model)), PrefixCache(2**30)
     executor.run(padded_batch([REFERENCE]), subnets, nothing, everything)

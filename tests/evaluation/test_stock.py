@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from itertools import combinations
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -17,17 +18,21 @@ from ldsearch.supernet.supernet import inference
 from ldsearch.workload import Workload
 from tests.tiny import padded_batch, tiny_decoder, tiny_encoder_decoder
 
-DECODERS = ["gpt2", "llama", "mistral", "qwen2"]
-ENCODER_DECODERS = ["bart", "t5", "t5-gated", "mbart"]
+DECODERS = ["gpt2", "qwen2"]
+ENCODER_DECODERS = ["bart", "t5"]
 
 
 def choices(blocks: int, least: int = 0) -> list[tuple[int, ...]]:
     return [chosen for m in range(least, blocks + 1) for chosen in combinations(range(blocks), m)]
 
 
-def executor_of(supernet: Supernet, read: int, written: int = 0) -> StockExecutor:
-    macs = supernet.macs(Workload.from_lengths([read], read, [written] if written else None))
-    return StockExecutor(supernet, macs)
+class Free:
+    """A cost that is nothing, for what is not about MACs: tracing takes seconds."""
+
+    name, unit = "macs", ""
+
+    def __call__(self, subnets: Sequence[Subnet]) -> np.ndarray:
+        return np.zeros(len(subnets))
 
 
 def together(executor: StockExecutor, batch: dict, subnets: Sequence[Subnet]) -> list[torch.Tensor]:
@@ -55,7 +60,7 @@ def test_every_depth_of_a_decoder_bit_by_bit_also_behind_padding(name):
     subnets += subnets[:5]
     random.Random(0).shuffle(subnets)
     for given in (batch, {n: t.flip(1) for n, t in batch.items()}):
-        executor = executor_of(supernet, 9)
+        executor = StockExecutor(supernet, Free())
         for subnet, logits in zip(subnets, together(executor, given, subnets), strict=True):
             assert torch.equal(logits, inference(supernet, given, subnet)), subnet.describe()
         # Of 4 blocks, every choice but none is the prefix of some choice.
@@ -66,9 +71,11 @@ def test_every_depth_of_a_decoder_bit_by_bit_also_behind_padding(name):
 def test_every_depth_of_an_encoder_decoder_bit_by_bit(name):
     supernet = Supernet(tiny_encoder_decoder(name))
     batch = texts(supernet, [9, 4], [6, 3])
-    subnets = [Subnet(Stack(e), Stack(d)) for e in choices(3) for d in choices(4)]
+    subnets = [Subnet(Stack(e), Stack(d)) for e in choices(3) for d in choices(4)[::2]]
     random.Random(1).shuffle(subnets)
-    for subnet, logits in zip(subnets, together(executor_of(supernet, 9, 6), batch, subnets), strict=True):
+    for subnet, logits in zip(
+        subnets, together(StockExecutor(supernet, Free()), batch, subnets), strict=True
+    ):
         assert torch.equal(logits, inference(supernet, batch, subnet)), subnet.describe()
 
 
@@ -79,7 +86,7 @@ def test_encoders_that_drop_tokens(memory):
     encoders = [Stack((0, 1, 2), Lengths(tokens, 9)) for tokens in ((9, 6, 3), (7, 7, 2))]
     encoders += [Stack((0, 1, 2)), Stack((0, 2)), Stack((0, 2), heads_off=((2, 1),))]
     subnets = [Subnet(e, Stack(d)) for d in choices(4) for e in encoders]
-    executor = executor_of(supernet, 9, 6)
+    executor = StockExecutor(supernet, Free())
     for subnet, logits in zip(subnets, together(executor, batch, subnets), strict=True):
         assert torch.equal(logits, inference(supernet, batch, subnet)), subnet.describe()
     # The five encoders' own blocks, and behind each every choice of decoder blocks but none.
@@ -97,15 +104,14 @@ def test_the_encoder_runs_once_for_all_decoders():
 
             layer.fc1.register_forward_hook(count)
     supernet = Supernet(model)
-    executor = executor_of(supernet, 9, 6)
-    runs.update(encoder=0, decoder=0)
+    executor = StockExecutor(supernet, Free())
     subnets = [Subnet(Stack(e), Stack(d)) for d in choices(4, 1) for e in choices(3, 1)]
     executor.run(texts(supernet, [9], [6]), subnets, lambda ends, logits: None)
     assert runs == {"encoder": 7, "decoder": 7 * 15}
     assert executor.work.evaluations == 7 + 7 * 15
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "bart"])
+@pytest.mark.parametrize("name", ["llama", "bart"])
 def test_macs_are_those_that_torch_counts(name):
     written = 0 if name in DECODERS else 6
     if written:
@@ -116,7 +122,8 @@ def test_macs_are_those_that_torch_counts(name):
         supernet = Supernet(tiny_decoder(name, attn_implementation="eager"))
         batch = {"input_ids": padded_batch([9, 9])["input_ids"]}
         subnets = [Subnet(decoder=Stack(d)) for d in choices(4, 1)]
-    executor = executor_of(supernet, 9, written)
+    macs = supernet.macs(Workload.from_lengths([9], 9, [written] if written else None))
+    executor = StockExecutor(supernet, macs)
     with FlopCounterMode(display=False) as counter:
         executor.run(batch, subnets, lambda ends, logits: None)
     assert executor.work.macs == pytest.approx(counter.get_total_flops() / 2, rel=0.01)
@@ -130,7 +137,9 @@ def test_an_unregistered_encoder_and_the_model_afterwards():
     supernet = Supernet(ErnieForSequenceClassification(config)).train()
     batch, subnets = padded_batch([9, 4]), [Subnet(Stack(blocks)) for blocks in choices(4)]
     before = inference(supernet, batch, supernet.full)
-    for subnet, logits in zip(subnets, together(executor_of(supernet, 9), batch, subnets), strict=True):
+    for subnet, logits in zip(
+        subnets, together(StockExecutor(supernet, Free()), batch, subnets), strict=True
+    ):
         assert torch.equal(logits, inference(supernet, batch, subnet))
         assert not logits.requires_grad
     assert supernet.training
@@ -140,7 +149,7 @@ def test_an_unregistered_encoder_and_the_model_afterwards():
 
 def test_rows_and_refusals():
     supernet = Supernet(tiny_decoder("llama"))
-    executor = executor_of(supernet, 9)
+    executor = StockExecutor(supernet, Free())
     assert executor.rows(8) > executor.rows(64) >= 1
     assert StockExecutor(supernet, executor.macs, budget=1).rows(8) == 1
     with pytest.raises(SubnetError, match="block 4"):

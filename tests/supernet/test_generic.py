@@ -1,6 +1,7 @@
-"""The generic view: any stock model with one list of blocks, depth-only."""
+"""Depth in models of every kind, and the generic view of those of no registered family."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,22 +14,71 @@ from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.counting import trace_macs
-from ldsearch.supernet.heads import logits_of
-from ldsearch.testing import padded_batch
+from ldsearch.testing import StackContract, padded_batch, randomised
+from ldsearch.testing.inputs import stock_output
 from ldsearch.workload import Workload
-from tests.supernet.test_stacks import CLASSIFIERS, SIZES, build
-from tests.tiny import tiny_model
+from tests.tiny import (
+    DECODERS,
+    ENCODER_DECODERS,
+    FAMILIES,
+    VOCABULARY,
+    tiny_decoder,
+    tiny_encoder_decoder,
+    tiny_model,
+)
 
-BLOCKS, VOCABULARY, LENGTHS = 4, 60, [12, 5, 1, 8]
+BLOCKS, LENGTHS = 4, [12, 5, 1, 8]
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+SLIDING = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 2}
+GPT2 = {"vocab_size": VOCABULARY, "n_positions": 64, "n_embd": 16, "n_layer": 4, "n_head": 2}
+DISENTANGLED = {"relative_attention": True, "position_buckets": 8, "pos_att_type": ["c2p", "p2c"]}
+# Sequence classifiers: name of the stock classes, configuration.
+CLASSIFIERS = {
+    "mpnet": ("MPNet", SIZES | {"pad_token_id": 1}),
+    "camembert": ("Camembert", SIZES | {"pad_token_id": 1}),
+    "ernie": ("Ernie", SIZES),
+    # Its relative position embeddings belong to the encoder and stay.
+    "deberta-v2": ("DebertaV2", SIZES | DISENTANGLED),
+    "gpt2-classifier": ("GPT2", GPT2 | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}),
+    "llama-classifier": ("Llama", SIZES),
+    # Full attention in blocks 0 and 1, a window in 2 and 3.
+    "qwen2-classifier": ("Qwen2", SIZES | SLIDING | {"num_key_value_heads": 2}),
+}
+
+
+def build(kind: str, **changes: object) -> PreTrainedModel:
+    if kind in DECODERS:
+        return tiny_decoder(kind, **changes)
+    if kind in ENCODER_DECODERS:
+        return tiny_encoder_decoder(kind, **changes)
+    name, fields = CLASSIFIERS[kind]
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**{**fields, "num_labels": 3, **changes})
+    return randomised(getattr(transformers, f"{name}ForSequenceClassification")(config))
+
+
+@pytest.mark.parametrize("kind", [*CLASSIFIERS, *DECODERS, *ENCODER_DECODERS])
+class TestStacks(StackContract):
+    @pytest.fixture(autouse=True)
+    def _choose(self, kind: str) -> None:
+        self.kind = kind
+
+    def model(self) -> PreTrainedModel:
+        return build(self.kind)
 
 
 def batch_of(model: PreTrainedModel, lengths: list[int] = LENGTHS) -> dict[str, torch.Tensor]:
     return padded_batch(lengths, VOCABULARY, model.config.pad_token_id)
-
-
-@torch.inference_mode()
-def stock(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    return logits_of(model(**batch))
 
 
 @pytest.fixture(params=CLASSIFIERS)
@@ -71,24 +121,17 @@ def test_traced_macs_are_those_counted_on_the_eager_model(kind):
     model = build(kind)
     supernet = Supernet(model)
     rng = np.random.default_rng(0)
-    drawn = [tuple(sorted(rng.permutation(BLOCKS)[:count].tolist())) for count in (1, 2, 3)]
-    lengths = [int(n) for n in rng.integers(2, 60, len(drawn))]
-    subnets = [Subnet.of_encoder(blocks) for blocks in drawn]
-    macs = [supernet.macs(Workload.padded(n))([s])[0] for n, s in zip(lengths, subnets, strict=True)]
+    macs = supernet.macs(Workload.padded(50))
     model.set_attn_implementation("eager")
-    for n, subnet, traced in zip(lengths, subnets, macs, strict=True):
+    for count in (1, 2, 3):
+        subnet, n = (
+            Subnet.of_encoder(sorted(rng.permutation(BLOCKS)[:count].tolist())),
+            int(rng.integers(2, 60)),
+        )
         with FlopCounterMode(display=False) as counter:
             supernet(batch_of(model, [n]), subnet)
+        traced = replace(macs, workload=Workload.padded(n))([subnet])[0]
         assert traced == pytest.approx(counter.get_total_flops() / 2, rel=1e-9)
-
-
-def test_traced_macs_are_means_over_the_workload():
-    supernet, subnet = Supernet(build("mpnet")), Subnet.of_encoder([1, 3])
-    short, long = (supernet.macs(Workload.padded(n))([subnet])[0] for n in (4, 50))
-    mean = supernet.macs(Workload.from_lengths([4, 4, 4, 50], 50))([subnet])[0]
-    assert mean == pytest.approx((3 * short + long) / 4)
-    with pytest.raises(SubnetError, match="whole blocks only"):
-        supernet.macs(Workload.padded(4))([Subnet(encoder=Stack((0,), heads_off=((0, 1),)))])
 
 
 def test_macs_that_are_no_quadratic_are_refused(monkeypatch):
@@ -114,16 +157,18 @@ def test_a_model_that_cannot_be_traced_is_one_line():
 
 @pytest.mark.parametrize(
     ("kind", "longest"),
-    [("mpnet", 62), ("camembert", 62), ("ernie", 64), ("gpt2-classifier", 64), ("llama-classifier", 64)],
+    [
+        *[("mpnet", 62), ("camembert", 62), ("ernie", 64), ("gpt2-classifier", 64), ("llama-classifier", 64)],
+        *[(family, 20) for family in FAMILIES],
+    ],
 )
 def test_the_longest_input_leaves_out_positions_of_padding(kind, longest):
-    model = build(kind)
-    supernet = Supernet(model)
-    assert supernet.longest == longest
-    assert stock(model, batch_of(model, [longest, 3])).isfinite().all()
-    if kind != "llama-classifier":
+    model = tiny_model(kind, positions=20) if kind in FAMILIES else build(kind)
+    assert Supernet(model).longest == longest
+    assert stock_output(model, batch_of(model, [longest, 3])).isfinite().all()
+    if kind not in ("llama-classifier", "modernbert"):  # rotary positions do not end
         with pytest.raises((IndexError, RuntimeError)):
-            stock(model, batch_of(model, [longest + 1, 3]))
+            stock_output(model, batch_of(model, [longest + 1, 3]))
 
 
 def test_no_positions_are_no_bound():

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from ldsearch.errors import SupernetError
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
+from ldsearch.supernet.heads import HEADS, head_named
 from ldsearch.supernet.stock import refuse_config
 from tests.tiny import tiny_model
 
@@ -65,19 +66,6 @@ def wrapped() -> torch.nn.Module:
     return type("PeftModel", (torch.nn.Module,), {"__module__": "peft.peft_model"})()
 
 
-def headless() -> PreTrainedModel:
-    return tiny_model("bert").base_model
-
-
-def both_ways() -> PreTrainedModel:
-    """Unless it is told that it is a decoder, it sees what it is to guess."""
-    return transformers.RobertaForCausalLM(transformers.RobertaConfig(**TOKENS, **SIZES))
-
-
-def both_ways_of_old() -> PreTrainedModel:
-    return transformers.BertLMHeadModel(transformers.BertConfig(**TOKENS, **SIZES))
-
-
 def scaled() -> PreTrainedModel:
     config = transformers.GPT2Config(
         n_embd=8, n_layer=2, n_head=2, scale_attn_by_inverse_layer_idx=True, **TOKENS
@@ -95,9 +83,6 @@ def scaled() -> PreTrainedModel:
         (quantised, "is quantised: train and search in full precision"),
         (adapted, "carries PEFT adapters: merge them"),
         (wrapped, "carries PEFT adapters: merge them"),
-        (headless, "^BertModel: only heads for SequenceClassification"),
-        (both_ways, "^RobertaForCausalLM: only heads for SequenceClassification"),
-        (both_ways_of_old, "^BertLMHeadModel: only heads for SequenceClassification"),
         (scaled, "scales attention by the block's number, so no block can be left out"),
     ],
 )
@@ -124,3 +109,21 @@ def test_one_expert_is_no_mixture(key):
     refuse_config({key: 1}, "dense")
     refuse_config({key: None}, "dense")
     refused(lambda: refuse_config({key: 2}, "sparse"), "'sparse' is a mixture of experts")
+
+
+@pytest.mark.parametrize(
+    "name",
+    # The last two are encoders that look both ways.
+    ["BertForMultipleChoice", "BertModel", "", "ForNothing", "BertLMHeadModel", "RobertaForCausalLM"],
+)
+def test_other_heads_are_refused_with_those_there_are(name):
+    with pytest.raises(
+        SupernetError, match="only heads for SequenceClassification, TokenClassification"
+    ) as no:
+        head_named(name)
+    assert not str(no.value).startswith(":")
+    assert head_named("XLMRobertaForMaskedLM") is HEADS["MaskedLM"]
+
+
+def test_an_unknown_token_score_names_those_there_are():
+    refused(lambda: Supernet(tiny_model("bert"), "row"), "column, power")

@@ -10,7 +10,6 @@ from ldsearch.supernet.tokens import (
     Attention,
     column,
     column_with_pads,
-    gather,
     power,
     select,
     select_alike,
@@ -96,13 +95,8 @@ def test_a_window_hides_keys_and_their_scores_follow(score):
 def test_some_of_the_heads_score_for_themselves():
     both = torch.cat([PROBABILITIES, PROBABILITIES.flip(-1)], dim=1)
     attention = planted(both, ALL)
-    torch.testing.assert_close(column(attention.of_heads([1])), torch.tensor([[0.9, 0.6, 1.5]]))
-    torch.testing.assert_close(column(attention.of_heads([0, 1])), column(attention))
-
-
-def test_gather_takes_rows():
-    hidden = torch.arange(12.0).view(1, 4, 3)
-    assert gather(hidden, torch.tensor([[1, 3]])).tolist() == [[[3, 4, 5], [9, 10, 11]]]
+    torch.testing.assert_close(column(attention.part(slice(None), [1])), torch.tensor([[0.9, 0.6, 1.5]]))
+    torch.testing.assert_close(column(attention.part(slice(None), [0, 1])), column(attention))
 
 
 @pytest.mark.parametrize("keep_first", [True, False])
