@@ -76,7 +76,7 @@ class Bench:
             folder: The supernet's folder.
             split: Which split to measure on.
             data: Read the data from here instead of where training read it (a moved file).
-            runs: Where measurements are kept; None: beside the supernet's folder.
+            runs: Where measurements are kept; None: next to the supernet's folder.
             task: The data, where they were read before.
             storage: Where workers share their measurements: a SQLAlchemy URL or ``journal:PATH``; None: the
                 SQLite file in ``runs``, which workers of one machine share. Per-example statistics lie in
@@ -186,7 +186,7 @@ def split_evaluator(
 
 
 def _fingerprint(folder: Path, supernet: Supernet, task: Scorer, encoded: Encoded, pad_to: int | None) -> str:
-    """From what is there now, not from what ``supernet.json`` says was there."""
+    """From the files as they are now, not from ``supernet.json``."""
     library = versions()
     return digest(
         [weights_fingerprint(folder), supernet.score, supernet.memory],
@@ -202,7 +202,7 @@ def load_recorded_task(record: SupernetRecord, data: str | None) -> Task:
     """The task that ``supernet.json`` names.
 
     Args:
-        record: What it says.
+        record: Contents of ``supernet.json``.
         data: Read the data from here instead (a moved file).
 
     Raises:
@@ -214,7 +214,7 @@ def load_recorded_task(record: SupernetRecord, data: str | None) -> Task:
         with_data = Path(data).parent / Path(validation).name
         if not Path(validation).is_file() and with_data.is_file() and with_data != Path(data):
             validation = str(with_data)  # moved with the data
-    found = DataSource(
+    where = DataSource(
         data=data or source["data"],
         config=source.get("config"),
         validation=validation,
@@ -227,13 +227,13 @@ def load_recorded_task(record: SupernetRecord, data: str | None) -> Task:
         sentences=bool(source.get("sentences", False)),
     )
     try:
-        task = load_task(source.get("task", "classification"), found, record.labels or None)
+        task = load_task(source.get("task", "classification"), where, record.labels or None)
     except DataError as error:
         raise DataError(f"{error} (if the data moved, say where with --data)") from error
     for split, recorded in record.splits.items():
         if fingerprints_of(task).get(split) != recorded["fingerprint"]:
             raise DataError(
-                f"the {split} rows of {found.data} are not those the supernet was trained with; "
+                f"the {split} rows of {where.data} are not those the supernet was trained with; "
                 "a comparison would mean nothing"
             )
     return task

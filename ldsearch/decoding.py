@@ -144,8 +144,8 @@ def decode_batches(
         batch = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
         with _generating(model, config):
             read, writer = (batch, model) if encode is None else (encode(model, batch), _generators(model)[0])
-            found = cast(Any, writer).generate(**read, generation_config=config)
-        answers = tokenizer.batch_decode(found, skip_special_tokens=True)
+            generated = cast(Any, writer).generate(**read, generation_config=config)
+        answers = tokenizer.batch_decode(generated, skip_special_tokens=True)
         yield list(zip(rows, answers, strict=True))
 
 

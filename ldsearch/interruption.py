@@ -11,10 +11,10 @@ _NOTICE = b"\nfinishing the current step; once more to stop at once\n"
 
 
 class Interrupted(Exception):  # noqa: N818 (nothing went wrong)
-    """The work was asked to stop, has saved what it did, and stopped.
+    """Raised where work stops on a signal, after saving its state.
 
     Args:
-        signum: The signal that asked.
+        signum: The signal received.
     """
 
     def __init__(self, signum: int) -> None:
@@ -23,7 +23,7 @@ class Interrupted(Exception):  # noqa: N818 (nothing went wrong)
 
 
 class Stop:
-    """Whether somebody asked for a stop; the signal handler that notes it."""
+    """Stop request of a signal; the signal handler that records it."""
 
     def __init__(self) -> None:
         self.requested: int | None = None
@@ -41,7 +41,7 @@ class Stop:
                 os.write(2, _NOTICE)
 
     def check(self) -> None:
-        """Stop here, if somebody asked for it.
+        """Stop here if a stop is requested.
 
         Raises:
             Interrupted: If so.
@@ -54,8 +54,8 @@ class Stop:
 def interruptible() -> Iterator[Stop]:
     """Hold SIGINT and SIGTERM back until the code inside asks for them with ``check``.
 
-    Inside another ``interruptible`` this is the same stop: who asked the inner work asked the outer too.
-    Outside the main thread, where Python runs no signal handlers, nobody ever asks.
+    Inside another ``interruptible`` this is the same stop: a request to the inner work reaches the outer one.
+    Outside the main thread, where Python runs no signal handlers, no stop is ever requested.
     """
     if threading.current_thread() is not threading.main_thread():
         yield Stop()

@@ -21,7 +21,7 @@ class Target:
         run: The run that took the sub-network; None where the sub-network was given directly.
         chosen_on: The split that chose the sub-network; None where none did, as far as is known.
         parent: The supernet that a recovered model comes from; its full model is the one to compare with.
-        runs: Where the run keeps its measurements; None: beside the supernet.
+        runs: Where the run keeps its measurements; None: next to the supernet.
     """
 
     supernet: Path
@@ -40,7 +40,7 @@ class Target:
             subnet: JSON, a file as ``ldsearch info --save`` writes it, or ``"full"``.
 
         Raises:
-            RunError: If the folder is none of them, or needs a sub-network beside it.
+            RunError: If the folder is none of them, or needs a sub-network named with it.
             SubnetError: If the JSON is no sub-network.
         """
         folder = Path(folder)
@@ -77,7 +77,7 @@ class Target:
 
 
 def _named(text: str, home: Path) -> tuple[Subnet, str | None]:
-    """The sub-network, and the split it was chosen on where the file says so."""
+    """The sub-network, and the split it was chosen on if the file names one."""
     if text == "full":
         return read_record(home).full, None
     if text.lstrip().startswith("{"):

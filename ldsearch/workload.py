@@ -1,4 +1,4 @@
-"""The lengths the model will really see: a histogram, with the padded reference length beside it."""
+"""The lengths the model will really see: a histogram, and the padded reference length."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -19,7 +19,7 @@ from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.supernet import evaluating
 from ldsearch.supernet.tokens import Attention, State, drop_tokens, put_back
 
-Found = Callable[[Sequence[int], Tensor], None]
+OnLogits = Callable[[Sequence[int], Tensor], None]
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Executor:
         self,
         batch: Mapping[str, Tensor],
         subnets: Sequence[Subnet],
-        found: Found,
+        on_logits: OnLogits,
         cache: PrefixCache | None = None,
     ) -> None:
         """Logits of every sub-network, in eval mode and without gradients.
@@ -94,7 +94,7 @@ class Executor:
         Args:
             batch: What the model reads, padded on the right.
             subnets: What to run, in any order; duplicates are welcome.
-            found: Called with the indices of sub-networks that act alike on this batch, and their logits;
+            on_logits: Called with the indices of sub-networks that act alike on this batch, and their logits;
                 every index comes once.
             cache: What earlier runs on this very batch left; None: nothing is kept.
 
@@ -105,7 +105,7 @@ class Executor:
         stacks = [self.supernet.check(subnet)["encoder"] for subnet in subnets]
         assert self.supernet.pipeline is not None
         with evaluating(self.supernet, batch) as moved:
-            walk = _Walk(self.supernet, moved, found, self.work, cache)
+            walk = _Walk(self.supernet, moved, on_logits, self.work, cache)
             root = grow(stacks, walk.lengths, self.supernet.reads_first)
             walk.fan({walk.lengths: root}, Outcome(walk.embedded, walk.lengths, entering=walk.lengths), ())
 
@@ -117,14 +117,14 @@ class _Walk:
         self,
         supernet: Supernet,
         batch: Mapping[str, Tensor],
-        found: Found,
+        on_logits: OnLogits,
         work: Work,
         cache: PrefixCache | None,
     ) -> None:
         assert supernet.pipeline is not None
         self.batch, self.reads_first = batch, supernet.reads_first
         self.pipeline = supernet.pipeline
-        self.found, self.work, self.cache = found, work, cache
+        self.on_logits, self.work, self.cache = on_logits, work, cache
         self.shape = supernet.shape
         self.embedded, true_lengths = self.pipeline.embed(batch)
         self.lengths = tuple(sorted(set(true_lengths)))
@@ -225,7 +225,7 @@ class _Walk:
             if whole is not None:
                 state = replace(self.embedded, hidden=put_back(whole, state))
             mask = self.batch.get("attention_mask") if state.positions is None else state.real
-        self.found(ends, logits_of(self.pipeline.head(state, mask)))
+        self.on_logits(ends, logits_of(self.pipeline.head(state, mask)))
 
 
 def rows_of(attention: Attention, index: Tensor, real: Tensor) -> Attention:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ldsearch.costs.macs import Cost
-from ldsearch.evaluation.executor import Found, Work
+from ldsearch.evaluation.executor import OnLogits, Work
 from ldsearch.evaluation.prefixes import PrefixCache
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
@@ -55,7 +55,7 @@ class StockExecutor:
         self,
         batch: Mapping[str, Tensor],
         subnets: Sequence[Subnet],
-        found: Found,
+        on_logits: OnLogits,
         cache: PrefixCache | None = None,
     ) -> None:
         """As ``Executor.run``; nothing is kept for later runs.
@@ -64,19 +64,19 @@ class StockExecutor:
             SubnetError: If a sub-network does not fit the model.
             SupernetError: If an encoder-decoder's input is padded on the left.
         """
-        stacks = [self.supernet.check(subnet) for subnet in subnets]
+        checked = [self.supernet.check(subnet) for subnet in subnets]
         known = {name: _Known() for name in self.supernet.stacks}
         last: Stacks = {}
         read: Mapping[str, Any] = {}
         with evaluating(self.supernet, batch) as moved:
-            for own, ends in _in_order(stacks):
-                shared = _in_common(own, last)
-                self._count(own, shared, len(moved["input_ids"]))
-                if not last or own.get("encoder") != last.get("encoder"):
-                    read = self.supernet.stock_inputs(moved, own.get("encoder"))
+            for stacks, ends in _in_order(checked):
+                shared = _in_common(stacks, last)
+                self._count(stacks, shared, len(moved["input_ids"]))
+                if not last or stacks.get("encoder") != last.get("encoder"):
+                    read = self.supernet.stock_inputs(moved, stacks.get("encoder"))
                 for name, memory in known.items():
-                    memory.expect(len(own[name].blocks), len(shared[name].blocks))
-                kept = {name: stack.blocks for name, stack in own.items()}
+                    memory.expect(len(stacks[name].blocks), len(shared[name].blocks))
+                kept = {name: stack.blocks for name, stack in stacks.items()}
                 output = run_stock(
                     self.supernet.model,
                     self.supernet.stacks,
@@ -84,14 +84,14 @@ class StockExecutor:
                     read,
                     instead=lambda name, place, block: known[name].instead(place, block),
                 )
-                found(ends, logits_of(output))
-                last = own
+                on_logits(ends, logits_of(output))
+                last = stacks
 
-    def _count(self, own: Stacks, shared: Stacks, rows: int) -> None:
+    def _count(self, stacks: Stacks, shared: Stacks, rows: int) -> None:
         self.work.heads += 1
-        self.work.evaluations += sum(len(own[name].blocks) - len(shared[name].blocks) for name in own)
-        nothing = dict.fromkeys(own, _NOTHING)
-        whole, known, outside = self.macs([Subnet(**own), Subnet(**shared), Subnet(**nothing)])
+        self.work.evaluations += sum(len(stacks[name].blocks) - len(shared[name].blocks) for name in stacks)
+        nothing = dict.fromkeys(stacks, _NOTHING)
+        whole, known, outside = self.macs([Subnet(**stacks), Subnet(**shared), Subnet(**nothing)])
         self.work.macs += round(rows * (whole - known + outside))
 
 
@@ -134,11 +134,11 @@ def _in_order(stacks: Sequence[Stacks]) -> list[tuple[Stacks, list[int]]]:
     return [(stacks[ends[0]], ends) for ends in alike]
 
 
-def _in_common(own: Stacks, last: Stacks) -> dict[str, Stack]:
+def _in_common(stacks: Stacks, last: Stacks) -> dict[str, Stack]:
     """Prefix that a sub-network shares with the last one; a decoder's only behind the same encoder."""
     shared: dict[str, Stack] = {}
     same = True
-    for name, stack in own.items():
+    for name, stack in stacks.items():
         before = last.get(name, _NOTHING)
         whole_blocks = Stack(stack.blocks) == stack and Stack(before.blocks) == before
         if same and stack == before:

@@ -123,7 +123,7 @@ def trace_macs(
         SupernetError: If the model cannot be traced, multiplies matrices that are not counted, or its MACs
             are no quadratic in the lengths.
     """
-    # The workload's longest input says whether the polynomial found is one; it is made odd, as models that
+    # The workload's longest input checks that the counts are a polynomial; it is made odd, as models that
     # fill windows up to whole ones take steps that even lengths could miss.
     room = longest_input(model)
     longest = [
@@ -133,8 +133,7 @@ def trace_macs(
     if room <= max(max(pair) for pair in _LENGTHS):
         raise SupernetError(f"{type(model).__name__} cannot be traced: it has only {room} positions")
     both = len(stacks) > 1
-    found = {(n, t if both else 0) for n, t in (*_LENGTHS, longest)}
-    lengths = sorted(found)
+    lengths = sorted({(n, t if both else 0) for n, t in (*_LENGTHS, longest)})
     try:
         counted = [_count_macs(model, stacks, n, t) for n, t in lengths]
     except (RuntimeError, IndexError, KeyError, TypeError, ValueError) as error:

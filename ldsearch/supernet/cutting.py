@@ -17,7 +17,7 @@ from ldsearch.supernet.heads import head_named
 Instead = Callable[[str, int, nn.Module], nn.Module]
 
 # What stock modules call their block's number, by which they find their part of a cache.
-_OWN_INDEX = ("layer_idx", "layer_id")
+_BLOCK_INDEX = ("layer_idx", "layer_id")
 # What configurations of encoder-decoders call the number of decoder blocks.
 _DECODER_DEPTH = ("decoder_layers", "num_decoder_layers")
 # In the names of a configuration's lists with an entry per block; others may have that length by chance.
@@ -48,7 +48,7 @@ def find_stacks(model: PreTrainedModel) -> Mapping[str, str]:
 
 def _find_list(model: PreTrainedModel, part: nn.Module, depth: int | None) -> str:
     inside = {id(module) for module in part.modules()}
-    found = [
+    lists = [
         name
         for name, module in model.named_modules()
         if isinstance(module, nn.ModuleList)
@@ -56,12 +56,12 @@ def _find_list(model: PreTrainedModel, part: nn.Module, depth: int | None) -> st
         and len(module) == depth
         and len(set(map(type, module))) <= 1
     ]
-    if len(found) != 1:
+    if len(lists) != 1:
         raise SupernetError(
             f"{type(model).__name__}: its stack of blocks cannot be found "
-            f"({len(found)} lists of {depth} modules); only models with one list of blocks are supported"
+            f"({len(lists)} lists of {depth} modules); only models with one list of blocks are supported"
         )
-    (name,) = found
+    (name,) = lists
     return str(name)
 
 
@@ -171,9 +171,9 @@ def cut(
         layers.extend(blocks)
         for index, layer in enumerate(blocks):
             for module in layer.modules():
-                for own in _OWN_INDEX:
-                    if hasattr(module, own):
-                        setattr(module, own, index)
+                for name in _BLOCK_INDEX:
+                    if hasattr(module, name):
+                        setattr(module, name, index)
     # In place: modules hold these very objects, an encoder-decoder's stacks maybe each its own.
     held = (getattr(module, "config", None) for module in pruned.modules())
     configs = {id(config): config for config in held if isinstance(config, PreTrainedConfig)}
@@ -189,12 +189,12 @@ def renumbered_config(config: PreTrainedConfig, kept: Mapping[str, Sequence[int]
     """The configuration of some of the blocks: their number, and every list that has an entry for each."""
     renumbered = copy.deepcopy(config)
     # T5's decoder has a configuration of its own, whose one depth is the decoder's.
-    own = "decoder" if "encoder" not in kept or (_of_t5(config) and config.is_decoder) else "encoder"
+    stack = "decoder" if "encoder" not in kept or (_of_t5(config) and config.is_decoder) else "encoder"
     depth = config.num_hidden_layers
     for name, value in vars(config).items():
         if isinstance(value, list) and len(value) == depth and any(part in name for part in _PER_BLOCK):
-            setattr(renumbered, name, [value[block] for block in kept[own]])
-    renumbered.num_hidden_layers = len(kept[own])
+            setattr(renumbered, name, [value[block] for block in kept[stack]])
+    renumbered.num_hidden_layers = len(kept[stack])
     if "decoder" in kept:
         for name in _DECODER_DEPTH:
             if hasattr(config, name):

@@ -53,7 +53,7 @@ class SupernetRecord:
         versions: Library versions.
         overlap: What was dropped so that no text is on two sides, in words.
         subnet: The one sub-network that was trained on its own, as JSON fields; None: all of them.
-        layer_rates: Rate at which each block's groups were off (``training`` says which groups), stack after
+        layer_rates: Rate at which each block's groups were off (which groups: ``training``), stack after
             stack; empty where none were.
         depths: Number of blocks of each stack by name; empty: an encoder's.
         memory: What a decoder attends to where the encoder dropped tokens.
@@ -128,7 +128,7 @@ def read_record(folder: Path) -> SupernetRecord:
 
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """A stock model folder, readable by whoever may read the folder."""
+    """A stock model folder, with the permissions of the folder."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     for weights in folder.glob("*.safetensors"):

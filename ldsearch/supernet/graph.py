@@ -1,7 +1,7 @@
 """The graph of an encoder's sub-network: tokens dropped inside, each row by its own length.
 
 Batch and length are dynamic. A padded batch keeps as many tokens as its longest row does and masks the
-rest, as torch does it, so what a row gives does not depend on the rows beside it. Written by torch's
+rest, as torch does it, so what a row gives does not depend on the other rows. Written by torch's
 tracing exporter: its successor, dynamo=True, refuses counts of tokens that depend on the data.
 """
 
@@ -90,19 +90,19 @@ class Graph(nn.Module):
     def __init__(self, supernet: Supernet, subnet: Subnet) -> None:
         super().__init__()
         model = supernet.materialise(subnet)
-        own = model.supernet if isinstance(model, FixedSubnet) else Supernet(model, supernet.score)
-        blocks = Stack(tuple(range(own.blocks)))
+        inner = model.supernet if isinstance(model, FixedSubnet) else Supernet(model, supernet.score)
+        blocks = Stack(tuple(range(inner.blocks)))
         stack = model.subnet.encoder if isinstance(model, FixedSubnet) else blocks
-        assert own.family is not None
+        assert inner.family is not None
         assert stack is not None
-        self.model, self.head = own.model, own.head
-        self.family = own.family
+        self.model, self.head = inner.model, inner.head
+        self.family = inner.family
         # Heads and units that are off were cut out of the weights.
         self.stack = replace(stack, heads_off=(), ffn_share=())
-        score = TOKEN_SCORES[own.score]
+        score = TOKEN_SCORES[inner.score]
         score = product_column if score is tokens.column else score
-        self.reads_first = own.reads_first
-        layers = own.layers_of("encoder")
+        self.reads_first = inner.reads_first
+        layers = inner.layers_of("encoder")
         self.blocks = [
             GraphBlock(layer, self.family, self.model.config, score, self.reads_first) for layer in layers
         ]

@@ -1,4 +1,4 @@
-"""Model heads by the name of their stock class, run as stock code on hidden states of our own."""
+"""Model heads by the name of their stock class, run as stock code on given hidden states."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ HEADS: Mapping[str, Head] = MappingProxyType(
 )
 
 
-# Those of encoders too are listed, which look both ways unless they are told not to.
+# Those of encoders too are listed, which look both ways unless configured not to.
 _CAUSAL = {
     name
     for model_type, name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()

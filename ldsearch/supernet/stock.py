@@ -129,11 +129,11 @@ def refuse_model(model: PreTrainedModel) -> None:
 
 
 def refuse_config(fields: Mapping[str, Any], name: str) -> None:
-    """Refuse what a configuration says before any weight is read.
+    """Refuse models by their configuration, before any weight is read.
 
     Raises:
-        SupernetError: For code beside the model, quantised weights, mixtures of experts, and blocks that
-            depend on their number.
+        SupernetError: For code shipped with the model, quantised weights, mixtures of experts, and blocks
+            that depend on their number.
     """
     for key, why in _REFUSED.items():
         if fields.get(key):

@@ -267,10 +267,10 @@ class Supernet(nn.Module):
         kept: dict[str, Sequence[int]] = {name: stack.blocks for name, stack in stacks.items()}
         if "decoder" in kept and not all(kept.values()):
             raise SubnetError("a model that generates has at least one block in each stack")
-        own = {name: stack.renumbered() for name, stack in stacks.items()}
+        renumbered = {name: stack.renumbered() for name, stack in stacks.items()}
         if not set(self.pinned) <= set(kept[self.stack]):
-            kept[self.stack], own[self.stack] = range(self.blocks), stacks[self.stack]
-        return cut(self.model, self.stacks, kept), Subnet(**own)
+            kept[self.stack], renumbered[self.stack] = range(self.blocks), stacks[self.stack]
+        return cut(self.model, self.stacks, kept), Subnet(**renumbered)
 
     def materialise(self, subnet: Subnet) -> "PreTrainedModel | FixedSubnet":
         """The model a sub-network is, sharing this supernet's weights where they are whole.
@@ -281,12 +281,12 @@ class Supernet(nn.Module):
         Raises:
             SubnetError: If the sub-network does not fit the model.
         """
-        model, own = self.cut(subnet)
+        model, renumbered = self.cut(subnet)
         left = {name: cast(nn.ModuleList, model.get_submodule(path)) for name, path in self.stacks.items()}
-        if own == Subnet.of_blocks({name: range(len(layers)) for name, layers in left.items()}):
+        if renumbered == Subnet.of_blocks({name: range(len(layers)) for name, layers in left.items()}):
             return model
-        fixed = FixedSubnet(Supernet(model, self.score, self.memory), own)
-        stack = own.stacks()[self.stack]
+        fixed = FixedSubnet(Supernet(model, self.score, self.memory), renumbered)
+        stack = renumbered.stacks()[self.stack]
         groups = {stack.groups(block) for block in range(len(left[self.stack]))}
         share = min((off.ffn_share for off in groups), default=1.0)
         if self.family is None or stack.lengths or share == 1 or groups != {Groups(ffn_share=share)}:
@@ -399,7 +399,7 @@ class FixedSubnet(nn.Module):
 
     @staticmethod
     def save_subnet(folder: Path, supernet: Supernet, subnet: Subnet) -> None:
-        """Write the file that says what runs of the stock model in a folder."""
+        """Write the file that names the sub-network that runs of the stock model in a folder."""
         fields = {"subnet": json.loads(subnet.to_json()), "score": supernet.score, "memory": supernet.memory}
         write_json(folder / SUBNET_FILE, fields)
 

@@ -127,8 +127,8 @@ def power(attention: Attention) -> Tensor:
     Returns:
         Shape (B, n).
     """
-    own = attention.probabilities.diagonal(dim1=-2, dim2=-1) * attention.real[:, None, :]
-    return column(attention) - own.sum(dim=1)
+    received = attention.probabilities.diagonal(dim1=-2, dim2=-1) * attention.real[:, None, :]
+    return column(attention) - received.sum(dim=1)
 
 
 @sums_over_heads
@@ -177,11 +177,11 @@ def attend(
     scores = None if score is None else context.new_zeros(attention.real.shape, dtype=torch.float32)
     for row in range(0, context.shape[0], rows):
         for head in range(0, context.shape[1], heads):
-            own = slice(row, row + rows), slice(head, head + heads)
-            part = attention.part(*own)
-            context[own] = part.probabilities @ part.values
+            where = slice(row, row + rows), slice(head, head + heads)
+            part = attention.part(*where)
+            context[where] = part.probabilities @ part.values
             if scores is not None and score is not None:
-                scores[own[0]].add_(score(part))
+                scores[where[0]].add_(score(part))
     return context, scores
 
 

@@ -163,7 +163,7 @@ class FamilyContract:
                 assert isinstance(loaded, FixedSubnet) == own, kind
 
     def test_the_longest_input_runs(self) -> None:
-        """At the length that the family says, beside a short one."""
+        """At the most positions that the model has, in one batch with a short one."""
         for model in self._models():
             supernet = Supernet(model)
             batch = _batch(model, [supernet.longest, 2])

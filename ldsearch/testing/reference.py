@@ -1,6 +1,6 @@
 """Reference outputs of sub-networks from the stock model: hooks and zeroed weights, no token ever leaves.
 
-A token that was dropped is one that nobody sees any more: the positions stay, their keys are masked.
+The positions of dropped tokens stay, their keys are masked.
 """
 
 import copy

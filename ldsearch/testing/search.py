@@ -16,7 +16,7 @@ MOST = 30
 
 
 class SearchContract:
-    """Laws of a search strategy on every space; a test class inherits it and says which search it is."""
+    """Laws of a search strategy on every space; a test class inherits it and names the search."""
 
     def search(self) -> Search:
         """The registered search."""
@@ -40,7 +40,7 @@ class SearchContract:
         )
 
     def test_it_stays_in_its_space_and_repeats_nothing(self) -> None:
-        """And proposes nothing that is cheaper than the space's smallest, nor more than it was told."""
+        """And proposes nothing that is cheaper than the space's smallest, nor more than its limit."""
         for space in self.spaces():
             result = self._run(space, seed=3)
             subnets = [trial.subnet for trial in result.trials]

@@ -50,14 +50,14 @@ class StrategyContract:
         )
 
     def test_passes_are_a_function_of_the_draws(self) -> None:
-        """And of nothing that was asked before: an interrupted training resumes."""
+        """Not of earlier calls: an interrupted training resumes."""
         for setting in self.settings():
             first, second = self.strategy(setting), self.strategy(setting)
-            asked = [(batch, progress) for batch in range(BATCHES) for progress in PROGRESS]
-            once = [list(first.passes(_draws(batch), progress)) for batch, progress in asked]
-            again = [list(second.passes(_draws(batch), progress)) for batch, progress in reversed(asked)]
+            calls = [(batch, progress) for batch in range(BATCHES) for progress in PROGRESS]
+            once = [list(first.passes(_draws(batch), progress)) for batch, progress in calls]
+            again = [list(second.passes(_draws(batch), progress)) for batch, progress in reversed(calls)]
             assert once == again[::-1]
-            assert once == [list(first.passes(_draws(batch), progress)) for batch, progress in asked]
+            assert once == [list(first.passes(_draws(batch), progress)) for batch, progress in calls]
 
     def test_subnetworks_fit_the_model(self) -> None:
         """The stacks, blocks, heads and lengths that the setting's model has."""

@@ -10,7 +10,7 @@ REFERENCE = 12
 
 def draws(first_of_its_kind: bool) -> int:
     """How many of a family: fewer of those that share another's code."""
-    return 40 if first_of_its_kind else 5
+    return 20 if first_of_its_kind else 4
 
 
 def drawn_blocks(rng: np.random.Generator, blocks: int, fewest: int = 0) -> Stack:

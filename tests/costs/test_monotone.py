@@ -69,7 +69,7 @@ def test_one_more_of_anything_never_costs_less(torchprofile):
     block = Supernet(tiny_encoder_decoder("bart")).parameters_cost.per_block["encoder"][0]
     parameters = Parameters({"encoder": (block,) * BLOCKS}, elsewhere=100)
     macs, rng, seen = Macs(shape, WORKLOAD, torchprofile=torchprofile), np.random.default_rng(0), 0
-    for _ in range(400):
+    for _ in range(150):
         stack = drawn_stack(rng, BLOCKS, HEADS)
         (own,), (held,) = macs([Subnet(stack)]), parameters([Subnet(stack)])
         least = own * (1 - 1e-12)
@@ -83,7 +83,7 @@ def test_one_more_of_anything_never_costs_less(torchprofile):
             assert macs([Subnet(larger)])[0] >= least, (stack, larger)
             assert parameters([Subnet(larger)])[0] >= held, (stack, larger)
             seen += larger.groups(larger.blocks[0]) == WHOLE
-    assert seen > 100
+    assert seen > 30
 
 
 def test_one_more_token_or_decoder_block_never_costs_an_encoder_decoder_less():
@@ -91,7 +91,7 @@ def test_one_more_token_or_decoder_block_never_costs_an_encoder_decoder_less():
     model = tiny_encoder_decoder("bart")
     workload = Workload.from_lengths([1, 5, 9, 12], REFERENCE, [3, 9, 1, 12])
     macs, rng = Supernet(model, memory="kept").macs(workload), np.random.default_rng(0)
-    for _ in range(100):
+    for _ in range(30):
         subnet = Subnet(drawn_stack(rng, 3, HEADS, fewest=1), drawn_blocks(rng, 4))
         (own,) = macs([subnet])
         for larger in more_tokens(subnet.encoder):

@@ -43,18 +43,18 @@ class BartLike(Family):
 
     def parts(self, layer: Any) -> Parts:
         """BART's names."""
-        own = layer.self_attn
+        attention = layer.self_attn
         return Parts(
             layer,
-            heads=(own.q_proj, own.k_proj, own.v_proj),
-            head_width=own.head_dim,
-            output=own.out_proj,
+            heads=(attention.q_proj, attention.k_proj, attention.v_proj),
+            head_width=attention.head_dim,
+            output=attention.out_proj,
             attention_norm=layer.self_attn_layer_norm,
             expand=layer.fc1,
             activation=layer.activation_fn,
             contract=layer.fc2,
             feed_forward_norm=layer.final_layer_norm,
-            attention_dropout=own.dropout,
+            attention_dropout=attention.dropout,
             output_dropout=layer.dropout,
             unit_dropout=layer.activation_dropout,
             contract_dropout=layer.dropout,

@@ -25,18 +25,18 @@ class BertLike(Family):
 
     def parts(self, layer: Any) -> Parts:
         """BERT's names."""
-        own, merged = layer.attention.self, layer.attention.output
+        heads, merged = layer.attention.self, layer.attention.output
         return Parts(
             layer,
-            heads=(own.query, own.key, own.value),
-            head_width=own.attention_head_size,
+            heads=(heads.query, heads.key, heads.value),
+            head_width=heads.attention_head_size,
             output=merged.dense,
             attention_norm=merged.LayerNorm,
             expand=layer.intermediate.dense,
             activation=layer.intermediate.intermediate_act_fn,
             contract=layer.output.dense,
             feed_forward_norm=layer.output.LayerNorm,
-            attention_dropout=own.dropout.p,
+            attention_dropout=heads.dropout.p,
             output_dropout=merged.dropout.p,
             contract_dropout=layer.output.dropout.p,
         )
@@ -54,17 +54,17 @@ class DistilBert(Family):
 
     def parts(self, layer: Any) -> Parts:
         """DistilBERT's names."""
-        own = layer.attention
+        attention = layer.attention
         return Parts(
             layer,
-            heads=(own.q_lin, own.k_lin, own.v_lin),
-            head_width=own.attention_head_size,
-            output=own.out_lin,
+            heads=(attention.q_lin, attention.k_lin, attention.v_lin),
+            head_width=attention.attention_head_size,
+            output=attention.out_lin,
             attention_norm=layer.sa_layer_norm,
             expand=layer.ffn.lin1,
             activation=layer.ffn.activation,
             contract=layer.ffn.lin2,
             feed_forward_norm=layer.output_layer_norm,
-            attention_dropout=own.dropout.p,
+            attention_dropout=attention.dropout.p,
             contract_dropout=layer.ffn.dropout.p,
         )

@@ -96,7 +96,7 @@ class Family:
         return hidden
 
     def attention(self, parts: Parts, state: State) -> Attention:
-        """Queries, keys and values, and who may see whom."""
+        """Queries, keys and values, and the keys that each query may see."""
         hidden = parts.attention_norm(state.hidden) if self.pre_norm else state.hidden
         shape = (0, 0, -1, parts.head_width)
         projected: Sequence[Tensor] = [reshaped(linear(hidden), shape) for linear in parts.heads]

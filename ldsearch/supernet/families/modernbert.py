@@ -100,5 +100,5 @@ def _window(layer: Any, state: State) -> Tensor:
     distance = (positions[:, :, None] - positions[:, None, :]).abs()
     # The stock layer holds its window plus one, as FlashAttention counts.
     near: Tensor = (distance < layer.attn.sliding_window) & state.real[:, None, :]
-    own = (distance == 0) & ~state.real[:, :, None]
-    return (near | own)[:, None]
+    itself = (distance == 0) & ~state.real[:, :, None]
+    return (near | itself)[:, None]
