@@ -81,30 +81,24 @@ def cached(place: Path) -> list[Path]:
     return sorted((place.parent / "cache" / "ldsearch").iterdir())
 
 
-def test_docstrings_of_modules_classes_and_functions_are_read_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "source.py").write_text(SOURCE)
-    found = list(corpus._docstrings(tmp_path / "source.py"))
-    assert Counter(found) == Counter(DOCSTRINGS)
-
-
-def test_a_long_docstring_is_cut(tmp_path: Path) -> None:
-    (tmp_path / "source.py").write_text(f'"""{"word " * 400}"""')
-    (found,) = corpus._docstrings(tmp_path / "source.py")
-    assert len(found) == 600
-    assert found == ("word " * 120)
-
-
 @pytest.mark.parametrize(
-    "content", [b"def broken(:\n", b'"""\xff\xfe not utf-8 at all, whatever it says"""', b"a = 1\x00", b""]
+    ("content", "expected"),
+    [
+        (SOURCE.encode(), DOCSTRINGS),
+        (f'"""{"word " * 400}"""'.encode(), {"word " * 120}),  # cut to 600 characters
+        # An invalid escape warns nobody.
+        (b'"""Six words before the bad escape."""\nPATTERN = "\\d"\n', {"Six words before the bad escape."}),
+        (b"def broken(:\n", {}),
+        (b'"""\xff\xfe not utf-8 at all, whatever it says"""', {}),
+        (b"a = 1\x00", {}),
+        (b"", {}),
+    ],
 )
-def test_a_file_that_is_no_python_is_passed_over(tmp_path: Path, content: bytes) -> None:
+def test_docstrings_of_modules_classes_and_functions_are_read_and_nothing_else(
+    tmp_path: Path, content: bytes, expected: set[str]
+) -> None:
     (tmp_path / "source.py").write_bytes(content)
-    assert list(corpus._docstrings(tmp_path / "source.py")) == []
-
-
-def test_other_peoples_invalid_escapes_warn_nobody(tmp_path: Path) -> None:
-    (tmp_path / "source.py").write_text('"""Six words before the bad escape."""\nPATTERN = "\\d"\n')
-    assert len(list(corpus._docstrings(tmp_path / "source.py"))) == 1
+    assert Counter(corpus._docstrings(tmp_path / "source.py")) == Counter(expected)
 
 
 def kept(*rows: tuple[str, int]) -> list[str]:
@@ -112,20 +106,15 @@ def kept(*rows: tuple[str, int]) -> list[str]:
     return [row["text"] for row in corpus._without_near_duplicates(given)]
 
 
-def test_the_first_of_two_equal_texts_stays_whatever_their_case_and_points() -> None:
-    assert kept(("a b c d e f g", 0), ("A b, c d! E f g.", 1)) == ["a b c d e f g"]
-
-
 def test_a_text_half_of_whose_spans_stood_before_is_dropped() -> None:
+    assert kept(("a b c d e f g", 0), ("A b, c d! E f g.", 1)) == ["a b c d e f g"]
     # Spans of five words: the first text has abcde bcdef. Of two spans one is known: half, so it goes.
     assert kept(("a b c d e f", 0), ("b c d e f g", 0)) == ["a b c d e f"]
     # Of three spans one is known: less than half.
     assert kept(("a b c d e f", 0), ("b c d e f g h", 0)) == ["a b c d e f", "b c d e f g h"]
     # Four equal words in a row are no span.
     assert kept(("a b c d x y", 0), ("a b c d z w", 0)) == ["a b c d x y", "a b c d z w"]
-
-
-def test_spans_of_dropped_texts_count_too() -> None:
+    # Spans of dropped texts count too.
     first, second, third = "a b c d e f", "b c d e f g", "c d e f g h"
     # The third shares cdefg with the second only, which was dropped.
     assert kept((first, 0), (second, 0), (third, 0)) == [first]
@@ -150,21 +139,6 @@ def test_every_text_keeps_its_library_and_lies_in_one_split(libraries: Path) -> 
     assert min(sizes.values()) > 0
 
 
-def test_a_file_never_lies_in_two_splits(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    origin: dict[str, set[str]] = {}
-    for path in libraries.rglob("*.py"):
-        own = [
-            f"{path.read_text()[3:-4]} part {chr(97 + i) * 9} of it {chr(98 + i) * 7} too" for i in range(4)
-        ]
-        path.write_text("".join(f'def f{i}():\n    """{text}"""\n' for i, text in enumerate(own)))
-        origin[str(path)] = set(own)
-    monkeypatch.setattr(corpus, "_without_near_duplicates", iter)
-    where = texts(corpus.load_docstrings())
-    assert len(where) == 4 * 120
-    assert all(len({where[text] for text in own}) == 1 for own in origin.values())
-    assert len(set(where.values())) == 3
-
-
 def test_a_file_keeps_its_split_when_others_come_and_go(libraries: Path) -> None:
     before = texts(corpus.load_docstrings())
     for path in cached(libraries):
@@ -176,11 +150,11 @@ def test_a_file_keeps_its_split_when_others_come_and_go(libraries: Path) -> None
     assert all(before[text] == split for text, split in after.items())
 
 
-@pytest.mark.parametrize("folder", ["tests", "test", "testing", "site-packages", "_vendor"])
-def test_tests_and_borrowed_code_are_not_read(libraries: Path, folder: str) -> None:
-    path = libraries / "alpha" / "deep" / folder / "file.py"
-    path.parent.mkdir(parents=True)
-    path.write_text('"""Six words that must never be read."""')
+def test_tests_and_borrowed_code_are_not_read(libraries: Path) -> None:
+    for folder in ("tests", "test", "testing", "site-packages", "_vendor"):
+        path = libraries / "alpha" / "deep" / folder / "file.py"
+        path.parent.mkdir(parents=True)
+        path.write_text('"""Six words that must never be read."""')
     assert "Six words that must never be read." not in texts(corpus.load_docstrings())
 
 

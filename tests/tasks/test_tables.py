@@ -15,7 +15,8 @@ from ldsearch.tasks.tables import DataSource, read_file, read_tables
 
 # Each text is one that some reader would like to turn into something else.
 TEXTS = ["NA", "null", "007", "1e5", "2020-01-31", "true", 'a "quoted", comma', " spaces ", "Grüße 漢字"]
-ROWS = [{"text": text, "label": index % 3} for index, text in enumerate(TEXTS)]
+LABELS = ("NA", "none", "nan")
+ROWS = [{"text": text, "label": LABELS[index % 3]} for index, text in enumerate(TEXTS)]
 
 
 def delimited(separator: str) -> Callable[[Sequence[dict[str, object]]], bytes]:
@@ -68,14 +69,8 @@ def one_line(error: BaseException) -> str:
 def test_every_format_gives_the_rows_that_went_in(tmp_path: Path, name: str) -> None:
     table = read_file(put(tmp_path / name))
     assert list(table.columns) == ["text", "label"]
-    assert [str(label) for label in table["label"]] == ["0", "1", "2"] * 3
+    assert table["label"].tolist() == [*LABELS] * 3
     assert table["text"].tolist() == TEXTS
-
-
-@pytest.mark.parametrize("kind", list(WRITERS))
-def test_labels_may_be_words_that_look_like_nothing(tmp_path: Path, kind: str) -> None:
-    rows = [{"text": f"text {i}", "label": ("NA", "none", "nan")[i % 3]} for i in range(6)]
-    assert read_file(put(tmp_path / f"a.{kind}", rows))["label"].tolist() == ["NA", "none", "nan"] * 2
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
@@ -87,64 +82,43 @@ def test_a_file_is_the_training_rows_and_validation_the_search_rows(tmp_path: Pa
 
 
 @pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keeps what datasets caches out of the user's home."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dataset folder; what datasets caches stays out of the user's home."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "reviews").mkdir()
+    return tmp_path / "reviews"
 
 
-@pytest.mark.usefixtures("offline")
-@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "csv", "parquet"])
-def test_a_dataset_folder_is_split_by_the_names_of_its_files(tmp_path: Path, suffix: str) -> None:
-    folder = tmp_path / "reviews"
-    folder.mkdir()
+@pytest.mark.parametrize("suffix", ["jsonl.gz", "csv", "parquet"])
+def test_a_dataset_folder_is_split_by_the_names_of_its_files(
+    folder: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(folder / f"train.{suffix}")
     put(folder / f"validation.{suffix}", ROWS[3:5])
     put(folder / f"test.{suffix}", ROWS[5:6])
-    tables = read_tables(DataSource(str(folder)))
-    assert tables["train"]["text"].tolist() == TEXTS
-    assert tables["search"]["text"].tolist() == TEXTS[3:5]
-    assert tables["report"]["text"].tolist() == TEXTS[5:6]
-
-
-@pytest.mark.usefixtures("offline")
-def test_the_working_directory_may_be_the_dataset_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "reviews"
-    folder.mkdir()
-    put(folder / "train.csv")
     monkeypatch.chdir(folder)
-    assert read_tables(DataSource("."))["train"]["text"].tolist() == TEXTS
-
-
-@pytest.mark.usefixtures("offline")
-def test_a_validation_file_goes_before_the_folders_own(tmp_path: Path) -> None:
-    folder = tmp_path / "reviews"
-    folder.mkdir()
-    put(folder / "train.jsonl")
-    put(folder / "validation.jsonl", ROWS[3:5])
-    tables = read_tables(DataSource(str(folder), validation=str(put(tmp_path / "own.csv", ROWS[:1]))))
+    for data in (str(folder), "."):
+        tables = read_tables(DataSource(data))
+        assert tables["train"]["text"].tolist() == TEXTS
+        assert tables["search"]["text"].tolist() == TEXTS[3:5]
+        assert tables["report"]["text"].tolist() == TEXTS[5:6]
+    # A validation file goes before the folder's.
+    tables = read_tables(DataSource(str(folder), validation=str(put(folder.parent / "held.csv", ROWS[:1]))))
     assert tables["search"]["text"].tolist() == ["NA"]
 
 
-@pytest.mark.usefixtures("offline")
-def test_a_folder_without_training_rows_names_its_splits(tmp_path: Path) -> None:
-    folder = tmp_path / "reviews"
-    folder.mkdir()
-    put(folder / "validation.jsonl")
-    with pytest.raises(DataError, match="no train split, only validation") as caught:
-        read_tables(DataSource(str(folder)))
-    one_line(caught.value)
-
-
-@pytest.mark.usefixtures("offline")
-@pytest.mark.parametrize("file", [None, "readme.md"])
-def test_a_folder_without_tables_is_one_line(tmp_path: Path, file: str | None) -> None:
-    folder = tmp_path / "reviews"
-    folder.mkdir()
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("validation.jsonl", "no train split, only validation"),
+        (None, "cannot load the dataset"),
+        ("readme.md", "cannot load the dataset"),
+    ],
+)
+def test_a_folder_without_training_rows_is_refused(folder: Path, file: str | None, says: str) -> None:
     if file:
-        (folder / file).write_text("words")
-    with pytest.raises(DataError, match="cannot load the dataset") as caught:
+        (folder / file).write_bytes(jsonl(ROWS))
+    with pytest.raises(DataError, match=says) as caught:
         read_tables(DataSource(str(folder)))
     one_line(caught.value)
 
@@ -158,7 +132,7 @@ def test_a_folder_without_tables_is_one_line(tmp_path: Path, file: str | None) -
         ("a.csv", b"text,label\n", "no rows"),
         ("a.tsv", b"text\tlabel\n", "no rows"),
         ("a.jsonl", b"", "no rows"),
-        ("a.xlsx", b"words", "csv, tsv, jsonl, json, parquet"),
+        ("a.xlsx", b"words", "csv, tsv, jsonl, json, parquet, txt"),
         ("a", b"words", "unknown format"),
         ("a.gz", b"words", "unknown format"),
         ("a.csv", b"text,label\na,b\na,b,c,d\n", "cannot read"),
@@ -170,6 +144,9 @@ def test_a_folder_without_tables_is_one_line(tmp_path: Path, file: str | None) -
         ("a.jsonl", b"words\n", "cannot read"),
         ("a.parquet", b"words", "cannot read"),
         ("a.parquet", b"", "cannot read"),
+        ("a.txt", b"\n \n\n", "no rows"),
+        ("a.txt", "größe".encode("latin-1"), "cannot read"),
+        ("a.conll.gz", gzip.compress(b"a\n" * 99)[:-9], "cannot read"),
     ],
 )
 def test_what_cannot_be_read_is_one_line_that_names_the_file(
@@ -183,7 +160,7 @@ def test_what_cannot_be_read_is_one_line_that_names_the_file(
     assert name in one_line(caught.value)
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl.gz", "folder/a.parquet"])
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl.gz", "folder/a.parquet", "a.txt"])
 def test_a_missing_file_is_not_looked_for_on_a_hub(name: str) -> None:
     with pytest.raises(DataError, match=f"no data file {name}"):
         read_tables(DataSource(name))

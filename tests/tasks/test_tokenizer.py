@@ -14,15 +14,11 @@ TEXTS = [
 
 
 def test_the_special_tokens_are_berts_and_come_first() -> None:
-    tokenizer = train_wordpiece(TEXTS, 90)
+    tokenizer = train_wordpiece(TEXTS, 60)
+    assert sorted(tokenizer.get_vocab().values()) == list(range(60))
     assert tokenizer.convert_ids_to_tokens(list(range(5))) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert sorted(tokenizer.all_special_ids) == [0, 1, 2, 3, 4]
     assert tokenizer.pad_token_id == 0
-
-
-def test_ids_are_dense_and_no_more_than_asked_for() -> None:
-    vocabulary = train_wordpiece(TEXTS, 60).get_vocab()
-    assert sorted(vocabulary.values()) == list(range(60))
 
 
 def test_frequent_words_are_one_piece_and_lower_cased() -> None:
@@ -67,11 +63,6 @@ def test_bpe_has_the_ids_that_models_need_and_no_more_than_asked_for() -> None:
     assert set(batch) == {"input_ids", "attention_mask"}
     assert batch["attention_mask"][0][-1] == batch["input_ids"][0][-1] == 0
     assert tokenizer(["a", "b"], ["c", "d"])["input_ids"][0].count(1) == 2
-
-
-def test_bpe_merges_what_is_frequent() -> None:
-    tokenizer = train_bpe(["the forest grows", "the forest sleeps"] * 5, 400)
-    assert tokenizer.tokenize("the forest") == ["the", "Ġforest"]
 
 
 def test_bpe_is_the_same_when_it_is_loaded_again(tmp_path: Path) -> None:
