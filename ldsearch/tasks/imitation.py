@@ -53,12 +53,6 @@ class Imitation(Scorer):
         """The mean divergence over examples."""
         return Metric("kl", _per_example, mean, higher_is_better=False)
 
-    @property
-    def objective(self) -> Categorical:
-        """The task's, whose rows are the scored positions."""
-        assert isinstance(self.task.objective, Categorical)
-        return self.task.objective
-
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> Encoded:
         """Features of the task, without what its own metric needs."""
         found = self.task.encode(split, tokenizer, reference)
@@ -70,6 +64,7 @@ class Imitation(Scorer):
 
     def answers(self, logits: Tensor, batch: Batch) -> Iterator[tuple[Key, Tensor]]:
         """Key of each row of a batch, and its logits of shape (positions, classes)."""
+        assert isinstance(self.task.objective, Categorical)
         lengths = batch["attention_mask"].sum(dim=1).tolist()
         for row, (key, length) in enumerate(zip(_keys(batch), lengths, strict=True)):
             own = {name: tensor[row : row + 1] for name, tensor in batch.items()}
@@ -77,7 +72,7 @@ class Imitation(Scorer):
             if self.task.per_token:  # positions of a span head are its classes, and pads are none of them
                 outputs = outputs[:, :length]
                 own = {name: tensor[:, :length] for name, tensor in own.items()}
-            yield key, self.objective.rows(outputs, own)[0]
+            yield key, self.task.objective.rows(outputs, own)[0]
 
     def read(self, logits: Tensor, batch: Batch) -> Tensor:
         """Nats summed over a row's scored positions, and their number: shape (B, 2)."""

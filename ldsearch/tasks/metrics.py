@@ -100,21 +100,24 @@ def f1_of_labels(means: Array, seen: bool = False) -> Array:
         seen: Leave out labels that are nowhere, neither gold nor predicted, so that a split or a resample
             that lacks a rare label does not cost a perfect model a share of its score.
     """
-    by_label = means.reshape(*means.shape[:-1], -1, 3)
+    by_label = _by_label(means)
     scores, there = f1(by_label), by_label[..., 1] + by_label[..., 2] != 0
     score: Array = scores.mean(axis=-1)
     return _divide(scores.sum(axis=-1), there.sum(axis=-1).astype(np.float64)) if seen else score
 
 
 def matthews(means: Array) -> Array:
-    """Gorodkin's (2004) R_K, of two labels Matthews' coefficient: (..., 1 + 2·labels) to (...).
+    """Gorodkin's (2004) R_K, of two labels Matthews' coefficient: (..., 3·labels) to (...).
 
     It needs no confusion matrix: of that, only the diagonal's sum and both margins count.
+
+    Args:
+        means: (correct, predicted, gold) of each label.
     """
-    predicted, gold = np.split(means[..., 1:], 2, axis=-1)
+    correct, predicted, gold = np.moveaxis(_by_label(means), -1, 0)
     expected = (predicted * gold).sum(axis=-1)
     spreads = (1 - (predicted**2).sum(axis=-1)) * (1 - (gold**2).sum(axis=-1))
-    return _divide(means[..., 0] - expected, np.sqrt(spreads))
+    return _divide(correct.sum(axis=-1) - expected, np.sqrt(spreads))
 
 
 def correlation(means: Array) -> Array:
@@ -277,29 +280,20 @@ def rouge(name: str) -> Metric:
     return Metric(name, statistics, mean)
 
 
-def _macro_f1(labels: int) -> Metric:
+def _of_classes(name: str, of_means: OfMeans, labels: int) -> Metric:
+    """A metric of the counts of each label, from label ids."""
+
     def statistics(predictions: ArrayLike, gold: ArrayLike) -> Statistics:
-        return label_counts(_one_hot(predictions, labels), _one_hot(gold, labels))
+        one_hot = (ids[:, None] == np.arange(labels) for ids in _paired(predictions, gold))
+        return label_counts(*one_hot)
 
-    return Metric("macro-f1", statistics, partial(f1_of_labels, seen=True), 3 * labels)
-
-
-def _mcc(labels: int) -> Metric:
-    def statistics(predictions: ArrayLike, gold: ArrayLike) -> Statistics:
-        right = correct(predictions, gold)[:, None]
-        return np.concatenate([right, _one_hot(predictions, labels), _one_hot(gold, labels)], axis=1)
-
-    return Metric("mcc", statistics, matthews, 1 + 2 * labels)
+    return Metric(name, statistics, of_means, 3 * labels)
 
 
 def _f1_of_two(labels: int) -> Metric:
     if labels != 2:
         raise DataError(f"f1 is of the second of two labels, there are {labels}: choose another metric")
-
-    def statistics(predictions: ArrayLike, gold: ArrayLike) -> Statistics:
-        return label_counts(*(values == 1 for values in _paired(predictions, gold)))
-
-    return Metric("f1", statistics, f1, 3)
+    return _of_classes("f1", lambda means: f1(means[..., 3:]), 2)
 
 
 def _likelihood(name: str, of_means: OfMeans) -> Metric:
@@ -312,8 +306,8 @@ METRICS: Mapping[str, Mapping[str, Factory]] = {
     "classification": {
         "accuracy": lambda _: Metric("accuracy", correct, mean),
         "f1": _f1_of_two,
-        "macro-f1": _macro_f1,
-        "mcc": _mcc,
+        "macro-f1": partial(_of_classes, "macro-f1", partial(f1_of_labels, seen=True)),
+        "mcc": partial(_of_classes, "mcc", matthews),
     },
     # Numbers, shape (examples,).
     "regression": {
@@ -359,9 +353,8 @@ def _paired(predictions: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], ND
     return predicted, gold
 
 
-def _one_hot(ids: ArrayLike, labels: int) -> NDArray[np.bool_]:
-    hot: NDArray[np.bool_] = np.asarray(ids)[:, None] == np.arange(labels)
-    return hot
+def _by_label(means: Array) -> Array:
+    return means.reshape(*means.shape[:-1], -1, 3)
 
 
 def _standardised(values: Array) -> Array:

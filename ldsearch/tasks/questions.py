@@ -38,14 +38,6 @@ class Answer(NamedTuple):
     text: str
 
 
-class Span(NamedTuple):
-    """An answer in a window: its characters ``first`` to before ``stop``, and the sum of its two logits."""
-
-    score: float
-    first: int
-    stop: int
-
-
 @dataclass(frozen=True)
 class QuestionExamples(Rows):
     """One split: contexts, questions, and for each question one answer or more."""
@@ -182,8 +174,8 @@ class QuestionAnswering(Task):
         found = [best_span(*both) for both in zip(outputs, encoded.characters, strict=True)]
         texts = []
         for origin, own in groupby(zip(encoded.origins, found, strict=True), key=lambda pair: pair[0]):
-            best = max((span for _, span in own), key=lambda span: span.score)
-            texts.append(encoded.rows.contexts[origin][best.first : best.stop])
+            _, first, stop = max((span for _, span in own), key=lambda span: span[0])
+            texts.append(encoded.rows.contexts[origin][first:stop])
         return texts
 
     def statistics(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> Statistics:
@@ -205,13 +197,18 @@ def _room(questions: Sequence[str], tokenizer: PreTrainedTokenizerBase, referenc
     return reference - taken
 
 
-def best_span(logits: NDArray[Any], characters: NDArray[np.int32], longest: int = LONGEST_ANSWER) -> Span:
+def best_span(
+    logits: NDArray[Any], characters: NDArray[np.int32], longest: int = LONGEST_ANSWER
+) -> tuple[float, int, int]:
     """The span with the largest sum of logits that starts and ends in the context; of equals the first.
 
     Args:
         logits: Shape (n, 2).
         characters: Shape (n, 2).
         longest: Most tokens of a span.
+
+    Returns:
+        The sum of its two logits, its first character and the one behind its last.
     """
     inside = characters[:, 0] >= 0
     # Row s, column k: from token s to token s + k; what is behind the last token is no token of the context.
@@ -219,7 +216,7 @@ def best_span(logits: NDArray[Any], characters: NDArray[np.int32], longest: int 
     ending, ends = (sliding_window_view(np.pad(row, (0, longest - 1)), longest) for row in (inside, ends))
     scores = np.where(inside[:, None] & ending, starts[:, None] + ends, -np.inf)
     start, more = divmod(int(scores.argmax()), longest)
-    return Span(float(scores[start, more]), int(characters[start, 0]), int(characters[start + more, 1]))
+    return float(scores[start, more]), int(characters[start, 0]), int(characters[start + more, 1])
 
 
 def answer_tokens(windows: Sequence[NDArray[np.int32]], answer: Answer) -> list[tuple[int, int]]:

@@ -105,7 +105,7 @@ def fix_splits(
         DataError: If there are too few rows, or they share too much text, to fill every side.
     """
     words = _Words([text for part in texts.values() for text in part])
-    groups, span = (words.alone(), 0) if keep_overlap else _span_groups(words)
+    groups, span = (np.arange(len(words.counts)), 0) if keep_overlap else _span_groups(words)
     ends = np.cumsum([len(part) for part in texts.values()])
     given = dict(zip(texts, np.split(np.arange(ends[-1]), ends[:-1]), strict=True))
     sides = _cut(given, groups, seed, search_rows)
@@ -137,10 +137,9 @@ def _cut(given: Mapping[str, Index], groups: Index, seed: int, search_rows: Sear
         given = dict(sides)
     for role in ("search", "report"):
         if role not in given:
-            count = cut
             # What is linked to given report rows would be dropped again.
             free = sides["train"][~np.isin(groups[sides["train"]], groups[given.get("report", _NONE)])]
-            sides[role], _ = _draw(free, groups, count, rng)
+            sides[role], _ = _draw(free, groups, cut, rng)
             sides["train"] = np.setdiff1d(sides["train"], sides[role])
             if len(sides[role]) == 0:
                 raise DataError(
@@ -231,28 +230,23 @@ class _Words:
         self._inverse = _powers(pow(_BASE, -1, 2**64), len(flat) + 1)
         self._prefix = np.concatenate([np.zeros(1, np.uint64), np.cumsum(codes[flat] * powers[:-1])])
 
-    def __len__(self) -> int:
-        return len(self.counts)
-
-    def alone(self) -> Index:
-        """Every row a group of its own."""
-        return np.arange(len(self))
-
     def distinct(self) -> Index:
         """The first of each of the different rows."""
         return np.unique(self._whole(), return_index=True)[1].astype(np.int64)
 
     def linked(self, span: int) -> Index:
         """Group ids: rows with ``span`` words in a row, or all words, in common, if only through others."""
-        rows, hashes = self._spans(np.arange(len(self)), span)
-        rows = np.concatenate([rows, np.arange(len(self))])
+        every = np.arange(len(self.counts))
+        owners, hashes = self._spans(every, span)
+        owners = np.concatenate([owners, every])
         # One bit keeps whole rows and spans apart.
         hashes = np.concatenate([hashes << np.uint64(1), self._whole() << np.uint64(1) | np.uint64(1)])
         _, shared = np.unique(hashes, return_inverse=True)
-        size = len(self) + int(shared.max(initial=-1)) + 1
-        links = coo_matrix((np.ones(len(rows), np.int8), (rows, len(self) + shared)), shape=(size, size))
+        size = len(every) + int(shared.max(initial=-1)) + 1
+        ones = np.ones(len(owners), np.int8)
+        links = coo_matrix((ones, (owners, len(every) + shared)), shape=(size, size))
         _, groups = connected_components(links, directed=False)
-        return np.unique(groups[: len(self)], return_inverse=True)[1].astype(np.int64)
+        return np.unique(groups[every], return_inverse=True)[1].astype(np.int64)
 
     def lie_in(self, rows: Index, others: Index) -> NDArray[np.bool_]:
         """Mask of ``rows`` that occur word for word in one of ``others``, whole words only."""

@@ -50,7 +50,7 @@ def divergences(kind: str, teacher=TEACHER, student=STUDENT):
     batch = {name: tensor[: len(teacher)] for name, tensor in batch.items()}
     imitation = taught(task, teacher, batch)
     found = imitation.read(torch.from_numpy(student.copy()), batch).numpy()
-    loss = imitation.objective.divergence(torch.tensor(teacher), torch.tensor(student.copy()), batch)
+    loss = imitation.task.objective.divergence(torch.tensor(teacher), torch.tensor(student.copy()), batch)
     return imitation, imitation.statistics(list(found), Encoded((), 8)), float(loss)
 
 
