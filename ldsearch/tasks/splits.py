@@ -128,53 +128,43 @@ def _cut(given: Mapping[str, Index], groups: Index, seed: int, search_rows: Sear
     """Fill the roles that the source does not have."""
     rng = np.random.default_rng(seed)
     sides, cut = dict(given), min(_CUT_LIMIT, round(_CUT_SHARE * len(given["train"])))
+
+    def take(role: str, table: str, name: str, count: int) -> None:
+        rows = sides[table]
+        # What is linked to given report rows would be dropped again.
+        free = rows[~np.isin(groups[rows], groups[sides.get("report", _NONE)])]
+        sides[role] = _draw(free, groups, count, rng)
+        sides[table] = np.setdiff1d(rows, sides[role])
+        if min(len(sides[role]), len(sides[table])) == 0:
+            raise DataError(
+                f"{len(given[table])} {name} rows are too few, or share too much text, to cut {role} rows "
+                f"from{_ANYWAY}"
+            )
+
     if "search" in given and "report" not in given:
         if search_rows == "auto":
             search_rows = "train" if len(given["train"]) >= MANY_ROWS else "half"
-        if search_rows != "train":
-            return _halved(sides, groups, rng, search_rows)
-        sides["report"], cut = sides.pop("search"), SEARCH_ROWS
-        given = dict(sides)
+        if search_rows == "train":
+            sides["report"], cut = sides.pop("search"), SEARCH_ROWS
+        else:
+            count = len(given["search"])
+            reporting = count // 2 if search_rows == "half" else max(0, count - search_rows)
+            take("report", "search", "validation", reporting)
     for role in ("search", "report"):
-        if role not in given:
-            # What is linked to given report rows would be dropped again.
-            free = sides["train"][~np.isin(groups[sides["train"]], groups[given.get("report", _NONE)])]
-            sides[role], _ = _draw(free, groups, cut, rng)
-            sides["train"] = np.setdiff1d(sides["train"], sides[role])
-            if len(sides[role]) == 0:
-                raise DataError(
-                    f"{len(given['train'])} training rows are too few, or share too much text, to cut {role} "
-                    f"rows from{_ANYWAY}"
-                )
+        if role not in sides:
+            take(role, "train", "training", cut)
     return sides
 
 
-def _halved(
-    sides: dict[str, Index], groups: Index, rng: np.random.Generator, search_rows: Literal["half"] | int
-) -> dict[str, Index]:
-    """Report rows out of the given search rows: half of them, or all but ``search_rows``."""
-    given = sides["search"]
-    reporting = len(given) // 2 if search_rows == "half" else len(given) - search_rows
-    sides["report"], sides["search"] = _draw(given, groups, max(0, reporting), rng)
-    if min(len(sides["report"]), len(sides["search"])) == 0:
-        raise DataError(
-            f"{len(given)} validation rows are too few, or share too much text, to be divided "
-            f"into rows to search on and rows to report on{_ANYWAY}"
-        )
-    return sides
-
-
-def _draw(rows: Index, groups: Index, count: int, rng: np.random.Generator) -> tuple[Index, Index]:
-    """About ``count`` of the rows, by whole groups in random order, and the others."""
+def _draw(rows: Index, groups: Index, count: int, rng: np.random.Generator) -> Index:
+    """About ``count`` of the rows, by whole groups in random order."""
     _, member, sizes = np.unique(groups[rows], return_inverse=True, return_counts=True)
     taken = np.zeros(len(sizes), dtype=bool)
-    left = count
     for group in rng.permutation(len(sizes)):
-        if sizes[group] <= left:
+        if sizes[group] <= count:
             taken[group] = True
-            left -= sizes[group]
-    drawn = taken[member]
-    return rows[drawn], rows[~drawn]
+            count -= sizes[group]
+    return rows[taken[member]]
 
 
 def _without_overlap(

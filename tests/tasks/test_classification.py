@@ -54,7 +54,7 @@ def test_texts_and_pairs_come_as_they_are(tmp_path: Path) -> None:
     assert single.splits["train"].pairs is None
 
 
-@pytest.mark.parametrize(("rows", "cut"), [(30_000, 2_000), (64, 6), (6, 1)])
+@pytest.mark.parametrize(("rows", "cut"), [(20_100, 2_000), (64, 6), (6, 1)])
 def test_without_validation_two_tenths_are_cut_at_most_2000_rows_each_and_nothing_is_lost(
     tmp_path: Path, rows: int, cut: int
 ) -> None:

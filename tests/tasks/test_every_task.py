@@ -291,6 +291,11 @@ def everything() -> dict[str, Any]:
     return digests
 
 
+def test_splits_tokenizers_and_features_are_the_same_again() -> None:
+    assert everything() == everything()
+
+
+@pytest.mark.slow
 def test_splits_tokenizers_and_features_are_the_same_in_another_process() -> None:
     program = (
         "import json, numpy, random, torch; from tests.tasks.test_every_task import everything\n"

@@ -238,12 +238,7 @@ def test_statistics_have_the_promised_shape(kind: str, name: str):
     assert statistics.shape == metric.shape(EXAMPLES)
     assert statistics.dtype == np.float64
     assert metric.name == name
-
-
-def test_less_is_better_of_errors_and_perplexity_only():
-    named = {(kind, name): metric_named(kind, name, CASES[kind, name][0]) for kind, name in NAMED}
-    lower = {key for key, metric in named.items() if not metric.higher_is_better}
-    assert lower == {("regression", "mse"), ("language-model", "perplexity"), ("language-model", "nats")}
+    assert metric.higher_is_better == (name not in ("mse", "perplexity", "nats"))
 
 
 @pytest.mark.parametrize("name", CLASSIFICATION)
@@ -400,11 +395,3 @@ def test_a_signature_is_sacrebleus_after_scoring() -> None:
         scorer.corpus_score(texts, [[o[i] if i < len(o) else None for o in own] for i in range(3)])
         assert bleu_signature(own) == str(scorer.get_signature())
     assert "nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp" in bleu_signature([["a", "b"]] * 3)
-
-
-@pytest.mark.parametrize(("name", "expected"), [("rouge1", 6 / 7), ("rouge2", 2 / 5), ("rougeL", 4 / 7)])
-def test_rouge_by_hand(name: str, expected: float) -> None:
-    # Three of three and four words in common, one pair of two and three, two words in a row of both.
-    metric = metric_named("texts", name, 1)
-    found = metric.statistics(["the dogs ran"], [["something else", "Ran, the dog slept!"]])
-    assert found == pytest.approx([expected])
