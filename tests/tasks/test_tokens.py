@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from seqeval.metrics import f1_score
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import (
     BertTokenizer,
@@ -15,7 +14,7 @@ from transformers import (
 )
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import fingerprints_of, score
+from ldsearch.tasks.base import fingerprints_of
 from ldsearch.tasks.tables import DataSource
 from ldsearch.tasks.tokens import TaggedExamples, TokenClassification
 from tests.tasks.test_every_task import write
@@ -113,37 +112,6 @@ def test_entities_are_counted_as_by_hand(gold: str, predicted: str, counts: tupl
     encoded = task.encode("train", tokenizer(), 8)
     outputs = [np.array([1, *(LABELS.index(tag) for tag in predicted.split()), 1])]
     assert task.statistics(outputs, encoded).tolist() == [list(counts)]
-
-
-def test_f1_is_seqevals_of_all_sentences() -> None:
-    rng = np.random.default_rng(5)
-    sentences = []
-    for _ in range(200):
-        words = rng.choice(["Adam", "lives", "in", "London"], size=rng.integers(1, 9))
-        sentences.append((" ".join(words), " ".join(rng.choice(LABELS, size=len(words)))))
-    task = tagged(*sentences)
-    encoded = task.encode("train", tokenizer(), 32)
-    outputs, gold, predicted = [], [], []
-    for feature in encoded:
-        labels = np.array(feature["labels"])
-        right = rng.random(len(labels)) < 0.7
-        ids = np.where(right & (labels != -100), labels, rng.integers(0, 5, len(labels)))
-        outputs.append(ids)
-        gold.append([LABELS[i] for i in labels[labels != -100]])
-        predicted.append([LABELS[i] for i in ids[labels != -100]])
-    measured = score(task.metric, task.statistics(outputs, encoded))
-    assert measured.value == pytest.approx(f1_score(gold, predicted), abs=1e-12)
-    assert 0.2 < measured.value < 0.9
-    assert measured.higher_is_better
-
-
-def test_accuracy_counts_words_not_sentences_and_not_tokens() -> None:
-    task = tagged(("Adam lives", "O B-PER"), ("London in in in", "O O O O"), metric="accuracy")
-    encoded = task.encode("train", tokenizer(), 16)
-    outputs = [np.array([9, 4, 9, 4, 9]), np.array([9, 4, 9, 4, 4, 0, 9])]
-    statistics = task.statistics(outputs, encoded)
-    assert statistics.tolist() == [[1, 2], [3, 4]]
-    assert score(task.metric, statistics).value == 4 / 6
 
 
 def byte_level(prefix: bool) -> RobertaTokenizer:
