@@ -244,7 +244,7 @@ def test_rows_cut_from_a_lone_file_are_not_decoded_and_targets_without_text_coun
     greedy = Decoding(max_length=10)  # may end at once
     source = DataSource(str(tmp_path / "all.jsonl"))
     found = distill_data(tmp_path / "out.jsonl", replace(options, source=source, decoding=greedy))
-    expected = load_task("translation", source).rows("train").sources
+    expected = list(load_task("translation", source).rows("train").sources)
     pairs = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [pair["source"] for pair in pairs] == expected
     assert found.rows == len(expected) < 40
