@@ -97,7 +97,12 @@ def test_data_that_does_not_fit_is_refused(tmp_path: Path, train: Rows, validati
         (["a", "b", "label"], Columns(text="a", pair="b"), Columns("a", "b", "label")),
         # Who names the text wants no pair that was not named.
         (["sentence1", "sentence2", "label"], Columns(text="sentence1"), Columns("sentence1", None, "label")),
-        (["text", "other", "class"], Columns(pair="other"), Columns("text", "other", "class")),
+        # A pair that was named is not another one.
+        (
+            ["premise", "hypothesis", "text", "other", "label"],
+            Columns(pair="other"),
+            Columns("text", "other", "label"),
+        ),
         # The only column left is the text.
         (["review_body", "sentiment"], Columns(label="sentiment"), Columns("review_body", None, "sentiment")),
     ],
