@@ -42,7 +42,7 @@ __all__ = sorted([*_LAZY, *_VERBS, "__version__", "load"])
 
 def load(folder: str | PathLike[str]) -> Any:
     """Load an exported sub-network, whatever it is: called like the stock model, in eval mode."""
-    return import_module("ldsearch.export").load_exported(folder)
+    return import_module("ldsearch.export.folder").load_exported(folder)
 
 
 def _verb(name: str) -> Callable[..., Any]:

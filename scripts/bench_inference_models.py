@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 from transformers import AutoTokenizer, BertForSequenceClassification, PreTrainedTokenizerBase
 
 from ldsearch.export.card import Provenance
-from ldsearch.export.onnx import write_onnx
+from ldsearch.export.folder import write_onnx
 from ldsearch.export.reader import ONNX_FILE
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet

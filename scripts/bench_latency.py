@@ -52,9 +52,9 @@ def compared(supernet: Supernet, batch: int, options: argparse.Namespace, folder
     subnets = random_search(StrategyContext(space, macs, 0, 1 + options.count)).subnets
     entries = entries_of(supernet, subnets, "own")
     lines, noise = measure(supernet, entries, random_cell(supernet, batch, LENGTH), FORWARD, clock)
-    unseen = [one for one in lines if one.entry.runtime == "own" and one.entry.subnet != supernet.full]
-    measured = np.array([1e3 * line.timing.median for line in unseen])
-    asked = [line.entry.subnet for line in unseen]
+    unseen = [one for one in lines if one.runtime == "own" and one.subnet != supernet.full]
+    measured = np.array([line.median_ms for line in unseen])
+    asked = [line.subnet for line in unseen]
     predicted = table.predict(asked, batch, LENGTH)
     accuracy = Accuracy.of(predicted, measured)
     return {
@@ -65,7 +65,7 @@ def compared(supernet: Supernet, batch: int, options: argparse.Namespace, folder
         "macs": [line.macs for line in unseen],
         "mean_absolute_error": accuracy.mean_error,
         "bias": accuracy.bias,
-        "rank_correlation": accuracy.ranks,
+        "rank_correlation": accuracy.rank_correlation,
         "macs_correlation": float(np.corrcoef([line.macs for line in unseen], measured)[0, 1]),
         "noisy_groups": f"{sum(one.noisy for one in noises)} of {len(noises)}",
         "noise": noise.describe(),

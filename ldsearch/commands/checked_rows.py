@@ -1,7 +1,7 @@
 """The rows that an export is checked on, and how their score is made."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,41 +22,6 @@ MIXED, TOGETHER, BATCH = 64, 16, 32
 MOST_FLOATS, MOST_FLOATS_IN_ALL = 2**26, 2**28
 # Of the full model, on all rows of a check: about a minute on two cores.
 MOST_MACS = 1e12
-
-
-@dataclass(frozen=True)
-class SplitScoring:
-    """The task's score of a whole split.
-
-    Args:
-        task: Reads logits and scores them.
-        encoded: The split.
-        batches: The features of each batch, and the batch.
-        recorded: The run's score of each export; None where there is none.
-    """
-
-    task: Task
-    encoded: Encoded
-    batches: Sequence[tuple[NDArray[np.int64], Batch]]
-    recorded: Sequence[float | None]
-
-    @property
-    def metric(self) -> str:
-        """The task's."""
-        return self.task.metric.name
-
-    def read(self, batch: int, logits: Tensor) -> Mapping[int, NDArray[Any]]:
-        """Inputs of the statistics, by feature."""
-        index, inputs = self.batches[batch]
-        rows = self.task.read(logits.float(), inputs).numpy()
-        lengths = self.encoded.lengths[index].tolist()
-        return dict(zip(index.tolist(), trimmed(rows, lengths, self.task.per_token), strict=True))
-
-    def score(self, reads: Sequence[Mapping[int, NDArray[Any]]]) -> float:
-        """Of every feature."""
-        rows = {feature: row for read in reads for feature, row in read.items()}
-        outputs = [rows[feature] for feature in range(len(self.encoded))]
-        return score(self.task.metric, self.task.statistics(outputs, self.encoded)).value
 
 
 def split_rows(
@@ -94,8 +59,26 @@ def split_rows(
     origin = f"rows of the {split} split"
     if not whole:
         origin = f"rows of the {split} split's {len(encoded)} (the first that take {MOST_MACS:.0e} MACs)"
-    scoring = SplitScoring(task, encoded, batches, recorded) if whole else None
-    return Rows([_read(supernet, batch) for _, batch in batches], origin, scoring)
+    read = [_read(supernet, batch) for _, batch in batches]
+    if not whole:
+        return Rows(read, origin)
+    scored = partial(_score, task, encoded, batches)
+    return Rows(read, origin, task.metric.name, scored, recorded)
+
+
+def _score(
+    task: Task,
+    encoded: Encoded,
+    batches: Sequence[tuple[NDArray[np.int64], Batch]],
+    logits: Sequence[Tensor],
+) -> float:
+    """The task's score of a whole split, from the logits of each batch of its features."""
+    rows: dict[int, NDArray[Any]] = {}
+    for (index, inputs), outputs in zip(batches, logits, strict=True):
+        statistics = task.read(outputs.float(), inputs).numpy()
+        lengths = encoded.lengths[index].tolist()
+        rows.update(zip(index.tolist(), trimmed(statistics, lengths, task.per_token), strict=True))
+    return score(task.metric, task.statistics([rows[i] for i in range(len(encoded))], encoded)).value
 
 
 def _read(supernet: Supernet, batch: Batch) -> Batch:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -17,9 +16,7 @@ from ldsearch.commands.options import Export
 from ldsearch.errors import DataError, ExportError, RunError
 from ldsearch.export.card import Provenance
 from ldsearch.export.check import Rows, Verified, random_rows, verify_fresh
-from ldsearch.export.folder import staged, write_huggingface
-from ldsearch.export.hub import check_name, push
-from ldsearch.export.onnx import write_onnx
+from ldsearch.export.folder import FORMATS, check_hub_name, push, staged
 from ldsearch.export.reader import ONNX_FILE
 from ldsearch.export.timing import TOKENS, TimingJob
 from ldsearch.files import write_json
@@ -33,7 +30,6 @@ from ldsearch.supernet.heads import head_named
 from ldsearch.supernet.supernet import SUBNET_FILE
 from ldsearch.target import Target
 
-FORMATS = MappingProxyType({"hf": write_huggingface, "onnx": write_onnx})
 INDEX_FILE = "index.json"
 # Rows at once whose latency is measured where the run's budget names none.
 BATCHES = (1, 8)
@@ -45,32 +41,28 @@ def main(options: Export) -> dict[str, Any]:
     if options.all and options.subnet is not None:
         raise ExportError("--all exports the run's frontier: leave --subnet out")
     if options.push_to_hub is not None:
-        check_name(options.push_to_hub)
+        check_hub_name(options.push_to_hub)
     with progress_bars() as bars:
-        if options.all:
-            done = export_frontier(
-                options.folder, options.output, format=options.format, data=options.data, progress=bars
-            )
-        else:
-            done = export_one(
-                options.folder,
-                options.output,
-                subnet=options.subnet,
-                format=options.format,
-                data=options.data,
-                progress=bars,
-            )
+        done = export(
+            options.folder,
+            options.output,
+            subnet=options.subnet,
+            frontier=options.all,
+            format=options.format,
+            data=options.data,
+            progress=bars,
+        )
     print_notes(done.notes)
-    for index, found in enumerate(done.verified):
+    for index, verified in enumerate(done.verified):
         place = options.output / str(index) if options.all else options.output
-        print(f"verified {place}: {found.describe()}")
+        print(f"verified {place}: {verified.describe()}")
         noisy = " (noisy machine: ldsearch profile measures longer)"
-        timed = "; ".join(each.describe() for each in found.latency)
-        print(f"latency {place}: {timed}{noisy if any(each.noisy for each in found.latency) else ''}")
+        timed = "; ".join(line.describe() for line in verified.latency)
+        print(f"latency {place}: {timed}{noisy if any(line.noisy for line in verified.latency) else ''}")
     print(f"written: {done.folder}; {_how(done.folder, options.all)}")
     if options.push_to_hub is not None:
         print(f"pushed: {push(done.folder, options.push_to_hub)}")
-    return {"folder": str(done.folder), "exports": [found.to_dict() for found in done.verified]}
+    return {"folder": str(done.folder), "exports": [verified.to_dict() for verified in done.verified]}
 
 
 def _how(written: Path, everything: bool) -> str:
@@ -100,108 +92,67 @@ class Exported:
     notes: tuple[str, ...] = ()
 
 
-def export_model(
+def export(
     folder: str | Path,
     output: str | Path,
     *,
     subnet: str | None = None,
-    format: str = "hf",
-    data: str | None = None,
-) -> Path:
-    """``export_one``; returns the folder, as ``ldsearch.load`` takes it."""
-    return export_one(folder, output, subnet=subnet, format=format, data=data).folder
-
-
-def export_one(
-    folder: str | Path,
-    output: str | Path,
-    *,
-    subnet: str | None = None,
+    frontier: bool = False,
     format: str = "hf",
     data: str | None = None,
     progress: Progress = NO_PROGRESS,
 ) -> Exported:
-    """Write a sub-network with a model card, once a fresh process has given its outputs and its score.
+    """Write sub-networks with model cards, once a fresh process has given their outputs and scores.
+
+    A frontier's lie in folders of their own, and ``index.json`` is a list, cheapest first, of ``folder``,
+    ``subnet``, ``metric``, ``score``, ``held_out`` (the score on rows that chose nothing, and its difference
+    to the full model with a 95% interval; null where the run has none), ``costs``, ``full_costs``, and of
+    what the export itself gave: ``verified`` in words, ``measured_score``, ``latency`` and ``machine``
+    (``Verified.to_dict``).
 
     Args:
         folder: A search run, or a supernet together with ``subnet``.
         output: Must not exist or be empty.
         subnet: JSON or ``"full"``; None takes the run's best.
+        frontier: Every sub-network of the run's frontier.
         format: ``"hf"``, a Hugging Face folder, or ``"onnx"``, one file for ONNX Runtime.
         data: Where the supernet's data lie now, if they were moved.
         progress: Phases of writing, reading and checking.
 
     Raises:
-        LdsearchError: One line for a bad folder, sub-network or output, or the check that failed.
+        LdsearchError: One line for a bad folder, sub-network or output, or the check that failed; nothing is
+            written.
     """
-    target = Target.resolve(folder, subnet)
-    return _export(target, Path(folder).name, Path(output), format, data, progress)
-
-
-def export_frontier(
-    folder: str | Path,
-    output: str | Path,
-    *,
-    format: str = "hf",
-    data: str | None = None,
-    progress: Progress = NO_PROGRESS,
-) -> Exported:
-    """Write every sub-network of a run's frontier to a folder of its own, and ``index.json`` beside them.
-
-    The index is a list, cheapest first, of ``folder``, ``subnet``, ``metric``, ``score``, ``held_out`` (the
-    score on rows that chose nothing, and its difference to the full model with a 95% interval; null where
-    the run has none), ``costs``, ``full_costs``, and of what the export itself gave: ``verified`` in words,
-    ``measured_score`` and ``latency`` (fields of ``Scored`` and ``Timed``).
-
-    Args:
-        folder: A finished run that has ``frontier.csv``.
-        output: Must not exist or be empty.
-        format: As for ``export_one``.
-        data: As for ``export_one``.
-        progress: As for ``export_one``.
-
-    Raises:
-        LdsearchError: One line for a bad folder or output, or the check that failed; nothing is written.
-    """
-    target = Target.resolve(folder)
-    if target.run is None:
-        raise RunError(f"{folder} is no search run: --all exports a search run's frontier")
-    points = target.run.points()
-    return _export(target, Path(folder).name, Path(output), format, data, progress, points)
-
-
-def _export(
-    target: Target,
-    run: str,
-    output: Path,
-    format: str,
-    data: str | None,
-    progress: Progress,
-    points: Sequence[Choice] | None = None,
-) -> Exported:
-    """One sub-network into the folder itself, or each point into its own."""
+    target, output = Target.resolve(folder, subnet), Path(output)
     if format not in FORMATS:
         raise ExportError(f"unknown format {format!r}: use {' or '.join(FORMATS)}")
-    write = FORMATS[format]
+    measured: Sequence[Choice | None] = [None if target.run is None else target.run.best]
+    if frontier:
+        if target.run is None:
+            raise RunError(f"{folder} is no search run: --all exports a search run's frontier")
+        measured = target.run.points()
+    subnets = [target.subnet if choice is None else choice.subnet for choice in measured]
     supernet, record, tokenizer = load_supernet(target.supernet)
-    best = None if target.run is None else target.run.best
-    measured: Sequence[Choice | None] = [best] if points is None else points
-    subnets = [target.subnet] if points is None else [point.subnet for point in points]
-    for subnet in subnets:
-        supernet.check(subnet)  # before anything is written
+    for each in subnets:
+        supernet.check(each)  # before anything is written
     with staged(output) as staging:
         rows, notes = _rows(supernet, record, tokenizer, measured, data)
+        places = [staging / str(index) if frontier else staging for index in range(len(subnets))]
         written = []
         progress.phase("writing", len(subnets))
-        for index, (subnet, point) in enumerate(zip(subnets, measured, strict=True)):
-            place = staging if points is None else staging / str(index)
-            written.append(write(supernet, tokenizer, subnet, place, _provenance(target, record, run, point)))
+        for each, place, choice in zip(subnets, places, measured, strict=True):
+            provenance = _provenance(target, record, Path(folder).name, choice)
+            written.append(FORMATS[format](supernet, tokenizer, each, place, provenance))
             progress.step()
         timing = _timing(target, supernet, record, subnets)
         verified = verify_fresh(supernet, written, rows, timing, staging, progress)
-        if points is not None:
-            checked = zip(points, verified, strict=True)
-            entries = [{**_entry(i, point), **own.to_dict()} for i, (point, own) in enumerate(checked)]
+        if frontier:
+            names = ("subnet", "metric", "score", "held_out", "costs", "full_costs")
+            entries = [
+                {"folder": place.name, **{name: choice.to_dict()[name] for name in names}, **own.to_dict()}
+                for place, choice, own in zip(places, measured, verified, strict=True)
+                if choice is not None
+            ]
             write_json(staging / INDEX_FILE, entries)
     return Exported(output, tuple(verified), notes)
 
@@ -210,16 +161,15 @@ def _timing(
     target: Target, supernet: Supernet, record: SupernetRecord, subnets: Sequence[Subnet]
 ) -> TimingJob:
     """At the workload's mean length, or at the batch and length of the run's latency budget."""
-    workload = record.lengths_seen
-    macs = supernet.macs(workload)([*subnets, supernet.full])
     budget = None if target.run is None else target.run.goal.budget
     # A model of few positions reads less, where what it writes needs some of them.
     room = supernet.longest - (max(generating(TOKENS).written) if supernet.head.causal else 0)
-    cells = [(batch, max(1, min(round(workload.mean_length), room))) for batch in BATCHES]
+    length = max(1, min(round(record.lengths_seen.mean_length), room))
+    cells = [(batch, length) for batch in BATCHES]
     if budget is not None and budget.cell is not None:
         cells = [budget.cell]
-    ratios = (macs[:-1] / macs[-1]).tolist()
-    return TimingJob(str(target.supernet.resolve()), cells, ratios, str(supernet.model.device))
+    named = [subnet.to_json() for subnet in subnets]
+    return TimingJob(str(target.supernet.resolve()), named, cells, str(supernet.model.device))
 
 
 def _rows(
@@ -248,7 +198,7 @@ def _rows(
     ]
     rows = split_rows(supernet, record, tokenizer, task, split, recorded)
     note = f"the score was not measured again: that takes the whole split, not {rows.origin}"
-    return rows, () if rows.scoring else (note,)
+    return rows, () if rows.score else (note,)
 
 
 def _provenance(target: Target, record: SupernetRecord, run: str, choice: Choice | None) -> Provenance:
@@ -265,10 +215,3 @@ def _provenance(target: Target, record: SupernetRecord, run: str, choice: Choice
         fingerprint="" if choice is None else choice.fingerprint,
         versions=record.versions,
     )
-
-
-def _entry(index: int, point: Choice) -> dict[str, Any]:
-    """A point in ``index.json``."""
-    names = ("subnet", "metric", "score", "held_out", "costs", "full_costs")
-    fields = point.to_dict()
-    return {"folder": str(index), **{name: fields[name] for name in names}}

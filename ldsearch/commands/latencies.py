@@ -5,27 +5,42 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from ldsearch.bench import Bench
 from ldsearch.errors import BudgetError, RunError
+from ldsearch.files import write_json
 from ldsearch.goal import Goal
 from ldsearch.latency.clock import Clock, Noise, device_facts, synchroniser
-from ldsearch.latency.measure import FORWARD, Cell, Line, entries_of, measure, random_cell
-from ldsearch.latency.table import Latency, LatencyTable, SupernetStages, table_beside
+from ldsearch.latency.measure import (
+    FORWARD,
+    MeasuredLatency,
+    entries_of,
+    measure,
+    memory_of,
+    random_cell,
+)
+from ldsearch.latency.table import LatencyTable, PredictedLatency, SupernetStages, table_beside
 from ldsearch.progress import Progress
-from ldsearch.reports.latency import Accuracy
+from ldsearch.reports.figures import save_figure
+from ldsearch.reports.latency import LATENCY_COLUMNS, Accuracy, draw_tradeoff
+from ldsearch.reports.tables import write_csv
 from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
 from ldsearch.trial import Trial
 
+CSV_FILE = "latency.csv"
+JSON_FILE = "latency.json"
 REPEATS = 5
 _RUNTIME = "eager"
 
 
 def know_latency(bench: Bench, cell: tuple[int, int] | None, table: Path | None = None) -> None:
-    """Where a latency is asked for, let the bench's trials carry a predicted one beside their other costs.
+    """Add a predicted latency to the costs of the bench's trials, where the goal names a latency.
 
     Args:
         bench: The supernet.
-        cell: Batch and length; None: no latency is asked for.
+        cell: Batch and length; None: the goal names no latency.
         table: Of ``ldsearch profile --table``; None: the one beside the supernet.
 
     Raises:
@@ -41,9 +56,9 @@ def know_latency(bench: Bench, cell: tuple[int, int] | None, table: Path | None 
             f"a latency needs this device's latency table: ldsearch profile {bench.folder} --table "
             f"{path} --batch {batch} --length {length}"
         )
-    found = LatencyTable.load(path)
-    found.require({"model": SupernetStages(bench.supernet).facts["model"]})
-    latency = Latency(found, batch, length)
+    loaded = LatencyTable.load(path)
+    loaded.require({"model": SupernetStages(bench.supernet).facts["model"]})
+    latency = PredictedLatency(loaded, batch, length)
     latency([bench.full])  # refuses before anything runs
     others = [cost for cost in bench.evaluator.costs if cost.name != latency.name]
     bench.evaluator.costs = [*others, latency]
@@ -54,80 +69,63 @@ class Latencies:
     """Measured latencies of the sub-networks of a search.
 
     Args:
-        cell: The inputs.
-        lines: By sub-network; the full model's is that of the runtime it was compared in.
-        predicted: Milliseconds that the table said, by sub-network.
-        full: The full model's, the faster of its own path and stock sdpa, in milliseconds.
+        lines: By sub-network, the full model's too.
+        predicted: Milliseconds that the table predicts, by sub-network.
         noise: Of the clock.
         facts: Of the device.
     """
 
-    cell: Cell
-    lines: Mapping[Subnet, Line]
+    lines: Mapping[Subnet, MeasuredLatency]
     predicted: Mapping[Subnet, float]
-    full: float
     noise: Noise
     facts: Mapping[str, Any]
 
     def measured(self, subnet: Subnet) -> float:
         """Median milliseconds of a batch."""
-        return 1e3 * self.lines[subnet].timing.median
+        return self.lines[subnet].median_ms
 
     @property
     def accuracy(self) -> Accuracy:
         """Accuracy of the predicted latencies."""
-        return Accuracy.of([self.predicted[one] for one in self.lines], list(map(self.measured, self.lines)))
+        return Accuracy.of(
+            [self.predicted[subnet] for subnet in self.lines], [*map(self.measured, self.lines)]
+        )
 
     def to_dict(self, best: Subnet) -> dict[str, Any]:
-        """For run.json, of the choice and of all."""
-        line, accuracy = self.lines[best], self.accuracy
+        """Fields for ``run.json``: those of the choice, and how far off all predictions are."""
         return {
+            **self.lines[best].to_dict(),
             "predicted_ms": self.predicted[best],
-            "measured_ms": self.measured(best),
-            "full_ms": self.full,
-            "ratio": line.ratio,
-            "macs_ratio": line.macs_ratio,
-            "not_faster": line.not_faster,
-            "timing": asdict(line.timing),
-            "batch": self.cell.batch,
-            "length": self.cell.length,
-            "points": accuracy.points,
-            "mean_error": accuracy.mean_error,
-            "bias": accuracy.bias,
-            "rank_correlation": accuracy.ranks,
-            "points_not_faster": sum(own.not_faster for own in self.lines.values()),
-            "noise": {**asdict(self.noise), "noisy": self.noise.noisy},
+            **asdict(self.accuracy),
+            "points_not_faster": sum(line.not_faster for line in self.lines.values()),
+            "noise": self.noise.to_dict(),
             **self.facts,
         }
 
     def describe(self, best: Subnet) -> list[str]:
         """Describe the choice's latency and the error of the predictions."""
-        line, predicted, measured = self.lines[best], self.predicted[best], self.measured(best)
+        line, predicted = self.lines[best], self.predicted[best]
         slow = "; not faster than the full model, though its MACs are fewer" if line.not_faster else ""
-        said = [
-            f"latency: {measured:.2f} ms measured, {predicted:.2f} ms predicted "
-            f"({predicted / measured - 1:+.0%}); {line.ratio:.3f} of the full model's "
-            f"{self.full:.2f} ms{slow} ({self.facts['threads']} threads, {self.noise.describe()})"
+        sentences = [
+            f"latency: {line.median_ms:.2f} ms measured, {predicted:.2f} ms predicted "
+            f"({predicted / line.median_ms - 1:+.0%}); {line.ratio:.3f} of the full model's "
+            f"{line.full_ms:.2f} ms{slow} ({self.facts['threads']} threads, {self.noise.describe()})",
+            self.accuracy.describe(),
         ]
-        said.append(self.accuracy.describe())
-        slow_ones = sum(own.not_faster for own in self.lines.values())
-        if slow_ones:
-            said.append(f"{slow_ones} of them have fewer MACs than the full model and are not faster")
-        return said
+        if not_faster := sum(own.not_faster for own in self.lines.values()):
+            sentences.append(f"{not_faster} of them have fewer MACs than the full model and are not faster")
+        return sentences
 
 
 def measured_latencies(
-    bench: Bench,
-    cell: tuple[int, int] | None,
-    trials: Sequence[Trial],
-    progress: Progress,
+    bench: Bench, cell: tuple[int, int] | None, trials: Sequence[Trial], progress: Progress
 ) -> Latencies | None:
-    """Time what a search found, all in turn; None where no latency is asked for.
+    """Time the sub-networks of a search, all in turn; None where the goal names no latency.
 
     Args:
         bench: The supernet.
-        cell: Batch and length; None: no latency is asked for.
-        trials: What it found, with predicted latencies; the full model's among them or not.
+        cell: Batch and length; None: the goal names no latency.
+        trials: What to time, with predicted latencies; the full model's among them or not.
         progress: A phase "latency" with a step after every timed call.
     """
     if cell is None:
@@ -135,14 +133,12 @@ def measured_latencies(
     supernet = bench.supernet.eval()
     device = supernet.model.device
     clock = Clock(REPEATS, 1, synchronise=synchroniser(device))
-    inputs = random_cell(supernet, *cell)
     entries = entries_of(supernet, list(dict.fromkeys(trial.subnet for trial in trials)), _RUNTIME)
     progress.phase("latency", clock.calls(len(entries)))
-    lines, noise = measure(supernet, entries, inputs, FORWARD, clock, progress)
-    own = {line.entry.subnet: line for line in lines if line.entry.runtime == _RUNTIME}
-    full = 1e3 * lines[0].timing.median / lines[0].ratio
-    predicted = dict(zip(own, bench.cost("latency")(list(own)).tolist(), strict=True))
-    return Latencies(inputs, own, predicted, full, noise, device_facts(device, supernet.model.dtype))
+    lines, noise = measure(supernet, entries, random_cell(supernet, *cell), FORWARD, clock, progress)
+    timed = {line.subnet: line for line in lines if line.runtime == _RUNTIME}
+    predicted = dict(zip(timed, bench.cost("latency")(list(timed)).tolist(), strict=True))
+    return Latencies(timed, predicted, noise, device_facts(device, supernet.model.dtype))
 
 
 def choose(candidates: Sequence[Trial], full: Trial, goal: Goal, latencies: Latencies | None) -> Trial:
@@ -159,9 +155,77 @@ def choose(candidates: Sequence[Trial], full: Trial, goal: Goal, latencies: Late
         return replace(trial, costs={**trial.costs, "latency": latencies.measured(trial.subnet)})
 
     try:
-        found = goal.take.choose([as_measured(trial) for trial in timed.values()], as_measured(full))
+        chosen = goal.take.choose([as_measured(trial) for trial in timed.values()], as_measured(full))
     except BudgetError as error:
         raise BudgetError(
             f"measured on this device, {error}: measure the table again, quiet, or ask for more"
         ) from error
-    return timed[found.subnet]
+    return timed[chosen.subnet]
+
+
+def latency_table(
+    supernet: Supernet, lines: Sequence[MeasuredLatency], predicted: Sequence[float]
+) -> pd.DataFrame:
+    """Latencies, predictions and memory, the columns of ``LATENCY_COLUMNS``."""
+    memories = {
+        subnet: memory_of(supernet, subnet) for subnet in dict.fromkeys(line.subnet for line in lines)
+    }
+    rows = [
+        {**line.to_dict(), **memories[line.subnet], "predicted_ms": milliseconds}
+        for line, milliseconds in zip(lines, predicted, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=list(LATENCY_COLUMNS))
+
+
+def write_latencies(
+    bench: Bench,
+    folder: Path,
+    latencies: Latencies,
+    fronts: Mapping[str, Sequence[Trial]],
+    full: Trial,
+) -> None:
+    """``latency.csv``, ``latency.json``, and score against latency and MACs of some frontiers.
+
+    Args:
+        bench: The supernet.
+        folder: The run's.
+        latencies: Of everything on the frontiers and of the full model.
+        fronts: By name, cheapest first.
+        full: The full model.
+    """
+    lines = latencies.lines
+    table = latency_table(
+        bench.supernet, [*lines.values()], [latencies.predicted[subnet] for subnet in lines]
+    )
+    write_csv(table, folder / CSV_FILE)
+    line, held = lines[full.subnet], bench.held_out
+    noise = {f"batch {line.batch}, length {line.length}": latencies.noise.to_dict()}
+    write_json(folder / JSON_FILE, {**latencies.facts, "noise": noise})
+    split, examples = (full.split, full.examples) if held is None else (held.split, held.examples)
+    figure = draw_tradeoff(
+        {name: _points(bench, latencies, front, full) for name, front in fronts.items()},
+        _points(bench, latencies, [full], full).iloc[0],
+        f"{full.metric} on {examples} {split} examples" + (", which chose" if held is None else ""),
+        f"ms for a batch of {line.batch} x {line.length} tokens",
+    )
+    figure.suptitle(
+        f"{bench.folder.name} on {latencies.facts['device']}, {latencies.facts['threads']} threads"
+    )
+    save_figure(figure, folder / "tradeoff.png")
+
+
+def _points(bench: Bench, latencies: Latencies, front: Sequence[Trial], full: Trial) -> pd.DataFrame:
+    """Rows for ``draw_tradeoff``, scored on the rows that chose nothing, where there are some."""
+    rows = []
+    for trial in front:
+        score = low = high = trial.score.value
+        if bench.held_out is not None:
+            own, whole = (bench.held_out.statistics(subnet) for subnet in (trial.subnet, full.subnet))
+            score = low = high = bench.score(own).value
+            if trial.subnet != full.subnet:
+                difference = bench.difference(own, whole)
+                low, high = (score - difference.mean + end for end in (difference.low, difference.high))
+        share = trial.costs["macs"] / full.costs["macs"]
+        scores = {"share": share, "score": score, "score_low": low, "score_high": high}
+        rows.append({**latencies.lines[trial.subnet].to_dict(), **scores})
+    return pd.DataFrame(rows)

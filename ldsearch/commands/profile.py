@@ -3,19 +3,16 @@
 import json
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from ldsearch.bench import Bench
 from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries, resumable
+from ldsearch.commands.latencies import CSV_FILE, JSON_FILE, latency_table
 from ldsearch.commands.options import Profile
 from ldsearch.errors import LdsearchError, RunError
 from ldsearch.files import write_json
@@ -23,27 +20,18 @@ from ldsearch.latency.clock import Clock, Noise, crowding, device_facts, load_av
 from ldsearch.latency.measure import (
     FORWARD,
     Cell,
-    Entry,
-    Line,
-    Memory,
+    MeasuredLatency,
     Probe,
     data_cell,
     entries_of,
     generating,
     measure,
-    memory_of,
     random_cell,
 )
-from ldsearch.latency.table import LatencyTable, Predictor, SupernetStages, build_table, length_grid
+from ldsearch.latency.table import LatencyTable, SupernetStages, build_table, length_grid, table_beside
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.reports.figures import save_figure
-from ldsearch.reports.latency import (
-    FEWEST_POINTS,
-    LATENCY_COLUMNS,
-    correlations,
-    draw_latency,
-    prediction_errors,
-)
+from ldsearch.reports.latency import FEWEST_POINTS, correlations, draw_latency, prediction_errors
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs import RUN_FILE, Run, claim
 from ldsearch.subnet import Subnet
@@ -51,11 +39,10 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet, read_record
 from ldsearch.target import Target
 
-CSV_FILE = "latency.csv"
-JSON_FILE = "latency.json"
-FIGURE_FILE = "latency.png"
 # Tokens written after the first, over which the latency of one is averaged.
 TOKENS = 32
+# Runtimes that run block by block as the stages of a latency table do.
+TABLED = ("eager", "own")
 
 
 def main(options: Profile) -> dict[str, Any]:
@@ -65,11 +52,8 @@ def main(options: Profile) -> dict[str, Any]:
         if options.subnet is not None or options.frontier or options.name is not None:
             raise LdsearchError("--table goes with none of --subnet, --frontier and --name")
         return _fill_table(options, options.table)
-    output = None
-    if options.name is not None or not (options.folder / RUN_FILE).is_file():
-        output = options.runs / (options.name or f"{options.folder.resolve().name}-profile")
     with resumable("nothing was written; a latency is of one sitting"), progress_bars("timing") as bars:
-        result = profile(options, output=output, progress=bars)
+        result = profile(options, bars)
     _print(result)
     return {"run": str(result.folder), "rows": result.table.to_dict("records")}
 
@@ -94,81 +78,90 @@ class ProfileResult:
         folder: Where the reports lie.
         table: Columns of ``LATENCY_COLUMNS``; the full model's rows first in each cell.
         facts: Device, threads, precision, versions.
-        noise: Of each cell, by its name.
-        crowding: That others computed too, in words; empty where they did not.
         drawn: Whether there were points enough for the figure.
-        untabled: Why the latency table beside the supernet predicts nothing, in words; mostly empty.
+        notes: Warnings about the latency table and the machine.
+        steady: Whether the machine was neither noisy nor busy.
     """
 
     folder: Path
     table: pd.DataFrame
     facts: dict[str, Any]
-    noise: dict[str, Noise]
-    crowding: str
     drawn: bool
-    untabled: str
+    notes: list[str]
+    steady: bool
 
 
-def subnets_of(folder: Path, subnet: str | None, frontier: bool) -> tuple[Path, list[Subnet]]:
-    """The supernet's folder and what to measure of it: one sub-network, or a run's frontier.
-
-    Raises:
-        LdsearchError: If the folder is no run or supernet, names none, or has no frontier.
-    """
-    if not frontier:
-        target = Target.resolve(folder, subnet)
-        return target.supernet, [target.subnet]
-    if subnet is not None:
-        raise LdsearchError("--subnet and --frontier exclude each other")
-    run = Run.open(folder)
-    return run.supernet, run.subnets
-
-
-def profile(
-    options: Profile,
-    *,
-    output: str | Path | None = None,
-    progress: Progress = NO_PROGRESS,
-) -> ProfileResult:
+def profile(options: Profile, progress: Progress = NO_PROGRESS) -> ProfileResult:
     """Time sub-networks beside the full model and write ``latency.csv``, ``latency.json`` and a figure.
+
+    They go into the run's own folder unless ``--name`` gives another, of a supernet into
+    ``<supernet>-profile``.
 
     Args:
         options: See ``Profile``.
-        output: Where to write; None: into the run's folder, ``<supernet>-profile`` beside a supernet's.
         progress: A step after every timed call.
 
     Raises:
         LdsearchError: One line for a bad folder, sub-network, option, or an output that holds another run.
     """
     load = load_average()
-    folder = options.folder
-    home, subnets = subnets_of(folder, options.subnet, options.frontier)
+    home, subnets = _named(options)
     supernet = load_resting(home)
     entries = entries_of(supernet, subnets, options.runtime)
-    for own in subnets:
-        supernet.check(own)
+    for subnet in subnets:
+        supernet.check(subnet)
     probe = generating(TOKENS) if supernet.head.generates else FORWARD
     clock = Clock(options.repeats, synchronise=synchroniser(supernet.model.device))
-    rows: list[dict[str, Any]] = []
-    predicted: list[float] = []
+    lines: list[MeasuredLatency] = []
     noise: dict[str, Noise] = {}
+    measured_as = {
+        name: getattr(options, name) for name in ("runtime", "batch", "length", "repeats", "threads", "data")
+    }
     with threads(options.threads):
         facts = device_facts(supernet.model.device, supernet.model.dtype)
-        predictor = Predictor.beside(home, supernet, facts)
+        tabled, notes = _table_of(home, supernet, facts)
         cells = _cells(home, supernet, options, probe)
-        place = _claimed(folder, home, output, entries, options)
-        memories = {entry.subnet: memory_of(supernet, entry.subnet) for entry in entries}
+        place = options.folder
+        if options.name is not None or not (place / RUN_FILE).is_file():
+            place = options.runs / (options.name or f"{place.resolve().name}-profile")
+            pairs = [[entry.subnet.to_json(), entry.runtime] for entry in entries]
+            claim(place, JSON_FILE, {"supernet": home.name, **measured_as, "subnets": pairs})
         progress.phase("timing", len(cells) * clock.calls(len(entries) * len(probe.written)))
         for cell in cells:
-            lines, heard = measure(supernet, entries, cell, probe, clock, progress)
-            noise[f"batch {cell.batch}, length {cell.length}"] = heard
-            rows += [latency_row(line, cell, heard, memories[line.entry.subnet]) for line in lines]
-            predicted += [predictor(line.entry, cell) for line in lines]
-    table = pd.DataFrame(rows, columns=list(LATENCY_COLUMNS)).assign(predicted_ms=predicted)
+            measured, noise[f"batch {cell.batch}, length {cell.length}"] = measure(
+                supernet, entries, cell, probe, clock, progress
+            )
+            lines += measured
+    table = latency_table(supernet, lines, [_predicted(tabled, line) for line in lines])
     drawn = options.frontier and len(subnets) >= FEWEST_POINTS
-    _write(place, home, table, {**facts, "load_average": load}, noise, options, drawn)
-    crowd = crowding(load, os.cpu_count() or 1, facts["threads"])
-    return ProfileResult(place, table, facts, noise, crowd, drawn, predictor.why_not)
+    path = place / JSON_FILE
+    held = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    identity = {"identity": held["identity"]} if "identity" in held else {}
+    heard = {name: each.to_dict() for name, each in noise.items()}
+    try:
+        write_csv(table, place / CSV_FILE)
+        if drawn:
+            shown = table[table["runtime"] == options.runtime]
+            save_figure(draw_latency(shown, f"{home.name}, {options.runtime}"), place / "latency.png")
+        write_json(path, {**identity, **facts, "load_average": load, "options": measured_as, "noise": heard})
+    except OSError as error:
+        raise RunError(f"cannot write to {place}: {error.strerror or error}") from error
+    notes += [f"{cell}: {each.describe()}" for cell, each in noise.items() if each.noisy]
+    if crowd := crowding(load, os.cpu_count() or 1, facts["threads"]):
+        notes.append(crowd)
+    steady = not crowd and not any(each.noisy for each in noise.values())
+    return ProfileResult(place, table, facts, drawn, notes, steady)
+
+
+def _named(options: Profile) -> tuple[Path, list[Subnet]]:
+    """The supernet's folder and what to measure of it: one sub-network, or a run's frontier."""
+    if not options.frontier:
+        target = Target.resolve(options.folder, options.subnet)
+        return target.supernet, [target.subnet]
+    if options.subnet is not None:
+        raise LdsearchError("--subnet and --frontier exclude each other")
+    run = Run.open(options.folder)
+    return run.supernet, run.subnets
 
 
 def load_resting(home: Path) -> Supernet:
@@ -179,15 +172,10 @@ def load_resting(home: Path) -> Supernet:
     return supernet.eval()
 
 
-def trained_length(home: Path) -> int:
-    """Tokens of the inputs a supernet was trained on."""
-    return read_record(home).reference
-
-
 def _cells(home: Path, supernet: Supernet, options: Profile, probe: Probe) -> list[Cell]:
     written = max(probe.written)
     cells = []
-    for length in options.length or (trained_length(home),):
+    for length in options.length or (read_record(home).reference,):
         if isinstance(length, int):
             cells += [random_cell(supernet, batch, length, written) for batch in options.batch]
             continue
@@ -198,69 +186,29 @@ def _cells(home: Path, supernet: Supernet, options: Profile, probe: Probe) -> li
     return cells
 
 
-def _claimed(
-    folder: Path, home: Path, output: str | Path | None, entries: Sequence[Entry], options: Profile
-) -> Path:
-    """A run's own folder, or one that is a profile's."""
-    if output is None and (folder / RUN_FILE).is_file():
-        return folder
-    place = Path(output) if output is not None else home.parent / f"{home.name}-profile"
-    subnets = [[entry.subnet.to_json(), entry.runtime] for entry in entries]
-    claim(place, JSON_FILE, {"supernet": home.name, **_measured_as(options), "subnets": subnets})
-    return place
-
-
-def _measured_as(options: Profile) -> dict[str, Any]:
-    names = ("runtime", "batch", "length", "repeats", "threads", "data")
-    return {name: getattr(options, name) for name in names}
-
-
-def latency_row(line: Line, cell: Cell, noise: Noise, memory: Memory) -> dict[str, Any]:
-    """A row of ``LATENCY_COLUMNS``."""
-    timing = line.timing
-    return {
-        "subnet": line.entry.subnet.to_json(),
-        "runtime": line.entry.runtime,
-        "phase": line.phase,
-        "batch": cell.batch,
-        "length": cell.length,
-        "median_ms": 1e3 * timing.median,
-        "low_ms": 1e3 * timing.low,
-        "high_ms": 1e3 * timing.high,
-        "p95_ms": 1e3 * timing.p95,
-        "repeats": timing.repeats,
-        "ratio": line.ratio,
-        "runtime_ratio": line.runtime_ratio,
-        "macs": line.macs,
-        "macs_ratio": line.macs_ratio,
-        "not_faster": line.not_faster,
-        "noisy": noise.noisy,
-        **asdict(memory),
-        "peak_activation_bytes": line.peak,
-    }
-
-
-def _write(
-    place: Path,
-    home: Path,
-    table: pd.DataFrame,
-    facts: dict[str, Any],
-    noise: dict[str, Noise],
-    options: Profile,
-    drawn: bool,
-) -> None:
-    path = place / JSON_FILE
-    held = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    identity = {"identity": held["identity"]} if "identity" in held else {}
-    heard = {name: {**asdict(own), "noisy": own.noisy} for name, own in noise.items()}
+def _table_of(
+    home: Path, supernet: Supernet, device: dict[str, Any]
+) -> tuple[LatencyTable | None, list[str]]:
+    """The latency table beside a supernet; of one that is another's, a note instead."""
+    path = table_beside(home)
+    if not path.is_file():
+        return None, []
     try:
-        write_csv(table, place / CSV_FILE)
-        if drawn:
-            own = table[table["runtime"] == options.runtime]
-            save_figure(draw_latency(own, f"{home.name}, {options.runtime}"), place / FIGURE_FILE)
-        write_json(path, {**identity, **facts, "options": _measured_as(options), "noise": heard})
-    except OSError as error:
-        raise RunError(f"cannot write to {place}: {error.strerror or error}") from error
+        table = LatencyTable.load(path)
+        table.require({**device, "model": SupernetStages(supernet).facts["model"]})
+    except LdsearchError as error:
+        return None, [f"nothing is predicted: {error}"]
+    return table, []
+
+
+def _predicted(table: LatencyTable | None, line: MeasuredLatency) -> float:
+    """Milliseconds of a batch; NaN where the table does not know."""
+    if table is None or line.runtime not in TABLED or not isinstance(line.length, int):
+        return math.nan
+    try:
+        return float(table.predict([line.subnet], line.batch, line.length)[0])
+    except LdsearchError:  # a batch, length or kind of sub-network that is not in the table
+        return math.nan
 
 
 def tabulate(
@@ -287,7 +235,7 @@ def tabulate(
         raise LdsearchError("--table needs lengths in tokens: --length data is none")
     home = folder if not (folder / RUN_FILE).is_file() else Target.resolve(folder).supernet
     supernet = load_resting(home)
-    lengths = length_grid(numbers or [trained_length(home)])
+    lengths = length_grid(numbers or [read_record(home).reference])
     stages = SupernetStages(supernet)
     if lengths[-1] > supernet.longest:
         raise LdsearchError(f"the model has {supernet.longest} positions, too few for {lengths[-1]} tokens")
@@ -301,57 +249,49 @@ def tabulate(
         raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-_CACHES = (
-    ("cache_bytes_per_token", "key-value cache {:,.0f} bytes per token"),
-    ("cache_bytes_per_source_token", "{:,.0f} bytes per source token"),
-)
-
-
 def _print(result: ProfileResult) -> None:
-    facts, rows = result.facts, result.table
-    names = _names(result)
-    phases = rows["phase"].nunique() > 1
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    facts, table = result.facts, result.table
+    # The full model's row is the first.
+    names = {text: f"#{number}" if number else "full" for number, text in enumerate(table["subnet"].unique())}
     # What has phases has one runtime.
-    distinct = "phase" if phases else "runtime"
-    for heading in ("inputs", "sub-net", distinct, "ms", "quartiles", "p95", "ratio", "MACs", ""):
-        table.add_column(heading, overflow="fold")
-    for row in rows.to_dict("records"):
-        cells = [f"{row['batch']} x {row['length']}", names[row["subnet"]]]
-        cells += [row[distinct], f"{row['median_ms']:.4g}", f"{row['low_ms']:.4g}-{row['high_ms']:.4g}"]
-        cells += [f"{row['p95_ms']:.4g}", f"{row['ratio']:.3f}", f"{row['macs_ratio']:.3f}"]
-        table.add_row(*cells, "not faster" if row["not_faster"] else "")
+    distinct = "phase" if table["phase"].nunique() > 1 else "runtime"
+    rows = [
+        [
+            f"{row['batch']} x {row['length']}",
+            names[row["subnet"]],
+            row[distinct],
+            f"{row['median_ms']:.4g}",
+            f"{row['low_ms']:.4g}-{row['high_ms']:.4g}",
+            f"{row['p95_ms']:.4g}",
+            f"{row['ratio']:.3f}",
+            f"{row['macs_ratio']:.3f}",
+            "not faster" if row["not_faster"] else "",
+        ]
+        for row in table.to_dict("records")
+    ]
     print(f"{facts['device']}, {facts['threads']} threads, {facts['dtype']}; inputs: batch x length")
-    Console().print(table)
+    headings = ["inputs", "sub-net", distinct, "ms", "quartiles", "p95", "ratio", "MACs", ""]
+    print(pd.DataFrame(rows, columns=headings).to_string(index=False))
     print("ratio: to the full model, the faster of its own path and stock sdpa; MACs: share of the full's")
-    for line in (*_memory(result), *correlations(rows), *prediction_errors(rows)):
+    for text, lines in table.groupby("subnet", sort=False):
+        described = Subnet.from_json(str(text)).describe()
+        print(f"{names[text]}: {described}; {_memory(lines.max(numeric_only=True))}")
+    for line in (*correlations(table), *prediction_errors(table)):
         print(line)
-    print_notes([result.untabled] if result.untabled else [])
-    print_notes(f"{cell}: {noise.describe()}" for cell, noise in result.noise.items() if noise.noisy)
-    if result.crowding:
-        print_notes([result.crowding])
-    elif not any(noise.noisy for noise in result.noise.values()):
+    print_notes(result.notes)
+    if result.steady:
         print("steady machine: the same model timed twice agrees, and so do the repeats")
     figure = ", latency.png" if result.drawn else ""
     print(f"written: {result.folder}/ (latency.csv, latency.json{figure})")
 
 
-def _names(result: ProfileResult) -> dict[str, str]:
-    """Short ones by a sub-network's JSON: the full model's row is the first."""
-    full, *others = result.table["subnet"].unique()
-    return {full: "full", **{text: f"#{number}" for number, text in enumerate(others, 1)}}
-
-
-def _memory(result: ProfileResult) -> list[str]:
-    """Each sub-network in words, its weights and caches, and peak activations where they were measured."""
-    names, lines = _names(result), []
-    for text, rows in result.table.groupby("subnet", sort=False):
-        memory = rows.max(numeric_only=True)
-        parts = [f"weights {memory['weight_bytes'] / 1e6:.1f} MB"]
-        for column, words in _CACHES:
-            if memory.get(column, math.nan) >= 0:
-                parts.append(words.format(memory[column]))
-        peak = memory.get("peak_activation_bytes", math.nan)
-        parts.append(f"activations {peak / 1e6:.1f} MB" if peak >= 0 else "activations not measured")
-        lines.append(f"{names[str(text)]}: {Subnet.from_json(str(text)).describe()}; {', '.join(parts)}")
-    return lines
+def _memory(largest: "pd.Series[Any]") -> str:
+    """Weights and caches, and peak activations where they were measured."""
+    words = {
+        "weight_bytes": "weights {:,.0f} bytes",
+        "cache_bytes_per_token": "key-value cache {:,.0f} bytes per token",
+        "cache_bytes_per_source_token": "{:,.0f} bytes per source token",
+        "peak_activation_bytes": "activations {:,.0f} bytes",
+    }
+    known = [text.format(largest[name]) for name, text in words.items() if largest.get(name, math.nan) >= 0]
+    return ", ".join(known if "peak_activation_bytes" in largest else [*known, "activations not measured"])

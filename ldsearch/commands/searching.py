@@ -13,11 +13,10 @@ import pandas as pd
 from ldsearch.bench import Bench
 from ldsearch.commands.binding import changed
 from ldsearch.commands.imitation import imitator
-from ldsearch.commands.latencies import Latencies, choose, measured_latencies
+from ldsearch.commands.latencies import Latencies, choose, measured_latencies, write_latencies
 from ldsearch.commands.options import Evolve
 from ldsearch.commands.signals import SIGNALS
 from ldsearch.commands.spaces import rule_space, search_space
-from ldsearch.commands.timed import write_latencies
 from ldsearch.errors import RunError
 from ldsearch.evaluation.evaluator import Counts, Evaluator, peak_memory
 from ldsearch.files import write_json

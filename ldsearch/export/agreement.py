@@ -1,5 +1,6 @@
 """Agreement of an export's outputs with the supernet's: numbers, predictions, ties of token scores."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -83,58 +84,56 @@ class Agreement:
         return text
 
 
-def agreement(supernet: Supernet, written: Written, batch: Batch, want: Tensor, got: Tensor) -> Agreement:
-    """Compare one batch.
+def agreement(
+    supernet: Supernet,
+    written: Written,
+    batches: Sequence[Batch],
+    want: Sequence[Tensor],
+    got: Sequence[Tensor],
+) -> Agreement:
+    """Compare the outputs of every batch.
 
     Args:
         supernet: Whose sub-network was exported.
         written: The export.
-        batch: What both read.
+        batches: What both read.
         want: The supernet's logits.
         got: The export's.
 
     Raises:
         ExportError: If they differ in shape.
     """
-    if got.shape != want.shape:
-        raise ExportError(
-            f"check of the outputs failed: logits are {tuple(got.shape)}, the supernet's "
-            f"{tuple(want.shape)}; nothing was written"
+    counts: Counter[str] = Counter()
+    largest, limits = [0.0], []
+    for batch, mine, theirs in zip(batches, want, got, strict=True):
+        if theirs.shape != mine.shape:
+            raise ExportError(
+                f"check of the outputs failed: logits are {tuple(theirs.shape)}, the supernet's "
+                f"{tuple(mine.shape)}; nothing was written"
+            )
+        mask = _real(supernet, batch, mine)
+        # Of the logits' own size: a language model's are large.
+        limit = written.tolerance * max(1.0, float(mine[mask].abs().max()))
+        differences = (mine - theirs).abs().masked_fill(~mask, 0.0).flatten(1).amax(dim=1)
+        apart = ~(differences <= limit)
+        tied = apart & differences.isfinite()
+        if tied.any():
+            tied &= ties(supernet, batch, written.subnet)
+        other, margin = _predictions(supernet, mine, theirs, mask)
+        other &= ~tied.reshape(-1, *[1] * (other.ndim - 1))
+        limits.append(limit)
+        largest += differences[~tied].tolist()
+        counts.update(
+            rows=len(mine),
+            apart=int((apart & ~tied).sum()),
+            ties=int(tied.sum()),
+            predictions=int(margin.isfinite().sum()),
+            other=int(other.sum()),
+            clear=int((other & (margin > limit)).sum()),
+            close=int((margin <= limit).flatten(1).any(dim=1).sum()),
         )
-    mask = _real(supernet, batch, want)
-    # Of the logits' own size: a language model's are large.
-    limit = written.tolerance * max(1.0, float(want[mask].abs().max()))
-    differences = (want - got).abs().masked_fill(~mask, 0.0).flatten(1).amax(dim=1)
-    apart = ~(differences <= limit)
-    tied = apart & differences.isfinite()
-    if tied.any():
-        tied &= ties(supernet, batch, written.subnet)
-    other, margin = _predictions(supernet, want, got, mask)
-    other &= ~tied.reshape(-1, *[1] * (other.ndim - 1))
-    return Agreement(
-        rows=len(want),
-        apart=int((apart & ~tied).sum()),
-        ties=int(tied.sum()),
-        difference=float(differences[~tied].max()) if not tied.all() else 0.0,
-        limit=limit,
-        predictions=int(margin.isfinite().sum()),
-        other=int(other.sum()),
-        clear=int((other & (margin > limit)).sum()),
-        close=int((margin <= limit).flatten(1).any(dim=1).sum()),
-    )
-
-
-def together(parts: Sequence[Agreement]) -> Agreement:
-    """Agreement over several batches."""
-    counts = {
-        name: sum(getattr(part, name) for part in parts)
-        for name in ("rows", "apart", "ties", "predictions", "other", "clear", "close")
-    }
     # A difference that is no number is the largest.
-    largest = {
-        name: float(np.max([getattr(part, name) for part in parts])) for name in ("difference", "limit")
-    }
-    return Agreement(**largest, **counts)  # type: ignore[arg-type]  # whole numbers, and not
+    return Agreement(difference=float(np.max(largest)), limit=max(limits), **counts)
 
 
 def _real(supernet: Supernet, batch: Batch, logits: Tensor) -> Tensor:
@@ -167,48 +166,40 @@ def _predictions(supernet: Supernet, want: Tensor, got: Tensor, mask: Tensor) ->
     return other.reshape(len(want), -1), margin.reshape(len(want), -1)
 
 
-def ties(supernet: Supernet, batch: Mapping[str, Tensor], subnet: Subnet) -> Tensor:
+def ties(supernet: Supernet, batch: Batch, subnet: Subnet) -> Tensor:
     """Whether some block of the sub-network kept one token rather than another for almost nothing.
 
     Returns:
         Shape (B,), on the CPU.
     """
-    watch = _Watch(supernet)
-    encoder = subnet.encoder
+    encoder, score = subnet.encoder, TOKEN_SCORES[supernet.score]
+    close = [torch.zeros(len(batch["input_ids"]), dtype=torch.bool)]
     if supernet.family is None or encoder is None or encoder.lengths is None:
-        return torch.zeros(len(batch["input_ids"]), dtype=torch.bool)
-    parts = (supernet.model, supernet.layers_of("encoder"), supernet.family, watch.score)
-    pipeline = Pipeline(*parts, supernet.reads_first, restores=False)
-    with evaluating(supernet, batch) as moved:
-        pipeline(moved, encoder, watch.between)
-    return torch.stack([torch.zeros_like(moved["input_ids"][:, 0]).bool(), *watch.close]).any(dim=0).cpu()
+        return close[0]
+    scores = torch.empty(0)
 
+    def remembered(attention: Attention) -> Tensor:
+        nonlocal scores
+        scores = score(attention)
+        return scores
 
-class _Watch:
-    """Sees the scores of each block, and how many tokens were kept by them."""
-
-    def __init__(self, supernet: Supernet) -> None:
-        self._score = TOKEN_SCORES[supernet.score]
-        self._keep_first = supernet.reads_first
-        self._scores = torch.empty(0)
-        self.close: list[Tensor] = []
-
-    def score(self, attention: Attention) -> Tensor:
-        """The supernet's token score, remembered."""
-        self._scores = self._score(attention)
-        return self._scores
-
-    def between(self, block: int, before: State, after: State) -> Tensor:
+    def between(block: int, before: State, after: State) -> Tensor:
         """Compare the scores on both sides of where a block cut."""
         if after.positions is not before.positions:
-            ranked = self._scores.float().masked_fill(~before.real, -torch.inf)
-            if self._keep_first:
+            ranked = scores.float().masked_fill(~before.real, -torch.inf)
+            if supernet.reads_first:
                 ranked[:, 0] = torch.inf
             ranked = ranked.sort(dim=1, descending=True).values
             kept = after.real.sum(dim=1, keepdim=True)
             last = ranked.gather(1, kept - 1)
             # Infinite where every token was kept, or [CLS] alone.
             gap = last - ranked.gather(1, kept.clamp(max=ranked.shape[1] - 1))
-            some = kept < before.real.sum(dim=1, keepdim=True)
-            self.close.append((some & (gap <= CLOSE * (1 + last.abs())) & last.isfinite())[:, 0])
+            dropped = kept < before.real.sum(dim=1, keepdim=True)
+            close.append((dropped & (gap <= CLOSE * (1 + last.abs())) & last.isfinite())[:, 0].cpu())
         return after.hidden
+
+    parts = (supernet.model, supernet.layers_of("encoder"), supernet.family, remembered)
+    pipeline = Pipeline(*parts, supernet.reads_first, restores=False)
+    with evaluating(supernet, batch) as moved:
+        pipeline(moved, encoder, between)
+    return torch.stack(close).any(dim=0)

@@ -4,10 +4,10 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,11 +15,12 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import ExportError
 from ldsearch.export import reader
-from ldsearch.export.agreement import Agreement, Batch, agreement, together
-from ldsearch.export.card import Provenance, Timed, Written
+from ldsearch.export.agreement import Agreement, Batch, agreement
+from ldsearch.export.card import Provenance, Written
 from ldsearch.export.folder import staged, write_huggingface
 from ldsearch.export.timing import TimingJob
 from ldsearch.files import write_atomic
+from ldsearch.latency.measure import MeasuredLatency
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -29,24 +30,6 @@ from ldsearch.supernet.supernet import inference
 SWAY = 10
 
 
-class Scoring(Protocol):
-    """Makes a score of outputs for all of ``Rows``."""
-
-    @property
-    def metric(self) -> str:
-        """The score's name."""
-
-    @property
-    def recorded(self) -> Sequence[float | None]:
-        """Recorded score of each export on these rows; None where there is none."""
-
-    def read(self, batch: int, logits: Tensor) -> Any:
-        """Part of a batch's logits (on the CPU) that the score needs."""
-
-    def score(self, reads: Sequence[Any]) -> float:
-        """Score of the readings of every batch, in order."""
-
-
 @dataclass(frozen=True)
 class Rows:
     """Inputs of a check.
@@ -54,12 +37,16 @@ class Rows:
     Args:
         batches: What the model reads, padded, rows of several lengths together.
         origin: What they are, in words.
-        scoring: How they are scored; None: they are not.
+        metric: Name of the score.
+        score: Score of the logits of every batch, in order, on the CPU; None: they are not scored.
+        recorded: Recorded score of each export on these rows; None where there is none.
     """
 
     batches: Sequence[Batch]
     origin: str
-    scoring: Scoring | None = None
+    metric: str = ""
+    score: Callable[[Sequence[Tensor]], float] | None = None
+    recorded: Sequence[float | None] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +82,7 @@ class Verified:
         agreement: With the supernet.
         score: Measured again; None where the rows have none.
         latency: Measured; empty where it was not.
+        machine: What it was measured on, in words.
     """
 
     where: str
@@ -102,19 +90,21 @@ class Verified:
     tolerance: float
     agreement: Agreement
     score: Scored | None
-    latency: tuple[Timed, ...] = ()
+    latency: tuple[MeasuredLatency, ...] = ()
+    machine: str = ""
 
     def describe(self) -> str:
         """All but the latency, in words."""
-        found = f"reloaded in {self.where}: {self.agreement.describe(self.origin, self.tolerance)}"
-        return found if self.score is None else f"{found}, {self.score.describe()}"
+        agreement = f"reloaded in {self.where}: {self.agreement.describe(self.origin, self.tolerance)}"
+        return agreement if self.score is None else f"{agreement}, {self.score.describe()}"
 
     def to_dict(self) -> dict[str, Any]:
         """For ``index.json`` and ``--json``."""
         return {
             "verified": self.describe(),
             "measured_score": None if self.score is None else asdict(self.score),
-            "latency": [{**asdict(timed), "not_faster": timed.not_faster} for timed in self.latency],
+            "latency": [line.to_dict() for line in self.latency],
+            "machine": self.machine,
         }
 
 
@@ -160,10 +150,12 @@ def verify(
         readers = [(export.folder, export.readers) for export in exports]
         answers = reader.answers(readers, _arrays(rows), str(supernet.model.device))
     progress.phase("checking", len(exports) * len(rows.batches))
-    verified = []
-    for index, (written, own) in enumerate(zip(exports, answers, strict=True)):
-        verified.append(_verify_export(supernet, written, rows, own, index, where, progress))
-        write_card(written, verified[-1])
+    recorded = rows.recorded or [None] * len(exports)
+    verified = [
+        _verify_export(supernet, written, rows, own, score, where, progress)
+        for written, own, score in zip(exports, answers, recorded, strict=True)
+    ]
+    write_cards(exports, verified)
     return verified
 
 
@@ -198,11 +190,14 @@ def verify_fresh(
         progress.step()
         answers = (reader.read_answers(place, index) for index in range(len(exports)))
         verified = verify(supernet, exports, rows, answers, "a fresh process", progress)
-        latencies = json.loads((place / reader.LATENCY_FILE).read_text(encoding="utf-8"))
-    timed = [tuple(Timed(**fields) for fields in export) for export in latencies]
-    verified = [replace(own, latency=latency) for own, latency in zip(verified, timed, strict=True)]
-    for written, own in zip(exports, verified, strict=True):
-        write_card(written, own)
+        if timing is not None:
+            measured = json.loads((place / reader.LATENCY_FILE).read_text(encoding="utf-8"))
+            lines = [tuple(map(MeasuredLatency.from_dict, export)) for export in measured["latencies"]]
+            verified = [
+                replace(own, latency=latency, machine=measured["machine"])
+                for own, latency in zip(verified, lines, strict=True)
+            ]
+            write_cards(exports, verified)
     return verified
 
 
@@ -225,9 +220,11 @@ def run_reader(place: Path) -> None:
         )
 
 
-def write_card(written: Written, verified: Verified) -> None:
-    """The model card, with what is known by now."""
-    write_atomic(written.folder / "README.md", written.card(verified.describe(), verified.latency))
+def write_cards(exports: Sequence[Written], verified: Sequence[Verified]) -> None:
+    """Write the model cards, with what is known by now."""
+    for written, own in zip(exports, verified, strict=True):
+        card = written.card(verified=own.describe(), latency=own.latency, machine=own.machine)
+        write_atomic(written.folder / "README.md", card)
 
 
 def _arrays(rows: Rows) -> list[reader.Batch]:
@@ -239,33 +236,25 @@ def _verify_export(
     written: Written,
     rows: Rows,
     answers: Sequence[reader.Answer],
-    export: int,
+    recorded: float | None,
     where: str,
     progress: Progress,
 ) -> Verified:
     """Every check of every reader; the last one's numbers."""
-    names = [f"{name} in {where}" for name in written.readers]
-    for name, answer in zip(names, answers, strict=True):
-        _check_labels(supernet, name, answer.labels)
-    compared: list[list[Agreement]] = [[] for _ in names]
-    reads: list[list[Any]] = [[] for _ in (*names, "the supernet")]
-    for at, batch in enumerate(rows.batches):
-        want = inference(supernet, batch, written.subnet).cpu()
-        logits = [torch.from_numpy(answer.logits[at]) for answer in answers]
-        for parts, got in zip(compared, logits, strict=True):
-            parts.append(agreement(supernet, written, batch, want, got))
-        if rows.scoring is not None:
-            for read, got in zip(reads, (*logits, want), strict=True):
-                read.append(rows.scoring.read(at, got))
+    want = []
+    for batch in rows.batches:
+        want.append(inference(supernet, batch, written.subnet).cpu())
         progress.step()
-    for name, parts, read in zip(names, compared, reads, strict=False):
-        result, score = together(parts), None
-        result.demand(name, rows.origin, written)
-        if rows.scoring is not None:
-            recorded = rows.scoring.recorded[export]
-            wanted = rows.scoring.score(reads[-1]) if recorded is None else recorded
-            score = Scored(rows.scoring.metric, rows.scoring.score(read), wanted, recorded is not None)
-            _check_score(supernet, name, written, rows.origin, score, result)
+    for name, answer in zip(written.readers, answers, strict=True):
+        _check_labels(supernet, f"{name} in {where}", answer.labels)
+        got = [torch.from_numpy(logits) for logits in answer.logits]
+        result = agreement(supernet, written, rows.batches, want, got)
+        result.demand(f"{name} in {where}", rows.origin, written)
+        score = None
+        if rows.score is not None:
+            wanted = rows.score(want) if recorded is None else recorded
+            score = Scored(rows.metric, rows.score(got), wanted, recorded is not None)
+            _check_score(supernet, f"{name} in {where}", written, rows.origin, score, result)
     place = f"{where} by {' and '.join(written.readers)}"
     return Verified(place, rows.origin, written.tolerance, result, score)
 

@@ -1,4 +1,7 @@
-"""Hugging Face folders of sub-networks: stock where only depth changed, one line of ldsearch else."""
+"""Folders of sub-networks, for transformers or for ONNX Runtime: written, loaded, put on the Hub.
+
+A Hugging Face folder is stock where only depth changed, and needs one line of ldsearch else.
+"""
 
 import contextlib
 import json
@@ -7,20 +10,29 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import cast
 
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # lazily exported
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ldsearch.errors import RunError, SupernetError
-from ldsearch.export.card import Alone, Provenance, Written, model_card, torch_usage
+from ldsearch.errors import ExportError, RunError, SupernetError, one_line
+from ldsearch.export.card import Alone, Provenance, Written, model_card
 from ldsearch.export.reader import ONNX_FILE
+from ldsearch.files import make_readable, write_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.cutting import silence
 from ldsearch.supernet.folder import load_model, save_model
+from ldsearch.supernet.graph import OPSET, refuse, trace
 from ldsearch.supernet.supernet import SUBNET_FILE
 
-TOLERANCE = 1e-5
+TOLERANCE, ONNX_TOLERANCE = 1e-5, 1e-4
+# Of httpx, or of its successor: whichever the Hub's library stands on.
+_NETWORK_ERROR = cast(type[Exception], HfHubHTTPError.__bases__[0])
 
 
 def write_huggingface(
@@ -47,9 +59,47 @@ def write_huggingface(
     else:
         alone = Alone.SAME
         save_model(model, tokenizer, folder)
-    head = supernet.head.name
-    card = partial(model_card, subnet, provenance, head, torch_usage(head, alone))
+    card = partial(model_card, subnet, provenance, supernet.head.name, alone)
     return Written(folder, subnet, _READERS[alone], TOLERANCE, card)
+
+
+def write_onnx(
+    supernet: Supernet,
+    tokenizer: PreTrainedTokenizerBase,
+    subnet: Subnet,
+    folder: Path,
+    provenance: Provenance,
+) -> Written:
+    """Write ``model.onnx`` with configuration, tokenizer and sub-network beside it; float32.
+
+    Inputs ``input_ids``, ``attention_mask`` and, where the model has segments, ``token_type_ids``, each
+    int64 of shape (batch, length), padded on the right. Output ``logits``; a span head's ``start_logits``
+    and ``end_logits``.
+
+    Raises:
+        ExportError: If the model is no encoder of a registered family, too large, or a library is missing.
+        SubnetError: If the sub-network does not fit.
+    """
+    refuse(supernet)
+    folder.mkdir(parents=True, exist_ok=True)
+    graph = trace(supernet, subnet, folder / ONNX_FILE)
+    make_readable(folder / ONNX_FILE)
+    graph.model.config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    fields = {
+        "subnet": json.loads(subnet.to_json()),
+        "score": supernet.score,
+        "format": "onnx",
+        "opset": OPSET,
+        "inputs": graph.names,
+        "outputs": graph.outputs,
+    }
+    write_json(folder / SUBNET_FILE, fields)
+    card = partial(model_card, subnet, provenance, supernet.head.name, graph=graph)
+    return Written(folder, subnet, ("onnxruntime",), ONNX_TOLERANCE, card)
+
+
+FORMATS = MappingProxyType({"hf": write_huggingface, "onnx": write_onnx})
 
 
 # What the card says of stock AutoModel is checked like what it says of ldsearch.load.
@@ -124,3 +174,34 @@ def staged(folder: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
+
+
+def check_hub_name(name: str) -> None:
+    """Refuse what can be no repository's name, before anything is done.
+
+    Raises:
+        ExportError: If it is none.
+    """
+    try:
+        validate_repo_id(name)
+    except ValueError as error:
+        raise ExportError(f"--push-to-hub {name}: {one_line(error)}") from error
+
+
+def push(folder: Path, name: str) -> str:
+    """Upload a folder as a model repository, made if it is not there; returns its address.
+
+    The token is the one that ``hf auth login`` or ``HF_TOKEN`` left.
+
+    Raises:
+        ExportError: If the Hub cannot be reached or refuses.
+    """
+    api = HfApi()
+    try:
+        address = api.create_repo(name, exist_ok=True)
+        api.upload_folder(repo_id=address.repo_id, folder_path=folder, commit_message="Export of ldsearch")
+    except (OSError, _NETWORK_ERROR, ValueError) as error:
+        raise ExportError(
+            f"{folder} is written, but could not be pushed to {name}: {one_line(error)}"
+        ) from error
+    return str(address)

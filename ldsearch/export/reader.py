@@ -8,7 +8,7 @@ ONNX Runtime alone.
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +21,8 @@ from safetensors.numpy import load_file, save_file
 
 Batch = Mapping[str, NDArray[np.int64]]
 Logits = NDArray[np.float32]
+# Gives a batch's logits, a span head's two as shape (B, n, 2); and what the outputs are called, in id order.
+Loaded = tuple[Callable[[Batch], Logits], list[str]]
 # A folder, and who reads it: names of ``READERS``.
 Export = tuple[Path, Sequence[str]]
 
@@ -44,19 +46,6 @@ class Answer:
     logits: Sequence[Logits]
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """An exported folder as its user has it.
-
-    Args:
-        call: Gives a batch's logits; a span head's two as shape (B, n, 2).
-        labels: What the outputs are called, in id order.
-    """
-
-    call: Callable[[Batch], Logits]
-    labels: Sequence[str]
-
-
 def answers(
     exports: Sequence[Export], batches: Sequence[Batch], device: str = "cpu"
 ) -> Iterator[list[Answer]]:
@@ -72,7 +61,7 @@ def answers(
     """
     for folder, readers in exports:
         models = [READERS[reader](Path(folder), device) for reader in readers]
-        yield [Answer(list(model.labels), [model.call(batch) for batch in batches]) for model in models]
+        yield [Answer(labels, [call(batch) for batch in batches]) for call, labels in models]
 
 
 def write_job(
@@ -82,7 +71,7 @@ def write_job(
     device: str,
     timing: Mapping[str, Any] | None,
 ) -> None:
-    """Write what ``main`` reads; ``timing`` holds the fields of a ``TimingJob``, None times nothing."""
+    """Write what ``main`` reads; ``timing`` holds the fields of a ``TimingJob``; None: nothing is timed."""
     named = [[str(folder.resolve()), list(readers)] for folder, readers in exports]
     job = {"exports": named, "batches": len(batches), "device": device, "timing": timing}
     (place / JOB_FILE).write_text(json.dumps(job), encoding="utf-8")
@@ -111,24 +100,21 @@ def main(place: Path) -> None:
         index, _, name = key.partition(".")
         batches[int(index)][name] = array
     exports = [(Path(folder), readers) for folder, readers in job["exports"]]
-    for export, found in enumerate(answers(exports, batches, job["device"])):
+    for export, given in enumerate(answers(exports, batches, job["device"])):
         folder = place / str(export)
         folder.mkdir()
         logits = {
-            f"{name}.{at}": array
-            for name, answer in enumerate(found)
+            f"{reader}.{at}": array
+            for reader, answer in enumerate(given)
             for at, array in enumerate(answer.logits)
         }
-        metadata = {"labels": json.dumps([answer.labels for answer in found])}
+        metadata = {"labels": json.dumps([answer.labels for answer in given])}
         save_file(logits, folder / LOGITS_FILE, metadata=metadata)
-
-    fields: list[list[dict[str, Any]]] = [[] for _ in exports]
     if job["timing"] is not None:
         from ldsearch.export import timing
 
         latencies = timing.timings([folder for folder, _ in exports], timing.TimingJob(**job["timing"]))
-        fields = [[asdict(timed) for timed in export] for export in latencies]
-    (place / LATENCY_FILE).write_text(json.dumps(fields), encoding="utf-8")
+        (place / LATENCY_FILE).write_text(json.dumps(latencies), encoding="utf-8")
 
 
 def _of_onnxruntime(folder: Path, device: str) -> Loaded:
@@ -137,12 +123,12 @@ def _of_onnxruntime(folder: Path, device: str) -> Loaded:
 
     def call(batch: Batch) -> Logits:
         blank = np.zeros_like(batch["input_ids"])  # one segment, where the tokenizer names none
-        found = graph.run(None, {name: batch.get(name, blank) for name in names})
-        return np.stack(found, axis=-1) if len(found) > 1 else found[0]
+        outputs = graph.run(None, {name: batch.get(name, blank) for name in names})
+        return np.stack(outputs, axis=-1) if len(outputs) > 1 else outputs[0]
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     named = config.get("id2label") or dict(enumerate(UNNAMED))
-    return Loaded(call, [name for _, name in sorted(named.items(), key=lambda pair: int(pair[0]))])
+    return call, [name for _, name in sorted(named.items(), key=lambda pair: int(pair[0]))]
 
 
 def _of_ldsearch(folder: Path, device: str) -> Loaded:
@@ -170,7 +156,7 @@ def _of_torch(model: Any, device: str) -> Loaded:
             logits: Logits = logits_of(model(**moved)).float().cpu().numpy()
         return logits
 
-    return Loaded(call, [model.config.id2label[index] for index in sorted(model.config.id2label)])
+    return call, [model.config.id2label[index] for index in sorted(model.config.id2label)]
 
 
 READERS: Mapping[str, Callable[[Path, str], Loaded]] = MappingProxyType(

@@ -5,7 +5,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ class Timing:
         high: Third quartile.
         p95: 95th percentile, interpolated: of few repeats not far from the slowest.
         repeats: How many.
-        unit: Of the four.
     """
 
     median: float
@@ -42,11 +41,10 @@ class Timing:
     high: float
     p95: float
     repeats: int
-    unit: str = field(default="s", init=False)
 
     @classmethod
     def of(cls, samples: NDArray[np.float64]) -> "Timing":
-        """From seconds of shape (repeats,)."""
+        """From samples of shape (repeats,), in any unit."""
         low, median, high, p95 = np.percentile(samples, [25, 50, 75, 95]).tolist()
         return cls(median, low, high, p95, len(samples))
 
@@ -67,6 +65,10 @@ class Noise:
     def noisy(self) -> bool:
         """Whether either passes its bound."""
         return abs(self.drift) > MOST_DRIFT or self.spread > MOST_SPREAD
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {**asdict(self), "noisy": self.noisy}
 
     def describe(self) -> str:
         """Describe the noise and its bounds."""

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig
 
-from ldsearch.errors import DataError, LdsearchError
+from ldsearch.errors import DataError, LdsearchError, unknown
 from ldsearch.latency.clock import Clock, Noise, Run, Timing
-from ldsearch.latency.runtimes import RUNTIMES, Inputs, Runtime, runtime_named
+from ldsearch.latency.runtimes import RUNTIMES, Inputs
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -111,13 +111,11 @@ def data_cell(
     whole = len(order) // batch
     chosen = np.unique(np.linspace(0, whole - 1, min(whole, DATA_BATCHES)).round().astype(int))
     rows = [[features[row] for row in order[at * batch : (at + 1) * batch]] for at in chosen]
-    batches = tuple(_inputs(supernet, collate(own)) for own in rows)
+    device = supernet.model.device
+    batches = tuple(
+        {name: tensor.to(device) for name, tensor in collate(own).items() if name != "labels"} for own in rows
+    )
     return Cell(batch, "data", batches, tuple(len(f["input_ids"]) for own in rows for f in own))
-
-
-def _inputs(supernet: Supernet, batch: dict[str, Tensor]) -> Inputs:
-    read = {name: tensor for name, tensor in batch.items() if name != "labels"}
-    return {name: tensor.to(supernet.model.device) for name, tensor in read.items()}
 
 
 @dataclass(frozen=True)
@@ -148,17 +146,17 @@ def generating(tokens: int) -> Probe:
     return Probe((1, 1 + tokens), MappingProxyType(phases))
 
 
-def runs_of(probe: Probe, runtime: Runtime, supernet: Supernet, subnet: Subnet, cell: Cell) -> list[Run]:
+def runs_of(probe: Probe, supernet: Supernet, entry: "Entry", cell: Cell) -> list[Run]:
     """The probe's runs over all batches of a cell.
 
     Raises:
         LdsearchError: If the runtime cannot run the sub-network, or not write with it.
     """
     if not supernet.head.generates:
-        return [forward_run(runtime(supernet, subnet), cell)]
-    if not runtime.generates:
+        return [forward_run(RUNTIMES[entry.runtime](supernet, entry.subnet), cell)]
+    if entry.runtime != "eager":
         raise LdsearchError("prefill and per-token latency are those of the eager model: use --runtime eager")
-    return [generate_run(supernet.materialise(subnet), cell, written) for written in probe.written]
+    return [generate_run(supernet.materialise(entry.subnet), cell, written) for written in probe.written]
 
 
 def forward_run(forward: Callable[[Any], object], cell: Cell) -> Run:
@@ -186,7 +184,15 @@ def generate_run(model: nn.Module, cell: Cell, written: int) -> Run:
         # Materialised: the stock model keeps its own. generate() fills in what is left open from this one.
         saved = getattr(part, "generation_config", None)
         if saved is not None:
-            part.generation_config = _greedy(saved, written)  # type: ignore[assignment]
+            part.generation_config = GenerationConfig(  # type: ignore[assignment]
+                max_new_tokens=written,
+                do_sample=False,
+                num_beams=1,
+                use_cache=saved.use_cache,
+                bos_token_id=saved.bos_token_id,
+                pad_token_id=saved.pad_token_id,
+                decoder_start_token_id=saved.decoder_start_token_id,
+            )
 
     def run() -> None:
         # Not inference_mode: position tables grown inside it could not be trained through afterwards.
@@ -201,21 +207,11 @@ def generate_run(model: nn.Module, cell: Cell, written: int) -> Run:
     return run
 
 
-def _greedy(saved: GenerationConfig, written: int) -> GenerationConfig:
-    return GenerationConfig(
-        max_new_tokens=written,
-        do_sample=False,
-        num_beams=1,
-        use_cache=saved.use_cache,
-        bos_token_id=saved.bos_token_id,
-        pad_token_id=saved.pad_token_id,
-        decoder_start_token_id=saved.decoder_start_token_id,
-    )
-
-
 # MACs that fell by more than a tenth should be seen in time: 0.97 is the smallest gain that is one.
 FEWER_MACS = 0.9
 FASTER = 0.97
+# How the full model runs, by the runtime's name.
+PATHS = MappingProxyType({"eager": "stock sdpa", "own": "its own path", "onnx": "its graph in ONNX Runtime"})
 
 
 @dataclass(frozen=True)
@@ -227,33 +223,73 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Line:
-    """One phase of an entry on a cell.
+class MeasuredLatency:
+    """Latency of a batch: one phase of a sub-network in a runtime, beside the full model.
 
     Args:
-        entry: What ran.
+        subnet: What ran.
+        runtime: In which runtime.
         phase: ``forward``, ``prefill`` or ``per token``.
-        timing: Seconds of a batch.
+        batch: Inputs at once.
+        length: Tokens of each, or ``"data"``.
+        median_ms: Median of the repeats.
+        low_ms: First quartile.
+        high_ms: Third quartile.
+        p95_ms: 95th percentile.
+        repeats: How many.
+        full_ms: The full model's median, the faster of its own path and stock sdpa; of an ONNX file that of
+            the full model's graph, where it can be written.
+        full_runtime: The runtime of ``full_ms``.
+        ratio: ``median_ms`` over ``full_ms``.
+        runtime_ratio: ``median_ms`` over the full model's in the same runtime.
         macs: Per example.
         macs_ratio: ``macs`` over the full model's.
-        ratio: Median over that of the full model, the faster of the supernet's own path and stock sdpa.
-        runtime_ratio: Median over the full model's in the same runtime.
-        peak: The most bytes that a call allocates; None where that is not measured.
+        noisy: Whether the machine was.
+        peak_activation_bytes: The most that a call allocates; None where that is not measured.
     """
 
-    entry: Entry
+    subnet: Subnet
+    runtime: str
     phase: str
-    timing: Timing
-    macs: float
-    macs_ratio: float
+    batch: int
+    length: int | str
+    median_ms: float
+    low_ms: float
+    high_ms: float
+    p95_ms: float
+    repeats: int
+    full_ms: float
+    full_runtime: str
     ratio: float
     runtime_ratio: float
-    peak: int | None
+    macs: float
+    macs_ratio: float
+    noisy: bool
+    peak_activation_bytes: int | None = None
 
     @property
     def not_faster(self) -> bool:
         """Whether MACs fell by more than 10% and latency did not, in its runtime or relative to the best."""
         return self.macs_ratio < FEWER_MACS and max(self.ratio, self.runtime_ratio) > FASTER
+
+    def to_dict(self) -> dict[str, Any]:
+        """Row of a table, ready for JSON."""
+        return {**vars(self), "subnet": self.subnet.to_json(), "not_faster": self.not_faster}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "MeasuredLatency":
+        """The inverse."""
+        kept = {name: value for name, value in fields.items() if name != "not_faster"}
+        return cls(**{**kept, "subnet": Subnet.from_json(fields["subnet"])})
+
+    def describe(self) -> str:
+        """Describe the latency in a sentence."""
+        phase = "" if self.phase == "forward" else f"{self.phase} "
+        slow = ", not faster though its MACs are fewer" if self.not_faster else ""
+        return (
+            f"{phase}{self.median_ms:.3g} ms at batch {self.batch} of {self.length} tokens, {self.ratio:.2f} "
+            f"of the full model's {self.full_ms:.3g} ({PATHS[self.full_runtime]}){slow}"
+        )
 
 
 def entries_of(supernet: Supernet, subnets: Sequence[Subnet], runtime: str) -> list[Entry]:
@@ -262,7 +298,8 @@ def entries_of(supernet: Supernet, subnets: Sequence[Subnet], runtime: str) -> l
     Raises:
         LdsearchError: If there is no such runtime.
     """
-    runtime_named(runtime)
+    if runtime not in RUNTIMES:
+        raise LdsearchError(unknown("runtime", runtime, RUNTIMES))
     compared = ("eager",) if supernet.head.generates else ("eager", "own")
     full = [Entry(supernet.full, name) for name in (*compared, runtime)]
     return list(dict.fromkeys([*full, *(Entry(subnet, runtime) for subnet in subnets)]))
@@ -275,90 +312,96 @@ def measure(
     probe: Probe,
     clock: Clock,
     progress: Progress = NO_PROGRESS,
-) -> tuple[list[Line], Noise]:
+    runs: Callable[[Entry], Sequence[Run]] | None = None,
+) -> tuple[list[MeasuredLatency], Noise]:
     """Time every entry on a cell, in turn.
 
     Args:
         supernet: In eval mode, on its device.
-        entries: Of ``entries_of``.
+        entries: Of ``entries_of``: the first is of the full model.
         cell: The inputs.
         probe: What is timed of each.
         clock: How.
         progress: A step after every timed call.
+        runs: Gives an entry's runs, as many as the probe has; None: ``runs_of``.
 
     Raises:
         LdsearchError: If a runtime cannot run a sub-network.
     """
-    runs = [runs_of(probe, RUNTIMES[entry.runtime], supernet, entry.subnet, cell) for entry in entries]
-    rounds = clock([run for own in runs for run in own], progress)
+    runs = runs or (lambda entry: runs_of(probe, supernet, entry, cell))
+    timed = [runs(entry) for entry in entries]
+    rounds = clock([run for own in timed for run in own], progress)
     seconds = rounds.seconds.reshape(len(entries), len(probe.written), -1) / len(cell.batches)
     workloads = [cell.workload(written, causal=supernet.head.causal) for written in probe.written]
     macs = np.stack([supernet.macs(each)([entry.subnet for entry in entries]) for each in workloads])
-    peaks = [peak_activation_bytes(own[0], supernet.model.device) for own in runs]
-    lines = []
+    peaks = [peak_activation_bytes(own[0], supernet.model.device) for own in timed]
+    latencies = []
     for phase, weights in probe.phases.items():
-        timings = [Timing.of(np.array(weights) @ own) for own in seconds]
+        timings = [Timing.of(1e3 * np.array(weights) @ own) for own in seconds]
         counts = np.array(weights) @ macs
         full = {
             entry.runtime: timing.median
             for entry, timing in zip(entries, timings, strict=True)
             if entry.subnet == supernet.full
         }
-        best = min(full[name] for name in ("eager", "own") if name in full)
-        lines += [
-            Line(
-                entry=entry,
+        compared = {"eager", "own"} & full.keys() or {entries[0].runtime}
+        full_ms, best = min((full[name], name) for name in compared)
+        latencies += [
+            MeasuredLatency(
+                subnet=entry.subnet,
+                runtime=entry.runtime,
                 phase=phase,
-                timing=timing,
+                batch=cell.batch,
+                length=cell.length,
+                median_ms=timing.median,
+                low_ms=timing.low,
+                high_ms=timing.high,
+                p95_ms=timing.p95,
+                repeats=timing.repeats,
+                full_ms=full_ms,
+                full_runtime=best,
+                ratio=timing.median / full_ms,
+                runtime_ratio=timing.median / full.get(entry.runtime, full_ms),
                 macs=float(count),
                 macs_ratio=float(count / counts[0]),
-                ratio=timing.median / best,
-                runtime_ratio=timing.median / full[entry.runtime],
-                peak=peak,
+                noisy=rounds.noise.noisy,
+                peak_activation_bytes=peak,
             )
             for entry, timing, count, peak in zip(entries, timings, counts, peaks, strict=True)
         ]
-    return lines, rounds.noise
+    return latencies, rounds.noise
 
 
-@dataclass(frozen=True)
-class Memory:
-    """Memory of a materialised sub-network.
+def memory_of(supernet: Supernet, subnet: Subnet) -> dict[str, int | None]:
+    """Bytes of a materialised sub-network, measured on its tensors; one that generates writes two tokens.
 
-    Args:
-        weight_bytes: Parameters and buffers of its materialised model; tied ones once.
-        cache_bytes_per_token: Keys and values that each token of a text adds; None where none are kept.
-        cache_bytes_per_source_token: Keys and values that each token of an encoder-decoder's input adds.
+    Returns:
+        ``weight_bytes`` of parameters and buffers, tied ones once; the keys and values that each token of a
+        text adds (``cache_bytes_per_token``), and each token of an encoder-decoder's input
+        (``cache_bytes_per_source_token``); None where none are kept.
     """
-
-    weight_bytes: int
-    cache_bytes_per_token: int | None = None
-    cache_bytes_per_source_token: int | None = None
-
-
-def memory_of(supernet: Supernet, subnet: Subnet) -> Memory:
-    """Measured on the model's tensors; a model that generates writes two tokens, for its cache."""
     model = supernet.materialise(subnet).eval()
-    weights = weight_bytes(model)
-    if not supernet.head.generates:
-        return Memory(weights)
-    ids = random_tokens(supernet, 1, 4)
-    writes: Any = model
-    with torch.no_grad():
-        found = writes.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=2,
-            num_beams=1,
-            do_sample=False,
-            return_dict_in_generate=True,
-        )
-    cache = found.past_key_values
-    if cache is None:
-        return Memory(weights)
-    if supernet.head.causal:
-        return Memory(weights, _per_token(cache))
-    return Memory(weights, _per_token(cache.self_attention_cache), _per_token(cache.cross_attention_cache))
+    cache = None
+    if supernet.head.generates:
+        ids = random_tokens(supernet, 1, 4)
+        writes: Any = model
+        with torch.no_grad():
+            cache = writes.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=2,
+                num_beams=1,
+                do_sample=False,
+                return_dict_in_generate=True,
+            ).past_key_values
+    source = None
+    if cache is not None and not supernet.head.causal:
+        cache, source = cache.self_attention_cache, cache.cross_attention_cache
+    return {
+        "weight_bytes": weight_bytes(model),
+        "cache_bytes_per_token": None if cache is None else _per_token(cache),
+        "cache_bytes_per_source_token": None if source is None else _per_token(source),
+    }
 
 
 def weight_bytes(model: nn.Module) -> int:

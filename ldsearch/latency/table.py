@@ -6,13 +6,12 @@ measured where a length of the grid enters and one less than a length of the gri
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from io import StringIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from ldsearch.errors import LdsearchError, RunError, SubnetError, SupernetError
 from ldsearch.files import write_atomic
 from ldsearch.latency.clock import Clock, Noise, Run
-from ldsearch.latency.measure import Cell, Entry, random_tokens
+from ldsearch.latency.measure import random_tokens
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -238,7 +237,7 @@ def _place(grid: NDArray[np.float64], at: NDArray[np.int64]) -> tuple[NDArray[np
 
 
 @dataclass(frozen=True)
-class Latency:
+class PredictedLatency:
     """Predicted latency as a cost (``ldsearch.costs.macs.Cost``).
 
     Args:
@@ -256,17 +255,6 @@ class Latency:
     def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
         """Milliseconds of a batch, shape (subnets,)."""
         return self.table.predict(subnets, self.batch, self.length)
-
-
-class Stages(Protocol):
-    """Stages that can be timed one by one."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """``model``, ``blocks`` and ``restores`` of the table's header."""
-
-    def run(self, stage: str, batch: int, enter: int, leave: int) -> Run:
-        """One stage on random unpadded inputs, ``leave`` of ``enter`` tokens leaving it."""
 
 
 @dataclass(frozen=True)
@@ -345,7 +333,7 @@ class SupernetStages:
 
 
 def build_table(
-    stages: Stages,
+    stages: SupernetStages,
     device: Mapping[str, Any],
     lengths: Sequence[int],
     batches: Sequence[int],
@@ -391,53 +379,6 @@ def build_table(
     return table, tuple(noises)
 
 
-# What runs block by block as the table's stages do.
-TABLED = ("eager", "own")
-
-
 def table_beside(home: Path) -> Path:
     """Default path of a supernet's latency table."""
     return home.parent / f"{home.name}-latency.csv"
-
-
-@dataclass(frozen=True)
-class Predictor:
-    """Milliseconds that a table predicts, where it can.
-
-    Args:
-        table: None where there is none of this model, device and precision.
-        why_not: Of a table that lies there and is not used, in words.
-    """
-
-    table: LatencyTable | None = None
-    why_not: str = ""
-
-    @classmethod
-    def beside(cls, home: Path, supernet: Supernet, device: Mapping[str, Any]) -> "Predictor":
-        """From the table beside a supernet.
-
-        Args:
-            home: The supernet's folder.
-            supernet: What lies there.
-            device: ``device_facts``.
-        """
-        path = table_beside(home)
-        if not path.is_file():
-            return cls()
-        try:
-            table = LatencyTable.load(path)
-            table.require({**device, "model": SupernetStages(supernet).facts["model"]})
-        except LdsearchError as error:
-            return cls(why_not=f"nothing is predicted: {error}")
-        return cls(table)
-
-    def __call__(self, entry: Entry, cell: Cell) -> float:
-        """Milliseconds of a batch; NaN where the table does not know."""
-        table, stack = self.table, entry.subnet.encoder
-        if table is None or entry.runtime not in TABLED or not table.finished(cell.batch):
-            return math.nan
-        if not isinstance(cell.length, int) or cell.length > table.grid[-1]:
-            return math.nan
-        if stack is None or stack.structured:
-            return math.nan
-        return float(table.predict([entry.subnet], cell.batch, cell.length)[0])

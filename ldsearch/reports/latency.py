@@ -2,9 +2,10 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -58,13 +59,13 @@ class Accuracy:
         points: Sub-networks.
         mean_error: Mean distance of predicted over measured from 1.
         bias: The same with its sign.
-        ranks: Spearman's correlation; None of fewer than three points, or where one side is constant.
+        rank_correlation: Spearman's; None of fewer than three points, or where one side is constant.
     """
 
     points: int
     mean_error: float
     bias: float
-    ranks: float | None
+    rank_correlation: float | None
 
     @classmethod
     def of(cls, predicted: ArrayLike, measured: ArrayLike) -> "Accuracy":
@@ -76,8 +77,8 @@ class Accuracy:
         return cls(len(off), float(off.abs().mean()), float(off.mean()), ranks if known else None)
 
     def describe(self) -> str:
-        """In words."""
-        ranks = "" if self.ranks is None else f", ranks agree by {self.ranks:.3f}"
+        """Describe the errors."""
+        ranks = "" if self.rank_correlation is None else f", ranks agree by {self.rank_correlation:.3f}"
         return (
             f"predictions of {self.points} sub-networks are off by {self.mean_error:.1%} in the mean "
             f"({self.bias:+.1%}){ranks}"
@@ -90,78 +91,63 @@ def prediction_errors(table: pd.DataFrame) -> list[str]:
     Args:
         table: Columns of ``LATENCY_COLUMNS``.
     """
-    found = []
-    known = table[table["predicted_ms"].notna()]
-    for (runtime, batch, length), rows in known.groupby(["runtime", "batch", "length"], sort=False):
-        accuracy = Accuracy.of(rows["predicted_ms"], rows["median_ms"])
-        found.append(f"{runtime}, {batch} x {length}: the latency table's {accuracy.describe()}")
-    return found
+    known = table[table["predicted_ms"].notna()].groupby(["runtime", "batch", "length"], sort=False)
+    return [
+        f"{runtime}, {batch} x {length}: the latency table's "
+        f"{Accuracy.of(rows['predicted_ms'], rows['median_ms']).describe()}"
+        for (runtime, batch, length), rows in known
+    ]
 
 
 def correlations(table: pd.DataFrame) -> list[str]:
     """Pearson's r of MACs and latency in words, of each runtime, phase, batch size and length."""
-    found = []
-    for cell, rows in table.groupby(["runtime", "phase", "batch", "length"], sort=False):
-        r = correlation(rows)
-        if r is not None:
-            runtime, phase, batch, length = cell
-            found.append(f"{runtime}, {phase}, {batch} x {length}: MACs and latency correlate, r = {r:.3f}")
-    return found
-
-
-@dataclass(frozen=True)
-class TimedPoint:
-    """A timed sub-network.
-
-    Args:
-        share: Of the full model's MACs.
-        milliseconds: Median latency.
-        quartiles: First and third.
-        score: Its score.
-        interval: 95%, of the difference to the full model, around the score; None where there is none.
-    """
-
-    share: float
-    milliseconds: float
-    quartiles: tuple[float, float]
-    score: float
-    interval: tuple[float, float] | None = None
+    cells = table.groupby(["runtime", "phase", "batch", "length"], sort=False)
+    return [
+        f"{runtime}, {phase}, {batch} x {length}: MACs and latency correlate, r = {r:.3f}"
+        for (runtime, phase, batch, length), rows in cells
+        if (r := correlation(rows)) is not None
+    ]
 
 
 @rc_context(STYLE)
 def draw_tradeoff(
-    lines: Mapping[str, Sequence[TimedPoint]], full: TimedPoint, score: str, milliseconds: str
+    fronts: Mapping[str, pd.DataFrame], full: "pd.Series[Any]", score: str, milliseconds: str
 ) -> Figure:
     """Score against measured latency (left) and against MACs (right).
 
     Args:
-        lines: Frontiers by name, cheapest first.
-        full: The full model.
+        fronts: Frontiers by name, cheapest first: ``median_ms``, ``low_ms``, ``high_ms``, ``share`` of the
+            full model's MACs, ``score``, and ``score_low`` and ``score_high``, the 95% interval of the
+            difference to the full model around the score.
+        full: The full model's row.
         score: What the scores are.
         milliseconds: What was timed.
     """
     figure = Figure(figsize=(11.5, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    for (name, points), (colour, marker) in zip(lines.items(), itertools.cycle(_STYLES), strict=False):
-        scores = np.array([point.score for point in points])
-        intervals = np.array([point.interval or (point.score, point.score) for point in points]).T
+    for (name, rows), (colour, marker) in zip(fronts.items(), itertools.cycle(_STYLES), strict=False):
+        scores = rows["score"]
         # A score can lie outside of the bootstrap's interval by the resampling's own error.
-        heights = np.maximum(0.0, [scores - intervals[0], intervals[1] - scores])
-        medians = np.array([point.milliseconds for point in points])
-        quartiles = np.array([point.quartiles for point in points]).T
-        widths = np.array([medians - quartiles[0], quartiles[1] - medians])
-        shares = np.array([point.share for point in points])
-        for axes, places, xerr in ((left, medians, widths), (right, shares, None)):
-            axes.errorbar(places, scores, yerr=heights, xerr=xerr, fmt=marker, color=colour, label=name)
-    for axes, place in ((left, full.milliseconds), (right, 1.0)):
-        axes.axhline(full.score, color="0.4", lw=0.8)
-        axes.scatter([place], [full.score], marker="*", s=160, color="black", label="full model", zorder=5)
+        heights = np.maximum(0.0, [scores - rows["score_low"], rows["score_high"] - scores])
+        for axes, places, widths in (
+            (left, rows["median_ms"], _quartiles(rows)),
+            (right, rows["share"], None),
+        ):
+            axes.errorbar(places, scores, yerr=heights, xerr=widths, fmt=marker, color=colour, label=name)
+    for axes, place in ((left, full["median_ms"]), (right, 1.0)):
+        axes.axhline(full["score"], color="0.4", lw=0.8)
+        axes.scatter([place], [full["score"]], marker="*", s=160, color="black", label="full model", zorder=5)
         axes.set_xlim(left=0)
     left.set_xlabel(f"{milliseconds} (bars: quartiles)")
     left.set_ylabel(score)
     right.set_xlabel("share of the full model's MACs at true lengths")
     right.legend(loc="lower right", title="vertical bars: 95% of the difference to full")
     return figure
+
+
+def _quartiles(rows: pd.DataFrame) -> "list[pd.Series[Any]]":
+    """Distances of the quartiles from the median, as error bars."""
+    return [rows["median_ms"] - rows["low_ms"], rows["high_ms"] - rows["median_ms"]]
 
 
 @rc_context(STYLE)
@@ -181,8 +167,7 @@ def draw_latency(table: pd.DataFrame, title: str) -> Figure:
         for length, rows in panel.groupby("length", sort=False):
             r = correlation(rows)
             label = f"length {length}" + ("" if r is None else f": r = {r:.3f}")
-            spread = [rows["median_ms"] - rows["low_ms"], rows["high_ms"] - rows["median_ms"]]
-            axes.errorbar(rows["macs"] / 1e9, rows["median_ms"], yerr=spread, fmt="o", label=label)
+            axes.errorbar(rows["macs"] / 1e9, rows["median_ms"], yerr=_quartiles(rows), fmt="o", label=label)
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.set_title(f"batch {batch}, {phase}", fontsize=10)

@@ -1,5 +1,6 @@
 """Budgets in milliseconds: predicted from a table, measured before they are reported."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,12 @@ from ldsearch.commands.spaces import search_space
 from ldsearch.costs.named import COSTS
 from ldsearch.errors import BudgetError, LdsearchError
 from ldsearch.goal import Goal
-from ldsearch.latency.clock import Noise, Timing
-from ldsearch.latency.measure import Entry, Line, random_cell
-from ldsearch.latency.table import table_beside
+from ldsearch.latency.clock import Noise
+from ldsearch.latency.table import LatencyTable, table_beside
 from ldsearch.runs import Run
 from ldsearch.trial import Score, Trial
 from tests.cli.conftest import Ldsearch, read
+from tests.export.conftest import FASTER
 
 BUDGET = "@batch=2,length=16"
 
@@ -72,7 +73,7 @@ def test_an_objective_of_latency_takes_any_goal(ldsearch: Ldsearch, tabled: Path
     assert outcome.code == 0, outcome.err
     run = read(tabled / "runs/tiny-evolve-macs-latency/run.json")
     assert run["costs"] == ["macs", "latency"]
-    assert run["latency"]["measured_ms"] > 0
+    assert run["latency"]["median_ms"] > 0
     chosen = ldsearch("evolve", "--strategy", "every-other", "--objective", f"latency{BUDGET}")
     assert chosen.code == 0, chosen.err
     assert read(tabled / "runs/tiny-every-other-latency/run.json")["latency"]["points"] == 2
@@ -131,8 +132,6 @@ def test_the_prediction_is_the_tables(tabled: Path) -> None:
     know_latency(bench, (2, 16))
     space = search_space(bench)
     subnets = [space.smallest(), space.largest(), bench.full]
-    from ldsearch.latency.table import LatencyTable
-
     table = LatencyTable.load(table_beside(bench.folder))
     costs = [own["latency"] for own in bench.evaluator.costs_of(subnets)]
     np.testing.assert_allclose(costs, table.predict(subnets, 2, 16))
@@ -172,38 +171,36 @@ def candidates(bench: Bench, predicted: list[float]) -> list[Trial]:
     ]
 
 
-def timed(bench: Bench, trials: list[Trial], measured: list[float]) -> Latencies:
+def timed(trials: list[Trial], measured: list[float]) -> Latencies:
     """Sub-networks that take as long as is said; the last is the full model."""
     shares = [0.5] * (len(trials) - 1) + [1.0]
     lines = {
-        trial.subnet: Line(
-            Entry(trial.subnet, "eager"),
-            "forward",
-            Timing.of(np.full(3, ms / 1e3)),
-            1.0,
-            share,
-            ms / measured[-1],
-            ms / measured[-1],
-            None,
+        trial.subnet: replace(
+            FASTER,
+            subnet=trial.subnet,
+            median_ms=ms,
+            full_ms=measured[-1],
+            ratio=ms / measured[-1],
+            runtime_ratio=ms / measured[-1],
+            macs_ratio=share,
         )
         for trial, ms, share in zip(trials, measured, shares, strict=True)
     }
     predicted = {trial.subnet: trial.costs["latency"] for trial in trials}
-    cell = random_cell(bench.supernet, 2, 16)
-    return Latencies(cell, lines, predicted, measured[-1], Noise(0.0, 0.0), {"threads": 1})
+    return Latencies(lines, predicted, Noise(0.0, 0.0), {"threads": 1})
 
 
 def test_what_was_measured_chooses_not_what_was_predicted(place: Path) -> None:
     bench = Bench.open("runs/tiny")
     trials = candidates(bench, [1.0, 2.0, 3.0, 9.0])
     goal = Goal.parse(budget=f"5ms{BUDGET}")
-    found = timed(bench, trials, [1.0, 4.5, 6.0, 10.0])
+    found = timed(trials, [1.0, 4.5, 6.0, 10.0])
     assert choose(trials, trials[-1], goal, None) == trials[2]
     assert choose(trials, trials[-1], goal, found) == trials[1]
     # Faster than predicted counts as well, what was not timed does not.
-    assert choose(trials, trials[-1], goal, timed(bench, trials, [1.0, 2.0, 3.0, 4.9])) == trials[3]
+    assert choose(trials, trials[-1], goal, timed(trials, [1.0, 2.0, 3.0, 4.9])) == trials[3]
     assert choose(trials[:1], trials[-1], goal, found) == trials[0]
-    slow = timed(bench, trials, [7.0, 7.0, 7.0, 10.0])
+    slow = timed(trials, [7.0, 7.0, 7.0, 10.0])
     with pytest.raises(BudgetError, match=r"measured on this device, none .* costs 0\.700 of the full model"):
         choose(trials, trials[-1], goal, slow)
 
@@ -211,7 +208,7 @@ def test_what_was_measured_chooses_not_what_was_predicted(place: Path) -> None:
 def test_errors_of_the_prediction_are_those_of_hand(place: Path) -> None:
     bench = Bench.open("runs/tiny")
     trials = candidates(bench, [1.0, 2.0, 3.0, 9.0])
-    found = timed(bench, trials, [2.0, 2.0, 2.5, 9.0])
+    found = timed(trials, [2.0, 2.0, 2.5, 9.0])
     facts = found.to_dict(trials[0].subnet)
     # -50%, 0, +20% and 0 of the full model.
     assert facts["mean_error"] == pytest.approx(0.7 / 4)
@@ -222,8 +219,8 @@ def test_errors_of_the_prediction_are_those_of_hand(place: Path) -> None:
     assert "2.00 ms measured, 1.00 ms predicted (-50%)" in said[0]
     assert "off by 17.5% in the mean (-7.5%), ranks agree by 0.949" in said[1]
     assert len(said) == 2
-    slow = timed(bench, trials, [2.0, 8.9, 8.8, 9.0])
+    slow = timed(trials, [2.0, 8.9, 8.8, 9.0])
     assert slow.describe(trials[1].subnet)[0].count("not faster than the full model") == 1
     assert slow.describe(trials[0].subnet)[2].startswith("2 of them have fewer MACs")
-    one = timed(bench, trials[-2:], [2.0, 9.0])
+    one = timed(trials[-2:], [2.0, 9.0])
     assert one.to_dict(trials[-1].subnet)["rank_correlation"] is None

@@ -1,17 +1,37 @@
 """The command line, a place with a finished search, and checks that start no process."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ldsearch.export import check, reader, timing
-from ldsearch.export.card import Timed
+from ldsearch.latency.measure import MeasuredLatency
+from ldsearch.subnet import Subnet
 from tests.cli.conftest import ldsearch, wild, wild_place
 
 __all__ = ["ldsearch", "timing_jobs", "wild", "wild_place"]
 
-FASTER = Timed("forward", 1, 10, 1.0, 0.9, 1.1, 2.0, "stock sdpa", 0.5, 0.4, 5, False, "cpu", 1)
+FASTER = MeasuredLatency(
+    subnet=Subnet.full(3),
+    runtime="export",
+    phase="forward",
+    batch=1,
+    length=10,
+    median_ms=1.0,
+    low_ms=0.9,
+    high_ms=1.1,
+    p95_ms=1.2,
+    repeats=5,
+    full_ms=2.0,
+    full_runtime="eager",
+    ratio=0.5,
+    runtime_ratio=0.5,
+    macs=400.0,
+    macs_ratio=0.4,
+    noisy=False,
+)
 
 
 @pytest.fixture
@@ -19,9 +39,9 @@ def timing_jobs(monkeypatch: pytest.MonkeyPatch) -> list[timing.TimingJob]:
     """Exports are read by this process, where what a new one adds does not matter; nothing is timed."""
     jobs: list[timing.TimingJob] = []
 
-    def planted(folders: Sequence[Path], job: timing.TimingJob) -> Iterator[list[Timed]]:
+    def planted(folders: Sequence[Path], job: timing.TimingJob) -> dict[str, Any]:
         jobs.append(job)
-        yield from ([FASTER] for _ in folders)
+        return {"machine": "cpu, 1 threads", "latencies": [[FASTER.to_dict()] for _ in folders]}
 
     monkeypatch.setattr(timing, "timings", planted)
     monkeypatch.setattr(check, "run_reader", reader.main)

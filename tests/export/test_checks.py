@@ -12,13 +12,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ldsearch.bench import Bench
-from ldsearch.commands import checked_rows, export
-from ldsearch.commands.export import export_one
+from ldsearch.commands import checked_rows
+from ldsearch.commands import export as verb
+from ldsearch.commands.export import export
 from ldsearch.errors import ExportError
 from ldsearch.export.agreement import agreement
-from ldsearch.export.card import Timed, Written
+from ldsearch.export.card import Written
 from ldsearch.export.folder import write_huggingface
 from ldsearch.export.timing import TimingJob, timings
+from ldsearch.latency.measure import MeasuredLatency
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from tests.export.test_export import PROVENANCE, TOKENIZER
@@ -71,9 +73,9 @@ def test_a_damaged_export_is_removed(monkeypatch, here: Path, damage: Damage, na
         damage(written.folder)
         return written
 
-    monkeypatch.setattr(export, "FORMATS", MappingProxyType({"hf": write}))
+    monkeypatch.setattr(verb, "FORMATS", MappingProxyType({"hf": write}))
     with pytest.raises(ExportError, match=named) as error:
-        export_one(RUN, "out")
+        export(RUN, "out")
     assert str(error.value).endswith("nothing was written")
     assert "\n" not in str(error.value)
     assert not list(here.glob("*out*"))
@@ -81,13 +83,13 @@ def test_a_damaged_export_is_removed(monkeypatch, here: Path, damage: Damage, na
 
 def test_another_score_than_the_runs_fails(here: Path):
     best = json.loads((here / RUN / "best.json").read_text())
-    (found,) = export_one(RUN, "fine").verified
+    (found,) = export(RUN, "fine").verified
     assert found.score.value == pytest.approx(best["score"])
     assert found.describe().endswith(f"accuracy {best['score']:.4f}, the run's {best['score']:.4f}")
     one_row = 1 / best["examples"]
     (here / RUN / "best.json").write_text(json.dumps(best | {"score": best["score"] - one_row}))
     with pytest.raises(ExportError, match=r"check of the score failed: .*, the run recorded"):
-        export_one(RUN, "out")
+        export(RUN, "out")
     assert not (here / "out").exists()
 
 
@@ -104,23 +106,23 @@ def test_rows_that_rounding_decides_may_move_the_score(here: Path, monkeypatch):
     tensors = load_file(path)
     tensors["classifier.bias"][1] += float(margins[margins.abs().argmin()])
     save_file(tensors, path, metadata={"format": "pt"})
-    (found,) = export_one("runs/tiny", "first", subnet=json.dumps(best["subnet"])).verified
+    (found,) = export("runs/tiny", "first", subnet=json.dumps(best["subnet"])).verified
     assert found.agreement.close == 1
     assert not found.score.by_run
     for moved, fits in ((1, True), (-1, True), (13, False)):
         score = found.score.value + moved / best["examples"]
         (here / RUN / "best.json").write_text(json.dumps(best | {"score": score}))
         if fits:
-            export_one(RUN, f"out{moved}")
+            export(RUN, f"out{moved}")
         else:
             with pytest.raises(ExportError, match="check of the score"):
-                export_one(RUN, f"out{moved}")
+                export(RUN, f"out{moved}")
 
 
 def test_a_split_too_large_is_checked_in_part_and_that_is_said(here: Path, monkeypatch):
     monkeypatch.setattr(checked_rows, "MOST_MACS", 1.0)
     monkeypatch.setattr(checked_rows, "MIXED", 24)
-    done = export_one(RUN, "out")
+    done = export(RUN, "out")
     (found,) = done.verified
     assert (found.agreement.rows, found.score) == (24, None)
     (note,) = done.notes
@@ -129,26 +131,17 @@ def test_a_split_too_large_is_checked_in_part_and_that_is_said(here: Path, monke
 
 
 def test_a_budget_in_milliseconds_is_timed_where_it_is_meant(here: Path, timing_jobs: list[TimingJob]):
-    export_one(RUN, "means")
+    export(RUN, "means")
     assert timing_jobs[-1].cells == [[1, 10], [8, 10]]
     best = json.loads((here / RUN / "best.json").read_text())
     run = json.loads((here / RUN / "run.json").read_text())
     run["options"]["budget"] = "12ms@batch=4,length=7"
     (here / RUN / "run.json").write_text(json.dumps(run))
-    export_one(RUN, "out")
+    export(RUN, "out")
     assert timing_jobs[-1].cells == [[4, 7]]
-    assert timing_jobs[-1].macs_ratios == pytest.approx([best["costs"]["macs"] / best["full_costs"]["macs"]])
+    assert [json.loads(text) for text in timing_jobs[-1].subnets] == [best["subnet"]]
     card = (here / "out" / "README.md").read_text()
     assert "| forward | 1 | 10 | 1 | 0.9-1.1 | 2 (stock sdpa) | 0.500 |" in card
-
-
-@pytest.mark.parametrize(
-    ("macs", "ratio", "flagged"), [(0.4, 0.98, True), (0.4, 0.9, False), (0.95, 1.2, False)]
-)
-def test_fewer_macs_that_are_not_faster_are_flagged(macs: float, ratio: float, flagged: bool):
-    timed = Timed("forward", 1, 10, ratio, 1, 1, 1.0, "stock sdpa", ratio, macs, 5, False, "cpu", 1)
-    assert timed.not_faster == flagged
-    assert ("not faster" in timed.describe()) == flagged
 
 
 def of_kind(kind: str) -> Supernet:
@@ -166,8 +159,8 @@ def test_a_prediction_is_a_class_each_yes_or_no_or_none(kind: str, predictions: 
     want = torch.tensor([[2.0, -1.0, 0.5], [3.0, 1.0, -2.0]])[:, : 1 if kind == "regression" else 3]
     got = want.clone()
     got[0] = -got[0] if kind != "multi_label_classification" else torch.tensor([-2.0, -1.0, -0.5])
-    written = Written(Path(), supernet.full, (), 1e-5, lambda found, latency=(): found)
-    found = agreement(supernet, written, batch, want, got)
+    written = Written(Path(), supernet.full, (), 1e-5, lambda **checked: checked["verified"])
+    found = agreement(supernet, written, [batch], [want], [got])
     assert (found.predictions, found.other) == (predictions, other)
 
 
@@ -187,17 +180,18 @@ def test_an_export_is_timed_beside_its_full_model(tmp_path, name: str, monkeypat
     for subnet, folder in zip(subnets, folders, strict=True):
         write_huggingface(supernet, TOKENIZER, subnet, folder, PROVENANCE)
     monkeypatch.setattr("ldsearch.export.timing.load_supernet", lambda folder: (supernet, None, None))
-    job = TimingJob("", [(1, 6), (2, 5)], [0.5] * len(subnets))
-    found = list(timings(folders, job))
+    job = TimingJob("", [subnet.to_json() for subnet in subnets], [(1, 6), (2, 5)])
+    found = [list(map(MeasuredLatency.from_dict, each)) for each in timings(folders, job)["latencies"]]
     phases = ["forward"] if name == "bert" else ["prefill", "per token"]
     cells = [(phase, batch, length) for batch, length in ((1, 6), (2, 5)) for phase in phases]
-    for own in found:
-        assert [(each.phase, each.batch, each.length) for each in own] == cells
-        assert all(each.ratio == pytest.approx(each.ms / each.full_ms) for each in own)
-        assert {each.full_path for each in own} <= {"stock sdpa", "its own path"}
+    for subnet, lines in zip(subnets, found, strict=True):
+        assert sorted((each.phase, each.batch, each.length) for each in lines) == sorted(cells)
+        assert {each.subnet for each in lines} == {subnet}
+        assert all(each.ratio == pytest.approx(each.median_ms / each.full_ms) for each in lines)
+        assert {each.full_runtime for each in lines} <= {"eager", "own"}
 
 
 def test_a_run_that_moved_with_its_supernet_is_timed_there(here: Path, tmp_path, timing_jobs):
     shutil.move(here / "runs", tmp_path / "moved")
-    export_one(tmp_path / "moved/tiny-evolve", "out")
+    export(tmp_path / "moved/tiny-evolve", "out")
     assert Path(timing_jobs[-1].supernet) == (tmp_path / "moved/tiny").resolve()

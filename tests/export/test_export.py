@@ -8,8 +8,9 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer, BertTokenizer, pipeline
 
 from ldsearch.errors import ExportError, RunError, SupernetError
-from ldsearch.export import export_subnet, load_exported
-from ldsearch.export.card import Alone, Provenance, model_card, torch_usage
+from ldsearch.export.card import Alone, Provenance, model_card
+from ldsearch.export.check import export_subnet
+from ldsearch.export.folder import load_exported
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.heads import logits_of
@@ -184,7 +185,7 @@ def test_a_damaged_subnet_file_is_refused(tmp_path):
     ],
 )
 def test_the_card_says_how_it_was_made_measured_and_loaded(head, tag):
-    card = model_card(LENGTHS, PROVENANCE, head, torch_usage(head, Alone.LONGER), "4 rows agree")
+    card = model_card(LENGTHS, PROVENANCE, head, Alone.LONGER, verified="4 rows agree")
     for text in (
         "budget 0.4",
         "accuracy 0.7 on 100",
@@ -195,6 +196,6 @@ def test_the_card_says_how_it_was_made_measured_and_loaded(head, tag):
         assert text in card
     assert card.startswith(f"---\nlibrary_name: transformers\ntags: [ldsearch, {tag}]\n---\n")
     assert "encoder blocks 0-2, lengths 20 9 4 of 24" in card
-    stock = model_card(DEPTH, PROVENANCE, head, torch_usage(head, Alone.SAME), "")
+    stock = model_card(DEPTH, PROVENANCE, head, verified="")
     assert f"AutoModelFor{head}.from_pretrained" in stock
     assert "import ldsearch" not in stock

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from ldsearch.bench import Bench
-from ldsearch.export import hub
+from ldsearch.export import folder as folders
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import Ldsearch, reviews
 
@@ -48,14 +48,14 @@ def test_the_frontier_is_exported_with_an_index_that_picks_by_budget(ldsearch: L
         assert own["by_run"]
         assert own["recorded"] == own["value"] == entry["score"]
         assert entry["verified"] in card
-        assert [(cell["batch"], cell["full_path"]) for cell in entry["latency"]] == [
-            (1, "its graph in ONNX Runtime"),
-            (8, "its graph in ONNX Runtime"),
+        assert [(cell["batch"], cell["full_runtime"]) for cell in entry["latency"]] == [
+            (1, "onnx"),
+            (8, "onnx"),
         ]
         for cell in entry["latency"]:
-            assert cell["ratio"] == pytest.approx(cell["ms"] / cell["full_ms"])
+            assert cell["ratio"] == pytest.approx(cell["median_ms"] / cell["full_ms"])
             assert cell["length"] == MEAN_LENGTH
-            assert f"| {cell['ms']:.3g} |" in card
+            assert f"| {cell['median_ms']:.3g} |" in card
     assert outcome.out.count("40 rows of the search split") == len(rows)
     assert outcome.out.count("ms at batch 8 of") == len(rows)
     dearest = max(entry["costs"]["macs"] for entry in index)
@@ -134,8 +134,8 @@ def test_a_folder_is_pushed_as_it_is(monkeypatch, tmp_path):
         def upload_folder(self, *, repo_id, folder_path, commit_message):
             calls.append(("upload", repo_id, folder_path))
 
-    monkeypatch.setattr(hub, "HfApi", Api)
-    hub.push(tmp_path, "mine")
+    monkeypatch.setattr(folders, "HfApi", Api)
+    folders.push(tmp_path, "mine")
     assert calls == [("create", "mine", True), ("upload", "me/mine", tmp_path)]
 
 

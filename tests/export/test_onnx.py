@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from ldsearch.errors import ExportError, SupernetError
-from ldsearch.export import load_exported, onnx, reader
+from ldsearch.export import reader
 from ldsearch.export.check import random_rows, verify
-from ldsearch.export.folder import staged
+from ldsearch.export.folder import load_exported, staged, write_onnx
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet, graph, tokens
 from ldsearch.supernet.supernet import inference
@@ -34,7 +34,7 @@ BATCHES = [padded_batch(lengths, seed=7) for lengths in ([24, 9, 3, 30], [13, 13
 
 
 def written(supernet: Supernet, subnet: Subnet, folder: Path) -> Path:
-    onnx.write_onnx(supernet, TOKENIZER, subnet, folder, PROVENANCE)
+    write_onnx(supernet, TOKENIZER, subnet, folder, PROVENANCE)
     return folder
 
 
@@ -190,7 +190,7 @@ print(json.dumps([names["logits"].tolist(), same, names["inputs"]["input_ids"].t
 def test_the_five_lines_of_the_card_run_where_there_is_no_torch(tmp_path):
     supernet, subnet = Supernet(tiny_model("bert", blocks=3)), SUBNETS["lengths"]
     with staged(tmp_path / "out") as staging:
-        export = onnx.write_onnx(supernet, TOKENIZER, subnet, staging, PROVENANCE)
+        export = write_onnx(supernet, TOKENIZER, subnet, staging, PROVENANCE)
         verify(supernet, [export], random_rows(supernet))
     card = (tmp_path / "out" / "README.md").read_text()
     assert "4 rows of random tokens" in card
@@ -221,10 +221,10 @@ def test_what_is_no_encoder_is_refused_in_one_line(tmp_path):
     for model in (tiny_decoder("gpt2"), tiny_encoder_decoder("bart")):
         supernet = Supernet(model)
         with pytest.raises(ExportError, match="is for encoders") as refusal:
-            onnx.write_onnx(supernet, TOKENIZER, supernet.full, tmp_path / "out", PROVENANCE)
+            write_onnx(supernet, TOKENIZER, supernet.full, tmp_path / "out", PROVENANCE)
         assert "\n" not in str(refusal.value)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph, "find_spec", lambda name: None)
         with pytest.raises(ExportError, match="pip install"):
-            onnx.write_onnx(Supernet(tiny_model("bert")), TOKENIZER, SUBNETS["depth"], tmp_path, PROVENANCE)
+            write_onnx(Supernet(tiny_model("bert")), TOKENIZER, SUBNETS["depth"], tmp_path, PROVENANCE)
     assert list(tmp_path.iterdir()) == []

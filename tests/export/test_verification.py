@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from ldsearch.errors import ExportError
-from ldsearch.export import onnx, reader
+from ldsearch.export import reader
 from ldsearch.export.agreement import ties
 from ldsearch.export.card import Written
 from ldsearch.export.check import Rows, random_rows, verify, verify_fresh
-from ldsearch.export.folder import staged, write_huggingface
+from ldsearch.export.folder import staged, write_huggingface, write_onnx
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet, graph
 from ldsearch.supernet.supernet import inference
@@ -23,7 +23,7 @@ LENGTHS = Subnet.of_encoder([0, 1, 2], [20, 9, 4], 24)
 
 def only(supernet: Supernet, subnet: Subnet, folder: Path) -> Written:
     """An export of which only the card is ever written."""
-    return Written(folder, subnet, ("onnxruntime",), 1e-4, lambda found, latency=(): found)
+    return Written(folder, subnet, ("onnxruntime",), 1e-4, lambda **checked: checked["verified"])
 
 
 def giving(supernet: Supernet, rows: Rows, subnet: Subnet, change: object) -> list[list[reader.Answer]]:
@@ -39,7 +39,7 @@ def test_a_wrong_graph_is_removed_and_its_check_named(tmp_path, monkeypatch):
 
     def export() -> None:
         with staged(tmp_path / "out") as staging:
-            written = onnx.write_onnx(supernet, TOKENIZER, LENGTHS, staging, PROVENANCE)
+            written = write_onnx(supernet, TOKENIZER, LENGTHS, staging, PROVENANCE)
             verify(supernet, [written], random_rows(supernet))
 
     with pytest.raises(ExportError, match="check of the outputs failed: onnxruntime in this") as error:
@@ -53,7 +53,7 @@ def test_a_fresh_process_reads_both_formats_and_says_what_it_cannot_read(tmp_pat
     rows = Rows([padded_batch([24, 5, 1]), padded_batch([9, 9])], "rows of two batches")
     exports = [
         write(supernet, TOKENIZER, LENGTHS, tmp_path / name, PROVENANCE)
-        for name, write in (("hf", write_huggingface), ("onnx", onnx.write_onnx))
+        for name, write in (("hf", write_huggingface), ("onnx", write_onnx))
     ]
     found = verify_fresh(supernet, exports, rows, None, tmp_path)
     for export, name, own in zip(exports, ("ldsearch.load", "onnxruntime"), found, strict=True):

@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from ldsearch.errors import LdsearchError
-from ldsearch.latency import measure as measuring
 from ldsearch.latency.clock import Clock
-from ldsearch.latency.measure import entries_of, generating, measure, random_cell, runs_of
-from ldsearch.latency.runtimes import RUNTIMES
+from ldsearch.latency.measure import Entry, entries_of, generating, measure, random_cell, runs_of
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from tests.latency.planted_clock import PlantedClock
@@ -47,7 +45,7 @@ def test_the_prompt_is_read_once_and_then_token_by_token(model, stack, prompt):
     for subnet in (supernet.full, Subnet.of_blocks({k: range(1, n) for k, n in supernet.depths.items()})):
         cell, blocks = random_cell(supernet, 2, 6, 4), len(subnet.decoder.blocks)
         with watched(model.get_submodule(stack)) as seen:
-            first, four = runs_of(generating(3), RUNTIMES["eager"], supernet, subnet, cell)
+            first, four = runs_of(generating(3), supernet, Entry(subnet, "eager"), cell)
             first()
             assert seen == [prompt] * blocks
             seen.clear()
@@ -55,25 +53,22 @@ def test_the_prompt_is_read_once_and_then_token_by_token(model, stack, prompt):
             assert seen == [prompt] * blocks + [1] * 3 * blocks
 
 
-def test_phases_are_exact_on_a_planted_clock(monkeypatch):
+def test_phases_are_exact_on_a_planted_clock():
     """A prompt takes 3 s (full) or 2 s, each token 0.5 s or 0.4 s: with the first of them in the prefill."""
     clock = PlantedClock()
     supernet = Supernet(tiny_decoder("gpt2")).eval()
     half = Subnet(decoder=Subnet.full(2).encoder)
 
-    def planted(probe, runtime, supernet, subnet, cell):
-        prompt, token = (3.0, 0.5) if subnet == supernet.full else (2.0, 0.4)
-        return [clock.work("run", iter(lambda w=w: prompt + token * w, 0)) for w in probe.written]
+    def planted(entry):
+        prompt, token = (3.0, 0.5) if entry.subnet == supernet.full else (2.0, 0.4)
+        return [clock.work("run", iter(lambda w=w: prompt + token * w, 0)) for w in generating(8).written]
 
-    monkeypatch.setattr(measuring, "runs_of", planted)
-    entries = entries_of(supernet, [half], "eager")
-    lines, noise = measure(
-        supernet, entries, random_cell(supernet, 2, 8, 9), generating(8), Clock(3, 1, clock)
-    )
-    found = {(line.entry.subnet, line.phase): line for line in lines}
-    assert found[supernet.full, "prefill"].timing.median == pytest.approx(3.5)
-    assert found[supernet.full, "per token"].timing.median == pytest.approx(0.5)
-    assert found[half, "prefill"].timing.median == pytest.approx(2.4)
+    entries, cell = entries_of(supernet, [half], "eager"), random_cell(supernet, 2, 8, 9)
+    lines, noise = measure(supernet, entries, cell, generating(8), Clock(3, 1, clock), runs=planted)
+    found = {(line.subnet, line.phase): line for line in lines}
+    assert found[supernet.full, "prefill"].median_ms == pytest.approx(3500)
+    assert found[supernet.full, "per token"].median_ms == pytest.approx(500)
+    assert found[half, "prefill"].median_ms == pytest.approx(2400)
     assert found[half, "prefill"].ratio == pytest.approx(2.4 / 3.5)
     assert found[half, "per token"].ratio == pytest.approx(0.8)
     assert not noise.noisy
@@ -82,6 +77,6 @@ def test_phases_are_exact_on_a_planted_clock(monkeypatch):
 def test_only_the_eager_model_writes_and_it_writes_something():
     supernet = Supernet(tiny_decoder("gpt2")).eval()
     with pytest.raises(LdsearchError, match="use --runtime eager"):
-        runs_of(generating(2), RUNTIMES["compile"], supernet, supernet.full, random_cell(supernet, 1, 4, 3))
+        runs_of(generating(2), supernet, Entry(supernet.full, "compile"), random_cell(supernet, 1, 4, 3))
     with pytest.raises(LdsearchError, match="1 token or more, not 0"):
         generating(0)

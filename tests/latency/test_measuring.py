@@ -3,9 +3,8 @@
 import pytest
 
 from ldsearch.errors import LdsearchError
-from ldsearch.latency import measure as measuring
 from ldsearch.latency.clock import Clock
-from ldsearch.latency.measure import FORWARD, Entry, entries_of, measure, random_cell
+from ldsearch.latency.measure import FORWARD, Entry, MeasuredLatency, entries_of, measure, random_cell
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from tests.latency.planted_clock import PlantedClock
@@ -14,27 +13,35 @@ from tests.tiny import tiny_model
 HALF, MOST = Subnet.of_encoder([0, 2]), Subnet.of_encoder([0, 1, 2, 3], [16, 16, 15, 15], 16)
 
 
-def measured(monkeypatch, seconds, subnets, runtime):
+def measured(seconds, subnets, runtime, full=None):
     clock, supernet = PlantedClock(), Supernet(tiny_model("bert"))
 
-    def planted(probe, chosen, supernet, subnet, cell):
-        name = next(name for name, own in measuring.RUNTIMES.items() if own is chosen)
-        took = seconds["full" if subnet == supernet.full else subnet, name]
-        return [clock.work(name, iter(lambda: took, 0))]
+    def planted(entry):
+        took = seconds["full" if entry.subnet == supernet.full else entry.subnet, entry.runtime]
+        return [clock.work(entry.runtime, iter(lambda: took, 0))]
 
-    monkeypatch.setattr(measuring, "runs_of", planted)
-    entries = entries_of(supernet, subnets, runtime)
-    lines, _ = measure(supernet, entries, random_cell(supernet, 1, 16), FORWARD, Clock(3, 0, clock))
-    assert [line.entry for line in lines] == entries
-    return {(line.entry.subnet, line.entry.runtime): line for line in lines}
+    entries = entries_of(supernet, subnets, runtime) if full is None else [Entry(supernet.full, full)]
+    entries += [Entry(subnet, runtime) for subnet in subnets if full is not None]
+    cell = random_cell(supernet, 1, 16)
+    lines, _ = measure(supernet, entries, cell, FORWARD, Clock(3, 0, clock), runs=planted)
+    assert [Entry(line.subnet, line.runtime) for line in lines] == entries
+    assert [MeasuredLatency.from_dict(line.to_dict()) for line in lines] == lines
+    return {(line.subnet, line.runtime): line for line in lines}
 
 
-def test_the_denominator_is_the_full_models_faster_path(monkeypatch):
+def test_an_export_is_compared_with_the_full_model_in_the_runtime_at_hand():
+    line = measured({("full", "onnx"): 4.0, (HALF, "export"): 3.0}, [HALF], "export", "onnx")[HALF, "export"]
+    assert (line.full_runtime, line.full_ms) == ("onnx", pytest.approx(4000))
+    assert line.ratio == line.runtime_ratio == pytest.approx(0.75)
+    assert "3e+03 ms at batch 1 of 16 tokens, 0.75 of the full" in line.describe()
+
+
+def test_the_denominator_is_the_full_models_faster_path():
     seconds = {("full", "eager"): 4.0, ("full", "own"): 5.0, (HALF, "eager"): 3.0}
-    line = measured(monkeypatch, seconds, [HALF], "eager")[HALF, "eager"]
+    line = measured(seconds, [HALF], "eager")[HALF, "eager"]
     assert (line.ratio, line.runtime_ratio) == (pytest.approx(0.75), pytest.approx(0.75))
     seconds["full", "own"] = 3.5
-    line = measured(monkeypatch, seconds, [HALF], "eager")[HALF, "eager"]
+    line = measured(seconds, [HALF], "eager")[HALF, "eager"]
     assert (line.ratio, line.runtime_ratio) == (pytest.approx(3 / 3.5), pytest.approx(0.75))
     # Two blocks of four, and a classifier of a few MACs.
     assert line.macs_ratio == pytest.approx(0.5, abs=0.01)
@@ -50,11 +57,11 @@ def test_the_denominator_is_the_full_models_faster_path(monkeypatch):
         (4.0, 3.9, "eager", True),
     ],
 )
-def test_fewer_macs_that_no_clock_sees_are_flagged(monkeypatch, full, half, runtime, slow):
+def test_fewer_macs_that_no_clock_sees_are_flagged(full, half, runtime, slow):
     seconds = {("full", "eager"): 4.0, ("full", "own"): 5.0, ("full", runtime): full, (HALF, runtime): half}
     seconds[MOST, runtime] = full
-    found = measured(monkeypatch, seconds, [HALF, MOST], runtime)
-    assert found[HALF, runtime].not_faster == slow
+    found = measured(seconds, [HALF, MOST], runtime)
+    assert found[HALF, runtime].not_faster == slow == ("not faster" in found[HALF, runtime].describe())
     assert found[MOST, runtime].macs_ratio > 0.9
     assert not any(line.not_faster for (subnet, _), line in found.items() if subnet != HALF)
 

@@ -5,7 +5,7 @@ import pytest
 
 from ldsearch.errors import LdsearchError, RunError, SubnetError
 from ldsearch.latency.clock import Clock
-from ldsearch.latency.table import Latency, LatencyTable, build_table, length_grid
+from ldsearch.latency.table import LatencyTable, PredictedLatency, build_table, length_grid
 from ldsearch.subnet import Stack, Subnet
 from tests.latency.planted_clock import Counted, PlantedClock
 
@@ -75,7 +75,7 @@ def test_predictions_are_the_closed_form_at_every_length(tmp_path, restores):
         expected = [closed_form(stages, subnet, batch, length) for subnet in subnets]
         assert np.allclose(table.predict(subnets, batch, length), expected, rtol=1e-4), length
     # As a cost, read back from its file.
-    cost = Latency(LatencyTable.load(tmp_path / "t.csv"), 2, 16)
+    cost = PredictedLatency(LatencyTable.load(tmp_path / "t.csv"), 2, 16)
     assert (cost.name, cost.unit) == ("latency", "ms")
     assert np.allclose(cost(subnets), [closed_form(stages, s, 2, 16) for s in subnets], rtol=1e-4)
     assert cost([]).shape == (0,)

@@ -6,8 +6,9 @@ import torch
 from transformers import PreTrainedModel
 
 from ldsearch.errors import SubnetError, SupernetError
-from ldsearch.export import export_subnet, load_exported
 from ldsearch.export.card import Provenance
+from ldsearch.export.check import export_subnet
+from ldsearch.export.folder import load_exported
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.supernet import inference

@@ -8,7 +8,7 @@ from transformers import AutoModelForMaskedLM
 
 from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.export import export_model
+from ldsearch.commands.export import export
 from ldsearch.commands.options import Evolve, TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import RunError
@@ -48,7 +48,8 @@ def test_keep_gives_exactly_so_many_blocks_the_best_of_all_as_the_beam_holds_eve
     assert len({t.score.value for t in every.result.trials}) == 7
     depths = [len(t.subnet.encoder.blocks) for t in outcome.result.trials]
     assert depths == [4] + [3] * 4 + [2] * 6
-    model = AutoModelForMaskedLM.from_pretrained(export_model(tmp_path / "runs" / "two", tmp_path / "out"))
+    exported = export(tmp_path / "runs" / "two", tmp_path / "out").folder
+    model = AutoModelForMaskedLM.from_pretrained(exported)
     assert model.config.num_hidden_layers == 2
     with pytest.raises(RunError, match=r"beam .* takes no --space"):
         evolve(bench, tmp_path / "runs" / "no", Evolve(strategy="beam", space="demo"))

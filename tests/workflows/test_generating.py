@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from ldsearch import Bench, load
 from ldsearch.commands.binding import read_trainer
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.export import export_model
+from ldsearch.commands.export import export
 from ldsearch.commands.options import Evolve, TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import RunError
@@ -67,7 +67,7 @@ def test_the_best_blocks_of_a_language_model_are_an_ordinary_folder(place):
     tried = [trial for trial in outcome.result.trials if trial.subnet != bench.full]
     assert {trial.subnet.decoder.blocks for trial in tried} == {(0, 1), (0, 2), (1, 2)}
     assert outcome.best.score.value == min(trial.score.value for trial in tried)
-    folder = export_model(place / "runs" / "two", place / "writer")
+    folder = export(place / "runs" / "two", place / "writer").folder
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert model.config.num_hidden_layers == 2
     written = model.generate(**tokenizer("the dog", return_tensors="pt"), max_new_tokens=4, min_new_tokens=4)
@@ -79,7 +79,7 @@ def test_lengths_of_a_translator_are_searched_and_its_export_generates(place, tr
     stack = found.best.subnet.encoder
     assert stack.lengths is not None
     assert found.best.subnet.decoder == translator.full.decoder
-    model = load(export_model(place / "runs" / "short", place / "translator"))
+    model = load(export(place / "runs" / "short", place / "translator").folder)
     ids = translator.tokenizer("the dog sees a big red house", return_tensors="pt")["input_ids"]
     seen = []
     decoder = model.model.get_decoder()
