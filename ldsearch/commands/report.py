@@ -1,26 +1,76 @@
 """Writes one HTML page on finished searches; measures health and block importance first where told to."""
 
+import math
 import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from matplotlib.figure import Figure
 
 from ldsearch.bench import Bench
 from ldsearch.commands.console import open_bench, progress_bars, quiet_libraries, resumable
+from ldsearch.commands.describe import info
 from ldsearch.commands.health import health, print_health
 from ldsearch.commands.importance import block_importance, print_importance, stack_of
-from ldsearch.commands.options import Report
+from ldsearch.commands.options import Report, flags
 from ldsearch.commands.recover import FixedOptions
-from ldsearch.commands.report_page import report
-from ldsearch.errors import RunError
-from ldsearch.runs import SUPERNET_FILE, Run, newest_supernet
+from ldsearch.errors import RunError, one_line
+from ldsearch.reports.figures import (
+    RunFrontier,
+    common_areas,
+    draw_convergence,
+    draw_frontier,
+    draw_health,
+    draw_importance,
+    draw_overlay,
+    group_by_rows,
+    plain,
+)
+from ldsearch.reports.heat_maps import draw_kept
+from ldsearch.reports.page import Drawing, number, write_page
+from ldsearch.reports.tables import COST_WORDS, area_table
+from ldsearch.runs import (
+    SUPERNET_FILE,
+    TRAINING_FILE,
+    HealthRun,
+    Run,
+    newest_supernet,
+    read_json,
+    read_table,
+)
+from ldsearch.space import Space
+from ldsearch.subnet import Subnet
+from ldsearch.workload import Workload
+
+_COUNTS = {
+    "measured": "sub-networks measured",
+    "cached": "known from before",
+    "redone": "taken over from other workers",
+    "executed_macs": "executed, in F",
+    "alone_macs": "the same one by one, in F",
+    "padded_macs": "one by one and padded, in F",
+    "evaluations": "block evaluations",
+    "hits": "more that were in memory (hits)",
+    "seconds": "seconds",
+}
+_LATENCY_COLUMNS = (
+    *("subnet", "runtime", "phase", "batch", "length", "median_ms", "low_ms", "high_ms", "ratio"),
+    *("macs_ratio", "not_faster", "noisy"),
+)
+_IMPORTANCE_COLUMNS = ("block", "loss", "standard_error", "without", "restored")
+_SIGNIFICANT = 0.05
 
 
 def main(options: Report) -> dict[str, Any]:
     """Measure what is asked for, then write the page, unless supernets alone were named."""
     measured: dict[str, Any] = {}
-    supernets = [folder for folder in options.folders if (folder / SUPERNET_FILE).is_file()]
+    runs = list(options.folders)
     if options.health or options.importance:
         quiet_libraries()
-        searched = [Run.open(folder).supernet for folder in options.folders if folder not in supernets]
+        supernets = [folder for folder in runs if (folder / SUPERNET_FILE).is_file()]
+        runs = [folder for folder in runs if folder not in supernets]
+        searched = [Run.open(folder).supernet for folder in runs]
         homes = list(dict.fromkeys(path.resolve() for path in (*supernets, *searched)))
         homes = homes or [newest_supernet(options.runs)]
         if options.name is not None and len(homes) * (options.health + options.importance) > 1:
@@ -31,26 +81,23 @@ def main(options: Report) -> dict[str, Any]:
                 measured["health"] = _measure_health(bench, options)
             if options.importance:
                 measured["importance"] = _measure_importance(bench, options)
-        if len(supernets) == len(options.folders):
+        if not runs:
             return measured
-        page = report([folder for folder in options.folders if folder not in supernets], options.output)
-    else:
-        page = report(options.folders, options.output)
-    kinds = f"{len(page.figures) // 2} figures beside it, each as SVG and PNG"
-    print(f"written: {page.page} ({kinds})")
-    return {"page": str(page.page), **measured}
+    figures = report(runs, options.output)
+    print(f"written: {options.output} ({len(figures) // 2} figures beside it, each as SVG and PNG)")
+    return {"page": str(options.output), **measured}
 
 
 def _measure_health(bench: Bench, options: Report) -> dict[str, Any]:
-    folder = options.runs / (options.name or f"{bench.folder.name}-health")
-    how = FixedOptions(steps=options.steps, loss="label", seed=options.seed, trainer=options.trainer)
     with resumable("run the same command again; finished sub-networks are kept"):
         result = health(
             bench,
-            folder,
+            options.runs / (options.name or f"{bench.folder.name}-health"),
             count=options.count,
             space=options.space,
-            options=how,
+            options=FixedOptions(
+                steps=options.steps, loss="label", seed=options.seed, trainer=options.trainer
+            ),
             announce=lambda text: print(text, file=sys.stderr),
         )
     return print_health(result)
@@ -59,11 +106,10 @@ def _measure_health(bench: Bench, options: Report) -> dict[str, Any]:
 def _measure_importance(bench: Bench, options: Report) -> dict[str, Any]:
     stack = stack_of(bench, options.stack)
     suffix = f"-{stack}" if len(bench.supernet.depths) > 1 else ""
-    folder = options.runs / (options.name or f"{bench.folder.name}-importance{suffix}")
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
         result = block_importance(
             bench,
-            folder,
+            options.runs / (options.name or f"{bench.folder.name}-importance{suffix}"),
             keep=options.keep,
             subsets=options.subsets,
             stack=options.stack,
@@ -72,3 +118,220 @@ def _measure_importance(bench: Bench, options: Report) -> dict[str, Any]:
             progress=bars,
         )
     return print_importance(result)
+
+
+def report(folders: Sequence[str | Path], output: str | Path = "report.html") -> tuple[Path, ...]:
+    """Read finished searches and write the page; no model is loaded and nothing is run.
+
+    Args:
+        folders: The runs, in the order they are shown.
+        output: The page; figures lie next to it, their names begin with its own. Files that this function
+            wrote before are replaced.
+
+    Returns:
+        The figures' files.
+
+    Raises:
+        RunError: If a folder holds no finished search, is named twice or is damaged, or a file of another
+            kind is where one would be written.
+    """
+    output = Path(output)
+    if output.suffix != ".html":
+        raise RunError(f"the report is an HTML page: name it .html, not {output.name}")
+    runs = [Run.open(folder) for folder in folders]
+    if not runs:
+        raise RunError("a report needs at least one run")
+    if len({run.folder.resolve() for run in runs}) < len(runs):
+        raise RunError("a run is named twice")
+    names = [run.name for run in runs]
+    labels = names if len(runs) == 1 else [f"{index} {name}" for index, name in enumerate(names, 1)]
+    shown = [
+        _shown(run, label, index) for index, (run, label) in enumerate(zip(runs, labels, strict=True), 1)
+    ]
+    drawings = [drawing for variables in shown for drawing in variables["drawings"].values() if drawing]
+    context: dict[str, Any] = {"title": f"Report: {', '.join(names)}", "runs": shown, "overlay": None}
+    if len(runs) > 1:
+        frontiers = {
+            plain(label): RunFrontier(plain(label), run.frontier, run.trials.iloc[0])
+            for label, run in zip(labels, runs, strict=True)
+        }
+        variables = dict(zip(frontiers, shown, strict=True))
+        context["overlay"] = Drawing("overlay", draw_overlay([*frontiers.values()]))
+        drawings.append(context["overlay"])
+        context["groups"] = []
+        for rows, members in group_by_rows([*frontiers.values()]).items():
+            areas, low, high = common_areas(members)
+            searches = [
+                (variables[member.label], member, area) for member, area in zip(members, areas, strict=True)
+            ]
+            context["groups"].append({"rows": rows, "searches": searches, "low": low, "high": high})
+    return write_page(output, drawings, context)
+
+
+def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
+    """The template's variables of a run: its tables, facts in words, figures.
+
+    Raises:
+        RunError: If the folder is damaged.
+    """
+    try:
+        first = run.trials.iloc[0]
+        has_supernet = (run.supernet / SUPERNET_FILE).is_file()
+        held = run.fields["held_out"]
+        latency = run.folder / "latency.csv"
+        device = run.folder / "latency.json"
+        importance = _importances(run)
+        measured = HealthRun.newest(run)
+        areas = area_table(run.trials, run.controls, run.costs[0])
+        frontier = RunFrontier("frontier", run.frontier, first)
+        figures = _figures(run, frontier, areas if areas["area"].notna().any() else None)
+        if measured is not None:
+            tau = math.nan if measured.fields["tau"] is None else measured.fields["tau"]
+            figures["health"] = draw_health(measured.table, plain(run.supernet.name), tau)
+        for place, (folder, fields, table) in enumerate(importance):
+            figures[f"importance-{place}"] = draw_importance(table, plain(folder), fields["metric"])
+        return {
+            "label": label,
+            "run": run,
+            "first": first,
+            "frontier": frontier,
+            "cost": COST_WORDS.get(run.costs[0], run.costs[0]),
+            "chosen": run.subnets.index(run.best.subnet) if run.best.subnet in run.subnets else None,
+            "head": {
+                **info(run.folder),
+                "seed": run.identity.get("seed", "none: the strategy draws nothing"),
+                "search space": _describe_space(run.identity),
+                "chosen by": "{metric} on {examples} examples of the {split} split".format(**first),
+            },
+            "supernet_facts": info(run.supernet) if has_supernet else None,
+            "held_out": held or {},
+            "areas": areas,
+            "structured": any(s.structured for subnet in run.subnets for s in subnet.stacks().values()),
+            "health": measured,
+            "verdict": measured and verdict(measured.fields["tau"], measured.fields["p_value"]),
+            "importance": importance,
+            "costs": _measuring(run),
+            "count_splits": list(run.fields["this_call"]),
+            "counts": {
+                words: [_count(counts, name) for counts in run.fields["this_call"].values()]
+                for name, words in _COUNTS.items()
+            },
+            "latency": read_table(latency, _LATENCY_COLUMNS) if latency.is_file() else None,
+            "device": read_json(device) if device.is_file() else None,
+            "commands": _commands(run),
+            "drawings": {
+                name: figure and Drawing(f"{index}-{name}", figure) for name, figure in figures.items()
+            },
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{run.folder} is damaged: {one_line(error)}") from error
+
+
+def _describe_space(identity: Mapping[str, Any]) -> str:
+    if "depths" in identity:
+        return f"depths {identity['depths']}"
+    if identity.get("space") is None:
+        return "not recorded"
+    space = Space.from_dict({"name": "", "source": "", **identity["space"]})
+    parts = [" and ".join(space.varies) or "nothing free"]
+    if "depth" in space.varies:
+        parts += [f"{depth.stack} depths {list(depth.keep)}" for depth in space.depths]
+    if (lengths := space.lengths) is not None:
+        parts.append(
+            f"{len(lengths.levels)} lengths up to {lengths.reference} tokens ({lengths.mode}), "
+            f"costs from those of {' '.join(map(str, lengths.least or lengths.floors))}"
+        )
+    return "; ".join(parts)
+
+
+def _figures(run: Run, frontier: RunFrontier, areas: Any) -> dict[str, Figure | None]:
+    """Of the trials, the held-out rows, the areas (None: there are none), and what each point keeps."""
+    texts = run.trials["subnet"]
+    full = Subnet.from_json(str(texts.iloc[0]))
+    best = next((i for i, text in enumerate(texts) if Subnet.from_json(text) == run.best.subnet), None)
+    shares = [float(share) for share in run.frontier["macs_share"]]
+    depths = {name: len(stack.blocks) for name, stack in full.stacks().items()}
+    return {
+        "searched": draw_frontier(
+            run.trials,
+            plain(run.name),
+            best=best,
+            budget_share=run.goal.budget_share(run.best.full_costs),
+            costs=run.costs,
+            controls=run.controls,
+        ),
+        "held-out": draw_overlay([frontier]) if frontier.held_out else None,
+        "convergence": None if areas is None else draw_convergence(areas, str(run.trials["metric"].iloc[0])),
+        "kept": draw_kept(run.subnets, shares, depths),
+    }
+
+
+def verdict(tau: float | None, p_value: float | None) -> str:
+    """Say how far a search may trust inherited scores.
+
+    Args:
+        tau: Kendall's; None where one of the scores is constant.
+        p_value: Of tau = 0.
+    """
+    if tau is None or p_value is None:
+        return "none: the sub-networks all score the same"
+    if p_value >= _SIGNIFICANT:
+        return (
+            "inherited scores may rank no better than chance: choose by a rule, or train the supernet longer"
+        )
+    if tau < 0:
+        return "inherited scores rank the wrong way round: do not search by them"
+    return "inherited scores rank these sub-networks better than chance, as a search trusts them to"
+
+
+def _importances(run: Run) -> list[tuple[str, dict[str, Any], Any]]:
+    """Block importances of the run's supernet that were measured: folder, facts and table."""
+    measured = []
+    for path in sorted(run.folder.resolve().parent.glob("*/importance.json")):
+        fields = read_json(path)
+        if (path.parent / fields["supernet"]).resolve() == run.supernet.resolve():
+            table = read_table(path.parent / "importance.csv", _IMPORTANCE_COLUMNS)
+            measured.append((path.parent.name, fields, table))
+    return measured
+
+
+def _measuring(run: Run) -> dict[str, Any]:
+    """How the measurements were made."""
+    fields = run.fields
+    workload = Workload.from_dict(fields["workload"])
+    lengths = workload.lengths
+    written = f", {workload.written_lengths @ workload.shares:.1f} written" if workload.written else ""
+    peak = int(fields["peak_memory_bytes"])
+    return {
+        "measured as": fields["measured_as"],
+        "workload": f"true lengths {lengths.min()} to {lengths.max()} tokens, mean {workload.mean_length:.1f}"
+        f"{written}; padded: {workload.reference}",
+        "evaluations": f"search {fields['trials']}"
+        + "".join(f", {name} {count}" for name, count in fields["controls"].items()),
+        "peak memory": f"{peak / 2**30:.2f} GiB of the process" if peak else "the system does not say",
+        "workers": fields.get("workers", "not recorded"),
+        "versions": ", ".join(f"{name} {version}" for name, version in fields["versions"].items()),
+    }
+
+
+def _count(counts: Mapping[str, Any], name: str) -> str:
+    if name not in counts:
+        return "not recorded"
+    if name.endswith("_macs"):  # in passes of the full model
+        full = counts["full_pass_macs"]
+        return number(counts[name] / full if full else None, digits=1)
+    return f"{counts[name]:.1f}" if name == "seconds" else f"{counts[name]:,}"
+
+
+def _commands(run: Run) -> dict[str, list[str]]:
+    """The command lines that made the supernet and the run, from the options that both recorded; notes."""
+    lines, notes = [flags("evolve", run.options)], []
+    training = run.supernet / TRAINING_FILE
+    options = read_json(training).get("options") if training.is_file() else None
+    if options is None:
+        notes.append("the command that trained the supernet is not recorded")
+    else:
+        lines.insert(0, flags("train-supernet", options))
+        if options.keys() & {"model", "validation", "data"}:
+            notes.append("paths are as they were given, seen from where the command was run")
+    return {"lines": lines, "notes": notes}

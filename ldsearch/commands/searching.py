@@ -24,7 +24,7 @@ from ldsearch.fingerprint import versions
 from ldsearch.goal import Goal
 from ldsearch.interruption import interruptible
 from ldsearch.progress import Progress, Stoppable
-from ldsearch.reports.figures import Marks, draw_frontier, save_figure
+from ldsearch.reports.figures import draw_frontier, save_figure
 from ldsearch.reports.held_out import HeldOut, held_out_table, hold_out
 from ldsearch.reports.tables import frontier_table, trials_table, write_csv
 from ldsearch.runs import BEST_FILE, FRONTIER_FILE, RUN_FILE, Choice, HeldOutScore, claim
@@ -334,8 +334,16 @@ def _write_tables(bench: Bench, name: str, outcome: RunOutcome) -> None:
         )
         write_csv(controls, folder / "controls.csv")
     share = outcome.goal.budget_share(result.trials[0].costs)
-    marks = Marks(f"{bench.folder.name}: {name}", result.trials.index(outcome.best), share, costs)
-    save_figure(draw_frontier(table, marks, controls, held), folder / "frontier.png")
+    figure = draw_frontier(
+        table,
+        f"{bench.folder.name}: {name}",
+        best=result.trials.index(outcome.best),
+        budget_share=share,
+        costs=costs,
+        controls=controls,
+        held_out=held,
+    )
+    save_figure(figure, folder / "frontier.png")
 
 
 def _write_best(bench: Bench, outcome: RunOutcome) -> None:

@@ -101,27 +101,14 @@ class RunFrontier:
         return float(first["held_out_score"] - first["difference"])
 
 
-@dataclass(frozen=True)
-class Marks:
-    """Marks of a frontier figure in addition to the trials.
-
-    Args:
-        title: Above the axes.
-        best: Row of the chosen trial in the table; None marks nothing.
-        budget_share: The budget as a share of what the full model costs; None draws no line.
-        costs: Names of the costs that were minimised; the first is drawn along, as a share.
-    """
-
-    title: str
-    best: int | None = None
-    budget_share: float | None = None
-    costs: tuple[str, ...] = ("macs",)
-
-
 @rc_context(STYLE)
 def draw_frontier(
     table: pd.DataFrame,
-    marks: Marks,
+    title: str,
+    *,
+    best: int | None = None,
+    budget_share: float | None = None,
+    costs: Sequence[str] = ("macs",),
     controls: pd.DataFrame | None = None,
     held_out: pd.DataFrame | None = None,
 ) -> Figure:
@@ -129,41 +116,46 @@ def draw_frontier(
 
     Args:
         table: Of ``trials_table``; its first row is the full model.
-        marks: What to point out.
+        title: Above the axes.
+        best: Row of the chosen trial in the table; None marks nothing.
+        budget_share: The budget as a share of what the full model costs; None draws no line.
+        costs: Names of the costs that were minimised; the first is drawn along, as a share.
         controls: Of ``trials_table`` too, of the controls.
         held_out: The frontier's rows with the columns of ``HELD_OUT_COLUMNS``; None leaves the second
             panel out.
     """
-    panels = 1 if held_out is None else 2
+    full, cost = table.iloc[0], costs[0]
+    total, chosen = float(full[cost]), None if best is None else table.iloc[best]
+    panels = 1 if held_out is None or held_out.empty else 2
     figure = Figure(figsize=(6.2 * panels, 4.6), layout="constrained")
-    figure.suptitle(marks.title)
-    left = figure.add_subplot(1, panels, 1)
-    full, cost = table.iloc[0], marks.costs[0]
-    total = float(full[cost])
-    best = None if marks.best is None else table.iloc[marks.best]
-    _draw_searched(left, table, controls, marks.costs)
-    chosen = None if best is None else (best[cost] / total, best["score"])
-    _draw_marks(left, full["score"], chosen, marks)
+    figure.suptitle(title)
+    left, *others = figure.subplots(1, panels, squeeze=False)[0]
+    _draw_searched(left, table, controls, costs)
     left.set_ylabel(f"{full['metric']} on {full['examples']} {full['split']} examples, which chose")
-    if held_out is None or held_out.empty:
-        return figure
-    right = figure.add_subplot(1, panels, 2)
-    again = RunFrontier("frontier, 95% interval of the difference to full", held_out, full)
-    right.errorbar(
-        held_out[cost] / total,
-        again.scores,
-        yerr=again.bars,
-        fmt="o",
-        color="tab:blue",
-        label=again.label,
-    )
-    right.axhline(again.full_score, color="black", lw=0.8)
-    if best is not None:
-        rows = held_out[held_out["subnet"] == best["subnet"]]
-        chosen = (rows[cost].iloc[0] / total, rows["held_out_score"].iloc[0]) if len(rows) else None
-    _draw_marks(right, again.full_score, chosen, marks)
-    metric, split, examples = again.rows
-    right.set_ylabel(f"{metric} on {examples} {split} examples")
+    marked = [
+        (left, float(full["score"]), None if chosen is None else (chosen[cost] / total, chosen["score"]))
+    ]
+    for right in others:
+        assert held_out is not None
+        again = RunFrontier("frontier, 95% interval of the difference to full", held_out, full)
+        places = held_out[cost] / total
+        right.errorbar(places, again.scores, yerr=again.bars, fmt="o", color="tab:blue", label=again.label)
+        right.axhline(again.full_score, color="black", lw=0.8)
+        metric, split, examples = again.rows
+        right.set_ylabel(f"{metric} on {examples} {split} examples")
+        there = None if chosen is None else held_out.index[held_out["subnet"] == chosen["subnet"]]
+        place = None if there is None or not len(there) else (places[there[0]], again.scores[there[0]])
+        marked.append((right, again.full_score, place))
+    where = " at true lengths" if cost == "macs" else ""
+    for axes, full_score, place in marked:
+        axes.scatter([1.0], [full_score], marker="*", s=130, color="black", label="full model", zorder=4)
+        if budget_share is not None:
+            axes.axvline(budget_share, color="tab:red", ls=":", lw=1.4, label=f"budget {budget_share:.3g}")
+        if place is not None:
+            ring = {"facecolors": "none", "edgecolors": "tab:red", "linewidths": 1.8}
+            axes.scatter(*place, s=110, label="chosen", zorder=5, **ring)
+        axes.set_xlabel(f"share of the full model's {COST_WORDS.get(cost, cost)}{where}")
+        axes.legend(loc="lower right")
     return figure
 
 
@@ -191,29 +183,6 @@ def _draw_searched(
             color=_CONTROL_COLOURS.get(str(name), "tab:purple"),
             label=f"{name}, {len(rows)} trials",
         )
-
-
-def _draw_marks(axes: Axes, full_score: float, chosen: tuple[float, float] | None, marks: Marks) -> None:
-    """The full model, the budget and the chosen sub-network, as (share of the cost, score)."""
-    axes.scatter([1.0], [full_score], marker="*", s=130, color="black", label="full model", zorder=4)
-    if marks.budget_share is not None:
-        label = f"budget {marks.budget_share:.3g}"
-        axes.axvline(marks.budget_share, color="tab:red", ls=":", lw=1.4, label=label)
-    if chosen is not None:
-        axes.scatter(
-            [chosen[0]],
-            [chosen[1]],
-            s=110,
-            facecolors="none",
-            edgecolors="tab:red",
-            linewidths=1.8,
-            label="chosen",
-            zorder=5,
-        )
-    cost = marks.costs[0]
-    where = " at true lengths" if cost == "macs" else ""
-    axes.set_xlabel(f"share of the full model's {COST_WORDS.get(cost, cost)}{where}")
-    axes.legend(loc="lower right")
 
 
 def group_by_rows(frontiers: Sequence[RunFrontier]) -> dict[Scores, list[RunFrontier]]:
@@ -250,31 +219,27 @@ def draw_overlay(frontiers: Sequence[RunFrontier]) -> Figure:
     """A panel for each kind of rows; shares of MACs where the full models cost the same, else MACs."""
     panels = group_by_rows(frontiers)
     figure = Figure(figsize=(6.2, 0.4 + 3.8 * len(panels)), layout="constrained")
-    for number, ((metric, split, examples), members) in enumerate(panels.items(), 1):
-        axes = figure.add_subplot(len(panels), 1, number)
-        _draw_overlay_panel(axes, members)
+    columns = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    for axes, ((metric, split, examples), members) in zip(columns, panels.items(), strict=True):
+        same_cost = len({round(float(each.full["macs"])) for each in members}) == 1
+        stars = Counter((float(each.full["macs"]), each.full_score) for each in members)
+        for number, each in enumerate(members):
+            full_macs, scores = float(each.full["macs"]), each.scores
+            unit = full_macs if same_cost else 1e6
+            costs, end, colour = each.front["macs"] / unit, full_macs / unit, f"C{number}"
+            axes.errorbar(costs, scores, yerr=each.bars, fmt="o", color=colour, label=each.label)
+            axes.plot([*costs, max(end, *costs)], [*scores, scores.iloc[-1]], ds="steps-post", color=colour)
+            # A star that several frontiers share has none of their colours.
+            shared = len(members) == 1 or stars[full_macs, each.full_score] > 1
+            star = "black" if shared else colour
+            axes.scatter([end], [each.full_score], marker="*", s=110, c=star, zorder=4)
+        axes.scatter([], [], marker="*", s=110, c="black", label="full model")
+        axes.set_xlabel(
+            "share of the full model's MACs at true lengths" if same_cost else "million MACs per example"
+        )
         axes.set_ylabel(f"{metric} on {examples} {split} examples")
+        axes.legend()
     return figure
-
-
-def _draw_overlay_panel(axes: Axes, frontiers: Sequence[RunFrontier]) -> None:
-    same_cost = len({round(float(frontier.full["macs"])) for frontier in frontiers}) == 1
-    stars = Counter((float(frontier.full["macs"]), frontier.full_score) for frontier in frontiers)
-    for number, frontier in enumerate(frontiers):
-        full_macs, scores = float(frontier.full["macs"]), frontier.scores
-        unit = full_macs if same_cost else 1e6
-        costs, end, colour = frontier.front["macs"] / unit, full_macs / unit, f"C{number}"
-        axes.errorbar(costs, scores, yerr=frontier.bars, fmt="o", color=colour, label=frontier.label)
-        axes.plot([*costs, max(end, *costs)], [*scores, scores.iloc[-1]], ds="steps-post", color=colour)
-        # A star that several frontiers share has none of their colours.
-        shared = len(frontiers) == 1 or stars[full_macs, frontier.full_score] > 1
-        star = "black" if shared else colour
-        axes.scatter([end], [frontier.full_score], marker="*", s=110, c=star, zorder=4)
-    axes.scatter([], [], marker="*", s=110, c="black", label="full model")
-    axes.set_xlabel(
-        "share of the full model's MACs at true lengths" if same_cost else "million MACs per example"
-    )
-    axes.legend()
 
 
 @rc_context(STYLE)

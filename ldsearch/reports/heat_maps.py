@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.colors import CenteredNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
@@ -73,26 +72,29 @@ def grid_table(scores: Grid) -> pd.DataFrame:
     Raises:
         DataError: If there is no score, or a pair of the depths has none: no mean would be comparable.
     """
-    encoders, decoders = (sorted({key[stack] for key in scores}) for stack in (0, 1))
-    missing = [(m, n) for m in encoders for n in decoders if (m, n) not in scores]
-    if not scores or missing:
-        raise DataError(f"a grid needs a score for each pair of depths, but has none for {missing or 'any'}")
-    return pd.DataFrame(
-        [[float(scores[m, n]) for n in decoders] for m in encoders],
-        index=pd.Index(encoders, name="encoder"),
-        columns=pd.Index(decoders, name="decoder"),
-    )
+    keys = pd.MultiIndex.from_tuples(scores, names=["encoder", "decoder"])
+    table = pd.Series([*scores.values()], keys, dtype=float).unstack() if scores else pd.DataFrame()
+    if table.empty or table.isna().to_numpy().any():
+        raise DataError(f"a grid needs a score for each pair of depths, but has only {sorted(scores)}")
+    return table
 
 
-def difference_table(scores: Grid, baseline: Grid) -> pd.DataFrame:
-    """``scores`` less ``baseline``, as ``grid_table`` lays them out.
+def _compared(
+    scores: Grid, baseline: Grid | None, decimals: int, between: str
+) -> tuple[pd.DataFrame, pd.DataFrame | None, pd.DataFrame]:
+    """The scores, their differences to the baseline, and the text of each cell.
 
     Raises:
-        DataError: If the two are not of the same depth configurations.
+        DataError: If a grid has holes, or the baseline has other depths.
     """
+    table = grid_table(scores)
+    texts = table.map(lambda score: f"{score:.{decimals}f}")
+    if baseline is None:
+        return table, None, texts
     if strangers := sorted({*scores} ^ {*baseline}):
         raise DataError(f"the grid and its baseline must have the same depths, but differ in {strangers}")
-    return grid_table(scores) - grid_table(baseline)
+    differences = table - grid_table(baseline)
+    return table, differences, texts + differences.map(lambda gain: f"{between}{gain:+.{decimals}f}")
 
 
 def grid_text(scores: Grid, baseline: Grid | None = None, decimals: int = 2) -> str:
@@ -106,23 +108,14 @@ def grid_text(scores: Grid, baseline: Grid | None = None, decimals: int = 2) -> 
     Raises:
         DataError: If a grid has holes, or the baseline has other depths.
     """
-    table = grid_table(scores)
-    cells = table.map(lambda score: f"{score:.{decimals}f}")
+    table, differences, texts = _compared(scores, baseline, decimals, " ")
     mean = table.to_numpy().mean()
     summary = f"mean of {table.size} depth configurations: {mean:.{decimals}f}"
-    if baseline is not None:
-        differences = difference_table(scores, baseline)
-        cells += differences.map(lambda difference: f" {difference:+.{decimals}f}")
+    if differences is not None:
         gained = differences.to_numpy().mean()
         summary += f", {gained:+.{decimals}f} against the baseline's {mean - gained:.{decimals}f}"
-    heads = ["encoder \\ decoder", *map(str, table.columns)]
-    rows = [[str(depth), *cells.loc[depth]] for depth in table.index]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    lines = [
-        "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True))
-        for row in (heads, *rows)
-    ]
-    return "\n".join([*lines, summary])
+    texts = texts.rename_axis(index=None, columns="encoder \\ decoder")
+    return f"{texts.to_string()}\n{summary}"
 
 
 def draw_grid(scores: Grid, title: str, baseline: Grid | None = None, decimals: int = 2) -> Figure:
@@ -137,16 +130,13 @@ def draw_grid(scores: Grid, title: str, baseline: Grid | None = None, decimals: 
     Raises:
         DataError: If a grid has holes, or the baseline has other depths.
     """
-    table = grid_table(scores)
-    texts = table.map(lambda score: f"{score:.{decimals}f}")
+    table, differences, texts = _compared(scores, baseline, decimals, "\n")
     title = f"{title}: mean {table.to_numpy().mean():.{decimals}f}"
     coloured, norm, colours, label = table, _common_norm([table]), "viridis", "score"
-    if baseline is not None:
-        coloured = difference_table(scores, baseline)
-        texts += coloured.map(lambda difference: f"\n{difference:+.{decimals}f}")
-        title += f" ({coloured.to_numpy().mean():+.{decimals}f})"
+    if differences is not None:
+        title += f" ({differences.to_numpy().mean():+.{decimals}f})"
         # Colours that praise neither sign: of some scores less is better.
-        norm, colours, label = CenteredNorm(), "PuOr", "difference to the baseline"
+        coloured, norm, colours, label = differences, CenteredNorm(), "PuOr", "difference to the baseline"
     figure = Figure(figsize=(2.4 + 0.9 * table.shape[1], 1.6 + 0.55 * table.shape[0]), layout="constrained")
     axes = figure.add_subplot()
     image = _heat_map(axes, coloured, texts, norm, colours)
@@ -188,26 +178,23 @@ def draw_pruning_ratios(panels: Mapping[float, Grid], encoder: int, decoder: int
         # Deepest first, so that both ratios rise from the corner of the full model.
         turned = table.iloc[::-1, ::-1]
         image = _heat_map(axes, turned, turned.map(lambda score: f"{score:.1f}"), norm)
-        y, x = (
-            _label_ratios(axis, blocks - depths.to_numpy(), blocks, rate)
-            for axis, depths, blocks in (
-                (axes.yaxis, turned.index, encoder),
-                (axes.xaxis, turned.columns, decoder),
-            )
-        )
+        place = []
+        for axis, depths, blocks in (
+            (axes.xaxis, turned.columns, decoder),
+            (axes.yaxis, turned.index, encoder),
+        ):
+            left_out = blocks - depths.to_numpy()
+            axis.set_ticks(range(len(left_out)), [f"{count}/{blocks}" for count in left_out])
+            place.append(float(np.interp(rate * blocks, left_out, range(len(left_out)))))
         # Hollow, since it may lie on a number.
-        axes.scatter([x], [y], marker="*", s=600, facecolors="none", edgecolors="tab:red", linewidths=1.6)
+        axes.scatter(
+            place[:1], place[1:], marker="*", s=600, facecolors="none", edgecolors="tab:red", linewidths=1.6
+        )
         axes.set_ylabel("encoder blocks left out, $p'_{enc}$")
         axes.set_xlabel("decoder blocks left out, $p'_{dec}$")
         axes.set_title(f"trained with p = {rate:g}")
     figure.colorbar(image, ax=figure.axes, label=metric)
     return figure
-
-
-def _label_ratios(axis: Axis, left_out: NDArray[np.int_], blocks: int, rate: float) -> float:
-    """Label ticks as (left out)/(blocks); return the position of a rate between them."""
-    axis.set_ticks(range(len(left_out)), [f"{count}/{blocks}" for count in left_out])
-    return float(np.interp(rate * blocks, left_out, range(len(left_out))))
 
 
 def _heat_map(

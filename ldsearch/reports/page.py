@@ -1,6 +1,7 @@
 """The HTML page on finished runs: ``report.html.j2`` filled in, figures inside it and as files next to it."""
 
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from matplotlib.figure import Figure
 
 from ldsearch.errors import RunError
 from ldsearch.files import write_atomic
+from ldsearch.subnet import Subnet
 
 # Marks the files that may be replaced.
 GENERATOR = "ldsearch report"
@@ -56,6 +58,13 @@ class Drawing:
         return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(alt)}"', 1))
 
 
+def number(value: float | None, otherwise: str = "none", digits: int = 4) -> str:
+    """A number for a table; ``otherwise`` where there is none."""
+    if value is None or math.isnan(value):
+        return otherwise
+    return f"{value:,.{digits}f}"
+
+
 def write_page(output: Path, drawings: Sequence[Drawing], context: Mapping[str, Any]) -> tuple[Path, ...]:
     """Write the page and its figures; files that this function wrote before are replaced.
 
@@ -83,6 +92,8 @@ def write_page(output: Path, drawings: Sequence[Drawing], context: Mapping[str, 
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
+    environment.filters["number"] = number
+    environment.globals.update(zip=zip, describe=lambda text: Subnet.from_json(text).describe())
     template = environment.get_template("report.html.j2")
     try:
         for path in (output, *files):  # before anything is written

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ldsearch.commands.report_page import verdict
+from ldsearch.commands.report import verdict
+from ldsearch.reports.page import GENERATOR
 from ldsearch.runs import read_json
 from tests.cli.conftest import Ldsearch
 from tests.cli.test_bad_input import expect_refusal
@@ -44,6 +45,16 @@ def test_a_page_on_one_run(ldsearch: Ldsearch, wild_place: Path) -> None:
     assert linked == {path.name for path in Path().glob("report-*")}
     assert len([own for own in read.named("svg") if own["aria-label"]]) == len(linked) // 2 == 4
     assert sum(own.get("class") == "chosen" for own in read.named("tr")) == 1
+    # Tables and figures can be read without seeing them; nothing is loaded.
+    assert {own["scope"] for own in read.named("th")} == {"col", "row"}
+    assert all(own["aria-label"] for own in read.named("div") if own.get("class") == "scroll")
+    assert {"name": "generator", "content": GENERATOR} in read.named("meta")
+    sources = [own.get("src", own.get("href")) for _, own in read.tags]
+    assert not [source for source in sources if str(source).startswith("http")]
+    titles = [
+        line for line in read.text.splitlines() if line in ("Frontier", "Latency", "Importance of blocks")
+    ]
+    assert titles == ["Frontier"]  # chapters without content are left out
 
 
 def test_the_commands_on_the_page_rebuild_the_run(ldsearch: Ldsearch, wild_place: Path) -> None:

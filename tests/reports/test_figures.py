@@ -11,7 +11,6 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgba
 
 from ldsearch.reports.figures import (
-    Marks,
     RunFrontier,
     common_areas,
     draw_convergence,
@@ -38,8 +37,9 @@ def test_a_frontier_is_drawn_from_the_table_with_its_marks_and_controls(tmp_path
     controls = pd.concat(
         [trials_table([TRIALS[0], TRIALS[2]], "random"), trials_table(TRIALS[:2], "constant-ratio")]
     )
-    marks = Marks("title", best=1, budget_share=0.45)
-    figure = draw_frontier(trials_table(TRIALS, "evolve"), marks, controls)
+    figure = draw_frontier(
+        trials_table(TRIALS, "evolve"), "title", best=1, budget_share=0.45, controls=controls
+    )
     (axes,) = figure.axes
     assert {(0.4, 0.8), (0.5, 0.7), (1.0, 0.9)} <= points(axes)
     assert axes.get_ylabel() == "accuracy on 50 search examples, which chose"
@@ -59,7 +59,7 @@ def test_the_second_panel_draws_the_held_out_scores_with_their_intervals_and_the
     held = hold_out(front, TRIALS[0], "report", lambda s: np.array(statistics[s], float))
     table = trials_table(TRIALS, "evolve")
     rows = pd.concat([table.iloc[[1, 0]].reset_index(drop=True), held_out_table(held)], axis=1)
-    left, right = draw_frontier(table, Marks("title", best=1), held_out=rows).axes
+    left, right = draw_frontier(table, "title", best=1, held_out=rows).axes
     assert right.get_ylabel() == "accuracy on 5 report examples"
     (errorbar,) = right.containers
     assert errorbar.lines[0].get_xydata().tolist() == [[0.4, 0.6], [1.0, 0.8]]

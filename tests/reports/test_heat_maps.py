@@ -8,7 +8,6 @@ from matplotlib.collections import PathCollection
 
 from ldsearch.errors import DataError
 from ldsearch.reports.heat_maps import (
-    difference_table,
     draw_grid,
     draw_kept,
     draw_pruning_ratios,
@@ -134,7 +133,7 @@ def test_grids_with_holes_of_other_depths_or_beyond_the_model_are_refused():
         for holes in ({}, {(1, 1): 1.0, (2, 2): 1.0}):
             with pytest.raises(DataError, match="each pair"):
                 call(holes)
-    for call in (difference_table, grid_text, lambda s, b: draw_grid(s, "t", b)):
+    for call in (grid_text, lambda s, b: draw_grid(s, "t", b)):
         with pytest.raises(DataError, match=r"\(1, 2\)"):
             call({(1, 1): 1.0}, {(1, 1): 1.0, (1, 2): 1.0})
     with pytest.raises(DataError):
