@@ -63,7 +63,6 @@ def test_a_latency_budget_searches_by_latency_and_times_what_it_found(
         assert figure.size[0] > 1000
     again = flags("evolve", Run.open(folder).options)
     assert f"--budget 900s{BUDGET}" in again
-    assert ldsearch("export", "runs/tiny-evolve-latency", "out").code == 0
     assert ldsearch("report", "runs/tiny-evolve-latency", "--output", "page.html").code == 0
 
 

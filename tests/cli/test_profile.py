@@ -125,14 +125,11 @@ def test_predictions_of_the_table_beside_the_supernet_are_judged(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("runs/none", "--subnet", "full"), "neither a supernet nor a search run"),
-        (("runs/tiny",), "name a sub-network with --subnet"),
         (("runs/tiny", "--frontier"), "is a model, not a search run"),
         (("runs/tiny", "--frontier", "--subnet", "full"), "exclude each other"),
         (("runs/tiny", "--subnet", PRUNED.replace("[1]", "[7]")), "block 7 of a model of 2 blocks"),
         (("runs/tiny", "--subnet", "full", "--runtime", "tpu"), "use one of eager, own, compile"),
         (("runs/tiny", "--subnet", "full", "--batch", "0"), "cannot read --batch '0'"),
-        (("runs/tiny", "--subnet", "full", "--batch", "data"), "cannot read --batch 'data'"),
         (("runs/tiny", "--subnet", "full", "--length", "8,x"), "cannot read --length '8,x'"),
         (("runs/tiny", "--subnet", "full", "--length", "9999"), "positions, too few for 9999 tokens"),
         (("runs/tiny", "--subnet", "full", "--batch", "999", "--length", "data"), "a batch of 999 needs"),

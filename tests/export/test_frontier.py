@@ -6,24 +6,14 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
-import onnxruntime
 import pytest
 
-from ldsearch.bench import Bench
 from ldsearch.export import folder as folders
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import Ldsearch, reviews
 
 RUN = "runs/tiny-evolve"
 MEAN_LENGTH = 10  # of the search rows: 3 to 12 words and two special tokens, cut to 16
-
-
-def smallest_error(index: Path, budget: float) -> Path:
-    """As the README picks a model: the best held-out score whose cost is within the budget."""
-    entries = [entry for entry in json.loads(index.read_text()) if entry["costs"]["macs"] <= budget]
-    best = max(entries, key=lambda entry: (entry["held_out"] or entry)["score"])
-    return index.parent / best["folder"]
 
 
 def test_the_frontier_is_exported_with_an_index_that_picks_by_budget(ldsearch: Ldsearch, wild_place: Path):
@@ -58,24 +48,6 @@ def test_the_frontier_is_exported_with_an_index_that_picks_by_budget(ldsearch: L
             assert f"| {cell['median_ms']:.3g} |" in card
     assert outcome.out.count("40 rows of the search split") == len(rows)
     assert outcome.out.count("ms at batch 8 of") == len(rows)
-    dearest = max(entry["costs"]["macs"] for entry in index)
-    affordable = {entry["folder"]: entry["costs"]["macs"] for entry in index}
-    chosen = smallest_error(wild_place / "all" / "index.json", dearest * 0.9)
-    assert affordable[chosen.name] <= dearest * 0.9
-
-
-@pytest.mark.usefixtures("timing_jobs")
-def test_an_exported_graph_scores_as_the_run_says(ldsearch: Ldsearch, wild_place: Path):
-    """Its accuracy on the search rows, by onnxruntime alone, is best.json's."""
-    assert ldsearch("export", RUN, "out", "--format", "onnx").code == 0
-    best = json.loads((wild_place / RUN / "best.json").read_text())
-    bench = Bench.open(wild_place / "runs/tiny")
-    session = onnxruntime.InferenceSession(wild_place / "out" / "model.onnx")
-    names = [entry.name for entry in session.get_inputs()]
-    encoded = bench.evaluator.encoded
-    batch = bench.task.collate(bench.tokenizer, None)([encoded[i] for i in range(len(encoded))])
-    (logits,) = session.run(None, {name: batch[name].numpy() for name in names})
-    assert np.mean(logits.argmax(-1) == batch["labels"].numpy()) == pytest.approx(best["score"])
 
 
 @pytest.mark.usefixtures("timing_jobs")

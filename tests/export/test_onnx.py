@@ -17,7 +17,7 @@ from ldsearch.export import reader
 from ldsearch.export.check import random_rows, verify
 from ldsearch.export.folder import load_exported, staged, write_onnx
 from ldsearch.subnet import Lengths, Stack, Subnet
-from ldsearch.supernet import Supernet, graph, tokens
+from ldsearch.supernet import Supernet, graph
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import one_of_each
 from tests.export.test_export import PROVENANCE, TOKENIZER
@@ -66,8 +66,10 @@ def assert_equal_to_torch_and_to_its_rows(supernet: Supernet, subnet: Subnet, fo
         np.testing.assert_allclose(of_batch, by_itself[0], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [*(("bert", head) for head in HEADS), ("distilbert", HEADS[0]), ("modernbert", HEADS[1])],
+)
 def test_a_graph_is_its_subnetwork_and_a_batch_its_rows(tmp_path, family, head):
     supernet = Supernet(tiny_model(family, blocks=3, head=head))
     for name, subnet in SUBNETS.items():
@@ -115,36 +117,6 @@ def test_kept_counts_are_the_exact_ceiling():
         assert counts.tolist() == [math.ceil(Fraction(own * kept, reference)) for own in n]
         counts = graph.kept_counts(Lengths((kept,), reference, "absolute"), 0, lengths)
         assert counts.tolist() == [min(kept, own) for own in n]
-
-
-@pytest.mark.parametrize("keep_first", [True, False])
-def test_the_tokens_that_stay_are_the_supernets(keep_first):
-    generator = torch.Generator().manual_seed(0)
-    scores = torch.rand(3, 9, generator=generator)
-    mask = torch.arange(9) < torch.tensor([[9], [6], [1]])
-    counts = torch.tensor([4, 5, 1])
-    theirs = tokens.select(scores, mask, counts, keep_first)
-    ours = graph.select(scores, mask, counts, keep_first)
-    for mine, other in zip(zip(*ours, strict=True), zip(*theirs, strict=True), strict=True):
-        assert sorted(mine[0][mine[1]].tolist()) == other[0][other[1]].tolist()
-
-
-def test_a_graph_scores_as_the_supernet_does():
-    generator = torch.Generator().manual_seed(0)
-    queries, keys, values = torch.randn(3, 2, 3, 7, 4, generator=generator)
-    real = torch.arange(7) < torch.tensor([[7], [3]])
-    near = (torch.arange(7)[:, None] - torch.arange(7)).abs() < 3
-    for allowed in (None, (near & real[:, None, :] | torch.eye(7).bool())[:, None]):
-        attention = tokens.Attention(queries, keys, values, real, 0.5, allowed)
-        ours = graph.traced(attention)
-        torch.testing.assert_close(ours.probabilities, attention.probabilities)
-        torch.testing.assert_close(graph.product_column(ours), tokens.column(attention))
-
-
-def test_the_operators_that_stand_for_torchs_are_torchs():
-    hidden, index = torch.randn(2, 5, 6), torch.tensor([[4, 0], [1, 1]])
-    assert torch.equal(tokens._Rows.apply(hidden, index), tokens.gather(hidden, index))
-    assert torch.equal(tokens.reshaped(hidden, (0, 0, -1, 2)), hidden.unflatten(-1, (-1, 2)))
 
 
 def test_a_graph_reads_probabilities_three_times(tmp_path):

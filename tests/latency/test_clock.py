@@ -1,12 +1,13 @@
-"""The timing protocol, on a clock that is told what passes."""
+"""The timing protocol, on a clock that is told what passes; threads that are put back; a busy machine."""
 
 from itertools import count, repeat
 
 import numpy as np
 import pytest
+import torch
 
 from ldsearch.errors import LdsearchError
-from ldsearch.latency.clock import Clock, Timing
+from ldsearch.latency.clock import Clock, Timing, crowding, device_facts, threads
 from tests.latency.planted_clock import Counted, PlantedClock
 
 
@@ -67,3 +68,21 @@ def test_repeats_that_scatter_are_noise_too():
 def test_nothing_to_repeat_is_refused():
     with pytest.raises(LdsearchError, match="1 repeat or more, not 0"):
         Clock(repeats=0)
+
+
+def test_facts_name_the_device_and_the_threads_of_the_moment():
+    before = torch.get_num_threads()
+    with threads(before + 1):
+        facts = device_facts(torch.device("cpu"), torch.float32)
+    assert (facts["threads"], facts["dtype"]) == (before + 1, "float32")
+    assert facts["versions"]["torch"] == torch.__version__
+    with threads(None):
+        assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("load", "processors", "own", "busy"),
+    [(1.2, 2, 1, True), (0.9, 2, 1, False), (0.4, 2, 2, False), (0.6, 2, 2, True), (None, 2, 2, False)],
+)
+def test_a_load_that_leaves_too_few_processors_is_said(load, processors, own, busy):
+    assert crowding(load, processors, own).startswith("busy machine") == busy

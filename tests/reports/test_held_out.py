@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from ldsearch.intervals import paired_bootstrap, weighted_sum
 from ldsearch.pareto import frontier as non_dominated
-from ldsearch.reports.held_out import HELD_OUT_COLUMNS, HeldOut, area_terms, held_out_table, hold_out
+from ldsearch.reports.held_out import HELD_OUT_COLUMNS, HeldOut, held_out_table, hold_out
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 
@@ -88,41 +87,11 @@ def test_the_full_model_is_the_reference_even_where_it_is_not_on_the_frontier():
     assert found.optimism == pytest.approx(0.05 + 0.2)
 
 
-def random_statistics(count: int, examples: int, seed: int) -> dict[Subnet, np.ndarray]:
-    """Sub-networks of different quality, right on overlapping examples."""
-    draw = np.random.default_rng(seed)
-    difficulty = draw.random(examples)
-    shares = np.linspace(0.5, 0.9, count)
-    return {
-        subnet(i): (difficulty + draw.normal(0, 0.3, examples) < share).astype(float)
-        for i, share in enumerate(shares)
-    }
-
-
 def area_by_hand(front: list[Trial], low: float, high: float, score: Callable[[Subnet], float]) -> float:
     """Each point's score from its cost to the next one's."""
     starts = [max(point.costs["macs"], low) for point in front] + [high]
     widths = [after - start for start, after in itertools.pairwise(starts)]
     return sum(score(point.subnet) * width for point, width in zip(front, widths, strict=True)) / (high - low)
-
-
-@pytest.mark.parametrize("higher", [True, False])
-def test_where_the_score_is_a_mean_gains_are_those_of_each_examples_parts_bit_for_bit(higher):
-    values = random_statistics(9, 200, 3)
-    sign = 1 if higher else -1
-    trials = [trial(i, 1 + 0.7 * i, sign * i / 10, higher) for i in range(9)]
-    own, control, full = trials[1:8:2] + trials[8:], trials[0:8:3], trials[8]
-    found = hold_out(own, full, "report", values.__getitem__, {"r": control})
-    low, high = own[0].costs["macs"], full.costs["macs"]
-    areas = []
-    for front in (own, control):
-        ends = [max(t.costs["macs"], low) for t in front if t is not full] + [high]
-        shares = np.diff(ends) / (high - low)
-        areas.append(np.sum([w * values[t.subnet] for w, t in zip(shares, front, strict=False)], axis=0))
-        parts = weighted_sum(area_terms(front, values.__getitem__, low, high))
-        np.testing.assert_array_equal(parts, areas[-1])
-    assert found.area == float(areas[0].mean())
-    assert found.gains["r"] == paired_bootstrap(sign * areas[0], sign * areas[1])
 
 
 def counts(count: int, examples: int, seed: int) -> dict[Subnet, np.ndarray]:
@@ -170,11 +139,11 @@ def test_of_an_f1_too_every_interval_is_the_bootstrap_over_examples(higher):
     assert [interval.mean for interval in intervals] == pytest.approx(everything)
     assert found.gains["r"].mean > 0.02
     resampled = np.array(
-        [on(rows) for rows in np.random.default_rng(5).integers(0, examples, (3_000, examples))]
+        [on(rows) for rows in np.random.default_rng(5).integers(0, examples, (1_500, examples))]
     )
     for interval, draws in zip(intervals, resampled.T, strict=True):
         expected = tuple(np.quantile(draws, [0.025, 0.975]))
-        assert (interval.low, interval.high) == pytest.approx(expected, abs=0.15 * draws.std())
+        assert (interval.low, interval.high) == pytest.approx(expected, abs=0.2 * draws.std())
     assert [row.score for row in found.rows] == pytest.approx([one.score.value for one in own])
     assert (found.full_score, found.optimism) == pytest.approx((full.score.value, 0.0))
     assert found.area == pytest.approx(
@@ -193,18 +162,16 @@ def overfit(seed: int, examples: int = 200, count: int = 60) -> HeldOut:
 
 
 def test_a_frontier_of_luck_is_found_out():
-    found = [overfit(seed) for seed in range(40)]
+    found = [overfit(seed) for seed in range(15)]
     assert np.mean([len(held.rows) for held in found]) > 3
     # Beside luck there is nothing: what the search sees as gains is optimism.
     seen = [np.mean([row.trial.score.value for row in held.rows]) - 0.8 for held in found]
-    assert np.mean([held.optimism for held in found]) == pytest.approx(np.mean(seen), abs=0.01)
+    assert np.mean([held.optimism for held in found]) == pytest.approx(np.mean(seen), abs=0.015)
     assert np.mean([held.optimism for held in found]) > 0.02
     # A step passes for real one time in twenty.
     steps = [row.step for held in found for row in held.rows if row.step is not None]
     clear = [step for step in steps if step.low > 0 or step.high < 0]
     assert len(clear) / len(steps) < 0.12
-    says_none = [any(text.startswith("none of the") for text in held.describe()) for held in found]
-    assert np.mean([said for said, held in zip(says_none, found, strict=True) if len(held.rows) > 1]) > 0.6
 
 
 def test_the_words_tell_steps_and_points_from_noise_and_give_gains_their_intervals():
