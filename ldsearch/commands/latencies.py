@@ -23,7 +23,7 @@ from ldsearch.latency.measure import (
 from ldsearch.latency.table import LatencyTable, PredictedLatency, SupernetStages, table_beside
 from ldsearch.progress import Progress
 from ldsearch.reports.figures import save_figure
-from ldsearch.reports.latency import LATENCY_COLUMNS, Accuracy, draw_tradeoff
+from ldsearch.reports.latency import Accuracy, draw_tradeoff
 from ldsearch.reports.tables import write_csv
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -166,15 +166,18 @@ def choose(candidates: Sequence[Trial], full: Trial, goal: Goal, latencies: Late
 def latency_table(
     supernet: Supernet, lines: Sequence[MeasuredLatency], predicted: Sequence[float]
 ) -> pd.DataFrame:
-    """Latencies, predictions and memory, the columns of ``LATENCY_COLUMNS``."""
+    """The columns of ``latency.csv``.
+
+    Fields of ``MeasuredLatency`` and ``memory_of``, and ``predicted_ms``: what the latency table beside the
+    supernet says; empty where it does not know.
+    """
     memories = {
         subnet: memory_of(supernet, subnet) for subnet in dict.fromkeys(line.subnet for line in lines)
     }
-    rows = [
-        {**line.to_dict(), **memories[line.subnet], "predicted_ms": milliseconds}
+    return pd.DataFrame(
+        {**line.to_dict(), "predicted_ms": milliseconds, **memories[line.subnet]}
         for line, milliseconds in zip(lines, predicted, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=list(LATENCY_COLUMNS))
+    )
 
 
 def write_latencies(

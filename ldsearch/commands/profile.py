@@ -58,25 +58,13 @@ def main(options: Profile) -> dict[str, Any]:
     return {"run": str(result.folder), "rows": result.table.to_dict("records")}
 
 
-def _fill_table(options: Profile, path: Path) -> dict[str, Any]:
-    with resumable("run the same command again; nothing measured is lost"), progress_bars("stages") as bars:
-        table, noises = tabulate(options, path, bars)
-    noisy = sum(noise.noisy for noise in noises)
-    facts = table.facts
-    print(f"{facts['device']}, {facts['threads']} threads, {facts['dtype']}")
-    print(f"lengths {' '.join(map(str, facts['lengths']))}; {len(table.cells)} cells in all")
-    print(f"groups of cells measured now: {len(noises)}, {noisy} of them on a noisy machine")
-    print(f"written: {path}")
-    return {"table": str(path), "cells": len(table.cells), "noisy": noisy}
-
-
 @dataclass(frozen=True)
 class ProfileResult:
     """Latencies that were measured.
 
     Args:
         folder: Where the reports lie.
-        table: Columns of ``LATENCY_COLUMNS``; the full model's rows first in each cell.
+        table: Of ``latency_table``; the full model's rows first in each cell.
         facts: Device, threads, precision, versions.
         drawn: Whether there were points enough for the figure.
         notes: Warnings about the latency table and the machine.
@@ -211,22 +199,8 @@ def _predicted(table: LatencyTable | None, line: MeasuredLatency) -> float:
         return math.nan
 
 
-def tabulate(
-    options: Profile, path: Path, progress: Progress = NO_PROGRESS
-) -> tuple[LatencyTable, tuple[Noise, ...]]:
-    """Measure what a latency table lacks; the same call goes on after an interruption.
-
-    Args:
-        options: The folder is a supernet, or a run of one; batch sizes, lengths, repeats and threads.
-        path: The table's file.
-        progress: A step after every timed call.
-
-    Returns:
-        The table, and the noise of each group measured now.
-
-    Raises:
-        LdsearchError: If the model cannot be tabled, or the file is another's.
-    """
+def _fill_table(options: Profile, path: Path) -> dict[str, Any]:
+    """Measure what a latency table lacks; the same command goes on after an interruption."""
     folder = options.folder
     if options.runtime != "eager":
         raise LdsearchError("--table times the supernet's own stages: it takes no --runtime")
@@ -242,11 +216,21 @@ def tabulate(
     clock = Clock(options.repeats, synchronise=synchroniser(supernet.model.device))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with threads(options.threads):
-            device = device_facts(supernet.model.device, supernet.model.dtype)
-            return build_table(stages, device, lengths, options.batch, path, clock, progress)
+        with (
+            resumable("run the same command again; nothing measured is lost"),
+            progress_bars("stages") as bars,
+            threads(options.threads),
+        ):
+            facts = device_facts(supernet.model.device, supernet.model.dtype)
+            table, noises = build_table(stages, facts, lengths, options.batch, path, clock, bars)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+    noisy = sum(noise.noisy for noise in noises)
+    print(f"{facts['device']}, {facts['threads']} threads, {facts['dtype']}")
+    print(f"lengths {' '.join(map(str, lengths))}; {len(table.cells)} cells in all")
+    print(f"groups of cells measured now: {len(noises)}, {noisy} of them on a noisy machine")
+    print(f"written: {path}")
+    return {"table": str(path), "cells": len(table.cells), "noisy": noisy}
 
 
 def _print(result: ProfileResult) -> None:

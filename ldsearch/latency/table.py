@@ -8,7 +8,7 @@ measured where a length of the grid enters and one less than a length of the gri
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ldsearch.latency.measure import random_tokens
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.stages import Pipeline, kept_of_rows, run_stages
+from ldsearch.supernet.stages import kept_of_rows, run_stages
 from ldsearch.supernet.tokens import State, put_back
 
 Key = tuple[str, int, int, int]
@@ -257,7 +257,6 @@ class PredictedLatency:
         return self.table.predict(subnets, self.batch, self.length)
 
 
-@dataclass(frozen=True)
 class SupernetStages:
     """The stages of a supernet's own path.
 
@@ -268,15 +267,13 @@ class SupernetStages:
         SupernetError: If it cannot be timed block by block.
     """
 
-    supernet: Supernet
-    _entered: dict[tuple[int, int], State] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    def __post_init__(self) -> None:
-        if self.supernet.pipeline is None or len(self.supernet.stacks) > 1:
-            why = self.supernet.why_depth_only or "it has two stacks"
+    def __init__(self, supernet: Supernet) -> None:
+        if supernet.pipeline is None or len(supernet.stacks) > 1:
+            why = supernet.why_depth_only or "it has two stacks"
             raise SupernetError(f"only registered encoders are tabled block by block: {why}")
+        self.supernet, self.pipeline = supernet, supernet.pipeline
+        # The state of the latest group alone: as many as there are cells would not fit in memory.
+        self._embedded = lru_cache(maxsize=1)(self._embed)
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -286,12 +283,12 @@ class SupernetStages:
         return {
             "model": {**named, "score": supernet.score, **asdict(supernet.shape)},
             "blocks": supernet.blocks,
-            "restores": self._pipeline.restores,
+            "restores": self.pipeline.restores,
         }
 
     def run(self, stage: str, batch: int, enter: int, leave: int) -> Run:
-        """On the supernet's device, without gradients."""
-        pipeline, state = self._pipeline, self._state(batch, enter)
+        """One stage on random unpadded inputs, ``leave`` of ``enter`` tokens leaving it; no gradients."""
+        pipeline, state = self.pipeline, self._embedded(batch, enter)
         if stage == "embed":
             ids = random_tokens(self.supernet, batch, enter)
             inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -299,35 +296,18 @@ class SupernetStages:
         elif stage == "head":
             timed = partial(pipeline.head, state, state.real)
         elif stage == "restore":
-            timed = partial(put_back, state.hidden, self._embedded(batch, leave))
+            timed = partial(put_back, state.hidden, self._embed(batch, leave))
         else:
             named = {block_stage(index): block for index, block in enumerate(pipeline.blocks)}
             named[stage].layer.eval()
             timed = partial(named[stage], state, None if leave == enter else (leave,) * batch)
+        return torch.inference_mode()(timed)
 
-        def run() -> object:
-            with torch.inference_mode():
-                return timed()
-
-        return run
-
-    @property
-    def _pipeline(self) -> Pipeline:
-        assert self.supernet.pipeline is not None
-        return self.supernet.pipeline
-
-    def _state(self, batch: int, length: int) -> State:
-        """The embedded state of the latest group: as many as there are cells would not fit in memory."""
-        if (batch, length) not in self._entered:
-            self._entered.clear()
-            self._entered[batch, length] = self._embedded(batch, length)
-        return self._entered[batch, length]
-
-    def _embedded(self, batch: int, length: int) -> State:
+    def _embed(self, batch: int, length: int) -> State:
         """A state as a block leaves it that dropped tokens."""
         ids = random_tokens(self.supernet, batch, length)
         with torch.inference_mode():
-            state = self._pipeline.family.embed(self.supernet.model, {"input_ids": ids})
+            state = self.pipeline.family.embed(self.supernet.model, {"input_ids": ids})
         positions = torch.arange(length, device=ids.device).expand(batch, -1)
         return replace(state, positions=positions, padded=False)
 

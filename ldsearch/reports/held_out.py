@@ -82,16 +82,34 @@ class HeldOut:
     def describe(self) -> list[str]:
         """State the numbers, one sentence each."""
         sentences = []
-        if self._points:
+        full = self.full.costs[self.cost]
+        share = {row.trial.subnet: f"{row.trial.costs[self.cost] / full:.3f}" for row in self.rows}
+        if points := self._points:
             searched, held_out = self._gains_over_full()
             sentences.append(
                 f"optimism: beside the full model, the frontier's mean {self.full.metric} is "
                 f"{searched:+.4f} on the {self.full.split} split, which chose it, and "
                 f"{held_out:+.4f} on the {self.split} split"
             )
-            sentences.append(self._alike(self._points))
-        if len(self.rows) > 1:
-            sentences.append(self._steps())
+            alike = [share[row.trial.subnet] for row in points if not _apart(row.difference)]
+            sentences.append(
+                f"{len(alike)} of {len(points)} frontier points cannot be told apart from the full model on "
+                f"{points[0].difference.examples} rows: {', '.join(alike)} of its "
+                f"{COST_WORDS.get(self.cost, self.cost)}"
+                if alike
+                else f"every one of the {len(points)} frontier points can be told apart from the full model"
+            )
+        if (steps := len(self.rows) - 1) > 0:
+            clear = [
+                f"{share[a.trial.subnet]} to {share[b.trial.subnet]}"
+                for a, b in pairwise(self.rows)
+                if b.step and _apart(b.step)
+            ]
+            sentences.append(
+                f"{len(clear)} of {steps} steps along the frontier can be told from noise: {', '.join(clear)}"
+                if clear
+                else f"none of the {steps} steps from one frontier point to the next can be told from noise"
+            )
         for name, gain in self.gains.items():
             verdict = "" if _apart(gain) else ": cannot be told apart"
             sentences.append(
@@ -112,30 +130,6 @@ class HeldOut:
         searched = [row.trial.score.value - self.full.score.value for row in self._points]
         held_out = [row.score - self.full_score for row in self._points]
         return float(np.mean(searched)), float(np.mean(held_out))
-
-    def _alike(self, points: Sequence[HeldOutRow]) -> str:
-        alike = [self._share(row) for row in points if not _apart(row.difference)]
-        if not alike:
-            return f"every one of the {len(points)} frontier points can be told apart from the full model"
-        shares = ", ".join(f"{share:.3f}" for share in alike)
-        return (
-            f"{len(alike)} of {len(points)} frontier points cannot be told apart from the full model on "
-            f"{points[0].difference.examples} rows: {shares} of its {COST_WORDS.get(self.cost, self.cost)}"
-        )
-
-    def _steps(self) -> str:
-        clear = [
-            f"{self._share(a):.3f} to {self._share(b):.3f}"
-            for a, b in pairwise(self.rows)
-            if b.step is not None and _apart(b.step)
-        ]
-        steps = len(self.rows) - 1
-        if not clear:
-            return f"none of the {steps} steps from one frontier point to the next can be told from noise"
-        return f"{len(clear)} of {steps} steps along the frontier can be told from noise: {', '.join(clear)}"
-
-    def _share(self, row: HeldOutRow) -> float:
-        return row.trial.costs[self.cost] / self.full.costs[self.cost]
 
 
 def hold_out(

@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,31 +14,6 @@ from numpy.typing import ArrayLike
 
 from ldsearch.reports.figures import STYLE
 
-LATENCY_COLUMNS: Mapping[str, str] = MappingProxyType(
-    {
-        "subnet": "the sub-network as JSON, as `--subnet` takes it",
-        "runtime": "what ran it: `eager` (the exported model, sdpa), `own`, `compile`, or a registered one",
-        "phase": "`forward`; of models that write `prefill` (to the first token) and `per token`",
-        "batch": "inputs at once",
-        "length": "tokens of each input, or `data`: the split's own rows",
-        "median_ms": "median latency of a batch in milliseconds",
-        "low_ms": "first quartile",
-        "high_ms": "third quartile",
-        "p95_ms": "95th percentile",
-        "repeats": "how often it was timed",
-        "predicted_ms": "what the latency table beside the supernet says; empty where it does not know",
-        "ratio": "`median_ms` over the full model's, the faster of its own path and stock sdpa",
-        "runtime_ratio": "`median_ms` over the full model's in the same runtime",
-        "macs": "multiply-accumulates per example",
-        "macs_ratio": "`macs` over the full model's",
-        "not_faster": "the MACs fell by more than 10%, the latency by less than 3%",
-        "noisy": "the machine was not quiet while this batch and length were timed",
-        "weight_bytes": "parameters and buffers of the exported model",
-        "cache_bytes_per_token": "keys and values that each token of a text adds; empty where none are kept",
-        "cache_bytes_per_source_token": "keys and values that each token of an encoder-decoder's input adds",
-        "peak_activation_bytes": "the most that was allocated beside the weights; empty: not measured",
-    }
-)
 FEWEST_POINTS = 3
 _STYLES = (("tab:blue", "o"), ("tab:orange", "s"), ("tab:green", "^"))
 
@@ -89,7 +63,7 @@ def prediction_errors(table: pd.DataFrame) -> list[str]:
     """How far a latency table's predictions were off, a line for each runtime, batch size and length.
 
     Args:
-        table: Columns of ``LATENCY_COLUMNS``.
+        table: Rows of ``latency.csv``.
     """
     known = table[table["predicted_ms"].notna()].groupby(["runtime", "batch", "length"], sort=False)
     return [
@@ -155,7 +129,7 @@ def draw_latency(table: pd.DataFrame, title: str) -> Figure:
     """Latency against MACs, a row of panels per phase and a panel per batch size; r per length.
 
     Args:
-        table: Columns of ``LATENCY_COLUMNS``, of one runtime.
+        table: Rows of ``latency.csv``, of one runtime.
         title: Above the panels.
     """
     phases, batches = table["phase"].unique(), table["batch"].unique()

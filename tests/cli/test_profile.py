@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from ldsearch.latency.table import LatencyTable
-from ldsearch.reports.latency import LATENCY_COLUMNS
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import Ldsearch, read
 
@@ -25,7 +24,6 @@ def test_a_subnetwork_of_a_supernet_beside_the_full_model(ldsearch: Ldsearch, pl
     outcome = ldsearch(*asked, "--repeats", "2", "--threads", "1")
     assert outcome.code == 0, outcome.err
     found = rows(place / "runs/tiny-profile/latency.csv")
-    assert list(found[0]) == list(LATENCY_COLUMNS)
     assert [(row["batch"], row["length"]) for row in found[::3]] == [
         ("1", "8"),
         ("2", "8"),
