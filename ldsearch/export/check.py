@@ -4,9 +4,10 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -126,6 +127,7 @@ def verify(
     rows: Rows,
     answers: Iterable[Sequence[reader.Answer]] | None = None,
     where: str = "this process",
+    measured: Mapping[str, Any] = MappingProxyType({}),
     progress: Progress = NO_PROGRESS,
 ) -> list[Verified]:
     """Compare exports with their supernet and write the result into their cards.
@@ -141,6 +143,7 @@ def verify(
         rows: What they ran on.
         answers: Of each export, what each of its readers made of the rows; None: they are run here.
         where: The place that the answers come from, in words.
+        measured: What ``ldsearch.export.timing.timings`` gave; empty: nothing was timed.
         progress: A phase "checking" with a step after each batch of each export.
 
     Raises:
@@ -151,11 +154,14 @@ def verify(
         answers = reader.answers(readers, _arrays(rows), str(supernet.model.device))
     progress.phase("checking", len(exports) * len(rows.batches))
     recorded = rows.recorded or [None] * len(exports)
-    verified = [
-        _verify_export(supernet, written, rows, own, score, where, progress)
-        for written, own, score in zip(exports, answers, recorded, strict=True)
-    ]
-    write_cards(exports, verified)
+    latencies = measured.get("latencies") or [()] * len(exports)
+    verified = []
+    for written, own, score, lines in zip(exports, answers, recorded, latencies, strict=True):
+        checked = _verify_export(supernet, written, rows, own, score, where, progress)
+        latency = tuple(map(MeasuredLatency.from_dict, lines))
+        verified.append(replace(checked, latency=latency, machine=measured.get("machine", "")))
+        card = written.card(verified=checked.describe(), latency=latency, machine=verified[-1].machine)
+        write_atomic(written.folder / "README.md", card)
     return verified
 
 
@@ -189,16 +195,9 @@ def verify_fresh(
         run_reader(place)
         progress.step()
         answers = (reader.read_answers(place, index) for index in range(len(exports)))
-        verified = verify(supernet, exports, rows, answers, "a fresh process", progress)
-        if timing is not None:
-            measured = json.loads((place / reader.LATENCY_FILE).read_text(encoding="utf-8"))
-            lines = [tuple(map(MeasuredLatency.from_dict, export)) for export in measured["latencies"]]
-            verified = [
-                replace(own, latency=latency, machine=measured["machine"])
-                for own, latency in zip(verified, lines, strict=True)
-            ]
-            write_cards(exports, verified)
-    return verified
+        path = place / reader.LATENCY_FILE
+        measured = {} if timing is None else json.loads(path.read_text(encoding="utf-8"))
+        return verify(supernet, exports, rows, answers, "a fresh process", measured, progress)
 
 
 def run_reader(place: Path) -> None:
@@ -218,13 +217,6 @@ def run_reader(place: Path) -> None:
             f"check of the {check} failed: the export does not run in a fresh process: {last}; nothing was "
             "written"
         )
-
-
-def write_cards(exports: Sequence[Written], verified: Sequence[Verified]) -> None:
-    """Write the model cards, with what is known by now."""
-    for written, own in zip(exports, verified, strict=True):
-        card = written.card(verified=own.describe(), latency=own.latency, machine=own.machine)
-        write_atomic(written.folder / "README.md", card)
 
 
 def _arrays(rows: Rows) -> list[reader.Batch]:

@@ -24,7 +24,7 @@ from ldsearch.latency.measure import (
     measure,
     random_cell,
 )
-from ldsearch.latency.runtimes import RUNTIMES, Forward, in_session
+from ldsearch.latency.runtimes import RUNTIMES, in_session
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.cutting import copy_sharing
@@ -84,30 +84,31 @@ def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
     return {"machine": f"{facts['device']}, {facts['threads']} threads", "latencies": latencies}
 
 
-def _full(supernet: Supernet, onnx: bool) -> dict[Entry, tuple[Any, Forward]]:
-    """The full model in the runtimes to compare with: a stock model that generates, and its forward."""
+def _full(supernet: Supernet, onnx: bool) -> dict[Entry, Any]:
+    """The full model in the runtimes to compare with: a model that generates, or forwards."""
     if onnx:
         try:
-            return {Entry(supernet.full, "onnx"): (None, RUNTIMES["onnx"](supernet, supernet.full))}
+            return {Entry(supernet.full, "onnx"): RUNTIMES["onnx"](supernet, supernet.full)}
         except ExportError:
             pass  # too large for a file of its own: every number names what it is compared with
-    model = supernet.materialise(supernet.full)
     entries = entries_of(supernet, [], "eager")
-    return {entry: (model, RUNTIMES[entry.runtime](supernet, supernet.full)) for entry in entries}
+    if supernet.head.generates:
+        return {entries[0]: supernet.materialise(supernet.full)}
+    return {entry: RUNTIMES[entry.runtime](supernet, supernet.full) for entry in entries}
 
 
-def _exported(folder: Path, supernet: Supernet) -> tuple[Any, Forward]:
-    if not (folder / ONNX_FILE).is_file():
-        model: Any = load_exported(folder)
-        torch.nn.Module.to(model, supernet.model.device)
-        return model, lambda inputs: model(**inputs)
-    return None, in_session(onnx_session(folder / ONNX_FILE, torch.get_num_threads()))
+def _exported(folder: Path, supernet: Supernet) -> Any:
+    """An export's model where it generates, else its forward."""
+    if (folder / ONNX_FILE).is_file():
+        return in_session(onnx_session(folder / ONNX_FILE, torch.get_num_threads()))
+    model: Any = load_exported(folder)
+    torch.nn.Module.to(model, supernet.model.device)
+    return model if supernet.head.generates else lambda inputs: model(**inputs)
 
 
-def _runs(models: Mapping[Entry, tuple[Any, Forward]], cell: Cell, probe: Probe, entry: Entry) -> list[Run]:
-    """The probe's runs of a model, or of its forward where it does not generate."""
-    model, forward = models[entry]
+def _runs(models: Mapping[Entry, Any], cell: Cell, probe: Probe, entry: Entry) -> list[Run]:
+    """The probe's runs of a model that generates, or of a forward."""
     if probe is FORWARD:
-        return [forward_run(forward, cell)]
+        return [forward_run(models[entry], cell)]
     # A model for each run, since a run sets how much is generated; the weights are shared.
-    return [generate_run(copy_sharing(model), cell, written) for written in probe.written]
+    return [generate_run(copy_sharing(models[entry]), cell, written) for written in probe.written]

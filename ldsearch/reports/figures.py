@@ -276,10 +276,28 @@ def draw_comparison(table: pd.DataFrame) -> Figure:
     drawn = table[table["limit"] == "evaluations"]
     panels = list(drawn.groupby(["metric", "split", "examples"], sort=False))
     figure = Figure(figsize=(7.5 * len(panels), 5.2), layout="constrained")
-    for index, ((metric, split, examples), rows) in enumerate(panels):
-        axes = figure.add_subplot(1, len(panels), index + 1)
+    columns = figure.subplots(1, len(panels), squeeze=False)[0] if panels else []
+    for axes, ((metric, split, examples), rows) in zip(columns, panels, strict=True):
         same_cost = bool((rows["macs"] / rows["share"]).dropna().round().nunique() < 2)
-        _draw_strategies(axes, rows, same_cost)
+        several = rows["supernet"].nunique() > 1
+        lines = list(rows.groupby(["supernet", "strategy"], sort=False))
+        # A run's random control has the run's colour.
+        names = [(supernet, str(strategy).removesuffix(", random")) for (supernet, strategy), _ in lines]
+        colours = {name: f"C{at % 10}" for at, name in enumerate(dict.fromkeys(names))}
+        for at, ((supernet, strategy), line) in enumerate(lines):
+            scored = line[line["seeds"] > 0]
+            if scored.empty:
+                continue
+            spread = _BUDGET_SPREAD * (at / max(1, len(lines) - 1) - 0.5)
+            axes.errorbar(
+                scored["budget"] + spread if same_cost else scored["macs"] / 1e6,
+                scored["score"],
+                yerr=[scored["score"] - scored["low"], scored["high"] - scored["score"]],
+                label=f"{supernet}: {strategy}" if several else strategy,
+                marker="o",
+                ls="--" if str(strategy).rpartition(", ")[2].startswith("random") else "-",
+                color=colours[names[at]],
+            )
         scores = rows["score"].dropna()
         if len(scores) and 0 < _LOG_FACTOR * scores.min() < scores.max():
             axes.set_yscale("log")
@@ -287,28 +305,6 @@ def draw_comparison(table: pd.DataFrame) -> Figure:
         axes.set_ylabel(f"{metric} on {examples} {split} examples, 95%")
         axes.legend()
     return figure
-
-
-def _draw_strategies(axes: Axes, rows: pd.DataFrame, same_cost: bool) -> None:
-    several = rows["supernet"].nunique() > 1
-    lines = list(rows.groupby(["supernet", "strategy"], sort=False))
-    # A run's random control has the run's colour.
-    names = [(supernet, str(strategy).removesuffix(", random")) for (supernet, strategy), _ in lines]
-    colours = {name: f"C{index % 10}" for index, name in enumerate(dict.fromkeys(names))}
-    for index, ((supernet, strategy), line) in enumerate(lines):
-        scored = line[line["seeds"] > 0]
-        if scored.empty:
-            continue
-        spread = _BUDGET_SPREAD * (index / max(1, len(lines) - 1) - 0.5)
-        axes.errorbar(
-            scored["budget"] + spread if same_cost else scored["macs"] / 1e6,
-            scored["score"],
-            yerr=[scored["score"] - scored["low"], scored["high"] - scored["score"]],
-            label=f"{supernet}: {strategy}" if several else strategy,
-            marker="o",
-            ls="--" if str(strategy).rpartition(", ")[2].startswith("random") else "-",
-            color=colours[names[index]],
-        )
 
 
 @rc_context(STYLE)

@@ -60,10 +60,28 @@ def trials_table(trials: Sequence[Trial], strategy: str, costs: Sequence[str] = 
         raise ValueError("a table needs at least one trial")
     full = trials[0]
     best = {trial.subnet for trial in pareto_front(trials, costs)}
-    rows = [_row(trial, full, trial.subnet in best, strategy) for trial in trials]
+    rows = []
+    for trial in trials:
+        encoder = trial.subnet.encoder
+        lengths = encoder.lengths if encoder else None
+        row = {
+            "strategy": strategy,
+            "generation": trial.generation,
+            "blocks": " | ".join(" ".join(map(str, s.blocks)) for s in trial.subnet.stacks().values()),
+            "lengths": " ".join(map(str, lengths.tokens)) if lengths else "",
+            "reference": lengths.reference if lengths else "",
+            "length_mode": lengths.mode if lengths else "",
+            "score": trial.score.value,
+            "macs_share": trial.costs["macs"] / full.costs["macs"],
+            "padded_share": trial.costs["padded_macs"] / full.costs["padded_macs"],
+            "on_frontier": trial.subnet in best,
+            "subnet": trial.subnet.to_json(),
+        }
+        fields = ("standard_error", "metric", "examples", "split", "seconds", "fingerprint")
+        row |= {**trial.costs, "parameters": int(trial.costs["parameters"])}
+        rows.append(row | {name: getattr(trial, name) for name in fields})
     added = [name for name in full.costs if name not in COLUMNS]
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
-    return table.assign(**{name: [trial.costs[name] for trial in trials] for name in added})
+    return pd.DataFrame(rows, columns=[*COLUMNS, *added])
 
 
 def frontier_table(table: pd.DataFrame, cost: str = "macs") -> pd.DataFrame:
@@ -120,30 +138,3 @@ def area_table(
 def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Atomic CSV; floats with ten significant digits."""
     write_atomic(path, table.to_csv(index=False, float_format="%.10g"))
-
-
-def _row(trial: Trial, full: Trial, on_frontier: bool, strategy: str) -> dict[str, object]:
-    stack = trial.subnet.encoder
-    lengths = stack.lengths if stack else None
-    return {
-        "strategy": strategy,
-        "generation": trial.generation,
-        "blocks": " | ".join(" ".join(map(str, s.blocks)) for s in trial.subnet.stacks().values()),
-        "lengths": " ".join(map(str, lengths.tokens)) if lengths else "",
-        "reference": lengths.reference if lengths else "",
-        "length_mode": lengths.mode if lengths else "",
-        "score": trial.score.value,
-        "standard_error": trial.standard_error,
-        "metric": trial.metric,
-        "examples": trial.examples,
-        "split": trial.split,
-        "macs": trial.costs["macs"],
-        "macs_share": trial.costs["macs"] / full.costs["macs"],
-        "padded_macs": trial.costs["padded_macs"],
-        "padded_share": trial.costs["padded_macs"] / full.costs["padded_macs"],
-        "parameters": int(trial.costs["parameters"]),
-        "seconds": trial.seconds,
-        "on_frontier": on_frontier,
-        "fingerprint": trial.fingerprint,
-        "subnet": trial.subnet.to_json(),
-    }

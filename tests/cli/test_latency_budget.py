@@ -9,14 +9,13 @@ import pytest
 from PIL import Image
 
 from ldsearch.bench import Bench
-from ldsearch.commands.latencies import Latencies, choose, know_latency
+from ldsearch.commands.latencies import Latencies, choose
 from ldsearch.commands.options import flags
 from ldsearch.commands.spaces import search_space
 from ldsearch.costs.named import COSTS
 from ldsearch.errors import BudgetError, LdsearchError
 from ldsearch.goal import Goal
 from ldsearch.latency.clock import Noise
-from ldsearch.latency.table import LatencyTable, table_beside
 from ldsearch.runs import Run
 from ldsearch.trial import Score, Trial
 from tests.cli.conftest import Ldsearch, read
@@ -76,9 +75,6 @@ def test_an_objective_of_latency_takes_any_goal(ldsearch: Ldsearch, tabled: Path
     chosen = ldsearch("evolve", "--strategy", "every-other", "--objective", f"latency{BUDGET}")
     assert chosen.code == 0, chosen.err
     assert read(tabled / "runs/tiny-every-other-latency/run.json")["latency"]["points"] == 2
-    refused = ldsearch("evolve", "--objective", "latency", "--evaluations", 8)
-    assert refused.code == 2
-    assert "needs its batch and length" in refused.err
     planned = ldsearch("evolve", "--objective", f"latency{BUDGET}", "--dry-run")
     assert planned.code == 0, planned.err
 
@@ -126,23 +122,12 @@ def test_a_cost_must_be_called_what_it_was_registered_as(place: Path) -> None:
         COSTS.remove("joules")
 
 
-def test_the_prediction_is_the_tables(tabled: Path) -> None:
-    bench = Bench.open("runs/tiny")
-    know_latency(bench, (2, 16))
-    space = search_space(bench)
-    subnets = [space.smallest(), space.largest(), bench.full]
-    table = LatencyTable.load(table_beside(bench.folder))
-    costs = [own["latency"] for own in bench.evaluator.costs_of(subnets)]
-    np.testing.assert_allclose(costs, table.predict(subnets, 2, 16))
-
-
 @pytest.mark.parametrize(
     ("budget", "words"),
     [
         (f"0.000001ms{BUDGET}", "no sub-network meets the budget"),
         ("5ms@batch=3,length=16", "has no batch 3"),
         ("5ms@batch=2,length=99", "ends at 16 tokens"),
-        ("5ms", "needs its batch and length"),
     ],
 )
 def test_what_no_table_can_answer_is_refused(

@@ -13,15 +13,14 @@ from matplotlib.colors import to_rgba
 from ldsearch.reports.figures import (
     RunFrontier,
     common_areas,
-    draw_convergence,
     draw_frontier,
     draw_overlay,
     group_by_rows,
     save_figure,
 )
 from ldsearch.reports.held_out import held_out_table, hold_out
-from ldsearch.reports.tables import area_table, trials_table
-from tests.reports.test_tables import SHORT, TRIALS, trials
+from ldsearch.reports.tables import trials_table
+from tests.reports.test_tables import SHORT, TRIALS
 
 
 def points(axes: Axes) -> set[tuple[float, float]]:
@@ -70,13 +69,6 @@ def test_the_second_panel_draws_the_held_out_scores_with_their_intervals_and_the
     assert {(0.4, 0.8), (1.0, 0.9)} <= points(left)
     assert points(right) == {(0.4, 0.6), (1.0, 0.8)}  # the choice and the full model, as scored there
     assert "chosen" in labels(right)
-
-
-def test_convergence_has_a_line_for_each_strategy():
-    areas = area_table(
-        trials("evolve", [(0, 100.0, 0.9), (0, 20.0, 0.5)]), trials("random", [(0, 20.0, 0.6)])
-    )
-    assert labels(draw_convergence(areas, "accuracy").axes[0]) == ["evolve", "random"]
 
 
 def frontier(

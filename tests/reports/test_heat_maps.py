@@ -69,13 +69,6 @@ def test_kept_blocks_have_a_panel_for_each_stack_and_a_number_where_a_block_runs
     assert texts(many.axes[0]) == []  # no number could be read
 
 
-def test_a_table_has_encoder_depths_down_and_decoder_depths_across_both_ascending():
-    table = grid_table(SMALL)
-    assert (table.index.name, table.columns.name) == ("encoder", "decoder")
-    assert (table.index.tolist(), table.columns.tolist()) == ([1, 2, 4], [1, 3])
-    assert table.to_numpy().tolist() == [[8.0, 9.0], [10.0, 7.5], [12.5, 13.0]]
-
-
 def test_the_text_has_the_papers_numbers_and_means():
     lines = grid_text(LAYER_DROP, BASELINE).splitlines()
     assert lines[0].split() == ["encoder", "\\", "decoder", "1", "2", "3", "6"]
