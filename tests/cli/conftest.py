@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,11 @@ def wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Its scores differ, mean nothing, and make a frontier.
     """
+    return _wild(tmp_path_factory)
+
+
+@cache  # other folders have a fixture of that name too
+def _wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("wild")
     (place / "reviews.csv").write_text(reviews(400))
     (place / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 3}))
