@@ -6,7 +6,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +113,14 @@ def wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Its scores differ, mean nothing, and make a frontier.
     """
-    return _wild(tmp_path_factory)
+    if not _WILD:  # another folder's fixture of that name makes the same place
+        _WILD.append(_wild(tmp_path_factory))
+    return _WILD[0]
 
 
-@cache  # other folders have a fixture of that name too
+_WILD: list[Path] = []
+
+
 def _wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("wild")
     (place / "reviews.csv").write_text(reviews(400))
