@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from ldsearch.commands.binding import read_trainer
-from ldsearch.commands.options import VERBS, Options
+from ldsearch.commands.options import VERBS, Options, flag_of
 from ldsearch.errors import LdsearchError
 
 # Verbs of 0.1 and what took their place.
@@ -75,7 +76,7 @@ def bound(verb: str, options: type[Options]) -> Callable[..., Any]:
                 split = next((i for i, word in enumerate(value) if str(word).startswith("-")), len(value))
                 words, value = [*map(str, value[split:]), *words], value[:split]
             if value is not None and (read := shown[name].metadata["read"]):
-                values[name] = read(value)
+                values[name] = read(flag_of(name), value)
             elif isinstance(value, list):
                 values[name] = tuple(value)
         # An option that was not given keeps the default that its field has.
@@ -85,15 +86,21 @@ def bound(verb: str, options: type[Options]) -> Callable[..., Any]:
         return import_module(f"ldsearch.commands.{verb.replace('-', '_')}").main(options(**given))
 
     parameters = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
-    parameters += [_parameter(field, hints[name]) for name, field in shown.items()]
+    parameters += [_parameter(options, field, hints[name]) for name, field in shown.items()]
     call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    call.__doc__ = options.__doc__
+    # Without a blank line between them typer makes one paragraph of a list.
+    call.__doc__ = re.sub(r"(?<!\n)\n( *- `)", r"\n\n\1", str(options.__doc__))
     return call
 
 
-def _parameter(field: Field[Any], kind: Any) -> Parameter:
+def _parameter(options: type[Options], field: Field[Any], kind: Any) -> Parameter:
     about = field.metadata
+    panels = (
+        vars(owner)["PANEL"]
+        for owner in options.__mro__
+        if field.name in vars(owner).get("__annotations__", {}) and "PANEL" in vars(owner)
+    )
     default: Any = ... if field.default is MISSING else field.default
     if about["read"] is not None:
         kind, default = str | None, ... if default is ... else None
@@ -105,9 +112,9 @@ def _parameter(field: Field[Any], kind: Any) -> Parameter:
     else:
         shown = about["shown"]
         info = typer.Option(
-            f"--{field.name.replace('_', '-')}",
+            flag_of(field.name),
             help=about["help"],
-            rich_help_panel=about["panel"],
+            rich_help_panel=next(panels, None),
             min=about["least"],
             show_default=True if shown is None else shown,
         )

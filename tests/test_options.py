@@ -12,7 +12,7 @@ import pytest
 from ldsearch import cli
 from ldsearch.commands.binding import changed, read_trainer
 from ldsearch.commands.options import PARITY, VERBS, Options, TrainSupernet, flags
-from ldsearch.errors import TrainingError
+from ldsearch.errors import LdsearchError, TrainingError
 
 # A value of each type of option that is nobody's default; of those that read their text, by name.
 VALUES = {str: "text of two", int: 7, float: 0.375, bool: True, Path: Path("a b/c")}
@@ -69,6 +69,26 @@ def test_every_option_alone_and_all_together_come_back(parsed, verb: str) -> Non
         assert options != least, field.name
         assert parsed(flags(verb, changed(options))) == options, field.name
     assert parsed(flags(verb, changed(VERBS[verb](**everything)))) == VERBS[verb](**everything)
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "texts"),
+    [
+        ("train-supernet", "search_rows", {"auto": "auto", "half": "half", "12": 12}),
+        ("train-supernet", "layer_drop", {"0.2": (0.2,), "0, 1/4": (0.0, 0.25)}),
+        ("train-supernet", "batch_share", {"1/4": 0.25, "0.5": 0.5}),
+        ("evolve", "keep", {"4,4": (4, 4)}),
+        ("profile", "batch", {"8,2,8": (8, 2)}),
+        ("profile", "length", {"64,data": (64, "data")}),
+    ],
+)
+def test_numbers_are_read_and_anything_else_is_refused_with_the_flag(verb, name, texts) -> None:
+    (option,) = (field for field in fields(VERBS[verb]) if field.name == name)
+    read = option.metadata["read"]
+    assert {text: read("--it", text) for text in texts} == texts
+    for text in ("", "some", "0" if "int" in str(option.type) else "nan", "1.5x", "1,", "1/0"):
+        with pytest.raises(LdsearchError, match="--it"):
+            read("--it", text)
 
 
 def test_parity_is_the_options_it_stands_for() -> None:

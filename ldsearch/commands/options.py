@@ -1,6 +1,7 @@
 """The options of every verb, each written once: for the command line, for Python, and for the run's record.
 
-A field is an option: its name, type, default and help. ``cli.py`` binds the classes to the command line;
+A field is an option: its name, type, default and help; a class with ``PANEL`` names the heading that its
+options stand under in ``--help``. ``cli.py`` binds the classes to the command line;
 ``ldsearch.evolve(budget="0.4")`` takes the same names; a run stores them and ``flags`` prints them again.
 Nothing heavy is imported here, so that ``--help`` answers at once.
 """
@@ -12,21 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ldsearch.commands.binding import (
-    option,
-    read_batches,
-    read_depths,
-    read_lengths,
-    read_rates,
-    read_search_rows,
-    read_share,
-    read_shares,
-    trainer_words,
-)
-
-LAYERDROP, LENGTHDROP, FLEXIBLE = "LayerDrop", "LengthDrop", "Flexible depth"
-DATA, DECODING, SEARCH, STORAGE = "Data", "Decoding", "Search", "Storage"
-HEALTH, IMPORTANCE = "Health (with --health)", "Importance (with --importance)"
+from ldsearch.commands.binding import number, numbers, option, trainer_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +42,15 @@ class MovedData:
 class DataFiles:
     """How the files of a data set are read."""
 
-    config: str | None = option(None, "Configuration of a hub dataset.", panel=DATA)
+    PANEL = "Data"
+
+    config: str | None = option(None, "Configuration of a hub dataset.")
     validation: str | None = option(
-        None, "File with rows to search and report on: halves, without a test split.", panel=DATA
+        None, "File with rows to search and report on: halves, without a test split."
     )
-    keep_overlap: bool = option(False, "Use every row, also those that share text across splits.", panel=DATA)
-    text_column: str | None = option(None, "Column of the text, or of the source.", panel=DATA)
-    label_column: str | None = option(None, "Column of the label, or of the target.", panel=DATA)
+    keep_overlap: bool = option(False, "Use every row, also those that share text across splits.")
+    text_column: str | None = option(None, "Column of the text, or of the source.")
+    label_column: str | None = option(None, "Column of the label, or of the target.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +67,12 @@ class NamedSubnet(MovedData):
 class SharedStorage:
     """Measurements that several workers share."""
 
+    PANEL = "Storage"
+
     storage: str | None = option(
         None,
         "Where workers share measurements: journal:PATH, or the SQLAlchemy URL of a database.",
         shown="the runs' measurements.db",
-        panel=STORAGE,
     )
 
 
@@ -105,16 +95,14 @@ class Take:
 class DecodingOptions:
     """How texts are generated."""
 
-    beams: int = option(1, "Of beam search; 1 is greedy.", panel=DECODING)
-    length_penalty: float = option(
-        1.0, "A log-probability is divided by the text's length to this power.", panel=DECODING
-    )
-    no_repeat_ngram: int = option(0, "No run of so many tokens twice in a text; 0: any may.", panel=DECODING)
-    min_target: int = option(0, "The fewest tokens of a text.", panel=DECODING)
-    max_target: int = option(128, "The most tokens of a text.", panel=DECODING)
-    limit: int | None = option(
-        None, "Decode only the first so many examples.", shown="all", least=1, panel=DECODING
-    )
+    PANEL = "Decoding"
+
+    beams: int = option(1, "Of beam search; 1 is greedy.")
+    length_penalty: float = option(1.0, "A log-probability is divided by the text's length to this power.")
+    no_repeat_ngram: int = option(0, "No run of so many tokens twice in a text; 0: any may.")
+    min_target: int = option(0, "The fewest tokens of a text.")
+    max_target: int = option(128, "The most tokens of a text.")
+    limit: int | None = option(None, "Decode only the first so many examples.", shown="all", least=1)
 
 
 # What --parity stands for, where the option is not given itself.
@@ -131,7 +119,124 @@ PARITY: Mapping[str, Any] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSupernet(DataFiles, Seed, RunFolder):
+class TrainData(DataFiles):
+    """Data that a supernet is trained with."""
+
+    PANEL = "Data"
+
+    search_rows: int | str = option(
+        "auto",
+        "Without a test split: train (4,000 training rows search, all validation rows report), half (of the "
+        "validation rows search), or how many of them; auto: train from 20,000 training rows on.",
+        shown="auto",
+        read=number(int, "auto, train, half or a number above 0", words=("auto", "train", "half")),
+    )
+    metric: str | None = option(
+        None, "Score: accuracy, f1, mcc, pearson, ... as the task has them.", shown="the task's own"
+    )
+    stride: int = option(128, "Tokens that two windows of a long context share (questions).")
+    sentences: bool = option(False, "Tear no line of running text (causal).")
+    pair_column: str | None = option(None, "Column of the second text of a pair.")
+    max_length: int | None = option(None, "Tokens that inputs are cut to.", shown="128; 64 for docstrings")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerDropOptions:
+    """LayerDrop (Fan et al. 2019)."""
+
+    PANEL = "LayerDrop"
+
+    layer_drop: tuple[float, ...] | None = option(
+        None,
+        "LayerDrop probability, or one per block: 0,0.1,0.2.",
+        shown="0.2",
+        read=numbers(float, "one number, or one per block as 0,0.1,0.2"),
+    )
+    layer_drop_schedule: str = option(
+        "constant", "constant, or linear: rising to --layer-drop at the last block."
+    )
+    target_layers: int | None = option(None, "Blocks that run on average, instead of --layer-drop.")
+    min_layers: int = option(0, "The fewest blocks that run.")
+    drop_groups: str = option(
+        "layer", "What --strategy layerdrop drops: layer, sublayer, head, ffn, head+layer, ..."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthDropOptions:
+    """LengthDrop (Kim & Cho 2020)."""
+
+    PANEL = "LengthDrop"
+
+    drop_bound: float | None = option(
+        None,
+        "LengthDrop bound p: a block keeps at least 1 - p of its tokens. With flexible-depth: train lengths "
+        "too.",
+        shown="by depth: 0.20 for 12 blocks, 0.36 for 6 blocks",
+    )
+    sandwich: str = option(
+        "paper",
+        "LengthDrop's sub-networks see all of a batch (paper) or parts of it (shares); with --teacher FOLDER "
+        "the full model may see a quarter (taught).",
+    )
+    plain_share: float | None = option(
+        None,
+        "Share of a LengthDrop training that trains the full model alone first.",
+        shown="0.4 for a new head, 0 for a fine-tuned classifier",
+    )
+    teacher: str = option(
+        "in-place", "LengthDrop distils from the full pass (in-place), a model's folder, or none."
+    )
+    label_share: float | None = option(
+        None,
+        "Weight of the labels' loss beside the teacher's; 0.5 mixes them evenly.",
+        shown="the paper's: full model from labels, the others from the teacher",
+    )
+    state_weight: float = option(
+        0.0, "Factor on the distance of the [CLS] states to the teacher's after each block."
+    )
+    token_score: str | None = option(
+        None,
+        "Which tokens leave a block: column, power (PoWER-BERT's), or a registered score.",
+        shown="column",
+    )
+    memory: str = option(
+        "restored", "A decoder reads all of the encoder's tokens (restored) or the kept ones."
+    )
+    parity: bool = option(
+        False,
+        "The length-adaptive reference code's choices: --drop-bound 0.2 --token-score column-with-pads "
+        "--length-mode absolute --pad-inputs --teacher-drops --reverse-kl.",
+    )
+    length_mode: str = option(
+        "ratio", "Of shorter inputs a block keeps the same share of tokens (ratio) or as many (absolute)."
+    )
+    pad_inputs: bool = option(False, "Pad every input to --max-length.")
+    teacher_drops: bool = option(False, "Blocks are left out of the full pass, which teaches, too.")
+    reverse_kl: bool = option(False, "Distil by KL(student || teacher) instead of KL(teacher || student).")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlexibleOptions:
+    """Flexible depth (Wang, Xiao & Zhu 2020)."""
+
+    PANEL = "Flexible depth"
+
+    assignment: str = option("optimal", "Flexible depth's blocks: head, seq, left, middle-left or optimal.")
+    encoder_tasks: int | None = option(None, "Encoder depths trained at a step.", shown="all divisors")
+    decoder_tasks: int | None = option(None, "Decoder depths trained at a step.", shown="all divisors")
+    batch_share: float = option(
+        1.0,
+        "Share of the batch that flexible depth's tasks see: 1, 1/2, 1/4, ...",
+        shown="1",
+        read=number(float, "1, 1/2, 1/4, ..."),
+    )
+    always_full: bool = option(False, "The full depth is among those of every step.")
+    reduction: str = option("sum", "Flexible depth's gradients: sum, or mean over the tasks.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainData, Seed, RunFolder):
     """Train a supernet. Flags that ldsearch does not know go to Hugging Face's TrainingArguments.
 
     An interrupted training goes on from its last checkpoint when the same command is run again. With a
@@ -142,18 +247,12 @@ class TrainSupernet(DataFiles, Seed, RunFolder):
     **Examples**
 
     - `ldsearch train-supernet`
-
     - `ldsearch train-supernet --data reviews.csv --model bert-base-uncased --bf16 --num_train_epochs 5`
-
     - `ldsearch train-supernet --task questions --data train.jsonl --validation dev.jsonl --model ./my-bert`
-
     - `ldsearch train-supernet --task causal --data text.txt --strategy layerdrop --layer-drop 0.2`
-
     - `ldsearch train-supernet --task translation --data distilled.jsonl --validation valid.jsonl
       --model ./my-marian --strategy flexible-depth`
-
     - `ldsearch train-supernet --data nyu-mll/glue --config sst2 --model ./my-finetuned-bert --name sst2`
-
     - `ldsearch train-supernet --model runs/sst2-lengthdrop-evolve --max_steps 1000 --learning_rate 3e-5`
     """
 
@@ -165,23 +264,6 @@ class TrainSupernet(DataFiles, Seed, RunFolder):
     data: str = option(
         "docstrings", "File (csv, tsv, json, jsonl, parquet; gz too), folder, hub id, or docstrings."
     )
-    search_rows: int | str = option(
-        "auto",
-        "Without a test split: train (4,000 training rows search, all validation rows report), half (of the "
-        "validation rows search), or how many of them; auto: train from 20,000 training rows on.",
-        shown="auto",
-        read=read_search_rows,
-        panel=DATA,
-    )
-    metric: str | None = option(
-        None,
-        "Score: accuracy, f1, mcc, pearson, ... as the task has them.",
-        shown="the task's own",
-        panel=DATA,
-    )
-    stride: int = option(128, "Tokens that two windows of a long context share (questions).", panel=DATA)
-    sentences: bool = option(False, "Tear no line of running text (causal).", panel=DATA)
-    pair_column: str | None = option(None, "Column of the second text of a pair.", panel=DATA)
     model: str | None = option(
         None,
         "Hub id, folder, a config.json to start from scratch, or a search run to recover its choice.",
@@ -191,111 +273,7 @@ class TrainSupernet(DataFiles, Seed, RunFolder):
         None, "With a supernet as --model: the one sub-network to train, as JSON, a file, or 'full'."
     )
     strategy: str = option("lengthdrop", "plain, layerdrop, lengthdrop or flexible-depth.")
-    max_length: int | None = option(
-        None, "Tokens that inputs are cut to.", shown="128; 64 for docstrings", panel=DATA
-    )
-    drop_bound: float | None = option(
-        None,
-        "LengthDrop bound p: a block keeps at least 1 - p of its tokens. With flexible-depth: train lengths "
-        "too.",
-        shown="by depth: 0.20 for 12 blocks, 0.36 for 6 blocks",
-        panel=LENGTHDROP,
-    )
-    layer_drop: tuple[float, ...] | None = option(
-        None,
-        "LayerDrop probability, or one per block: 0,0.1,0.2.",
-        shown="0.2",
-        read=read_rates,
-        panel=LAYERDROP,
-    )
-    layer_drop_schedule: str = option(
-        "constant", "constant, or linear: rising to --layer-drop at the last block.", panel=LAYERDROP
-    )
-    target_layers: int | None = option(
-        None, "Blocks that run on average, instead of --layer-drop.", panel=LAYERDROP
-    )
-    min_layers: int = option(0, "The fewest blocks that run.", panel=LAYERDROP)
-    drop_groups: str = option(
-        "layer",
-        "What --strategy layerdrop drops: layer, sublayer, head, ffn, head+layer, ...",
-        panel=LAYERDROP,
-    )
-    sandwich: str = option(
-        "paper",
-        "LengthDrop's sub-networks see all of a batch (paper) or parts of it (shares); with --teacher FOLDER "
-        "the full model may see a quarter (taught).",
-        panel=LENGTHDROP,
-    )
-    plain_share: float | None = option(
-        None,
-        "Share of a LengthDrop training that trains the full model alone first.",
-        shown="0.4 for a new head, 0 for a fine-tuned classifier",
-        panel=LENGTHDROP,
-    )
-    teacher: str = option(
-        "in-place",
-        "LengthDrop distils from the full pass (in-place), a model's folder, or none.",
-        panel=LENGTHDROP,
-    )
-    label_share: float | None = option(
-        None,
-        "Weight of the labels' loss beside the teacher's; 0.5 mixes them evenly.",
-        shown="the paper's: full model from labels, the others from the teacher",
-        panel=LENGTHDROP,
-    )
-    state_weight: float = option(
-        0.0,
-        "Factor on the distance of the [CLS] states to the teacher's after each block.",
-        panel=LENGTHDROP,
-    )
-    token_score: str | None = option(
-        None,
-        "Which tokens leave a block: column, power (PoWER-BERT's), or a registered score.",
-        shown="column",
-        panel=LENGTHDROP,
-    )
-    memory: str = option(
-        "restored",
-        "A decoder reads all of the encoder's tokens (restored) or the kept ones.",
-        panel=LENGTHDROP,
-    )
-    assignment: str = option(
-        "optimal", "Flexible depth's blocks: head, seq, left, middle-left or optimal.", panel=FLEXIBLE
-    )
-    encoder_tasks: int | None = option(
-        None, "Encoder depths trained at a step.", shown="all divisors", panel=FLEXIBLE
-    )
-    decoder_tasks: int | None = option(
-        None, "Decoder depths trained at a step.", shown="all divisors", panel=FLEXIBLE
-    )
-    batch_share: float = option(
-        1.0,
-        "Share of the batch that flexible depth's tasks see: 1, 1/2, 1/4, ...",
-        shown="1",
-        read=read_share,
-        panel=FLEXIBLE,
-    )
-    always_full: bool = option(False, "The full depth is among those of every step.", panel=FLEXIBLE)
-    reduction: str = option("sum", "Flexible depth's gradients: sum, or mean over the tasks.", panel=FLEXIBLE)
     average_last: int = option(1, "The model is the mean of the last checkpoints.", least=1)
-    parity: bool = option(
-        False,
-        "The length-adaptive reference code's choices: --drop-bound 0.2 --token-score column-with-pads "
-        "--length-mode absolute --pad-inputs --teacher-drops --reverse-kl.",
-        panel=LENGTHDROP,
-    )
-    length_mode: str = option(
-        "ratio",
-        "Of shorter inputs a block keeps the same share of tokens (ratio) or as many (absolute).",
-        panel=LENGTHDROP,
-    )
-    pad_inputs: bool = option(False, "Pad every input to --max-length.", panel=LENGTHDROP)
-    teacher_drops: bool = option(
-        False, "Blocks are left out of the full pass, which teaches, too.", panel=LENGTHDROP
-    )
-    reverse_kl: bool = option(
-        False, "Distil by KL(student || teacher) instead of KL(teacher || student).", panel=LENGTHDROP
-    )
     trainer: Mapping[str, Any] = field(default_factory=dict)  # flags of TrainingArguments
 
     def __post_init__(self) -> None:
@@ -317,6 +295,13 @@ class TrainSupernet(DataFiles, Seed, RunFolder):
         return self.model is None or self.model.endswith(".json")
 
     @property
+    def trains_lengths(self) -> bool:
+        """Whether sub-networks see dropped lengths."""
+        return self.strategy == "lengthdrop" or (
+            self.strategy == "flexible-depth" and self.drop_bound is not None
+        )
+
+    @property
     def folder(self) -> Path:
         """Where the supernet goes."""
         stem = Path(self.data).name.split(".")[0] or "supernet"
@@ -324,7 +309,42 @@ class TrainSupernet(DataFiles, Seed, RunFolder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evolve(Take, Seed, MovedData, SharedStorage, RunFolder):
+class SearchOptions:
+    """What is searched, and how far."""
+
+    PANEL = "Search"
+
+    space: str | None = option(
+        None, "Shipped search space or YAML file.", shown="what was trained, 16 levels"
+    )
+    genes: str | None = option(
+        None,
+        "What is searched: lengths, depth, ffn, head, sublayer, or several joined by +.",
+        shown="lengths; depth where no tokens can be dropped, and with --keep",
+    )
+    widen: bool = option(
+        False,
+        "Search beyond what was trained: any length of any block, blocks that were never skipped, depths "
+        "that were not listed. What training never covered is noted.",
+    )
+    keep: tuple[int, ...] | None = option(
+        None,
+        "Search depths, or apply a rule, with so many blocks; of an encoder-decoder two numbers: 4,2.",
+        shown="every depth",
+        read=numbers(int, "numbers of blocks: 4, or 4,2 for an encoder and a decoder"),
+    )
+    evaluations: int | None = option(
+        None,
+        "The most sub-networks to measure, the full model included.",
+        shown="150; greedy 1000, lat 1823; rules all they propose",
+        least=2,
+    )
+    parity: bool = option(False, "The papers' numbers of children and, without --space, every length.")
+    swap: bool = option(False, "Choose on the report rows and score on the search rows: the other half.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evolve(SearchOptions, Take, Seed, MovedData, SharedStorage, RunFolder):
     """Search a supernet, or choose by a rule: score against cost, the frontier, the sub-network asked for.
 
     Beside a search, with at most as many evaluations: random search and regular configurations. Every
@@ -342,23 +362,14 @@ class Evolve(Take, Seed, MovedData, SharedStorage, RunFolder):
     **Examples**
 
     - `ldsearch evolve --budget 0.4`
-
     - `ldsearch evolve --at-least full`
-
     - `ldsearch evolve --supernet runs/sst2 --budget 0.5 --evaluations 300 --seed 1 --name sst2-seed1`
-
     - `ldsearch evolve --strategy greedy --objective kl --budget 0.4`
-
     - `ldsearch evolve --genes depth+lengths --budget 0.4`
-
     - `ldsearch evolve --objective latency --budget 12ms@batch=8,length=128`
-
     - `ldsearch evolve --strategy every-other --keep 3`
-
     - `ldsearch evolve --strategy validation --keep 4,2`
-
     - `ldsearch evolve --strategy constant-ratio --budget 0.5`
-
     - `ldsearch evolve --dry-run`
     """
 
@@ -378,47 +389,10 @@ class Evolve(Take, Seed, MovedData, SharedStorage, RunFolder):
         shown="score+macs; a budget in ms: score+latency",
     )
     supernet: Path | None = option(None, "Supernet folder.", shown="the newest in --runs")
-    space: str | None = option(
-        None, "Shipped search space or YAML file.", shown="what was trained, 16 levels", panel=SEARCH
-    )
-    genes: str | None = option(
-        None,
-        "What is searched: lengths, depth, ffn, head, sublayer, or several joined by +.",
-        shown="lengths; depth where no tokens can be dropped, and with --keep",
-        panel=SEARCH,
-    )
-    widen: bool = option(
-        False,
-        "Search beyond what was trained: any length of any block, blocks that were never skipped, depths "
-        "that were not listed. What training never covered is noted.",
-        panel=SEARCH,
-    )
-    keep: tuple[int, ...] | None = option(
-        None,
-        "Search depths, or apply a rule, with so many blocks; of an encoder-decoder two numbers: 4,2.",
-        shown="every depth",
-        read=read_depths,
-        panel=SEARCH,
-    )
-    evaluations: int | None = option(
-        None,
-        "The most sub-networks to measure, the full model included.",
-        shown="150; greedy 1000, lat 1823; rules all they propose",
-        least=2,
-        panel=SEARCH,
-    )
-    parity: bool = option(
-        False, "The papers' numbers of children and, without --space, every length.", panel=SEARCH
-    )
     cache: float = option(4.0, "GiB of memory for what later generations have in common.", least=0)
     dry_run: bool = option(False, "Say how large the search is and how long it takes; run nothing.")
-    swap: bool = option(
-        False, "Choose on the report rows and score on the search rows: the other half.", panel=SEARCH
-    )
     latency_table: Path | None = option(
-        None,
-        "Of `ldsearch profile --table`, where a latency is asked for.",
-        shown="<supernet>-latency.csv",
+        None, "Of `ldsearch profile --table`, where a latency is asked for.", shown="<supernet>-latency.csv"
     )
 
 
@@ -432,13 +406,9 @@ class Evaluate(DecodingOptions, NamedSubnet, RunFolder):
     **Examples**
 
     - `ldsearch evaluate runs/docstrings-lengthdrop-evolve`
-
     - `ldsearch evaluate runs/docstrings-lengthdrop --subnet full --split report`
-
     - `ldsearch evaluate runs/multi30k-evolve --frontier --metric bleu --beams 4 --limit 200`
-
     - `ldsearch evaluate runs/multi30k-flexible-depth --all-depths`
-
     - `ldsearch evaluate runs/multi30k-flexible-depth --all-depths --metric bleu --baseline runs/other-depths`
     """
 
@@ -469,13 +439,9 @@ class Compare(MovedData, RunFolder):
     **Examples**
 
     - `ldsearch compare`
-
     - `ldsearch compare --strategy every-other --strategy chunk-middle --strategy learned --budget 0.5,0.75`
-
     - `ldsearch compare --supernet runs/a --supernet runs/b --strategy surrogate:depth+lengths --seeds 1`
-
     - `ldsearch compare runs/bert-evolve runs/distilbert-evolve`
-
     - `ldsearch compare runs/a-evolve --strategy every-other`
     """
 
@@ -490,7 +456,10 @@ class Compare(MovedData, RunFolder):
         shown="surrogate, every-other; of runs alone none",
     )
     budget: tuple[float, ...] = option(
-        (0.4, 0.55, 0.7), "Shares of the full model's MACs.", shown="0.4,0.55,0.7", read=read_shares
+        (0.4, 0.55, 0.7),
+        "Shares of the full model's MACs.",
+        shown="0.4,0.55,0.7",
+        read=numbers(float, "shares such as 0.4,0.55"),
     )
     evaluations: int = option(150, "The most of each search.", least=2)
     seeds: int = option(3, "Searches of each strategy that draws.", least=1)
@@ -505,9 +474,7 @@ class Profile(NamedSubnet, RunFolder):
     **Examples**
 
     - `ldsearch profile runs/sst2-lengthdrop-evolve --length 128,data`
-
     - `ldsearch profile runs/sst2-lengthdrop-evolve --frontier --batch 8,32`
-
     - `ldsearch profile runs/sst2-lengthdrop --table latency_table.csv --batch 8 --length 128`
     """
 
@@ -517,13 +484,16 @@ class Profile(NamedSubnet, RunFolder):
     )
     runtime: str = option("eager", "eager, own (the supernet's path), compile, or a registered one.")
     batch: tuple[int, ...] = option(
-        (1, 8, 32), "Batch sizes, separated by commas.", shown="1,8,32", read=read_batches
+        (1, 8, 32),
+        "Batch sizes, separated by commas.",
+        shown="1,8,32",
+        read=numbers(int, "whole numbers above 0", distinct=True),
     )
     length: tuple[int | str, ...] = option(
         (),
         "Tokens of each input, separated by commas; data: the search rows.",
         shown="as it was trained",
-        read=read_lengths,
+        read=numbers(int, "whole numbers above 0 or data", words=("data",), distinct=True),
     )
     repeats: int = option(5, "Timed rounds.", least=1)
     threads: int | None = option(None, "Threads of an operation.", shown="torch's", least=1)
@@ -542,9 +512,7 @@ class Export(NamedSubnet):
     **Examples**
 
     - `ldsearch export runs/docstrings-lengthdrop-evolve exported/docstrings-0.4`
-
     - `ldsearch export runs/docstrings-lengthdrop exported/full --subnet full`
-
     - `ldsearch export runs/docstrings-lengthdrop-evolve exported/frontier --all --format onnx`
     """
 
@@ -555,7 +523,32 @@ class Export(NamedSubnet):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(MovedData, Seed, RunFolder):
+class HealthOptions:
+    """Fine-tuning of a few sub-networks."""
+
+    PANEL = "Health (with --health)"
+
+    count: int = option(8, "Sub-networks to fine-tune, spread over the cost range.")
+    steps: int = option(300, "Optimizer steps of each training.", least=1)
+    space: str | None = option(
+        None, "Shipped search space or YAML file.", shown="what was trained, 16 levels"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportanceOptions:
+    """Random sub-networks without a block."""
+
+    PANEL = "Importance (with --importance)"
+
+    keep: int | None = option(None, "Blocks of a sub-network that lacks the block.", shown="half", least=1)
+    subsets: int = option(20, "Random sub-networks for each block.", least=1)
+    stack: str | None = option(None, "encoder or decoder.", shown="the only one")
+    objective: str = option("score", "score, or kl: how far outputs are from the full model's.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(ImportanceOptions, HealthOptions, MovedData, Seed, RunFolder):
     """Write a self-contained HTML page on finished searches; loads no model unless told to measure.
 
     Frontiers with intervals and controls, convergence, kept blocks and lengths, health, importance, costs,
@@ -571,11 +564,8 @@ class Report(MovedData, Seed, RunFolder):
     **Examples**
 
     - `ldsearch report runs/sst2-lengthdrop-evolve`
-
     - `ldsearch report runs/bert-evolve runs/distilbert-evolve --output bert.html`
-
     - `ldsearch report runs/sst2-lengthdrop-evolve --health --count 12 --steps 500`
-
     - `ldsearch report runs/multi30k-flexible-depth --importance --stack decoder --subsets 10`
     """
 
@@ -584,20 +574,7 @@ class Report(MovedData, Seed, RunFolder):
     )
     output: Path = option(Path("report.html"), "The page; its figures lie beside it as SVG and PNG.")
     health: bool = option(False, "Do inherited scores rank sub-networks as training each would?")
-    count: int = option(8, "Sub-networks to fine-tune, spread over the cost range.", panel=HEALTH)
-    steps: int = option(300, "Optimizer steps of each training.", least=1, panel=HEALTH)
-    space: str | None = option(
-        None, "Shipped search space or YAML file.", shown="what was trained, 16 levels", panel=HEALTH
-    )
     importance: bool = option(False, "What does leaving each block out cost over random sub-networks?")
-    keep: int | None = option(
-        None, "Blocks of a sub-network that lacks the block.", shown="half", least=1, panel=IMPORTANCE
-    )
-    subsets: int = option(20, "Random sub-networks for each block.", least=1, panel=IMPORTANCE)
-    stack: str | None = option(None, "encoder or decoder.", shown="the only one", panel=IMPORTANCE)
-    objective: str = option(
-        "score", "score, or kl: how far outputs are from the full model's.", panel=IMPORTANCE
-    )
     trainer: Mapping[str, Any] = field(default_factory=dict)  # flags of TrainingArguments
 
 
@@ -611,13 +588,9 @@ class Info(Take, SharedStorage):
     **Examples**
 
     - `ldsearch info runs/docstrings-lengthdrop`
-
     - `ldsearch info runs/docstrings-lengthdrop-evolve`
-
     - `ldsearch info runs/sst2-lengthdrop-evolve --budget 0.5`
-
     - `ldsearch info runs/sst2-lengthdrop --at-least full --save full.json`
-
     - `ldsearch info runs/sst2-lengthdrop-evolve --budget 0.5 --storage journal:/mnt/shared/sst2.log`
     """
 
@@ -636,7 +609,6 @@ class DistillData(DecodingOptions, DataFiles):
     **Examples**
 
     - `ldsearch distill-data runs/teacher --data multi30k/ --out multi30k-distilled.jsonl`
-
     - `ldsearch distill-data ./my-bart --task summarisation --data papers.jsonl --validation dev.jsonl
       --no-repeat-ngram 3 --max-source 512 --out papers-distilled.jsonl`
     """
@@ -645,13 +617,15 @@ class DistillData(DecodingOptions, DataFiles):
     data: str = option(..., "File (csv, tsv, json, jsonl, parquet; gz too), folder or hub id.")
     out: Path = option(..., "File to write (.jsonl): a source and its new target a line.")
     task: str = option("translation", "translation or summarisation.")
-    beams: int = option(4, "Of beam search; 1 is greedy.", panel=DECODING)
-    min_target: int = option(1, "The fewest tokens of a text.", panel=DECODING)
-    max_source: int = option(128, "Tokens that sources are cut to.", panel=DECODING)
-    batch_size: int = option(32, "Sources decoded at once.", panel=DECODING)
+    beams: int = option(4, "Of beam search; 1 is greedy.")
+    min_target: int = option(1, "The fewest tokens of a text.")
+    max_source: int = option(128, "Tokens that sources are cut to.")
+    batch_size: int = option(32, "Sources decoded at once.", least=1)
 
 
 Options = TrainSupernet | Evolve | Evaluate | Compare | Profile | Export | Report | Info | DistillData
+
+
 VERBS: Mapping[str, type[Options]] = MappingProxyType(
     {
         "train-supernet": TrainSupernet,
@@ -683,14 +657,15 @@ def flags(verb: str, values: Mapping[str, Any]) -> str:
         elif known[name]["argument"]:
             arguments += map(str, value if isinstance(value, list) else [value])
         elif value is True:
-            words.append(_flag(name))
+            words.append(flag_of(name))
         elif isinstance(value, list) and known[name]["read"] is None:
-            words += [word for part in value for word in (_flag(name), str(part))]
+            words += [word for part in value for word in (flag_of(name), str(part))]
         else:
             parts = value if isinstance(value, list) else [value]
-            words += [_flag(name), ",".join(f"{p:g}" if isinstance(p, float) else str(p) for p in parts)]
+            words += [flag_of(name), ",".join(f"{p:g}" if isinstance(p, float) else str(p) for p in parts)]
     return shlex.join(["ldsearch", verb, *arguments, *words])
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
+    """The flag of an option."""
     return f"--{name.replace('_', '-')}"

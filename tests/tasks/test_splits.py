@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from ldsearch.commands.binding import read_search_rows
 from ldsearch.errors import DataError
 from ldsearch.tasks.classification import TextExamples
 from ldsearch.tasks.splits import Overlap, Splits, _Words, fix_splits
