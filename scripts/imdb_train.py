@@ -23,7 +23,7 @@ from sst2_minilm_train import minilm, sandwich_cost
 
 from ldsearch import Bench
 from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.recover import FixedOptions, train_fixed
+from ldsearch.commands.recover import train_fixed
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.commands.trainer import fit, training_arguments
 from ldsearch.errors import LdsearchError
@@ -267,11 +267,11 @@ class Trainings:
         bench = Bench.open(taught, "train")
         share = float(bench.macs([subnet])[0] / bench.macs([bench.full])[0])
         rows = len(bench.task.splits["train"])
-        options = FixedOptions(
-            steps=round(compute / share * rows / BATCH),
+        steps = round(compute / share * rows / BATCH)
+        options = TrainSupernet(
             label_share=LABEL_SHARE,
             state_weight=STATE_WEIGHT,
-            trainer=trainer_flags(STUDENT_RATE),
+            trainer={"max_steps": steps, **trainer_flags(STUDENT_RATE)},
         )
         return self.timed(
             name,

@@ -20,7 +20,7 @@ from typing import Any
 
 from ldsearch import Bench
 from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.recover import FixedOptions, train_fixed
+from ldsearch.commands.recover import train_fixed
 from ldsearch.commands.signals import SIGNALS
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
@@ -148,7 +148,8 @@ def main() -> None:
             print(name, strategy, halves[f"{name}, {strategy}"], flush=True)
         subnet = kept(every_other(BLOCKS, HALF))
         folder = options.runs / f"{name}-fine-tuned"
-        tuning = FixedOptions(options.fine_tuning, "label", trainer=trainer_flags(5e-4))
+        flags = {"max_steps": options.fine_tuning, **trainer_flags(5e-4)}
+        tuning = TrainSupernet(teacher="none", trainer=flags)
         after = Bench.open(train_fixed(bench, folder, subnet, tuning))
         value, rows = nats(after, subnet)
         tuned[name] = {"nats": value, "minus_scratch": asdict(bench.difference(rows, from_scratch[1]))}

@@ -1,13 +1,12 @@
 """Health and recovery for results/sst2_minilm: inherited scores beside those of trained sub-networks."""
 
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 
 from ldsearch import Bench
 from ldsearch.commands.health import health
 from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.recover import FixedOptions, recover
+from ldsearch.commands.recover import recover
 from ldsearch.goal import Budget
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
@@ -20,10 +19,10 @@ BUDGETS = ("0.4", "0.5", "0.7")
 def measure(supernet: Path, candidates: list[Trial], full: Trial, out: Path) -> dict:
     """Kendall's tau over sub-networks fine-tuned alone; three chosen ones recovered by distillation."""
     bench = Bench.open(supernet)
-    options = FixedOptions(STEPS, "label", trainer=TRAINER)
+    options = TrainSupernet(teacher="none", trainer=TRAINER)
     print("health", flush=True)
     folder = supernet.parent / f"{supernet.name}-health"
-    found = health(bench, folder, count=COUNT, options=options, announce=print)
+    found = health(bench, folder, count=COUNT, steps=STEPS, options=options, announce=print)
     for name in ("health.csv", "health.png"):
         shutil.copy(folder / name, out / name)
     rows = []
@@ -56,12 +55,5 @@ def recovered(supernet: Path, subnet: Subnet, budget: str) -> dict:
         trainer={"max_steps": STEPS, **TRAINER},
     )
     found = recover(options)
-    return {
-        "budget": budget,
-        "subnet": subnet.describe(),
-        "inherited": found.inherited,
-        "recovered": found.recovered,
-        "full": found.full,
-        "gain": asdict(found.gain),
-        "against_full": asdict(found.against_full),
-    }
+    names = ("inherited", "recovered", "full", "gain", "against_full")
+    return {"budget": budget, "subnet": subnet.describe(), **{name: found[name] for name in names}}

@@ -3,7 +3,7 @@
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from scipy.stats import kendalltau
 
 from ldsearch.bench import Bench
 from ldsearch.commands.console import print_table
-from ldsearch.commands.recover import FixedOptions, train_fixed
+from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.recover import STEPS, train_fixed
 from ldsearch.commands.spaces import search_space
 from ldsearch.errors import RunError
 from ldsearch.evaluation import Evaluator
@@ -58,7 +59,8 @@ def health(
     *,
     count: int = COUNT,
     space: str | None = None,
-    options: FixedOptions | None = None,
+    steps: int = STEPS,
+    options: TrainSupernet | None = None,
     announce: Callable[[str], None] = lambda text: None,
 ) -> Health:
     """Fine-tune sub-networks spread over the cost range and compare; the same call goes on.
@@ -68,7 +70,8 @@ def health(
         folder: Where reports go; a sub-network's weights are removed once it is scored.
         count: How many sub-networks.
         space: A search space as for ``evolve``.
-        options: How each is trained; by default on the labels.
+        steps: Optimizer steps of each training.
+        options: How each is trained, as for ``train_fixed``; by default on the labels.
         announce: Is told which sub-network is next.
 
     Raises:
@@ -79,7 +82,8 @@ def health(
         raise RunError(f"a rank correlation needs at least {LEAST} sub-networks, not {count}")
     bench.require_supernet()
     folder = Path(folder)
-    options = options or FixedOptions(loss="label")
+    options = options or TrainSupernet(teacher="none")
+    loss = "label" if options.teacher == "none" else "distill"
     chosen = search_space(bench, space)
     subnets = random_search(StrategyContext(chosen, bench.macs, options.seed, 1 + count)).subnets
     if len(subnets) < LEAST:
@@ -88,12 +92,13 @@ def health(
         "strategy": "health",
         "fingerprint": bench.evaluator.fingerprint,
         "subnets": [subnet.to_json() for subnet in subnets],
-        "steps": options.steps,
-        "loss": options.loss,
+        "steps": steps,
+        "loss": loss,
         "seed": options.seed,
         "trainer": {name: str(value) for name, value in options.trainer.items()},
     }
     claim(folder, RUN_FILE, identity)
+    options = replace(options, trainer={"max_steps": steps, **options.trainer})
     rows = []
     with interruptible() as stop, report_disk_full(folder):
         for index, subnet in enumerate(subnets):
@@ -112,15 +117,15 @@ def health(
             "tau": None if math.isnan(found.tau) else found.tau,
             "p_value": None if math.isnan(found.p_value) else found.p_value,
             "examples": found.examples,
-            "steps": options.steps,
-            "loss": options.loss,
+            "steps": steps,
+            "loss": loss,
             "versions": versions(),
         },
     )
     return found
 
 
-def _row(bench: Bench, folder: Path, subnet: Subnet, options: FixedOptions) -> dict[str, object]:
+def _row(bench: Bench, folder: Path, subnet: Subnet, options: TrainSupernet) -> dict[str, object]:
     """One sub-network's scores; those of one that is done are read."""
     done = folder.with_suffix(".json")
     if not done.is_file():

@@ -2,8 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,45 +11,26 @@ from transformers import set_seed
 from ldsearch.bench import Bench
 from ldsearch.commands.console import print_fields
 from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.trainer import changed_arguments, fit, make_trainer, training_arguments
+from ldsearch.commands.trainer import changed_arguments, make_trainer, run_training, training_arguments
 from ldsearch.errors import RunError
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.interruption import interruptible
-from ldsearch.intervals import Interval
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
 from ldsearch.subnet import Subnet
-from ldsearch.supernet.folder import load_supernet, read_record, save_model
+from ldsearch.supernet.folder import SupernetRecord, load_supernet, read_record
 from ldsearch.target import Target
-from ldsearch.training.checkpoints import remove_checkpoints, report_disk_full
 from ldsearch.training.strategies.base import Fixed
 from ldsearch.training.trainer import Distillation
 
 STEPS = 300
-
-
-@dataclass(frozen=True)
-class FixedOptions:
-    """How one sub-network is trained on its own.
-
-    Args:
-        steps: Optimizer steps.
-        loss: ``"distill"`` from the full model of the supernet, frozen; or ``"label"``.
-        label_share: Weight of the task's own loss beside ``"distill"``; None: none.
-        state_weight: Factor on the distance of the first token's states beside ``"distill"``.
-        seed: Of everything random.
-        trainer: Fields of TrainingArguments; ``max_steps`` goes before ``steps``.
-    """
-
-    steps: int = STEPS
-    loss: Literal["label", "distill"] = "distill"
-    label_share: float | None = None
-    state_weight: float = 0.0
-    seed: int = 0
-    trainer: Mapping[str, Any] = field(default_factory=dict)
+# Options of train-supernet that one sub-network is trained by.
+_APPLY = frozenset({"label_share", "state_weight", "seed", "trainer", "teacher"}) | {
+    *("model", "subnet", "data", "name", "runs"),
+}
 
 
 def train_fixed(
-    bench: Bench, folder: Path, subnet: Subnet, options: FixedOptions, chosen_on: str | None = None
+    bench: Bench, folder: Path, subnet: Subnet, options: TrainSupernet, chosen_on: str | None = None
 ) -> Path:
     """Train one sub-network, starting from the weights it inherits; a finished training is left as it is.
 
@@ -60,23 +40,24 @@ def train_fixed(
         bench: The supernet.
         folder: Where the model goes.
         subnet: What is trained.
-        options: How.
+        options: ``label_share``, ``state_weight``, ``seed`` and ``trainer`` (300 steps unless it has
+            ``max_steps``) are read; ``teacher="none"`` trains on the labels, anything else distils from the
+            supernet's full model, frozen.
         chosen_on: The split that chose the sub-network, for the record.
 
     Raises:
         LdsearchError: One line for a bad sub-network, option or folder.
         Interrupted: On SIGINT or SIGTERM, after a checkpoint from which the same call goes on.
     """
-    if options.steps < 1:
-        raise RunError(f"training needs at least one step, not {options.steps}")
     bench.supernet.check(subnet)
-    flags = {"max_steps": options.steps, **options.trainer}
+    flags = {"max_steps": STEPS, **options.trainer}
     arguments = training_arguments(folder, flags, seed=options.seed)
+    loss: Literal["label", "distill"] = "label" if options.teacher == "none" else "distill"
     inherited = weights_fingerprint(bench.folder)
     identity = {
         "supernet": inherited,
         "subnet": subnet.to_json(),
-        "loss": options.loss,
+        "loss": loss,
         "label_share": options.label_share,
         "state_weight": options.state_weight,
         "seed": options.seed,
@@ -91,88 +72,57 @@ def train_fixed(
         folder,
         identity,
         student,
-        Fixed(subnet, options.loss),
+        Fixed(subnet, loss),
         arguments,
         task=bench.task,
         tokenizer=tokenizer,
         reference=record.reference,
         distillation=Distillation(options.label_share, options.state_weight, record.parity),
         pad_to=record.pad_to,
-        teacher=bench.supernet if options.loss == "distill" else None,
+        teacher=bench.supernet if loss == "distill" else None,
     )
-    # A signal between two of the final files would leave half a model.
-    with interruptible(), report_disk_full(folder):
-        fit(trainer, folder)
-        save_model(student.model, tokenizer, folder)
-        replace(
+
+    def recovered(weights: str) -> SupernetRecord:
+        return replace(
             record,
             strategy="fixed",
             seed=options.seed,
-            weights=weights_fingerprint(folder),
+            weights=weights,
             metrics={},
             training={
                 "model": bench.folder.name,
                 "supernet": os.path.relpath(bench.folder, folder.resolve()),
                 "inherited": inherited,
                 "chosen_on": chosen_on,
-                "loss": options.loss,
+                "loss": loss,
                 "arguments": changed_arguments(arguments),
             },
             versions=versions(),
             subnet=json.loads(subnet.to_json()),
-        ).save(folder)
-    remove_checkpoints(folder / "checkpoints")
-    return folder
+        )
+
+    return run_training(trainer, folder, recovered)
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """A sub-network before and after a training of its own, on the same examples.
-
-    Args:
-        folder: The recovered model.
-        subnet: The sub-network.
-        metric: Name of the score.
-        split: Where the examples come from; not the rows that chose the sub-network, where there are others.
-        inherited: Its score with the supernet's weights.
-        recovered: Its score after the training.
-        full: The supernet's full model.
-        gain: Recovered minus inherited, paired bootstrap.
-        against_full: Recovered minus full, paired bootstrap.
-    """
-
-    folder: Path
-    subnet: Subnet
-    metric: str
-    split: str
-    inherited: float
-    recovered: float
-    full: float
-    gain: Interval
-    against_full: Interval
-
-
-# Options of train-supernet that say how one sub-network is trained, and where its data and the result lie.
-_APPLY = frozenset(
-    {"model", "subnet", "data", "teacher", "label_share", "state_weight", "seed", "trainer"}
-) | {
-    *("name", "runs"),
-}
-
-
-def recover(options: TrainSupernet) -> Recovery:
-    """Distil the full model into a chosen sub-network; the same call goes on after an interruption.
+def recover(options: TrainSupernet) -> dict[str, Any]:
+    """Distil the full model into a chosen sub-network and print both scores; the same call goes on.
 
     Args:
         options: ``model`` is a search run, or a supernet together with ``subnet``; ``teacher="none"`` trains
             on the labels instead.
 
+    Returns:
+        The folder (``run``), and scores on the ``split`` that did not choose the sub-network, where there is
+        one: with the supernet's weights (``inherited``), after the training (``recovered``), of the ``full``
+        model, and intervals of recovered minus inherited (``gain``) and minus full (``against_full``).
+
     Raises:
         LdsearchError: One line for a bad folder, sub-network or option.
         Interrupted: On SIGINT or SIGTERM.
     """
+    default = TrainSupernet()
     others = [field.name for field in fields(options) if field.name not in _APPLY]
-    if given := [name for name in others if getattr(options, name) != getattr(TrainSupernet(), name)]:
+    if given := [name for name in others if getattr(options, name) != getattr(default, name)]:
         raise RunError(
             f"--{given[0].replace('_', '-')} is for training a supernet; {options.model} names one "
             "sub-network to train"
@@ -181,55 +131,41 @@ def recover(options: TrainSupernet) -> Recovery:
         raise RunError("one sub-network learns from its own full model: --teacher takes in-place or none")
     source = Path(str(options.model))
     target = Target.resolve(source, options.subnet)
-    output = options.runs / (options.name or f"{source.resolve().name}-recovered")
-    if output.resolve() == target.supernet.resolve():
-        raise RunError(f"{output} is the supernet itself: choose another --name")
+    folder = options.runs / (options.name or f"{source.resolve().name}-recovered")
+    if folder.resolve() == target.supernet.resolve():
+        raise RunError(f"{folder} is the supernet itself: choose another --name")
     split = target.unbiased_split(read_record(target.supernet).splits)
-    data = None if options.data == TrainSupernet().data else options.data
+    data = None if options.data == default.data else options.data
     bench = Bench.open(target.supernet, split, data, target.runs)
     bench.require_supernet()
-    how = FixedOptions(
-        loss="label" if options.teacher == "none" else "distill",
-        label_share=options.label_share,
-        state_weight=options.state_weight,
-        seed=options.seed,
-        trainer=options.trainer,
-    )
     with interruptible() as stop:
-        trained = train_fixed(bench, output, target.subnet, how, target.chosen_on)
+        train_fixed(bench, folder, target.subnet, options, target.chosen_on)
         stop.check()
-    after = Bench.open(trained, split, None, bench.runs, bench.task).evaluator.statistics(target.subnet)
+    trained = Bench.open(folder, split, None, bench.runs, bench.task)
+    after = trained.evaluator.statistics(target.subnet)
     before, full = (bench.evaluator.statistics(subnet) for subnet in (target.subnet, bench.full))
-    metrics = {
-        f"{split}_{bench.task.metric.name}": bench.score(after).value,
-        f"{split}_{bench.task.metric.name}_inherited": bench.score(before).value,
-    }
-    replace(read_record(trained), metrics=metrics).save(trained)
-    return Recovery(
-        folder=trained,
-        subnet=target.subnet,
-        metric=bench.task.metric.name,
-        split=split,
-        inherited=bench.score(before).value,
-        recovered=bench.score(after).value,
-        full=bench.score(full).value,
-        gain=bench.difference(after, before),
-        against_full=bench.difference(after, full),
-    )
-
-
-def print_recovery(result: Recovery) -> dict[str, Any]:
-    """The scores before and after; returns what ``--json`` prints."""
-    gain, gap, folder = result.gain, result.against_full, result.folder
+    recovered, inherited, best = (bench.score(statistics).value for statistics in (after, before, full))
+    metric = bench.task.metric.name
+    metrics = {f"{split}_{metric}": recovered, f"{split}_{metric}_inherited": inherited}
+    replace(trained.record, metrics=metrics).save(folder)
+    gain, gap = bench.difference(after, before), bench.difference(after, full)
     print_fields(
         {
-            "sub-network": result.subnet.describe(),
-            "inherited": f"{result.metric} {result.inherited:.4f} on {gain.examples} {result.split} examples",
-            "recovered": f"{result.recovered:.4f}, {gain.mean:+.4f} (95% interval {gain.low:+.4f} to "
+            "sub-network": target.subnet.describe(),
+            "inherited": f"{metric} {inherited:.4f} on {gain.examples} {split} examples",
+            "recovered": f"{recovered:.4f}, {gain.mean:+.4f} (95% interval {gain.low:+.4f} to "
             f"{gain.high:+.4f}, paired bootstrap)",
-            "full model": f"{result.full:.4f}; recovered minus full {gap.mean:+.4f} (95% interval "
+            "full model": f"{best:.4f}; recovered minus full {gap.mean:+.4f} (95% interval "
             f"{gap.low:+.4f} to {gap.high:+.4f})",
             "written": f"{folder}; next: ldsearch export {folder} exported/{folder.name}",
         }
     )
-    return {"run": str(folder), "inherited": result.inherited, "recovered": result.recovered}
+    return {
+        "run": str(folder),
+        "split": split,
+        "inherited": inherited,
+        "recovered": recovered,
+        "full": best,
+        "gain": asdict(gain),
+        "against_full": asdict(gap),
+    }

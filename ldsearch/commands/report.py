@@ -13,8 +13,7 @@ from ldsearch.commands.console import open_bench, progress_bars, quiet_libraries
 from ldsearch.commands.describe import info
 from ldsearch.commands.health import health, print_health
 from ldsearch.commands.importance import block_importance, print_importance, stack_of
-from ldsearch.commands.options import Report, flags
-from ldsearch.commands.recover import FixedOptions
+from ldsearch.commands.options import Report, TrainSupernet, flags
 from ldsearch.errors import RunError, one_line
 from ldsearch.reports.figures import (
     RunFrontier,
@@ -89,15 +88,15 @@ def main(options: Report) -> dict[str, Any]:
 
 
 def _measure_health(bench: Bench, options: Report) -> dict[str, Any]:
+    how = TrainSupernet(teacher="none", seed=options.seed, trainer=options.trainer)
     with resumable("run the same command again; finished sub-networks are kept"):
         result = health(
             bench,
             options.runs / (options.name or f"{bench.folder.name}-health"),
             count=options.count,
             space=options.space,
-            options=FixedOptions(
-                steps=options.steps, loss="label", seed=options.seed, trainer=options.trainer
-            ),
+            steps=options.steps,
+            options=how,
             announce=lambda text: print(text, file=sys.stderr),
         )
     return print_health(result)

@@ -2,18 +2,15 @@
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
+from typing import Any, cast
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
     AutoTokenizer,
-    BertConfig,
-    LlamaConfig,
-    PegasusConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -29,6 +26,45 @@ from ldsearch.tasks import Task
 from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
 
 _VOCABULARY = 8_000
+# Fields of the configuration of a small model from scratch, by the head.
+_SMALL: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "CausalLM": {
+            "model_type": "llama",
+            "hidden_size": 128,
+            "num_hidden_layers": 8,
+            "num_attention_heads": 4,
+            "intermediate_size": 384,
+            "max_position_embeddings": 512,
+            "tie_word_embeddings": True,
+        },
+        # Pre-norm, as deep and flexible depths want it.
+        "Seq2SeqLM": {
+            "model_type": "pegasus",
+            "d_model": 128,
+            "max_position_embeddings": 512,
+            "scale_embedding": True,
+            **{f"{stack}_layers": 4 for stack in ("encoder", "decoder")},
+            **{f"{stack}_attention_heads": 4 for stack in ("encoder", "decoder")},
+            **{f"{stack}_ffn_dim": 512 for stack in ("encoder", "decoder")},
+        },
+    }
+)
+# Of every other head. Without dropout: a few passes over thousands of texts are too few to overfit, and learn
+# faster.
+_SMALL_BERT: Mapping[str, Any] = MappingProxyType(
+    {
+        "model_type": "bert",
+        "hidden_size": 128,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 2,
+        "intermediate_size": 512,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
+)
+# Encoder-decoders whose decoder starts from the token that ends a text; the others start from padding.
+_START_AT_END = ("bart", "mbart")
 
 
 def known_labels(name: str, head: str) -> list[str] | None:
@@ -59,18 +95,34 @@ def initial_model(
         return load_model(str(options.model), head, None if has_head else task.head_config)
     train = train_bpe if head.generates else train_wordpiece
     tokenizer = train(task.splits["train"].texts, _VOCABULARY)
-    config = _SMALL.get(head.name, _small_bert)() if options.model is None else _read_config(options.model)
+    end = tokenizer.eos_token_id
+    config = _configuration(options.model, head.name)
     refuse_config(vars(config), str(options.model))
     config.vocab_size = len(tokenizer)
     config.pad_token_id = tokenizer.pad_token_id
     if head.generates:
-        _begin_and_end(config, int(cast(int, tokenizer.eos_token_id)))
+        config.eos_token_id = config.bos_token_id = end
+        if config.is_encoder_decoder:
+            starts_at_end = config.model_type in _START_AT_END
+            config.decoder_start_token_id = end if starts_at_end else config.pad_token_id
+            config.forced_eos_token_id = end
     config.update(dict(task.head_config))
     _check_reloads(config, tokenizer, list(task.splits["train"].texts[:20]))
     try:
         return cast(PreTrainedModel, head.auto.from_config(config)), tokenizer
     except (ValueError, RuntimeError) as error:
         raise SupernetError(f"{options.model} describes no model: {one_line(error)}") from error
+
+
+def _configuration(name: str | None, head: str) -> PreTrainedConfig:
+    """Of a JSON file, or without one of a small model with that head."""
+    try:
+        fields = dict(_SMALL.get(head, _SMALL_BERT))
+        if name is not None:
+            fields = json.loads(Path(name).read_text(encoding="utf-8"))
+        return AutoConfig.for_model(fields.pop("model_type"), **fields)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, StrictDataclassError) as error:
+        raise SupernetError(f"{name} is no model configuration: {one_line(error)}") from error
 
 
 def _check_reloads(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> None:
@@ -108,66 +160,3 @@ def separate_teacher(
     if own_tokenizer.get_vocab() != tokenizer.get_vocab():
         raise SupernetError(f"the teacher {options.teacher!r} has another vocabulary than the model")
     return Supernet(model)
-
-
-def _small_bert() -> BertConfig:
-    # Without dropout: a few passes over thousands of texts are too few to overfit, and learn faster.
-    return BertConfig(
-        hidden_size=128,
-        num_hidden_layers=6,
-        num_attention_heads=2,
-        intermediate_size=512,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-
-
-def _small_llama() -> LlamaConfig:
-    return LlamaConfig(
-        hidden_size=128,
-        num_hidden_layers=8,
-        num_attention_heads=4,
-        intermediate_size=384,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-    )
-
-
-def _small_pegasus() -> PegasusConfig:
-    # Pre-norm, as deep and flexible depths want it.
-    return PegasusConfig(
-        d_model=128,
-        encoder_layers=4,
-        decoder_layers=4,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=512,
-        decoder_ffn_dim=512,
-        max_position_embeddings=512,
-        scale_embedding=True,
-    )
-
-
-# By the head; every other head gets a small BERT.
-_SMALL: Mapping[str, Callable[[], PreTrainedConfig]] = MappingProxyType(
-    {"CausalLM": _small_llama, "Seq2SeqLM": _small_pegasus}
-)
-# Encoder-decoders whose decoder starts from the token that ends a text; the others start from padding.
-_START_AT_END = ("bart", "mbart")
-
-
-def _begin_and_end(config: PreTrainedConfig, end: int) -> None:
-    """The tokens by which a model from scratch begins and ends a text."""
-    config.eos_token_id = config.bos_token_id = end
-    if config.is_encoder_decoder:
-        config.decoder_start_token_id = end if config.model_type in _START_AT_END else config.pad_token_id
-        config.forced_eos_token_id = end
-
-
-def _read_config(name: str) -> PreTrainedConfig:
-    path = Path(name)
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        return AutoConfig.for_model(fields.pop("model_type"), **fields)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, StrictDataclassError) as error:
-        raise SupernetError(f"{path} is no model configuration: {one_line(error)}") from error

@@ -1,73 +1,66 @@
 """Trains a supernet and writes its folder; an interrupted training goes on where it stopped."""
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 
 from ldsearch.commands.binding import changed, trainer_words
 from ldsearch.commands.console import print_notes, quiet_libraries, resumable
 from ldsearch.commands.describe import info
 from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.recover import print_recovery, recover
+from ldsearch.commands.recover import recover
 from ldsearch.commands.start import initial_model, known_labels, separate_teacher
-from ldsearch.commands.trainer import changed_arguments, fit, make_trainer, training_arguments
+from ldsearch.commands.trainer import changed_arguments, make_trainer, run_training, training_arguments
 from ldsearch.errors import RunError, TrainingError
 from ldsearch.evaluation import Evaluator
-from ldsearch.fingerprint import start_fingerprint, versions, weights_fingerprint
-from ldsearch.interruption import interruptible
+from ldsearch.fingerprint import start_fingerprint, versions
 from ldsearch.runs import RUN_FILE, SUPERNET_FILE
 from ldsearch.space.assignments import warn_if_prime
 from ldsearch.space.lengths import as_rate, default_bound
-from ldsearch.subnet import LengthMode
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.folder import SupernetRecord, save_model
+from ldsearch.supernet.folder import SupernetRecord
 from ldsearch.supernet.supernet import Memory
-from ldsearch.tasks import DataSource, Encoded, Task, load_task, task_kind
+from ldsearch.tasks import DataSource, load_task, task_kind
 from ldsearch.tasks.base import fingerprints_of, score
 from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
-from ldsearch.training.checkpoints import average_last, remove_checkpoints, report_disk_full
 from ldsearch.training.drop_rates import layer_rates, mean_rate
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.strategies.layerdrop import applied_rates, drops_whole_blocks, parts_of
-from ldsearch.training.trainer import Distillation
-from ldsearch.trial import Score
+from ldsearch.training.trainer import Distillation, SupernetTrainer
 
+# Share of a training that the full model of a new head has for itself.
 _PLAIN_SHARE = 0.4
 _DEPTH_TASKS = ("assignment", "encoder_tasks", "decoder_tasks", "batch_share", "always_full", "reduction")
-_DEPTHS_ALONE = "layerdrop, plain, or flexible-depth without --drop-bound"
-
-
+# Options that a strategy reads as they are.
+_OF_STRATEGY = ("length_mode", "sandwich", "teacher_drops", "drop_groups", *_DEPTH_TASKS)
 # Options that make no other training: where it goes, a preset, and names of data, whose fingerprints count.
 _NOT_IDENTITY = frozenset({"name", "runs", "parity", "subnet", "trainer"}) | {
     *("data", "config", "validation", "text_column", "pair_column", "label_column", "keep_overlap"),
     "search_rows",
 }
+_NEXT = {
+    "flexible-depth": "evaluate {folder} --all-depths",
+    "lengthdrop": "evolve --supernet {folder} --budget 0.4",
+    "layerdrop": "evolve --supernet {folder} --strategy every-other",
+}
 
 
 def main(options: TrainSupernet) -> dict[str, Any]:
-    """Train, or recover the sub-network that ``--model`` and ``--subnet`` name, and print what came of it."""
+    """Train, or recover the sub-network that ``--model`` and ``--subnet`` name, and print the scores."""
     quiet_libraries()
-    if options.subnet is not None or (options.model and (Path(options.model) / RUN_FILE).is_file()):
-        with resumable("run the same command again to go on from the last checkpoint"):
-            return print_recovery(recover(options))
     with resumable("run the same command again to go on from the last checkpoint"):
+        if options.subnet is not None or (options.model and (Path(options.model) / RUN_FILE).is_file()):
+            return recover(options)
         folder = train_supernet(options.folder, options, lambda text: print_notes([text]))
     facts = info(folder)
     print(f"splits: {facts['splits']}; {facts['overlap']}")
     hint = _NEXT.get(options.strategy, "evaluate {folder} --subnet full").format(folder=folder)
     print(f"supernet {folder}: full model {facts['metrics']}; next: ldsearch {hint}")
     return {"supernet": str(folder), "metrics": facts["metrics"], "splits": facts["splits"]}
-
-
-_NEXT = {
-    "flexible-depth": "evaluate {folder} --all-depths",
-    "lengthdrop": "evolve --supernet {folder} --budget 0.4",
-    "layerdrop": "evolve --supernet {folder} --strategy every-other",
-}
 
 
 def train_supernet(
@@ -102,12 +95,9 @@ def train_supernet(
     task = load_task(options.task, data_source(options), labels)
     model, tokenizer = initial_model(options, task, has_head=labels is not None)
     supernet = Supernet(model, options.token_score or "column", cast(Memory, options.memory))
-    if not supernet.supports_lengths and _trains_lengths(options):
-        raise TrainingError(f"{supernet.why_depth_only}; train it with --strategy {_DEPTHS_ALONE}")
-    teacher = separate_teacher(options, task, tokenizer)
     setting = _setting(options, supernet, has_head=labels is not None)
+    teacher = separate_teacher(options, task, tokenizer)
     strategy = make_strategy(options.strategy, setting)
-    space = strategy.space
     for depth in supernet.depths.values() if options.strategy == "flexible-depth" else ():
         if warning := warn_if_prime(depth):
             note(warning)
@@ -131,21 +121,13 @@ def train_supernet(
         teacher=teacher,
         options=changed(options),
     )
-    # Once trained, a stop waits for the end: without checkpoints there would be nothing to go on from.
-    with interruptible(), report_disk_full(folder):
-        fit(trainer, folder)
-        if not trainer.is_world_process_zero():
-            return folder
-        if options.average_last > 1:
-            # Without what is tied to another weight, which follows it.
-            model.load_state_dict(average_last(folder / "checkpoints", options.average_last), strict=False)
-        save_model(model, tokenizer, folder)
-        pad_to = setting.reference if options.pad_inputs else None
-        found = _full_score(model, supernet.score, task, trainer.search, tokenizer, pad_to)
-        record = _record(options, setting, arguments, task, supernet, trainer.search, folder, found)
-        replace(record, space=space.to_dict()).save(folder)
-    remove_checkpoints(folder / "checkpoints")
-    return folder
+    space = strategy.space.to_dict()
+    return run_training(
+        trainer,
+        folder,
+        lambda weights: _record(options, setting, trainer, weights, space),
+        options.average_last,
+    )
 
 
 def data_source(options: TrainSupernet) -> DataSource:
@@ -163,30 +145,10 @@ def data_source(options: TrainSupernet) -> DataSource:
     )
 
 
-def _full_score(
-    model: PreTrainedModel,
-    token_score: str,
-    task: Task,
-    search: Encoded,
-    tokenizer: PreTrainedTokenizerBase,
-    pad_to: int | None,
-) -> Score:
-    # A new supernet around the same weights: the trained one still computes in the Trainer's precision.
-    trained = Supernet(model, token_score)
-    evaluator = Evaluator(
-        trained,
-        task,
-        search,
-        split="search",
-        tokenizer=tokenizer,
-        costs=(trained.macs(search.workload),),
-        fingerprint="",
-        pad_to=pad_to,
-    )
-    return score(task.metric, evaluator.statistics(trained.full))
-
-
 def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Setting:
+    if options.trains_lengths and not supernet.supports_lengths:
+        alone = "layerdrop, plain, or flexible-depth without --drop-bound"
+        raise TrainingError(f"{supernet.why_depth_only}; train it with --strategy {alone}")
     longest = supernet.longest
     if not 2 <= options.tokens <= longest:
         raise TrainingError(f"--max-length must lie in 2..{longest} for this model, not {options.tokens}")
@@ -203,22 +165,22 @@ def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Sett
     if options.drop_groups != "layer" and (not supernet.supports_lengths or "decoder" in supernet.stacks):
         raise TrainingError(supernet.why_depth_only or "a decoder works depth-only: drop layers")
     return Setting(
-        stacks={name: _stack_setting(options, supernet, name) for name in supernet.stacks},
+        stacks={
+            name: StackSetting(
+                depth,
+                layer_rates(depth, options.layer_drop, options.layer_drop_schedule, options.target_layers),
+                pinned=supernet.pinned if name == "encoder" else (),
+                min_layers=options.min_layers,
+                heads=supernet.shape.heads if name == "encoder" and supernet.supports_lengths else 0,
+            )
+            for name, depth in supernet.depths.items()
+        },
         reference=options.tokens,
         drop_bound=bound,
-        length_mode=cast(LengthMode, options.length_mode),
         distil=options.teacher != "none",
-        sandwich=options.sandwich,
         plain_share=plain_share,
-        teacher_drops=options.teacher_drops,
-        drop_groups=options.drop_groups,
-        assignment=options.assignment,
-        encoder_tasks=options.encoder_tasks,
-        decoder_tasks=options.decoder_tasks,
-        batch_share=options.batch_share,
-        always_full=options.always_full,
-        reduction=options.reduction,
-        depth_lengths=_trains_lengths(options),
+        depth_lengths=options.trains_lengths,
+        **{name: getattr(options, name) for name in _OF_STRATEGY},
     )
 
 
@@ -242,35 +204,10 @@ def _distillation(options: TrainSupernet, supernet: Supernet) -> Distillation:
     return Distillation(share, weight, options.reverse_kl)
 
 
-def _trains_lengths(options: TrainSupernet) -> bool:
-    if options.strategy == "flexible-depth":
-        return options.drop_bound is not None
-    return options.strategy == "lengthdrop"
-
-
-def _stack_setting(options: TrainSupernet, supernet: Supernet, name: str) -> StackSetting:
-    depth = supernet.depths[name]
-    finer = name == "encoder" and supernet.supports_lengths
-    return StackSetting(
-        depth,
-        layer_rates(depth, options.layer_drop, options.layer_drop_schedule, options.target_layers),
-        pinned=supernet.pinned if name == "encoder" else (),
-        min_layers=options.min_layers,
-        heads=supernet.shape.heads if finer else 0,
-    )
-
-
 def _record(
-    options: TrainSupernet,
-    setting: Setting,
-    arguments: TrainingArguments,
-    task: Task,
-    supernet: Supernet,
-    search: Encoded,
-    folder: Path,
-    found: Score,
+    options: TrainSupernet, setting: Setting, trainer: SupernetTrainer, weights: str, space: dict[str, Any]
 ) -> SupernetRecord:
-    trains_lengths = _trains_lengths(options)
+    task, supernet, search = trainer.task, trainer.supernet, trainer.search
     drops = options.strategy in ("layerdrop", "lengthdrop")
     applied = [applied_rates(stack, setting.drop_groups) for stack in setting.stacks.values()]
     rates = [rate for stack in applied for rate in stack] if drops else []
@@ -281,7 +218,7 @@ def _record(
         depths=dict(supernet.depths),
         memory=supernet.memory,
         reference=setting.reference,
-        drop_bound=str(setting.drop_bound) if trains_lengths else None,
+        drop_bound=str(setting.drop_bound) if options.trains_lengths else None,
         layer_drop=mean_rate(rates) if rates and drops_whole_blocks(parts_of(setting.drop_groups)) else 0.0,
         layer_rates=rates,
         length_mode=setting.length_mode,
@@ -294,21 +231,38 @@ def _record(
             for name, examples in task.splits.items()
         },
         workload=search.workload.to_dict(),
-        weights=weights_fingerprint(folder),
-        metrics={f"search_{task.metric.name}": found.value},
+        weights=weights,
+        metrics={f"search_{task.metric.name}": _full_score(options, setting, trainer)},
         training={
             "model": options.model,
-            "plain_share": setting.plain_share if trains_lengths else None,
+            "plain_share": setting.plain_share if options.trains_lengths else None,
             "drop_groups": setting.drop_groups if rates else None,
             "min_layers": options.min_layers if rates else None,
             "depth_tasks": {
                 **{name: getattr(setting, name) for name in _DEPTH_TASKS},
-                "lengths": trains_lengths,
+                "lengths": options.trains_lengths,
             }
             if options.strategy == "flexible-depth"
             else None,
-            "arguments": changed_arguments(arguments),
+            "arguments": changed_arguments(trainer.args),
         },
         versions=versions(),
         overlap=task.overlap,
+        space=space,
     )
+
+
+def _full_score(options: TrainSupernet, setting: Setting, trainer: SupernetTrainer) -> float:
+    # A new supernet around the same weights: the trained one still computes in the Trainer's precision.
+    trained, task = Supernet(trainer.supernet.model, trainer.supernet.score), trainer.task
+    evaluator = Evaluator(
+        trained,
+        task,
+        trainer.search,
+        split="search",
+        tokenizer=cast(PreTrainedTokenizerBase, trainer.processing_class),
+        costs=(trained.macs(trainer.search.workload),),
+        fingerprint="",
+        pad_to=setting.reference if options.pad_inputs else None,
+    )
+    return score(task.metric, evaluator.statistics(trained.full)).value

@@ -2,7 +2,7 @@
 
 import argparse
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, NoReturn, cast
@@ -18,11 +18,19 @@ from transformers import (
 
 from ldsearch.commands.binding import trainer_words
 from ldsearch.errors import TrainingError, one_line
+from ldsearch.fingerprint import weights_fingerprint
 from ldsearch.interruption import interruptible
 from ldsearch.runs import TRAINING_FILE, claim
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.folder import SupernetRecord, save_model
 from ldsearch.tasks import Task
-from ldsearch.training.checkpoints import StopAfterSaving, last_complete_checkpoint
+from ldsearch.training.checkpoints import (
+    StopAfterSaving,
+    average_last,
+    last_complete_checkpoint,
+    remove_checkpoints,
+    report_disk_full,
+)
 from ldsearch.training.strategies import Plan
 from ldsearch.training.trainer import Distillation, SupernetTrainer
 
@@ -176,6 +184,38 @@ def make_trainer(
         if fresh:
             shutil.rmtree(folder)
         raise TrainingError(f"the Trainer refuses its arguments: {one_line(error)}") from error
+
+
+def run_training(
+    trainer: SupernetTrainer, folder: Path, record: Callable[[str], SupernetRecord], averaged: int = 1
+) -> Path:
+    """Train, or go on from the last checkpoint; write the model and its record; return the folder.
+
+    Args:
+        trainer: Of ``make_trainer``.
+        folder: The run's; its checkpoints are removed at the end.
+        record: Describes the trained model, given the fingerprint of its weights.
+        averaged: The model is the mean of so many last checkpoints.
+
+    Raises:
+        RunError: If the disk is full.
+        TrainingError: If a checkpoint cannot be read.
+        Interrupted: On SIGINT or SIGTERM, after a checkpoint.
+    """
+    model, tokenizer = trainer.supernet.model, cast(PreTrainedTokenizerBase, trainer.processing_class)
+    # Once trained, a stop waits for the end: between two of the final files it would leave half a model, and
+    # without checkpoints nothing to go on from.
+    with interruptible(), report_disk_full(folder):
+        fit(trainer, folder)
+        if not trainer.is_world_process_zero():
+            return folder
+        if averaged > 1:
+            # Without what is tied to another weight, which follows it.
+            model.load_state_dict(average_last(folder / "checkpoints", averaged), strict=False)
+        save_model(model, tokenizer, folder)
+        record(weights_fingerprint(folder)).save(folder)
+    remove_checkpoints(folder / "checkpoints")
+    return folder
 
 
 def fit(trainer: SupernetTrainer, folder: Path) -> None:

@@ -1,61 +1,12 @@
-"""Recovery and health: one sub-network trained on its own, beside the score it inherits."""
+"""Health: inherited scores beside those of sub-networks trained on their own."""
 
 import csv
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file, save_file
 from scipy.stats import kendalltau
 
-from ldsearch.runs import newest_supernet
-from tests.cli.conftest import Ldsearch, read, weights
-
-PART = '{"version":1,"encoder":{"blocks":[0]}}'
-
-
-def recover(ldsearch: Ldsearch, *flags: object) -> object:
-    return ldsearch("train-supernet", "--model", "runs/tiny", "--subnet", PART, "--name", "recovered", *flags)
-
-
-def test_a_recovered_model_is_evaluated_and_exported_like_a_run(ldsearch: Ldsearch, place: Path) -> None:
-    before = weights(place / "runs/tiny")
-    outcome = recover(ldsearch, "--max_steps", 4, "--learning_rate", "1e-3")
-    assert outcome.code == 0
-    assert "inherited" in outcome.out
-    assert "recovered" in outcome.out
-    after = weights(place / "runs/recovered")
-    assert not before["classifier.weight"].equal(after["classifier.weight"])
-    kept = [name for name in before if ".layer.1." in name]
-    assert kept
-    assert all(before[name].equal(after[name]) for name in kept)
-    assert all(tensor.equal(before[name]) for name, tensor in weights(place / "runs/tiny").items())
-    assert "encoder blocks 0" in ldsearch("evaluate", "runs/recovered").out
-    assert ldsearch("export", "runs/recovered", "out").code == 0
-    assert "4 steps on its own, from the full model's logits" in (place / "out/README.md").read_text()
-    # The full model is still the newest supernet to search.
-    assert newest_supernet(place / "runs").name == "tiny"
-
-
-def test_the_same_recovery_again_trains_nothing_and_another_is_refused(
-    ldsearch: Ldsearch, place: Path
-) -> None:
-    first = recover(ldsearch, "--max_steps", 3)
-    stamp = (place / "runs/recovered/model.safetensors").stat().st_mtime_ns
-    again = recover(ldsearch, "--max_steps", 3)
-    assert first.out.endswith(again.out)
-    assert (place / "runs/recovered/model.safetensors").stat().st_mtime_ns == stamp
-    other = recover(ldsearch, "--max_steps", 4)
-    assert other.code == 2
-    assert other.err.count("\n") == 1
-    assert "another run" in other.err
-
-
-def test_recovering_into_the_supernet_itself_is_refused(ldsearch: Ldsearch, place: Path) -> None:
-    before = weights(place / "runs/tiny")
-    outcome = ldsearch("train-supernet", "--model", "runs/tiny", "--subnet", PART, "--name", "tiny")
-    assert outcome.code == 2
-    assert outcome.err.count("\n") == 1
-    assert all(tensor.equal(before[name]) for name, tensor in weights(place / "runs/tiny").items())
+from tests.cli.conftest import Ldsearch, read
 
 
 def health(ldsearch: Ldsearch, *flags: object) -> object:
@@ -104,58 +55,6 @@ def test_bad_health_options_are_one_line(ldsearch: Ldsearch, place: Path, flags:
     assert outcome.code == 2
     assert len(outcome.err.strip().splitlines()) <= 2  # the announcement of a sub-network may come first
     assert "Traceback" not in outcome.err
-
-
-def test_a_choice_of_the_report_rows_is_recovered_and_reported_on_the_search_rows(
-    ldsearch: Ldsearch, place: Path
-) -> None:
-    assert ldsearch("evolve", "--swap", "--evaluations", 5).code == 0
-    outcome = ldsearch(
-        "train-supernet", "--model", "runs/tiny-evolve-swap", "--max_steps", 2, "--name", "swapped"
-    )
-    assert "search examples" in outcome.out
-    assert "report examples" not in outcome.out
-    assert "search examples" in ldsearch("evaluate", "runs/swapped").out
-    warned = ldsearch("evaluate", "runs/swapped", "--split", "report")
-    assert "chose by these very examples" in warned.err
-
-
-def test_a_recovered_model_is_compared_with_the_full_model_of_its_supernet(
-    ldsearch: Ldsearch, place: Path
-) -> None:
-    recover(ldsearch, "--max_steps", 2)
-    path = place / "runs/recovered/model.safetensors"
-    tensors = load_file(path)
-    tensors["classifier.weight"] *= -1  # its own full model would now say the opposite
-    tensors["classifier.bias"] *= -1
-    save_file(tensors, path, metadata={"format": "pt"})
-
-    def full_score(*target: object) -> str:
-        out = ldsearch("evaluate", *target, "--split", "search").out
-        return next(line for line in out.splitlines() if line.startswith("full model"))
-
-    assert full_score("runs/recovered") == full_score("runs/tiny", "--subnet", "full")
-    found = ldsearch("evaluate", "runs/recovered", "--split", "search").out
-    assert "difference   +0.0000" not in found
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("evolve", "--supernet", "runs/recovered"),
-        ("evolve", "--strategy", "every-other", "--supernet", "runs/recovered"),
-        ("report", "runs/recovered", "--health"),
-        ("train-supernet", "--model", "runs/recovered", "--subnet", PART, "--name", "twice"),
-    ],
-    ids=lambda command: command[0],
-)
-def test_what_was_trained_for_one_sub_network_is_no_supernet_any_more(
-    ldsearch: Ldsearch, place: Path, command: tuple[str, ...]
-) -> None:
-    recover(ldsearch, "--max_steps", 2)
-    outcome = ldsearch(*command)
-    assert outcome.code == 2
-    assert outcome.err.endswith("has one sub-network trained on its own and is no supernet any more\n")
 
 
 def test_health_reads_moved_data_once_and_is_described(ldsearch: Ldsearch, place: Path) -> None:

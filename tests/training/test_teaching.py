@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ldsearch.commands.train_supernet import fit
+from ldsearch.commands.trainer import fit
 from ldsearch.interruption import Interrupted
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet

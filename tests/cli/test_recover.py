@@ -1,0 +1,122 @@
+"""Recovery: one sub-network trained on its own, with the score that it inherits."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from ldsearch.runs import newest_supernet
+from tests.cli.conftest import Ldsearch, Outcome, weights
+
+PART = '{"version":1,"encoder":{"blocks":[0]}}'
+
+
+def recover(ldsearch: Ldsearch, *flags: object) -> Outcome:
+    how = ("--subnet", PART, "--learning_rate", "1e-3", "--name", "recovered")
+    return ldsearch("train-supernet", "--model", "runs/tiny", *how, "--max_steps", 4, *flags)
+
+
+@pytest.fixture
+def recovered(
+    place: Path, ldsearch: Ldsearch, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The place with the recovered model, which is trained once."""
+    kept = tmp_path_factory.getbasetemp() / "recovered-once"
+    if not kept.exists():
+        outcome = recover(ldsearch)
+        assert outcome.code == 0, outcome.err
+        assert "inherited" in outcome.out
+        shutil.copytree(place / "runs/recovered", kept)
+    shutil.copytree(kept, place / "runs/recovered", dirs_exist_ok=True)
+    return place
+
+
+def test_a_recovered_model_is_evaluated_and_exported_like_a_run(ldsearch: Ldsearch, recovered: Path) -> None:
+    before, after = weights(recovered / "runs/tiny"), weights(recovered / "runs/recovered")
+    assert not before["classifier.weight"].equal(after["classifier.weight"])
+    kept = [name for name in before if ".layer.1." in name]
+    assert kept
+    assert all(before[name].equal(after[name]) for name in kept)
+    assert "encoder blocks 0" in ldsearch("evaluate", "runs/recovered").out
+    assert ldsearch("export", "runs/recovered", "out").code == 0
+    assert "4 steps on its own, from the full model's logits" in (recovered / "out/README.md").read_text()
+    # The full model is still the newest supernet to search.
+    assert newest_supernet(recovered / "runs").name == "tiny"
+
+
+def test_the_same_recovery_again_trains_nothing_and_another_is_refused(
+    ldsearch: Ldsearch, recovered: Path
+) -> None:
+    stamp = (recovered / "runs/recovered/model.safetensors").stat().st_mtime_ns
+    again = recover(ldsearch)
+    assert (again.code, again.err) == (0, "")
+    assert (recovered / "runs/recovered/model.safetensors").stat().st_mtime_ns == stamp
+    for flags in (("--seed", 1), ("--teacher", "none"), ("--adam_beta1", 0.5)):
+        other = recover(ldsearch, *flags)
+        assert (other.code, other.err.count("\n")) == (2, 1)
+        assert "another run" in other.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--name", "tiny"), "is the supernet itself"),
+        (("--teacher", "runs/tiny"), "--teacher takes in-place or none"),
+        (("--strategy", "plain"), "--strategy is for training a supernet"),
+        (("--max_steps", 0), "--max_steps"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    ldsearch: Ldsearch, place: Path, flags: tuple[object, ...], says: str
+) -> None:
+    outcome = recover(ldsearch, *flags)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert says in outcome.err
+    assert not (place / "runs/recovered").exists()
+
+
+def test_a_choice_of_the_report_rows_is_recovered_and_reported_on_the_search_rows(
+    ldsearch: Ldsearch, place: Path
+) -> None:
+    assert ldsearch("evolve", "--swap", "--evaluations", 5).code == 0
+    outcome = ldsearch(
+        "train-supernet", "--model", "runs/tiny-evolve-swap", "--max_steps", 2, "--name", "swapped"
+    )
+    assert "search examples" in outcome.out
+    assert "report examples" not in outcome.out
+    assert "search examples" in ldsearch("evaluate", "runs/swapped").out
+    warned = ldsearch("evaluate", "runs/swapped", "--split", "report")
+    assert "chose by these very examples" in warned.err
+
+
+def test_a_recovered_model_is_compared_with_the_full_model_of_its_supernet(
+    ldsearch: Ldsearch, recovered: Path
+) -> None:
+    path = recovered / "runs/recovered/model.safetensors"
+    tensors = load_file(path)
+    tensors["classifier.weight"] *= -1  # its own full model would now say the opposite
+    tensors["classifier.bias"] *= -1
+    save_file(tensors, path, metadata={"format": "pt"})
+
+    def full_score(*target: object) -> str:
+        out = ldsearch("evaluate", *target, "--split", "search").out
+        return next(line for line in out.splitlines() if line.startswith("full model"))
+
+    assert full_score("runs/recovered") == full_score("runs/tiny", "--subnet", "full")
+    found = ldsearch("evaluate", "runs/recovered", "--split", "search").out
+    assert "difference   +0.0000" not in found
+
+
+def test_what_was_trained_for_one_sub_network_is_no_supernet_any_more(
+    ldsearch: Ldsearch, recovered: Path
+) -> None:
+    for command in (
+        ("evolve", "--supernet", "runs/recovered"),
+        ("evolve", "--strategy", "every-other", "--supernet", "runs/recovered"),
+        ("report", "runs/recovered", "--health"),
+        ("train-supernet", "--model", "runs/recovered", "--subnet", PART, "--name", "twice"),
+    ):
+        outcome = ldsearch(*command)
+        assert outcome.code == 2
+        assert outcome.err.endswith("has one sub-network trained on its own and is no supernet any more\n")
