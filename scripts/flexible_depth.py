@@ -23,11 +23,10 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ldsearch import Bench
 from ldsearch.bench import split_evaluator
-from ldsearch.commands.distill_data import DistillOptions, distill_data
-from ldsearch.commands.grid import GridOptions, GridResult, load_grid, mean_difference, measure_grid
-from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.distill_data import distill_data
+from ldsearch.commands.grid import GridResult, load_grid, mean_difference, measure_grid
+from ldsearch.commands.options import DistillData, Evaluate, TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
-from ldsearch.decoding import Decoding
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.space.assignments import divisors
@@ -120,9 +119,16 @@ def untrained(options: argparse.Namespace, teacher: Path, depths: tuple[int, int
 def distilled(options: argparse.Namespace, teacher: Path, data: str) -> str:
     """The teacher's translations of the training sources."""
     out: Path = options.runs / "distilled.jsonl"
-    source = DataSource(data, validation=held_out(options), search_rows="half")
-    how = DistillOptions(str(teacher), source, "translation", Decoding(options.beams), TOKENS)
-    distill_data(out, how)
+    how = DistillData(
+        model=str(teacher),
+        data=data,
+        validation=held_out(options),
+        out=out,
+        beams=options.beams,
+        min_target=0,
+        max_source=TOKENS,
+    )
+    distill_data(how)
     return str(out)
 
 
@@ -137,7 +143,7 @@ def grids(options: argparse.Namespace, folder: Path, metric: str) -> GridResult:
     task = load_task("translation", source)
     parts = (bench.folder, bench.supernet, bench.record, bench.tokenizer, task)
     evaluator, macs = split_evaluator(*parts, "report", bench.runs)
-    how = GridOptions(metric, decoding=Decoding(max_length=TOKENS), limit=options.decoded)
+    how = Evaluate(folder=folder, metric=metric, max_target=TOKENS, limit=options.decoded)
     return measure_grid(replace(bench, task=task, evaluator=evaluator, macs=macs), place, how)
 
 

@@ -13,13 +13,14 @@ import json
 from pathlib import Path
 
 from ldsearch import Bench
-from ldsearch.commands.grid import GridOptions, measure_grid
-from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.generation import decoding_of
+from ldsearch.commands.grid import measure_grid
+from ldsearch.commands.options import Evaluate, TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
-from ldsearch.decoding import Decoding
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 
+DECODING = {"beams": 2, "min_target": 10, "max_target": 40, "no_repeat_ngram": 3}
 METRICS = ("nats", "rouge1", "rouge2", "rougeL")
 
 
@@ -56,10 +57,9 @@ def main() -> None:
             ),
         )
     bench = Bench.open(folder, "report")
-    decoding = Decoding(beams=2, length_penalty=1.0, min_length=10, max_length=40, no_repeat_ngram=3)
     scores = {}
     for metric in METRICS:
-        how = GridOptions(metric, "left", decoding, options.decoded)
+        how = Evaluate(folder=folder, metric=metric, assignment="left", limit=options.decoded, **DECODING)
         grid = measure_grid(bench, options.runs / f"grid-{metric}", how)
         scores[metric] = {f"{m}-{n}": round(score, 4) for (m, n), score in grid.scores.items()}
         print(metric, scores[metric], flush=True)
@@ -67,7 +67,7 @@ def main() -> None:
         "question": "every depth configuration of one LayerDrop model, on rows that chose nothing",
         "steps": options.steps,
         "summarised": options.decoded,
-        "decoding": decoding.describe(),
+        "decoding": decoding_of(how).describe(),
         "scores": scores,
         "versions": versions(),
     }

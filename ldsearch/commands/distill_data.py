@@ -5,9 +5,9 @@ Kim & Rush 2016, Sec. 3.2: the student learns from the teacher's beam search ins
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -16,12 +16,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.generation import decoding_of
 from ldsearch.commands.options import DistillData
-from ldsearch.decoding import TOKEN_IDS, Decoding, decode_batches, generation_config
+from ldsearch.decoding import TOKEN_IDS, decode_batches, generation_config
 from ldsearch.errors import DataError, RunError
 from ldsearch.files import write_atomic, write_json
 from ldsearch.fingerprint import digest, start_fingerprint, versions
 from ldsearch.interruption import interruptible
-from ldsearch.progress import NO_PROGRESS, Progress
+from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
 from ldsearch.runs import read_json
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.heads import HEADS
@@ -34,6 +34,29 @@ from ldsearch.training.checkpoints import report_disk_full
 def main(options: DistillData) -> dict[str, Any]:
     """Decode, and print how to train on what was written."""
     quiet_libraries()
+    with resumable("run the same command again; nothing decoded is lost"), progress_bars() as bars:
+        return distill_data(options, bars)
+
+
+def distill_data(options: DistillData, progress: Progress = NO_PROGRESS) -> dict[str, Any]:
+    """Decode the training sources in their order; the same call goes on after an interruption.
+
+    The file appears when all is decoded, whole. Beside it stand ``<out>.json``, which says what it was made
+    from, and until then ``<out>.part``, with a JSON line for each batch that is done.
+
+    Returns:
+        The file (``data``), how many pairs it has (``rows``), and how many targets without text (``blank``).
+
+    Raises:
+        LdsearchError: One line for bad data, models or options, a file made from something else, a full disk.
+        Interrupted: On SIGINT or SIGTERM, after the batch under way.
+    """
+    out, decoding = options.out, decoding_of(options)
+    if out.suffix != ".jsonl":
+        raise RunError(f"--out {out}: one JSON line a pair is a .jsonl file")
+    kinds = [name for name, task in TASKS.items() if issubclass(task, SequenceToSequence)]
+    if options.task not in kinds:
+        raise DataError(f"--task {options.task} asks for no text: use {' or '.join(kinds)}")
     source = DataSource(
         options.data,
         config=options.config,
@@ -42,100 +65,7 @@ def main(options: DistillData) -> dict[str, Any]:
         keep_overlap=options.keep_overlap,
         search_rows="half",  # of the training rows all are written anew
     )
-    how = DistillOptions(
-        options.model,
-        source,
-        options.task,
-        decoding_of(options),
-        options.max_source,
-        options.batch_size,
-        options.limit,
-    )
-    with resumable("run the same command again; nothing decoded is lost"), progress_bars() as bars:
-        result = distill_data(options.out, how, bars)
-    print(f"written: {result.out}: {result.rows} pairs ({how.decoding.describe()}); {result.overlap}")
-    notes = []
-    if result.blank:
-        notes.append(f"{result.blank} targets have no text: training refuses them, raise --min-target")
-    if result.cut:
-        notes.append(
-            f"{options.data} has no validation rows of its own: some were cut from it and are not decoded"
-        )
-    print_notes(notes)
-    held_out = options.validation or "<the original validation file>"
-    # Search rows that were cut from the written ones would be scored against the teacher's words.
-    flags = f"--task {options.task} --data {options.out} --validation {held_out} --search-rows half"
-    print(f"next: ldsearch train-supernet {flags} --model {options.model}")
-    return {"data": str(result.out), "rows": result.rows}
-
-
-@dataclass(frozen=True)
-class DistillOptions:
-    """Options of a distillation.
-
-    Args:
-        model: Folder of an encoder-decoder or a supernet, or a hub id.
-        source: The data; its training rows, as a training on it would have them, are decoded.
-        task: ``"translation"`` or ``"summarisation"``.
-        decoding: How a target is found. The fewest tokens are 1: a row without a target is no pair.
-        max_source: Sources are cut to so many tokens.
-        batch_size: Sources decoded at once.
-        limit: Only the first so many sources; None: all.
-
-    Raises:
-        DataError: If the task asks for no text, or a number is not above 0.
-    """
-
-    model: str
-    source: DataSource
-    task: str = "translation"
-    decoding: Decoding = field(default_factory=lambda: Decoding(beams=4, min_length=1))
-    max_source: int = 128
-    batch_size: int = 32
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        kinds = [name for name, task in TASKS.items() if issubclass(task, SequenceToSequence)]
-        if self.task not in kinds:
-            raise DataError(f"--task {self.task} asks for no text: use {' or '.join(kinds)}")
-        for flag, value in (("--limit", self.limit), ("--batch-size", self.batch_size)):
-            if value is not None and value < 1:
-                raise DataError(f"{flag} must be above 0, not {value}")
-
-
-@dataclass(frozen=True)
-class Distilled:
-    """A finished distillation.
-
-    Args:
-        out: The file.
-        rows: How many pairs it has.
-        blank: How many of their targets have no text.
-        cut: Whether held-out rows were cut from the data, which then stand in no file of their own.
-        overlap: What was dropped so that no text is on two sides, in words.
-    """
-
-    out: Path
-    rows: int
-    blank: int
-    cut: bool
-    overlap: str
-
-
-def distill_data(out: str | Path, options: DistillOptions, progress: Progress = NO_PROGRESS) -> Distilled:
-    """Decode the training sources in their order; the same call goes on after an interruption.
-
-    ``out`` appears when all is decoded, whole. Beside it stand ``<out>.json``, which says what it was made
-    from, and until then ``<out>.part``, which holds the batches that are done.
-
-    Raises:
-        LdsearchError: One line for bad data, models or options, a file made from something else, a full disk.
-        Interrupted: On SIGINT or SIGTERM, after the batch under way.
-    """
-    out = Path(out)
-    if out.suffix != ".jsonl":
-        raise RunError(f"--out {out}: one JSON line a pair is a .jsonl file")
-    task = TASKS[options.task].load(options.source)
+    task = TASKS[options.task].load(source)
     sources = list(task.rows("train").sources)[: options.limit]
     model, tokenizer = load_model(options.model, HEADS[task.head])
     identity = _identity(options, sources, model, tokenizer)
@@ -145,85 +75,88 @@ def distill_data(out: str | Path, options: DistillOptions, progress: Progress = 
     with interruptible() as stop, report_disk_full(out):
         _claim(out, identity, made_from)
         if not out.exists():
-            journal = _Journal(out.with_name(f"{out.name}.part"), len(sources), options.batch_size)
-            targets = journal.read()
-            left = [row for row in range(len(sources)) if row not in targets]
-            progress.phase("batches", -(-len(left) // options.batch_size))
-            for batch in decode_batches(
-                _on_accelerator(model),
-                tokenizer,
-                [sources[row] for row in left],
-                options.decoding,
-                max_source=options.max_source,
-                batch_size=options.batch_size,
-            ):
-                answers = {left[index]: target for index, target in batch}
-                journal.add(answers)
-                targets |= answers
-                progress.step()
-                stop.check()
-            write_atomic(out, _lines(sources, targets, columns))
-            journal.path.unlink()
-    pairs = [json.loads(line) for line in out.read_text(encoding="utf-8").split("\n")[:-1]]
-    return Distilled(
-        out=out,
-        rows=len(pairs),
-        blank=sum(not pair[columns[1]].strip() for pair in pairs),
-        cut=options.source.validation is None and Path(options.source.data).is_file(),
-        overlap=task.overlap,
-    )
+            targets = _decode(options, sources, model, tokenizer, Stoppable(progress, stop))
+            pairs = [dict(zip(columns, pair, strict=True)) for pair in zip(sources, targets, strict=True)]
+            write_atomic(out, "".join(json.dumps(pair, ensure_ascii=False) + "\n" for pair in pairs))
+            _journal(out).unlink()
+    written = [json.loads(line) for line in out.read_text(encoding="utf-8").split("\n")[:-1]]
+    blank = sum(not pair[columns[1]].strip() for pair in written)
+    print(f"written: {out}: {len(written)} pairs ({decoding.describe()}); {task.overlap}")
+    if blank:
+        print_notes([f"{blank} targets have no text: training refuses them, raise --min-target"])
+    if options.validation is None and Path(options.data).is_file():
+        cut = "has no validation rows of its own: some were cut from it and are not decoded"
+        print_notes([f"{options.data} {cut}"])
+    held_out = options.validation or "<the original validation file>"
+    # Search rows that were cut from the written ones would be scored against the teacher's words.
+    flags = f"--task {options.task} --data {out} --validation {held_out} --search-rows half"
+    print(f"next: ldsearch train-supernet {flags} --model {options.model}")
+    return {"data": str(out), "rows": len(written), "blank": blank}
 
 
-class _Journal:
-    """The batches that are done, a JSON line ``[row, target]`` each source; what a kill tore is dropped.
+def _decode(
+    options: DistillData,
+    sources: Sequence[str],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    progress: Progress,
+) -> list[str]:
+    """The target of each source; batches that the journal holds are not decoded again."""
+    journal = _journal(options.out)
+    targets = _read_journal(journal)
+    left = [row for row in range(len(sources)) if row not in targets]
+    progress.phase("batches", -(-len(left) // options.batch_size))
+    if torch.accelerator.is_available():
+        cast(nn.Module, model).to(torch.accelerator.current_accelerator())
+    for batch in decode_batches(
+        model,
+        tokenizer,
+        [sources[row] for row in left],
+        decoding_of(options),
+        max_source=options.max_source,
+        batch_size=options.batch_size,
+    ):
+        answers = {left[index]: target for index, target in batch}
+        with journal.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(answers) + "\n")
+        targets |= answers
+        progress.step()
+    return [targets[row] for row in range(len(sources))]
 
-    Args:
-        path: Where it lies.
-        rows: How many sources there are.
-        batch_size: What is left after whole batches makes the same batches again.
-    """
 
-    def __init__(self, path: Path, rows: int, batch_size: int) -> None:
-        self.path = path
-        self._rows = rows
-        self._batch_size = batch_size
+def _journal(out: Path) -> Path:
+    return out.with_name(f"{out.name}.part")
 
-    def read(self) -> dict[int, str]:
-        """Targets by row, of whole batches; the file is cut to them."""
-        content = self.path.read_bytes() if self.path.exists() else b""
-        lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
-        targets: list[tuple[int, str]] = []
-        for line in lines:
-            try:
-                row, target = json.loads(line)
-            except (ValueError, TypeError):
-                break
-            targets.append((row, target))
-        if len(targets) < self._rows:
-            del targets[len(targets) // self._batch_size * self._batch_size :]
-        write_atomic(self.path, b"".join(lines[: len(targets)]))
-        return dict(targets)
 
-    def add(self, targets: dict[int, str]) -> None:
-        """One batch more."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps([row, target]) + "\n" for row, target in targets.items()))
+def _read_journal(journal: Path) -> dict[int, str]:
+    """Targets of the batches that are done, by row; what a kill tore is cut off the file."""
+    content = journal.read_bytes() if journal.exists() else b""
+    lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
+    batches: list[dict[str, str]] = []
+    for line in lines:
+        try:
+            batches.append(dict(json.loads(line)))
+        except (ValueError, TypeError):
+            break
+    write_atomic(journal, b"".join(lines[: len(batches)]))
+    return {int(row): target for batch in batches for row, target in batch.items()}
 
 
 def _identity(
-    options: DistillOptions,
+    options: DistillData,
     sources: Sequence[str],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
 ) -> dict[str, Any]:
     """Digests of contents, so that models and data may be moved."""
-    config = generation_config(model, options.decoding, options.max_source)
+    decoding = decoding_of(options)
+    config = generation_config(model, decoding, options.max_source)
     return {
         "model": start_fingerprint(model.state_dict(), model.config.to_dict()),
         "tokenizer": digest(sorted(tokenizer.get_vocab().items())),
         "token ids": {name: getattr(config, name) for name in TOKEN_IDS},
         "sources": digest(sources),
-        "decoding": asdict(options.decoding),
+        "decoding": asdict(decoding),
         "source length": options.max_source,
         "batch size": options.batch_size,
     }
@@ -249,13 +182,3 @@ def _claim(out: Path, identity: dict[str, Any], made_from: dict[str, Any]) -> No
         raise RunError(
             f"{out} is made from something else (its {', '.join(different)} differ): choose another --out"
         )
-
-
-def _on_accelerator(model: nn.Module) -> nn.Module:
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return model if device is None else model.to(device)
-
-
-def _lines(sources: Sequence[str], targets: dict[int, str], columns: tuple[str, str]) -> str:
-    pairs = [dict(zip(columns, (text, targets[row]), strict=True)) for row, text in enumerate(sources)]
-    return "".join(json.dumps(pair, ensure_ascii=False) + "\n" for pair in pairs)

@@ -1,91 +1,36 @@
-"""Generated answers of models, and what a metric makes of them; what one encoder gives serves many."""
+"""Texts that sub-networks of an encoder-decoder generate, and what a metric makes of them."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
 from ldsearch.bench import Bench
 from ldsearch.commands.options import DecodingOptions
-from ldsearch.decoding import Decoding, Encode, decode
+from ldsearch.decoding import Decoding, decode
 from ldsearch.errors import DataError
 from ldsearch.files import write_json
 from ldsearch.intervals import Statistics
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.supernet import FixedSubnet
-from ldsearch.tasks.base import score
 from ldsearch.tasks.metrics import Metric
 from ldsearch.tasks.sequences import SequencePairs, SequenceToSequence
-from ldsearch.trial import Score
 
 # Bytes for what an encoder gave, until models with another encoder are decoded.
 SHARED = 2 * 2**30
 
 
-@dataclass(frozen=True)
-class Generation:
-    """Answers, and how good they are.
-
-    Args:
-        texts: One answer for each source, in their order.
-        metric: What measured them.
-        statistics: Per example, shape (examples,) or (examples, parts); scores of sub-networks on the same
-            sources are compared by their paired bootstrap.
-        decoding: How the answers were found.
-    """
-
-    texts: tuple[str, ...]
-    metric: Metric
-    statistics: Statistics
-    decoding: Decoding
-
-    @property
-    def score(self) -> Score:
-        """Score of the corpus."""
-        return score(self.metric, self.statistics)
-
-
-def generate(
-    model: nn.Module,
-    tokenizer: PreTrainedTokenizerBase,
-    sources: Sequence[str],
-    references: Sequence[Sequence[str]],
-    metric: Metric,
-    decoding: Decoding,
-    max_source: int,
-    encode: Encode | None = None,
-) -> Generation:
-    """Decode sources and compare the answers with references.
-
-    Args:
-        model: An encoder-decoder; for a sub-network what ``Supernet.materialise`` gives.
-        tokenizer: The model's.
-        sources: What is to be translated or summarised.
-        references: One good answer or several of each.
-        metric: One of ``ldsearch.tasks.metrics``.
-        decoding: How an answer is found.
-        max_source: Sources are cut to so many tokens.
-        encode: Makes encoder outputs; None: the model does.
+def decoding_of(options: DecodingOptions) -> Decoding:
+    """The decoding that the options name.
 
     Raises:
-        DataError: If there are no sources, or as many references, or a source has no tokens.
-        LdsearchError: If the model cannot decode so.
+        LdsearchError: If one of them makes no sense.
     """
-    if not sources or len(sources) != len(references):
-        raise DataError(f"{len(sources)} sources and {len(references)} lists of references make no test set")
-    texts = decode(model, tokenizer, sources, decoding, max_source=max_source, encode=encode)
-    found = metric.statistics(texts, [list(own) for own in references])
-    return Generation(tuple(texts), metric, found, decoding)
-
-
-def decoding_of(options: DecodingOptions) -> Decoding:
-    """How the options ask for texts to be generated."""
     return Decoding(
         options.beams,
         options.length_penalty,
@@ -106,54 +51,38 @@ def writing_task(bench: Bench) -> SequenceToSequence:
     return bench.task
 
 
-@dataclass(frozen=True)
-class TextTest:
-    """How sub-networks of an encoder-decoder are scored by what they write.
+def decoded(
+    bench: Bench, subnets: Mapping[str, Subnet], folder: Path, metric: Metric, options: DecodingOptions
+) -> Iterator[tuple[str, Statistics]]:
+    """Names and statistics, sub-networks with one encoder together, each as soon as it is known.
 
     Args:
-        metric: One of ``ldsearch.tasks.metrics``.
-        decoding: How an answer is found.
-        limit: Only the first so many examples of the split are decoded; None: all.
+        bench: An encoder-decoder, opened on the split to decode.
+        subnets: What to decode, by name.
+        folder: Keeps a sub-network's texts as ``<name>.json``; what is there is not decoded again.
+        metric: One of texts (``ldsearch.tasks.metrics``).
+        options: How, and how many of the split's examples.
+
+    Raises:
+        DataError: If the task is no translation or summarisation.
+        LdsearchError: If the model cannot decode so.
     """
+    task, split, how = writing_task(bench), bench.evaluator.split, decoding_of(options)
+    rows: SequencePairs = task.rows(split)
+    sources, references = list(rows.sources)[: options.limit], rows.targets[: options.limit]
 
-    metric: Metric
-    decoding: Decoding = field(default_factory=Decoding)
-    limit: int | None = None
+    def encoder(name: str) -> str:
+        return repr(subnets[name].encoder)
 
-    def run(
-        self, bench: Bench, subnets: Mapping[str, Subnet], folder: Path
-    ) -> Iterator[tuple[str, Statistics]]:
-        """Names and statistics, sub-networks with one encoder together, each as soon as it is known.
-
-        Args:
-            bench: An encoder-decoder, opened on the split to decode.
-            subnets: What to decode, by name.
-            folder: Keeps a sub-network's texts as ``<name>.json``; what is there is not decoded again.
-
-        Raises:
-            DataError: If the task is no translation or summarisation.
-            LdsearchError: If the model cannot decode so.
-        """
-        task, split = writing_task(bench), bench.evaluator.split
-        rows: SequencePairs = task.rows(split)
-        sources, references = list(rows.sources)[: self.limit], rows.targets[: self.limit]
-
-        def encoder(name: str) -> str:
-            return repr(subnets[name].encoder)
-
-        for alike in (list(names) for _, names in groupby(sorted(subnets, key=encoder), encoder)):
-            encode = SharedEncoder(SHARED if len(alike) > 1 else 0)
-            for name in alike:
-                texts = folder / f"{name}.json"
-                if texts.is_file():
-                    known = json.loads(texts.read_text(encoding="utf-8"))
-                    yield name, self.metric.statistics(known, references)
-                    continue
-                model = bench.supernet.materialise(subnets[name])
-                how = (self.metric, self.decoding, bench.record.reference, encode)
-                found = generate(model, bench.tokenizer, sources, references, *how)
-                write_json(texts, list(found.texts))
-                yield name, found.statistics
+    for alike in (list(names) for _, names in groupby(sorted(subnets, key=encoder), encoder)):
+        encode = SharedEncoder(SHARED if len(alike) > 1 else 0)
+        for name in alike:
+            path = folder / f"{name}.json"
+            if not path.is_file():
+                model, reference = bench.supernet.materialise(subnets[name]), bench.record.reference
+                texts = decode(model, bench.tokenizer, sources, how, max_source=reference, encode=encode)
+                write_json(path, texts)
+            yield name, metric.statistics(json.loads(path.read_text(encoding="utf-8")), references)
 
 
 class SharedEncoder:
@@ -177,14 +106,14 @@ class SharedEncoder:
             batch: ``input_ids`` and ``attention_mask``, shape (B, n) each.
         """
         key = tuple((tuple(tensor.shape), tensor.cpu().numpy().tobytes()) for tensor in batch.values())
-        found = self._kept.get(key)
-        if found is None:
-            found = _encoded(model, batch)
-            size = sum(tensor.numel() * tensor.element_size() for tensor in found)
+        output = self._kept.get(key)
+        if output is None:
+            output = _encoded(model, batch)
+            size = sum(tensor.numel() * tensor.element_size() for tensor in output)
             if size <= self.left:
                 self.left -= size
-                self._kept[key] = found
-        hidden, mask = found
+                self._kept[key] = output
+        hidden, mask = output
         # A new one each time: beam search repeats the rows of the one it gets in place.
         return {
             "encoder_outputs": BaseModelOutput(last_hidden_state=cast(Any, hidden)),

@@ -2,20 +2,18 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ldsearch.bench import Bench
 from ldsearch.commands.console import open_bench, progress_bars, resumable
-from ldsearch.commands.generation import TextTest, decoding_of
+from ldsearch.commands.generation import decoded, decoding_of
 from ldsearch.commands.options import Evaluate
 from ldsearch.commands.spaces import trained_assignment
-from ldsearch.decoding import Decoding
 from ldsearch.errors import DataError, RunError
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Interval, Statistics, bootstrap
@@ -40,37 +38,19 @@ def all_depths(options: Evaluate) -> dict[str, Any]:
     """
     if options.subnet is not None or options.frontier or options.split is not None:
         raise RunError("--all-depths scores every depth on the report rows: no --subnet, --frontier, --split")
-    metric = options.metric or "nats"
-    grid = GridOptions(metric, options.assignment, decoding_of(options), options.limit)
+    options = replace(options, metric=options.metric or "nats")
     baseline = None if options.baseline is None else load_grid(options.baseline)
     bench = open_bench(options.folder, options.runs, options.data, split="report")
-    folder = options.runs / (options.name or f"{bench.folder.name}-grid-{metric}")
+    folder = options.runs / (options.name or f"{bench.folder.name}-grid-{options.metric}")
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
-        result = measure_grid(bench, folder, grid, baseline, bars)
+        result = measure_grid(bench, folder, options, baseline, bars)
     compared = None if baseline is None else baseline.scores
-    print(grid_text(result.scores, compared, 3 if metric == "nats" else 2))
+    print(grid_text(result.scores, compared, 3 if options.metric == "nats" else 2))
     if baseline is not None:
         gap = mean_difference(result, baseline)
         print(f"mean minus the baseline's: {gap.mean:+.4f} (95% interval {gap.low:+.4f} to {gap.high:+.4f})")
     print(f"written: {folder}/grid.csv, grid.png, pruning_ratios.png, statistics.npz")
     return {"run": str(folder), "scores": {f"{m},{n}": score for (m, n), score in result.scores.items()}}
-
-
-@dataclass(frozen=True)
-class GridOptions:
-    """How a grid is measured.
-
-    Args:
-        metric: ``"nats"`` per target token or ``"perplexity"``, teacher-forced; or a metric of decoded texts.
-        assignment: Which blocks make up a depth; None: those that were trained, else ``"optimal"``.
-        decoding: For the metrics of texts.
-        limit: Only the first so many examples of the split are decoded; None: all.
-    """
-
-    metric: str = "nats"
-    assignment: str | None = None
-    decoding: Decoding = field(default_factory=Decoding)
-    limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -95,11 +75,6 @@ class GridResult:
             for key, rows in self.statistics.items()
         }
 
-    def save(self, folder: Path) -> None:
-        """Write ``statistics.npz``."""
-        arrays: dict[str, NDArray[Any]] = {f"{m}-{n}": rows for (m, n), rows in self.statistics.items()}
-        np.savez_compressed(folder / "statistics.npz", allow_pickle=False, **arrays)
-
 
 def grid_metric(name: str) -> Metric:
     """A metric of texts or of teacher-forced likelihoods.
@@ -119,8 +94,8 @@ def load_grid(folder: Path) -> GridResult:
     try:
         fields = json.loads((folder / MARKER).read_text(encoding="utf-8"))["identity"]
         with np.load(folder / "statistics.npz", allow_pickle=False) as arrays:
-            found = {(int(m), int(n)): arrays[f"{m}-{n}"] for m, n in (k.split("-") for k in arrays)}
-        return GridResult(grid_metric(fields["metric"]), fields["examples"], found)
+            statistics = {(int(m), int(n)): arrays[f"{m}-{n}"] for m, n in (k.split("-") for k in arrays)}
+        return GridResult(grid_metric(fields["metric"]), fields["examples"], statistics)
     except (OSError, ValueError, KeyError) as error:
         raise RunError(
             f"{folder} holds no grid: run 'ldsearch evaluate --all-depths' for it first"
@@ -145,7 +120,7 @@ def mean_difference(first: GridResult, second: GridResult) -> Interval:
 def measure_grid(
     bench: Bench,
     folder: Path,
-    options: GridOptions,
+    options: Evaluate,
     baseline: GridResult | None = None,
     progress: Progress = NO_PROGRESS,
 ) -> GridResult:
@@ -155,7 +130,8 @@ def measure_grid(
         bench: An encoder-decoder with a task of texts, opened on the split to measure.
         folder: Gets ``grid.csv``, ``grid.png``, ``pruning_ratios.png`` (the paper's Fig. 1),
             ``statistics.npz`` and the decoded texts.
-        options: How.
+        options: ``metric`` (None: nats), ``assignment`` (None: what was trained, else ``"optimal"``) and the
+            options of decoding are read.
         baseline: To be drawn and tabled beside it.
         progress: Receives a step for each configuration.
 
@@ -166,14 +142,15 @@ def measure_grid(
     task, depths = bench.task, bench.supernet.depths
     if not isinstance(task, SequenceToSequence) or len(depths) != 2:
         raise DataError("a grid is of an encoder-decoder's depths, for translation or summarisation")
-    metric = grid_metric(options.metric)
+    name = options.metric or "nats"
+    metric, texts = grid_metric(name), name in METRICS["texts"]
     assignment = options.assignment or trained_assignment(bench)
     examples = f"{task.splits[bench.evaluator.split].fingerprint}/{options.limit}"
     identity = {
-        "metric": options.metric,
+        "metric": name,
         "assignment": assignment,
-        "decoding": asdict(options.decoding) if options.metric in METRICS["texts"] else None,
-        "limit": options.limit if options.metric in METRICS["texts"] else None,
+        "decoding": asdict(decoding_of(options)) if texts else None,
+        "limit": options.limit if texts else None,
         "fingerprint": bench.evaluator.fingerprint,
         "examples": examples,
         "versions": versions(),
@@ -182,17 +159,17 @@ def measure_grid(
     grid = {(key[0], key[1]): subnet for key, subnet in configurations(depths, assignment).items()}
     named = {f"{m}-{n}": subnet for (m, n), subnet in grid.items()}
     measured = (
-        TextTest(metric, options.decoding, options.limit).run(bench, named, folder)
-        if options.metric in METRICS["texts"]
-        else ((name, bench.evaluator.statistics(subnet)) for name, subnet in named.items())
+        decoded(bench, named, folder, metric, options)
+        if texts
+        else ((depth, bench.evaluator.statistics(subnet)) for depth, subnet in named.items())
     )
     statistics: dict[str, Statistics] = {}
     progress.phase("depths", len(grid))
-    for name, own in measured:
-        statistics[name] = own
+    for depth, rows in measured:
+        statistics[depth] = rows
         progress.step()
-    result = GridResult(metric, examples, {key: statistics[f"{key[0]}-{key[1]}"] for key in grid})
-    result.save(folder)
+    result = GridResult(metric, examples, {(m, n): statistics[f"{m}-{n}"] for m, n in grid})
+    np.savez_compressed(folder / "statistics.npz", allow_pickle=False, **cast(Any, statistics))
     _report(bench, folder, result, grid, baseline)
     return result
 

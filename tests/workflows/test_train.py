@@ -10,42 +10,22 @@ from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import DataError, SupernetError, TrainingError
 from ldsearch.supernet.folder import load_supernet, read_record
-from tests.translators import sentences
+from tests.workflows.conftest import texts_options, write_texts
 
-SIZES = {
-    "d_model": 16,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "max_position_embeddings": 32,
-}
 FLAGS = {"max_steps": "2", "disable_tqdm": "True", "save_strategy": "steps", "save_steps": "1"}
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("train")
-    texts = list(dict.fromkeys(sentences(60)))
-    for name, part in (("train", texts[:30]), ("validation", texts[30:])):
-        rows = [{"source": text, "target": text[::-1]} for text in part]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        (folder / f"{name}.txt").write_text("".join(f"{text}\n" for text in part))
+    write_texts(folder)
     return folder
 
 
 def options(place: Path, encoder: int, decoder: int, **changes: object) -> TrainSupernet:
-    config = {"model_type": "bart", **SIZES, "encoder_layers": encoder, "decoder_layers": decoder}
-    (place / "config.json").write_text(json.dumps({**config, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}))
-    fields = {
-        "data": str(place / "train.jsonl"),
-        "task": "translation",
-        "validation": str(place / "validation.jsonl"),
-        "keep_overlap": True,
-        "model": str(place / "config.json"),
-        "strategy": "flexible-depth",
-        "max_length": 24,
-        "trainer": FLAGS,
-    }
-    return TrainSupernet(**{**fields, **changes})
+    depths = {"encoder_layers": encoder, "decoder_layers": decoder}
+    options = texts_options(place, "translation", depths, strategy="flexible-depth", trainer=FLAGS)
+    return replace(options, **changes)
 
 
 def test_a_prime_depth_is_noted_and_trained(place):
@@ -55,6 +35,8 @@ def test_a_prime_depth_is_noted_and_trained(place):
     assert "3" in notes[0]
     record = read_record(folder)
     assert record.depths == {"encoder": 3, "decoder": 4}
+    assert record.training["depth_tasks"]["assignment"] == "optimal"
+    assert record.workload["written"]
     supernet, _, tokenizer = load_supernet(folder)
     # From scratch, BART begins a text with the token that ends one.
     config = supernet.model.config
