@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-import ldsearch as package
 from ldsearch.cli import FORMER
 from ldsearch.commands.options import VERBS
 from ldsearch.evaluation import Evaluator
@@ -84,17 +82,6 @@ def test_another_budget_is_answered_from_what_is_known(ldsearch: Ldsearch, place
     assert read(folder / "best.json")["selector"] == "budget 0.9"
 
 
-def test_a_search_that_was_cut_short_goes_on(ldsearch: Ldsearch, place: Path) -> None:
-    assert ldsearch("evolve", "--evaluations", 5, "--name", "a").code == 0
-    assert len(rows(place / "runs/a/trials.csv")) == 5
-    known = read(place / "runs/a/run.json")["this_call"]["search"]["measured"]  # the controls' too
-    assert known >= 5
-    assert ldsearch("evolve", "--name", "a").code == 0
-    run = read(place / "runs/a/run.json")
-    assert run["this_call"]["search"]["measured"] == 13 - known
-    assert run["this_call"]["search"]["cached"] == known + sum(run["controls"].values())
-
-
 def test_an_interrupted_search_says_how_to_go_on(
     ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,39 +128,17 @@ def test_every_other_tries_every_depth_and_exports_a_stock_model(ldsearch: Ldsea
     pruned = weights(place / "out")
     assert {name for name in full if name not in pruned} == {name for name in full if ".layer.1." in name}
     assert all(torch.equal(full[name], pruned[name]) for name in pruned)
-
-
-def test_an_exported_later_block_is_numbered_from_0(ldsearch: Ldsearch, place: Path) -> None:
-    assert ldsearch("export", "runs/tiny", "out", "--subnet", PRUNED).code == 0
-    full, pruned = weights(place / "runs/tiny"), weights(place / "out")
-    name = "bert.encoder.layer.{}.intermediate.dense.weight"
-    assert torch.equal(pruned[name.format(0)], full[name.format(1)])
-    assert not torch.equal(pruned[name.format(0)], full[name.format(0)])
-    model = AutoModelForSequenceClassification.from_pretrained("out")
-    assert model.config.num_hidden_layers == 1
-    text = AutoTokenizer.from_pretrained("out")("a fine film", return_tensors="pt")
-    assert model(**text).logits.shape == (1, 2)
     card = (place / "out/README.md").read_text()
-    assert card.startswith("---\n")
-    assert "encoder blocks 1" in card
+    assert "encoder blocks 0" in card
     assert str(place) not in card  # a model card travels
 
 
-def test_constant_ratio_keeps_every_block_and_its_export_drops_tokens(
-    ldsearch: Ldsearch, place: Path
-) -> None:
+def test_constant_ratio_keeps_every_block(ldsearch: Ldsearch, place: Path) -> None:
     assert ldsearch("evolve", "--strategy", "constant-ratio", "--budget", "0.6").code == 0
     trials = rows(place / "runs/tiny-constant-ratio/trials.csv")
     assert {row["blocks"] for row in trials} == {"0 1"}
     assert {row["strategy"] for row in trials} == {"constant-ratio"}
     assert not (place / "runs/tiny-constant-ratio/controls.csv").exists()  # a rule has no controls
-    outcome = ldsearch("export", "runs/tiny-constant-ratio", "out")
-    assert 'ldsearch.load("out")' in outcome.out
-    text = AutoTokenizer.from_pretrained("out")(
-        "the book was very dark and cold and cruel", return_tensors="pt"
-    )
-    short, stock = package.load("out"), AutoModelForSequenceClassification.from_pretrained("out").eval()
-    assert not torch.equal(short(**text).logits, stock(**text).logits)
 
 
 def test_evaluate_shows_both_scores_of_a_run(ldsearch: Ldsearch, place: Path) -> None:
@@ -225,7 +190,6 @@ def test_a_run_is_found_from_another_folder_and_after_both_moved(
     (place / "elsewhere").mkdir()
     monkeypatch.chdir(place / "elsewhere")
     assert ldsearch("evaluate", "../moved/tiny-every-other").code == 0
-    assert ldsearch("export", "../moved/tiny-every-other", "out").code == 0
 
 
 @pytest.mark.parametrize("command", VERBS)

@@ -1,24 +1,20 @@
 """train-supernet on a bad day: a signal, a full disk, code where tensors belong."""
 
 import errno
-import json
 import os
 import resource
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
 import typer
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback, TrainerState
 
 from ldsearch.commands.console import resumable
 from ldsearch.interruption import Interrupted
 from ldsearch.training.trainer import SupernetTrainer
-from tests.cli.conftest import CONFIG, EPOCHS, TRAIN, Ldsearch, Outcome, weights
+from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, Outcome, weights
 
 ROOM = "free some space and run the same command again"
 
@@ -27,56 +23,6 @@ def last_line(outcome: Outcome) -> str:
     """What is said below the Trainer's progress bar."""
     assert outcome.err.endswith("\n")
     return outcome.err.splitlines()[-1]
-
-
-def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + 60
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
-# A tiny training is over before a signal finds it.
-SLOWLY = """
-import time
-from ldsearch.cli import main
-from ldsearch.training.trainer import SupernetTrainer
-
-step = SupernetTrainer.training_step
-
-def slow(*arguments):
-    time.sleep(0.2)
-    return step(*arguments)
-
-SupernetTrainer.training_step = slow
-main()
-"""
-
-
-def test_sigterm_ends_a_training_with_a_sentence_and_the_same_command_ends_at_the_same_weights(
-    ldsearch: Ldsearch, place: Path
-) -> None:
-    command = [*TRAIN, "--num_train_epochs", "40"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOWLY, *command, "--name", "a"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},  # as in this process
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for(place / "runs/a/checkpoints/checkpoint-2/trainer_state.json", process)  # the first epoch's end
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "finishing the current step; once more to stop at once\n" in err
-    assert err.endswith("\ninterrupted: run the same command again to go on from the last checkpoint\n")
-    assert "Traceback" not in err
-    assert not (place / "runs/a/supernet.json").exists()
-
-    assert ldsearch(*command, "--name", "a").code == 0
-    assert ldsearch(*command, "--name", "b").code == 0
-    resumed, straight = weights(place / "runs/a"), weights(place / "runs/b")
-    assert all(torch.equal(resumed[name], straight[name]) for name in straight)
 
 
 def test_a_stop_after_the_last_step_lets_the_training_finish(
@@ -106,23 +52,23 @@ def test_a_stop_becomes_a_sentence_and_the_shells_exit_code(
     assert capsys.readouterr().err == "\ninterrupted: do it again\n"
 
 
-@pytest.mark.parametrize("share", [0.5, 1.5], ids=["of the weights", "of the optimizer"])
 def test_a_lack_of_room_for_a_checkpoint_is_one_line_and_training_goes_on_later(
-    ldsearch: Ldsearch, place: Path, share: float
+    ldsearch: Ldsearch, place: Path
 ) -> None:
     command = [*TRAIN, *EPOCHS, "--name", "again"]
     size = (place / "runs/tiny/model.safetensors").stat().st_size
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(share * size), hard))
-    try:
-        full = ldsearch(*command)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert full.code == 2
-    assert last_line(full).startswith("error: cannot write to runs/again: ")
-    assert last_line(full).endswith(ROOM)
-    assert "Traceback" not in full.err
-    assert not (place / "runs/again/supernet.json").exists()
+    for share in (0.5, 1.5):  # of the weights: room for half of them; for them, but not for the optimizer
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(share * size), hard))
+        try:
+            full = ldsearch(*command)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert full.code == 2
+        assert last_line(full).startswith("error: cannot write to runs/again: ")
+        assert last_line(full).endswith(ROOM)
+        assert "Traceback" not in full.err
+        assert not (place / "runs/again/supernet.json").exists()
     assert ldsearch(*command).code == 0
 
 
@@ -157,43 +103,66 @@ class Touches:
         return (Path.touch, (Path("ran"),))
 
 
-class StopsAfterACheckpoint(TrainerCallback):
-    def on_save(self, *_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+class Stops(TrainerCallback):
+    """A signal in the middle of the second epoch."""
+
+    def on_step_begin(self, args: object, state: TrainerState, *_: object, **__: object) -> None:
+        if state.global_step == 2:
+            signal.raise_signal(signal.SIGTERM)
 
 
-@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
-def test_a_pickle_in_a_checkpoint_is_refused_in_one_line_and_not_run(
-    ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    command = [*TRAIN, "--num_train_epochs", "2", "--name", "again"]
+def interrupt(ldsearch: Ldsearch, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> Outcome:
     make = SupernetTrainer.__init__
 
     def interrupted(self: SupernetTrainer, *arguments: object, **named: object) -> None:
         make(self, *arguments, **named)  # type: ignore[arg-type]
-        self.add_callback(StopsAfterACheckpoint())
+        self.add_callback(Stops())
 
     with monkeypatch.context() as patch:
         patch.setattr(SupernetTrainer, "__init__", interrupted)
-        assert ldsearch(*command).code == 130
-    checkpoint = Path("runs/again/checkpoints/checkpoint-2")
-    torch.save(Touches(), checkpoint / name)
-    refused = ldsearch(*command)
-    assert refused.code == 2
-    assert last_line(refused) == (
-        f"error: {checkpoint} holds more than tensors and is not read: move it away and start again"
-    )
-    assert not (place / "ran").exists()
+        return ldsearch(*command)
 
 
-def test_a_configuration_with_code_of_its_own_is_refused_before_anything_is_written(
-    ldsearch: Ldsearch, place: Path
+def test_an_interrupted_training_goes_on_and_ends_at_the_weights_of_an_uninterrupted_one(
+    ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = {"AutoModelForSequenceClassification": "own.OwnModel"}
-    (place / "config.json").write_text(json.dumps({**CONFIG, "auto_map": own}))
-    refused = ldsearch(*TRAIN, *EPOCHS, "--name", "own")
-    assert (refused.code, refused.err) == (
-        2,
-        "error: the model 'config.json' brings code of its own (auto_map), which ldsearch never runs\n",
+    command = [*TRAIN, "--num_train_epochs", "3"]
+    stopped = interrupt(ldsearch, monkeypatch, [*command, "--name", "a"])
+    assert stopped.code == 128 + signal.SIGTERM
+    assert stopped.err.endswith(
+        "\ninterrupted: run the same command again to go on from the last checkpoint\n"
     )
-    assert not (place / "runs/own").exists()
+    assert os.listdir(place / "runs/a/checkpoints") == ["checkpoint-3"]  # 48 rows in batches of 32
+    assert not (place / "runs/a/supernet.json").exists()
+    assert "runs/tiny:" in ldsearch("evolve", "--dry-run").out.replace(" 6 search examples", "")
+
+    steps: list[int] = []
+    step = SupernetTrainer.training_step
+
+    def counting(self: SupernetTrainer, *arguments: object, **named: object) -> torch.Tensor:
+        steps.append(self.state.global_step)
+        return step(self, *arguments, **named)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SupernetTrainer, "training_step", counting)
+        assert ldsearch(*command, "--name", "a").code == 0
+    assert steps == [3, 4, 5]
+    assert ldsearch(*command, "--name", "b").code == 0
+    resumed, straight = weights(place / "runs/a"), weights(place / "runs/b")
+    assert all(torch.equal(resumed[name], straight[name]) for name in straight)
+
+
+def test_a_pickle_in_a_checkpoint_is_refused_in_one_line_and_not_run(
+    ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [*TRAIN, "--num_train_epochs", "3", "--name", "again"]
+    assert interrupt(ldsearch, monkeypatch, command).code == 128 + signal.SIGTERM
+    checkpoint = Path("runs/again/checkpoints/checkpoint-3")
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        before = (checkpoint / name).read_bytes()
+        torch.save(Touches(), checkpoint / name)
+        refused = ldsearch(*command)
+        assert refused.code == 2
+        assert last_line(refused).startswith(f"error: {checkpoint} holds more than tensors")
+        assert not (place / "ran").exists()
+        (checkpoint / name).write_bytes(before)

@@ -1,5 +1,6 @@
 """Every kind of task from the command line: trained, searched, scored on other rows, exported, loaded."""
 
+import itertools
 import json
 import random
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import torch
 from transformers import AutoTokenizer
 
 import ldsearch as package
-from tests.cli.conftest import CONFIG, Ldsearch, read
+from tests.cli.conftest import CONFIG, EPOCHS, Ldsearch, read, weights
 
 WORDS = ("alpha", "beta", "gamma", "delta", "kind", "cold", "warm", "dark", "seven", "river")
 ROWS = 80
@@ -84,6 +85,8 @@ def test_a_task_goes_all_the_way(ldsearch: Ldsearch, tmp_path: Path, monkeypatch
     scored = ldsearch("evaluate", "runs/net-evolve")
     assert scored.code == 0, scored.err
     assert metric in scored.out
+    if task not in ("tokens", "masked"):
+        return  # their exports are alike
     exported = ldsearch("export", "runs/net-evolve", "exported")
     assert exported.code == 0, exported.err
     model, tokenizer = package.load("exported"), AutoTokenizer.from_pretrained("exported")
@@ -130,23 +133,12 @@ def test_an_unknown_task_or_metric_is_one_line(ldsearch: Ldsearch, tmp_path: Pat
 def test_a_separate_teacher_or_none_trains_another_model_than_the_batch_itself(
     ldsearch: Ldsearch, place: Path
 ) -> None:
-    from tests.cli.conftest import EPOCHS, weights
-
     start = ("train-supernet", "--data", "reviews.csv", "--model", "runs/tiny", "--max-length", 16, *EPOCHS)
-    taught = {}
-    for teacher in ("in-place", "none", "runs/tiny"):
-        outcome = ldsearch(*start, "--teacher", teacher, "--name", f"by-{teacher.replace('/', '-')}")
+    mixed = ("--teacher", "runs/tiny", "--label-share", "0.5", "--state-weight", 1)
+    taught = []
+    for name, flags in (("batch", ()), ("none", ("--teacher", "none")), ("folder", mixed)):
+        outcome = ldsearch(*start, *flags, "--name", name)
         assert outcome.code == 0, outcome.err
-        taught[teacher] = weights(place / "runs" / f"by-{teacher.replace('/', '-')}")
-    names = [name for name in taught["none"] if "layer" in name]
-    for one, other in (("in-place", "none"), ("in-place", "runs/tiny"), ("none", "runs/tiny")):
-        assert any(not torch.equal(taught[one][name], taught[other][name]) for name in names)
-    mixed = ldsearch(
-        *start, "--teacher", "runs/tiny", "--label-share", "0.5", "--state-weight", 1, "--name", "m"
-    )
-    assert mixed.code == 0, mixed.err
-    alike = weights(place / "runs/m")
-    assert any(not torch.equal(taught["runs/tiny"][name], alike[name]) for name in names)
-    refused = ldsearch(*start, "--teacher", "runs/tiny", "--strategy", "plain", "--name", "x")
-    assert refused.code == 2
-    assert "does not distil" in refused.err
+        taught.append(weights(place / "runs" / name))
+    for one, other in itertools.combinations(taught, 2):
+        assert any(not torch.equal(one[name], other[name]) for name in one if "layer" in name)
