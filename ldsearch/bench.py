@@ -44,8 +44,7 @@ class Bench:
         record: Its ``supernet.json``.
         tokenizer: Its tokenizer.
         task: Its data.
-        evaluator: Measures sub-networks on the split that choices are made by.
-        macs: MACs at that split's true lengths.
+        split: The rows that choices are made by.
         runs: Where measurements are kept.
         storage: Where they are kept instead, to be shared; their per-example statistics stay in ``runs``.
     """
@@ -55,8 +54,7 @@ class Bench:
     record: SupernetRecord
     tokenizer: PreTrainedTokenizerBase
     task: Task
-    evaluator: Evaluator
-    macs: Cost
+    split: str
     runs: Path
     storage: str | None = None
 
@@ -92,19 +90,29 @@ class Bench:
         if torch.accelerator.is_available():
             supernet.to(torch.accelerator.current_accelerator())
         task = task or load_recorded_task(record, data)
-        runs = runs or folder.parent
-        parts = (folder, supernet, record, tokenizer, task)
-        evaluator, macs = split_evaluator(*parts, split, runs, storage=storage)
-        return cls(*parts, evaluator, macs, runs, storage)
+        return cls(folder, supernet, record, tokenizer, task, split, runs or folder.parent, storage)
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """Measures sub-networks on the split that choices are made by.
+
+        Raises:
+            DataError: If the data have no such split.
+        """
+        return self.evaluator_of(self.task, self.split)
 
     @cached_property
     def held_out(self) -> Evaluator | None:
         """Measures on the split that no choice is made by: report, or search where report chose (swap)."""
-        other = {"search": "report", "report": "search"}.get(self.evaluator.split)
+        other = {"search": "report", "report": "search"}.get(self.split)
         if other is None or other not in self.task.splits:
             return None
-        parts = (self.folder, self.supernet, self.record, self.tokenizer, self.task)
-        return split_evaluator(*parts, other, self.runs, held_out=True, storage=self.storage)[0]
+        return self.evaluator_of(self.task, other, held_out=True)
+
+    @property
+    def macs(self) -> Cost:
+        """MACs at the true lengths of the split that choices are made by."""
+        return self.cost("macs")
 
     def cost(self, name: str) -> Cost:
         """The cost of that name: MACs, parameters, a predicted latency, or a registered one."""
@@ -133,7 +141,7 @@ class Bench:
     def notes(self) -> list[str]:
         """Warnings about held-out scores."""
         arguments = self.record.training.get("arguments", {})
-        if self.evaluator.split == "report" and arguments.get("load_best_model_at_end"):
+        if self.split == "report" and arguments.get("load_best_model_at_end"):
             return [
                 "the search rows chose the checkpoint (load_best_model_at_end): scores on them are optimistic"
             ]
@@ -144,58 +152,50 @@ class Bench:
         """The full model."""
         return self.supernet.full
 
+    def evaluator_of(
+        self, task: Scorer, split: str, rows: Sequence[int] | None = None, held_out: bool = False
+    ) -> Evaluator:
+        """Measures by a task on a split, or on some of its rows; the first cost is the MACs there.
 
-def split_evaluator(
-    folder: Path,
-    supernet: Supernet,
-    record: SupernetRecord,
-    tokenizer: PreTrainedTokenizerBase,
-    task: Scorer,
-    split: str,
-    runs: Path,
-    held_out: bool = False,
-    rows: Sequence[int] | None = None,
-    storage: str | None = None,
-) -> tuple[Evaluator, Cost]:
-    """Measures on a split, or on some of its rows, and the MACs at their true lengths."""
-    encoded = task.encode(split, tokenizer, record.reference)
-    if rows is not None:
-        encoded = encoded.take(rows)
-    macs = supernet.macs(encoded.workload)
-    padded = supernet.macs(
-        Workload.padded(record.reference, writes=bool(encoded.workload.written)),
-        name="padded_macs",
-        torchprofile=True,
-    )
-    pad_to = record.pad_to
-    fingerprint = _fingerprint(folder, supernet, task, encoded, pad_to)
-    evaluator = Evaluator(
-        supernet,
-        task,
-        encoded,
-        split=split,
-        tokenizer=tokenizer,
-        costs=(macs, padded, supernet.parameters_cost, *added_costs(supernet, encoded.workload)),
-        fingerprint=fingerprint,
-        cache=MeasurementCache(storage or runs / CACHE_FILE, fingerprint),
-        sidecar=Sidecar(runs / FOLDER / fingerprint, task.metric.shape(encoded.examples), digest),
-        pad_to=pad_to,
-        held_out=held_out,
-    )
-    return evaluator, macs
+        Raises:
+            DataError: If the data have no such split.
+        """
+        record, supernet = self.record, self.supernet
+        encoded = task.encode(split, self.tokenizer, record.reference)
+        if rows is not None:
+            encoded = encoded.take(rows)
+        macs = supernet.macs(encoded.workload)
+        padded = supernet.macs(
+            Workload.padded(record.reference, writes=bool(encoded.workload.written)),
+            name="padded_macs",
+            torchprofile=True,
+        )
+        fingerprint = self._fingerprint(task, encoded)
+        return Evaluator(
+            supernet,
+            task,
+            encoded,
+            split=split,
+            tokenizer=self.tokenizer,
+            costs=(macs, padded, supernet.parameters_cost, *added_costs(supernet, encoded.workload)),
+            fingerprint=fingerprint,
+            cache=MeasurementCache(self.storage or self.runs / CACHE_FILE, fingerprint),
+            sidecar=Sidecar(self.runs / FOLDER / fingerprint, task.metric.shape(encoded.examples), digest),
+            pad_to=record.pad_to,
+            held_out=held_out,
+        )
 
-
-def _fingerprint(folder: Path, supernet: Supernet, task: Scorer, encoded: Encoded, pad_to: int | None) -> str:
-    """From the files as they are now, not from ``supernet.json``."""
-    library = versions()
-    return digest(
-        [weights_fingerprint(folder), supernet.score, supernet.memory],
-        [task.metric.name, "float32", str(pad_to)],
-        [supernet.model.device.type],
-        [EXECUTOR_SEMANTICS, library["torch"], library["transformers"]],
-        config_json(supernet.model.config.to_dict()),
-        [sorted(feature.items()) for feature in encoded],
-    )
+    def _fingerprint(self, task: Scorer, encoded: Encoded) -> str:
+        """From what is there now, not from what ``supernet.json`` says was there."""
+        library, model = versions(), self.supernet.model
+        return digest(
+            [weights_fingerprint(self.folder), self.supernet.score, self.supernet.memory],
+            [task.metric.name, "float32", str(self.record.pad_to)],
+            [model.device.type],
+            [EXECUTOR_SEMANTICS, library["torch"], library["transformers"]],
+            config_json(model.config.to_dict()),
+            [sorted(feature.items()) for feature in encoded],
+        )
 
 
 def load_recorded_task(record: SupernetRecord, data: str | None) -> Task:

@@ -22,7 +22,6 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ldsearch import Bench
-from ldsearch.bench import split_evaluator
 from ldsearch.commands.distill_data import distill_data
 from ldsearch.commands.grid import GridResult, load_grid, mean_difference, measure_grid
 from ldsearch.commands.options import DistillData, Evaluate, TrainSupernet
@@ -141,10 +140,8 @@ def grids(options: argparse.Namespace, folder: Path, metric: str) -> GridResult:
     bench = Bench.open(folder, "report")
     source = DataSource(rows(options, options.teacher_rows), validation=held_out(options), search_rows="half")
     task = load_task("translation", source)
-    parts = (bench.folder, bench.supernet, bench.record, bench.tokenizer, task)
-    evaluator, macs = split_evaluator(*parts, "report", bench.runs)
     how = Evaluate(folder=folder, metric=metric, max_target=TOKENS, limit=options.decoded)
-    return measure_grid(replace(bench, task=task, evaluator=evaluator, macs=macs), place, how)
+    return measure_grid(replace(bench, task=task), place, how)
 
 
 def joined(options: argparse.Namespace, folders: dict[tuple[int, int], Path], metric: str) -> GridResult:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from ldsearch.bench import Bench, split_evaluator
+from ldsearch.bench import Bench
 from ldsearch.errors import DataError
 from ldsearch.evaluation import Evaluator
 from ldsearch.supernet.supernet import inference
@@ -32,10 +32,7 @@ def imitator(bench: Bench, budget: int = BUDGET) -> Evaluator:
     blank = Imitation(bench.task)  # refuses before anything runs
     teacher = _teacher(bench, blank, budget)
     answers = {key: logits for own in teacher.values() for key, logits in own.items()}
-    parts = (bench.folder, bench.supernet, bench.record, bench.tokenizer, replace(blank, teacher=answers))
-    evaluator = split_evaluator(
-        *parts, bench.evaluator.split, bench.runs, rows=sorted(teacher), storage=bench.storage
-    )[0]
+    evaluator = bench.evaluator_of(replace(blank, teacher=answers), bench.split, rows=sorted(teacher))
     evaluator.costs = bench.evaluator.costs  # a sub-network costs the same, whatever rows are looked at
     # The screen is part of what the search takes.
     evaluator.counts, evaluator.cache_budget = bench.evaluator.counts, bench.evaluator.cache_budget
