@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from ldsearch.interruption import Interrupted
+from ldsearch.progress import Progress
 from ldsearch.runs import newest_supernet
 from ldsearch.trial import Trial
 
@@ -93,10 +95,10 @@ def resumable(how: str) -> Iterator[None]:
         raise typer.Exit(128 + signum) from None
 
 
-class ProgressBars:
+class ProgressBars(Progress):
     """A progress bar per phase with the time left, and the last score."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: rich_progress.Progress) -> None:
         self.progress = progress
         self.bar = progress.add_task("", total=None, score="")
 
@@ -122,7 +124,7 @@ class ProgressBars:
 def progress_bars(phase: str | None = None) -> Iterator[ProgressBars]:
     """Progress bars on the terminal while the block runs."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.fields[score]}"), transient=True) as progress:
+    with rich_progress.Progress(*columns, TextColumn("{task.fields[score]}"), transient=True) as progress:
         bars = ProgressBars(progress)
         if phase is not None:
             bars.phase(phase, None)

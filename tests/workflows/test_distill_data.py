@@ -13,7 +13,7 @@ from ldsearch.commands.distill_data import distill_data
 from ldsearch.commands.options import DistillData
 from ldsearch.errors import RunError
 from ldsearch.interruption import Interrupted
-from ldsearch.progress import NoProgress
+from ldsearch.progress import Progress
 from ldsearch.tasks import DataSource, load_task
 from tests.translators import PAD, sentences, tiny_translator, word_tokenizer
 
@@ -67,7 +67,7 @@ def files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-class Batches(NoProgress):
+class Batches(Progress):
     """Batches of 4 of the 22 rows: how many were left, how many are done; raises once enough are."""
 
     def __init__(self, enough=None, stop=KeyboardInterrupt):
