@@ -16,7 +16,7 @@ from ldsearch.files import write_json
 from ldsearch.goal import Goal
 from ldsearch.intervals import Interval
 from ldsearch.reports.held_out import HELD_OUT_COLUMNS
-from ldsearch.reports.tables import COLUMNS
+from ldsearch.reports.tables import COLUMNS, write_csv
 from ldsearch.subnet import Subnet
 
 SUPERNET_FILE = "supernet.json"
@@ -61,9 +61,12 @@ def claim(
     path = folder / marker
     identity = json.loads(json.dumps(identity))  # as it reads back
     if not path.is_file():
-        foreign = folder.exists() and (
-            not folder.is_dir() or any(not _torn(file, marker) for file in folder.iterdir())
+        # What a killed process left of its claim, or what another is making of it, is nobody's.
+        others = folder.is_dir() and any(
+            not (file.name.startswith(".") and file.name.lstrip(".").startswith(f"{marker}."))
+            for file in folder.iterdir()
         )
+        foreign = others or (folder.exists() and not folder.is_dir())
         # Another worker of the same run may have made it meanwhile.
         if foreign and not path.is_file():
             raise RunError(f"{folder} is not empty and holds another run: choose another --name")
@@ -87,11 +90,6 @@ def claim(
 def beside(folder: Path, relative: str) -> Path:
     """A path that a folder's files name as seen from the folder, so that both may move together."""
     return Path(os.path.normpath(folder / relative))
-
-
-def _torn(file: Path, marker: str) -> bool:
-    """Whether the file is what a killed process left of its claim, or what one is making of it."""
-    return file.name.startswith(".") and file.name.lstrip(".").startswith(f"{marker}.")
 
 
 def _write_new(path: Path, fields: dict[str, Any]) -> bool:
@@ -216,16 +214,26 @@ class Run:
     Args:
         folder: The run's.
         fields: Its ``run.json``.
+        identity: Fields that a run and its continuation share.
+        options: The options that made it, without those that had their defaults.
+        costs: Names of those that were minimised; the reports go along the first.
+        supernet: Where the supernet lay.
+        measurements: Where its measurements are kept.
         best: What was taken.
     """
 
     folder: Path
     fields: Mapping[str, Any]
+    identity: Mapping[str, Any]
+    options: Mapping[str, Any]
+    costs: tuple[str, ...]
+    supernet: Path
+    measurements: Path
     best: Choice
 
     @classmethod
     def open(cls, folder: str | Path) -> "Run":
-        """Read a run's folder; its tables are read when they are asked for.
+        """Read a run's folder; its tables are read on first use.
 
         Raises:
             RunError: If it holds no finished search, or is damaged.
@@ -237,35 +245,44 @@ class Run:
             raise RunError(f"{folder} is not a search run: it has no {RUN_FILE}")
         fields = read_json(folder / RUN_FILE)
         if (folder / HEALTH_FILE).is_file():
-            raise RunError(f"{folder} is a health run: name a search run beside it, whose report shows it")
+            raise RunError(f"{folder} is a health run: name a search run, whose report shows it")
         if "trials" not in fields or not (folder / BEST_FILE).is_file():
             raise RunError(f"{folder} is an unfinished run: run the same command again to go on")
+        try:
+            best = Choice.from_dict(read_json(folder / BEST_FILE))
+        except (KeyError, TypeError, LdsearchError) as error:
+            raise RunError(f"{folder / BEST_FILE} is damaged: {one_line(error)}") from error
         if "options" not in fields:
             raise RunError(
                 f"{folder} was made by ldsearch 0.1: run its command again; nothing measured is lost"
             )
         try:
-            best = Choice.from_dict(read_json(folder / BEST_FILE))
-        except (KeyError, TypeError, LdsearchError) as error:
-            raise RunError(f"{folder / BEST_FILE} is damaged: {one_line(error)}") from error
-        return cls(folder, fields, best)
+            supernet, measurements = (
+                beside(folder, str(fields[name])) for name in ("supernet", "measurements")
+            )
+            costs = tuple(fields["costs"])
+            return cls(
+                folder, fields, fields["identity"], fields["options"], costs, supernet, measurements, best
+            )
+        except KeyError as error:
+            raise RunError(f"{folder / RUN_FILE} is damaged: {one_line(error)}") from error
+
+    @classmethod
+    def open_all(cls, folders: Sequence[str | Path]) -> "list[Run]":
+        """Read several runs.
+
+        Raises:
+            RunError: If one holds no finished search or is damaged, or is named twice.
+        """
+        runs = [cls.open(folder) for folder in folders]
+        if len({run.folder.resolve() for run in runs}) < len(runs):
+            raise RunError("a run is named twice")
+        return runs
 
     @property
     def name(self) -> str:
         """The folder's own name."""
         return self.folder.resolve().name
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Fields that a run and its continuation share."""
-        identity: Mapping[str, Any] = self.fields["identity"]
-        return identity
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """The options that made it, without those that had their defaults."""
-        options: Mapping[str, Any] = self.fields["options"]
-        return options
 
     @cached_property
     def goal(self) -> Goal:
@@ -276,26 +293,6 @@ class Run:
         """
         names = ("objective", "budget", "at_least", "most_accurate")
         return Goal.parse(**{name: self.options[name] for name in names if name in self.options})
-
-    @property
-    def supernet(self) -> Path:
-        """Where the supernet lay."""
-        return beside(self.folder, str(self.fields["supernet"]))
-
-    @property
-    def measurements(self) -> Path:
-        """Where its measurements are kept."""
-        return beside(self.folder, str(self.fields["measurements"]))
-
-    @property
-    def seeded(self) -> bool:
-        """Whether it is a search that draws; a rule lists what it measures."""
-        return "seed" in self.identity
-
-    @property
-    def costs(self) -> tuple[str, ...]:
-        """Names of those that were minimised; the reports go along the first."""
-        return tuple(self.fields["costs"])
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -376,35 +373,32 @@ def read_table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class HealthRun:
-    """A health run: how well inherited scores rank sub-networks.
+class Study:
+    """A measurement of a supernet other than a search: its health, or the importance of its blocks.
 
     Args:
-        folder: Its own.
-        fields: Its ``health.json``.
-        table: Its ``health.csv``.
+        folder: Where its files lie: ``<name>.json``, ``<name>.csv``, ``<name>.png``.
+        name: ``"health"`` or ``"importance"``.
+        fields: Its JSON.
+        table: Its CSV.
     """
 
     folder: Path
+    name: str
     fields: Mapping[str, Any]
     table: pd.DataFrame
 
     @classmethod
-    def newest(cls, run: Run) -> "HealthRun | None":
-        """The newest one in the same runs folder with the run's fingerprint; None where there is none.
+    def open(cls, marker: Path, columns: Sequence[str]) -> "Study":
+        """Read it, given its JSON file and the columns of its table.
 
         Raises:
-            RunError: If it is damaged.
+            RunError: If a file is missing or damaged.
         """
-        markers = [
-            path
-            for path in run.folder.resolve().parent.glob(f"*/{HEALTH_FILE}")
-            if (path.parent / RUN_FILE).is_file()
-            and (read_json(path.parent / RUN_FILE).get("identity") or {}).get("fingerprint")
-            == run.identity["fingerprint"]
-        ]
-        if not markers:
-            return None
-        folder = max(markers, key=lambda path: path.stat().st_mtime).parent
-        columns = ("macs_share", "inherited", "fine_tuned", "subnet")
-        return cls(folder, read_json(folder / HEALTH_FILE), read_table(folder / "health.csv", columns))
+        table = read_table(marker.with_suffix(".csv"), columns)
+        return cls(marker.parent, marker.stem, read_json(marker), table)
+
+    def write(self) -> None:
+        """Write the table, then the JSON, which marks it as finished."""
+        write_csv(self.table, self.folder / f"{self.name}.csv")
+        write_json(self.folder / f"{self.name}.json", dict(self.fields))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ldsearch import Bench
 from ldsearch.commands.health import health
-from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.options import Report, TrainSupernet
 from ldsearch.commands.recover import recover
 from ldsearch.goal import Budget
 from ldsearch.subnet import Subnet
@@ -19,10 +19,10 @@ BUDGETS = ("0.4", "0.5", "0.7")
 def measure(supernet: Path, candidates: list[Trial], full: Trial, out: Path) -> dict:
     """Kendall's tau over sub-networks fine-tuned alone; three chosen ones recovered by distillation."""
     bench = Bench.open(supernet)
-    options = TrainSupernet(teacher="none", trainer=TRAINER)
     print("health", flush=True)
     folder = supernet.parent / f"{supernet.name}-health"
-    found = health(bench, folder, count=COUNT, steps=STEPS, options=options, announce=print)
+    options = Report(count=COUNT, steps=STEPS, trainer=TRAINER)
+    found = health(bench, folder, options, announce=print)
     for name in ("health.csv", "health.png"):
         shutil.copy(folder / name, out / name)
     rows = []
@@ -30,10 +30,10 @@ def measure(supernet: Path, candidates: list[Trial], full: Trial, out: Path) -> 
         trial = Budget.parse(budget).choose(candidates, full)
         rows.append(recovered(supernet, trial.subnet, budget) | {"macs_share": share(trial, full)})
     return {
-        "tau": found.tau,
-        "p_value": found.p_value,
+        "tau": found.fields["tau"],
+        "p_value": found.fields["p_value"],
         "sub_networks": len(found.table),
-        "examples": found.examples,
+        "examples": found.fields["examples"],
         "steps": STEPS,
         "recovered": rows,
     }

@@ -103,7 +103,7 @@ def of_run(bench: Bench, text: str, run: Run) -> list[Contender]:
             name,
             (result_of(table, bench.macs, higher),),
             control=control if name == text else None,
-            seeded=run.seeded,
+            seeded="seed" in run.identity,
             finished=True,
         )
         for name, table in tables.items()

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from ldsearch.bench import Bench
 from ldsearch.commands.console import open_bench, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.describe import info
-from ldsearch.commands.health import health, print_health
-from ldsearch.commands.importance import block_importance, print_importance, stack_of
-from ldsearch.commands.options import Report, TrainSupernet, flags
+from ldsearch.commands.health import health, newest_health, print_health
+from ldsearch.commands.importance import block_importance, importances_of, print_importance, stack_of
+from ldsearch.commands.options import Report, flags
 from ldsearch.errors import RunError, one_line
 from ldsearch.reports.figures import (
     RunFrontier,
@@ -32,7 +32,6 @@ from ldsearch.reports.tables import COST_WORDS, area_table
 from ldsearch.runs import (
     SUPERNET_FILE,
     TRAINING_FILE,
-    HealthRun,
     Run,
     newest_supernet,
     read_json,
@@ -57,7 +56,6 @@ _LATENCY_COLUMNS = (
     *("subnet", "runtime", "phase", "batch", "length", "median_ms", "low_ms", "high_ms", "ratio"),
     *("macs_ratio", "not_faster", "noisy"),
 )
-_IMPORTANCE_COLUMNS = ("block", "loss", "standard_error", "without", "restored")
 _SIGNIFICANT = 0.05
 
 
@@ -88,34 +86,18 @@ def main(options: Report) -> dict[str, Any]:
 
 
 def _measure_health(bench: Bench, options: Report) -> dict[str, Any]:
-    how = TrainSupernet(teacher="none", seed=options.seed, trainer=options.trainer)
+    folder = options.runs / (options.name or f"{bench.folder.name}-health")
     with resumable("run the same command again; finished sub-networks are kept"):
-        result = health(
-            bench,
-            options.runs / (options.name or f"{bench.folder.name}-health"),
-            count=options.count,
-            space=options.space,
-            steps=options.steps,
-            options=how,
-            announce=lambda text: print(text, file=sys.stderr),
-        )
+        result = health(bench, folder, options, announce=lambda text: print(text, file=sys.stderr))
     return print_health(result)
 
 
 def _measure_importance(bench: Bench, options: Report) -> dict[str, Any]:
     stack = stack_of(bench, options.stack)
     suffix = f"-{stack}" if len(bench.supernet.depths) > 1 else ""
+    folder = options.runs / (options.name or f"{bench.folder.name}-importance{suffix}")
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
-        result = block_importance(
-            bench,
-            options.runs / (options.name or f"{bench.folder.name}-importance{suffix}"),
-            keep=options.keep,
-            subsets=options.subsets,
-            stack=options.stack,
-            objective=options.objective,
-            seed=options.seed,
-            progress=bars,
-        )
+        result = block_importance(bench, folder, options, progress=bars)
     return print_importance(result)
 
 
@@ -137,11 +119,9 @@ def report(folders: Sequence[str | Path], output: str | Path = "report.html") ->
     output = Path(output)
     if output.suffix != ".html":
         raise RunError(f"the report is an HTML page: name it .html, not {output.name}")
-    runs = [Run.open(folder) for folder in folders]
+    runs = Run.open_all(folders)
     if not runs:
         raise RunError("a report needs at least one run")
-    if len({run.folder.resolve() for run in runs}) < len(runs):
-        raise RunError("a run is named twice")
     names = [run.name for run in runs]
     labels = names if len(runs) == 1 else [f"{index} {name}" for index, name in enumerate(names, 1)]
     shown = [
@@ -179,8 +159,8 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
         held = run.fields["held_out"]
         latency = run.folder / "latency.csv"
         device = run.folder / "latency.json"
-        importance = _importances(run)
-        measured = HealthRun.newest(run)
+        importance = [(study.folder.name, study.fields, study.table) for study in importances_of(run)]
+        measured = newest_health(run)
         areas = area_table(run.trials, run.controls, run.costs[0])
         frontier = RunFrontier("frontier", run.frontier, first)
         figures = _figures(run, frontier, areas if areas["area"].notna().any() else None)
@@ -281,17 +261,6 @@ def verdict(tau: float | None, p_value: float | None) -> str:
     if tau < 0:
         return "inherited scores rank the wrong way round: do not search by them"
     return "inherited scores rank these sub-networks better than chance, as a search trusts them to"
-
-
-def _importances(run: Run) -> list[tuple[str, dict[str, Any], Any]]:
-    """Block importances of the run's supernet that were measured: folder, facts and table."""
-    measured = []
-    for path in sorted(run.folder.resolve().parent.glob("*/importance.json")):
-        fields = read_json(path)
-        if (path.parent / fields["supernet"]).resolve() == run.supernet.resolve():
-            table = read_table(path.parent / "importance.csv", _IMPORTANCE_COLUMNS)
-            measured.append((path.parent.name, fields, table))
-    return measured
 
 
 def _measuring(run: Run) -> dict[str, Any]:

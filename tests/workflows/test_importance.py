@@ -10,7 +10,7 @@ import pytest
 
 from ldsearch import Bench
 from ldsearch.commands.importance import block_importance
-from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.options import Report, TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import RunError, SpaceError
 from ldsearch.evaluation.evaluator import Counts
@@ -62,33 +62,32 @@ def planted_bench(place: Path, higher: bool, pinned: tuple[int, ...] = (), **dep
 @pytest.mark.parametrize("keep", [None, 2, 5])
 def test_planted_contributions_come_back_exactly(tmp_path, higher, keep):
     bench = planted_bench(tmp_path, higher, decoder=6)
-    found = block_importance(bench, tmp_path / "i", keep=keep, subsets=4)
-    assert [one.block for one in found.blocks] == list(range(6))
-    assert [one.loss for one in found.blocks] == list(WEIGHTS)
-    assert [one.standard_error for one in found.blocks] == [0.0] * 6
-    assert {len(subnet.decoder.blocks) for subnet in bench.evaluator.asked} == {found.keep, found.keep + 1}
-    assert found.keep == (keep or 3)
-    assert (found.metric, found.examples, found.split) == ("planted", 7, "search")
+    study = block_importance(bench, tmp_path / "i", Report(keep=keep, subsets=4))
+    assert study.table["block"].tolist() == list(range(6))
+    assert study.table["loss"].tolist() == list(WEIGHTS)
+    assert study.table["standard_error"].tolist() == [0.0] * 6
+    kept = keep or 3
+    assert {len(subnet.decoder.blocks) for subnet in bench.evaluator.asked} == {kept, kept + 1}
+    assert [study.fields[name] for name in ("metric", "examples", "split")] == ["planted", 7, "search"]
     assert (tmp_path / "i" / "importance.png").stat().st_size > 5_000
 
 
 def test_a_stack_of_two_is_named_and_the_other_one_stays_whole(tmp_path):
     bench = planted_bench(tmp_path, True, encoder=3, decoder=6)
-    found = block_importance(bench, tmp_path / "d", stack="decoder", subsets=3)
-    assert [one.loss for one in found.blocks] == list(WEIGHTS)
+    study = block_importance(bench, tmp_path / "d", Report(stack="decoder", subsets=3))
+    assert study.table["loss"].tolist() == list(WEIGHTS)
     assert {subnet.encoder.blocks for subnet in bench.evaluator.asked} == {(0, 1, 2)}
     with pytest.raises(RunError, match=r"more than one stack: choose --stack encoder or --stack decoder"):
-        block_importance(bench, tmp_path / "e")
+        block_importance(bench, tmp_path / "e", Report())
 
 
 def test_pinned_blocks_run_in_all_and_have_no_importance(tmp_path):
     bench = planted_bench(tmp_path, True, pinned=(0,), encoder=6)
-    found = block_importance(bench, tmp_path / "i", keep=2)
-    assert [one.block for one in found.blocks] == [1, 2, 3, 4, 5]
+    study = block_importance(bench, tmp_path / "i", Report(keep=2))
+    assert study.table["block"].tolist() == [1, 2, 3, 4, 5]
     assert all(0 in subnet.encoder.blocks for subnet in bench.evaluator.asked)
-    assert found.pinned == (0,)
     with pytest.raises(SpaceError, match="cannot keep 6 of 6"):
-        block_importance(bench, tmp_path / "no", keep=6)
+        block_importance(bench, tmp_path / "no", Report(keep=6))
 
 
 BART = {
@@ -139,10 +138,11 @@ def test_a_translators_decoder_and_a_killed_measurement_goes_on(tmp_path, monkey
             if len(seen) == 6:
                 raise KeyboardInterrupt
 
+    options = Report(stack="decoder", keep=1)
     with pytest.raises(KeyboardInterrupt):
-        block_importance(bench, tmp_path / "i", stack="decoder", keep=1, progress=Killer())
+        block_importance(bench, tmp_path / "i", options, progress=Killer())
     assert [path.name for path in (tmp_path / "i").iterdir()] == ["importance.json"]
-    found = block_importance(bench, tmp_path / "i", stack="decoder", keep=1)
+    study = block_importance(bench, tmp_path / "i", options)
     assert bench.evaluator.counts.measured == 6  # three single blocks and three pairs, none twice
     direction = 1 if bench.task.metric.higher_is_better else -1
 
@@ -151,16 +151,16 @@ def test_a_translators_decoder_and_a_killed_measurement_goes_on(tmp_path, monkey
         return -direction * bench.score(bench.evaluator.statistics(whole)).value
 
     by_hand = np.mean([loss(0) - loss(0, 2), loss(1) - loss(1, 2)])
-    assert found.blocks[2].loss == pytest.approx(by_hand)
+    assert study.table["loss"][2] == pytest.approx(by_hand)
     assert by_hand != 0
     with pytest.raises(RunError, match=r"holds another run \(its keep differ\)"):
-        block_importance(bench, tmp_path / "i", stack="decoder", keep=2)
+        block_importance(bench, tmp_path / "i", Report(stack="decoder", keep=2))
 
 
 def test_a_language_model_has_a_decoder_only(tmp_path):
     bench = trained(tmp_path, "causal", GPT)
-    found = block_importance(bench, tmp_path / "i")
-    assert (found.stack, found.keep) == ("decoder", 2)
+    study = block_importance(bench, tmp_path / "i", Report())
+    assert [study.fields["identity"][name] for name in ("stack", "keep")] == ["decoder", 2]
     full = bench.score(bench.evaluator.statistics(bench.full)).value
-    assert [one.restored for one in found.blocks] == pytest.approx([full] * 3)
-    assert [one.loss for one in found.blocks] == pytest.approx([one.without - full for one in found.blocks])
+    assert study.table["restored"].tolist() == pytest.approx([full] * 3)
+    assert study.table["loss"].tolist() == pytest.approx((study.table["without"] - full).tolist())
