@@ -23,9 +23,8 @@ from overlays_student import student
 
 from ldsearch import Bench
 from ldsearch.commands.compare import compare
-from ldsearch.commands.comparison import Comparison
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.options import Evolve
+from ldsearch.commands.options import Compare, Evolve
 from ldsearch.files import write_atomic, write_json
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import OfMeans, Statistics, bootstrap, paired_bootstrap
@@ -142,7 +141,7 @@ def lengths(options: argparse.Namespace) -> tuple[dict[str, object], str]:
     every = [found(label, asked[label][0], own[:most]) for label, own in zip(asked, trials, strict=True)]
     lines = [one.line for one in every]
     publish(options.out, "lengths", lines, draw_overlay(lines))
-    compare([], runs / "compare", Comparison(runs=tuple(map(str, folders))))
+    compare(Compare(finished=tuple(folders)), runs / "compare")
     for kind in ("csv", "png"):
         write_atomic(options.out / f"compare.{kind}", (runs / "compare" / f"compare.{kind}").read_bytes())
     bert, small_one, joint = every

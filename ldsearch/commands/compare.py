@@ -12,18 +12,25 @@ from typing import Any
 import pandas as pd
 
 from ldsearch.bench import Bench
-from ldsearch.commands.comparison import Comparison, ComparisonRow, Contender, Limit, StrategyEntry
 from ldsearch.commands.console import print_table, progress_bars, quiet_libraries, resumable
-from ldsearch.commands.contenders import Benches, Subject, of_run, of_strategies, read_runs
+from ldsearch.commands.contenders import (
+    Benches,
+    Contender,
+    Limit,
+    StrategyEntry,
+    Subject,
+    of_run,
+    of_strategies,
+    read_runs,
+)
 from ldsearch.commands.options import Compare
-from ldsearch.errors import BudgetError
-from ldsearch.evaluation import Evaluator
+from ldsearch.errors import BudgetError, RunError
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.goal import Budget
-from ldsearch.interruption import Stop, interruptible
-from ldsearch.intervals import Statistics, Term, bootstrap
-from ldsearch.progress import NO_PROGRESS, Progress
+from ldsearch.interruption import interruptible
+from ldsearch.intervals import bootstrap
+from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
 from ldsearch.reports.figures import draw_comparison, save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs import Run, claim, newest_supernet
@@ -35,49 +42,101 @@ MARKER = "compare.json"
 _LIMITS = {"evaluations": "equally many evaluations", "passes": "as much spent"}
 
 
+@dataclass(frozen=True)
+class ComparisonRow:
+    """The choice of a strategy for a budget. A row of compare.csv; without a choice its numbers are NaN.
+
+    Args:
+        supernet: The supernet's folder name.
+        strategy: ``StrategyEntry.text``, or the run's name.
+        limit: ``"evaluations"``: all that the search measured, or its first trials, as many as the shortest
+            seeded run or control of one; ``"passes"``: its first trials, up to the one-by-one cost of the
+            cheapest seeded search. Both of all that is compared on the same rows, of whichever supernet.
+        budget: Share of the full model's MACs.
+        seeds: Searches that found something within it.
+        macs: The choices' mean MACs per example.
+        share: Their mean share of the full model's.
+        score: Their mean held-out score.
+        low: Lower end of its 95% bootstrap interval over examples.
+        high: Upper end.
+        gain: ``score`` minus that of random search over the same genes, in the direction of better; of a run
+            minus that of its own random control.
+        gain_low: Lower end of its 95% paired bootstrap interval.
+        gain_high: Upper end.
+        evaluations: Mean number of measured sub-networks.
+        passes: Their mean cost in passes of the full model over the split, were they run one by one; not in
+            it is what was measured by another score first (``--objective kl``).
+        metric: Name of the score.
+        chosen_on: Split that the choices were made on.
+        split: Split of ``score``; that of the choices where there is no other.
+        examples: Its examples.
+        subnets: The choices, as JSON.
+    """
+
+    supernet: str
+    strategy: str
+    limit: str
+    budget: float
+    seeds: int = 0
+    macs: float = math.nan
+    share: float = math.nan
+    score: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    gain: float = math.nan
+    gain_low: float = math.nan
+    gain_high: float = math.nan
+    evaluations: float = math.nan
+    passes: float = math.nan
+    metric: str = ""
+    chosen_on: str = ""
+    split: str = ""
+    examples: int = 0
+    subnets: str = ""
+
+
 def main(options: Compare) -> dict[str, Any]:
     """Compare and print a table for each supernet and limit."""
-    finished = tuple(map(str, options.finished))
-    names = options.strategy or (() if finished and not options.supernet else ("surrogate", "every-other"))
-    entries = tuple(StrategyEntry.parse(text) for text in names)
-    comparison = Comparison(entries, options.budget, options.evaluations, options.seeds, finished)
     quiet_libraries()
-    searched = list(options.supernet or dict.fromkeys(Run.open(run).supernet for run in finished))
-    searched = (searched or [newest_supernet(options.runs)]) if entries else []
-    shown = [path.resolve().name for path in (*searched, *options.finished)]
+    runs, supernets, strategies = options.finished, options.supernet, options.strategy
+    if not strategies and (supernets or not runs):
+        strategies = ("surrogate", "every-other")
+    if strategies and not supernets:
+        supernets = tuple(dict.fromkeys(Run.open(run).supernet for run in runs))
+        supernets = supernets or (newest_supernet(options.runs),)
+    shown = [path.resolve().name for path in (*supernets, *runs)]
     folder = options.runs / (options.name or f"{'-'.join(shown)}-compare")
+    options = replace(options, strategy=strategies, supernet=supernets)
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
-        cells = compare(searched, folder, comparison, data=options.data, runs=options.runs, progress=bars)
-    for where in dict.fromkeys((cell.supernet, cell.metric, cell.split) for cell in cells):
+        rows = compare(options, folder, progress=bars)
+    for where in dict.fromkeys((row.supernet, row.metric, row.split) for row in rows):
         for limit, words in _LIMITS.items():
-            rows = [c for c in cells if (c.supernet, c.metric, c.split) == where and c.limit == limit]
-            _print_cells(f"{where[0]}: {where[1]} on {rows[0].examples} {where[2]} examples, {words}", rows)
-    if any(cell.split == cell.chosen_on for cell in cells):
+            own = [row for row in rows if (row.supernet, row.metric, row.split, row.limit) == (*where, limit)]
+            _print_rows(f"{where[0]}: {where[1]} on {own[0].examples} {where[2]} examples, {words}", own)
+    if any(row.split == row.chosen_on for row in rows):
         print("there are no rows that chose nothing: these scores are optimistic")
     print("a dash: nothing that cheap was found. gain: to random search of the same genes, 95% interval")
     print(f"written: {folder}/ (compare.csv, compare.png, compare.json)")
-    return {"run": str(folder), "cells": [asdict(cell) for cell in cells]}
+    return {"run": str(folder), "cells": [asdict(row) for row in rows]}
 
 
-def _print_cells(title: str, cells: Sequence[ComparisonRow]) -> None:
-    """One row per strategy: what it spent, then at each budget its score and its gain over random search."""
-    budgets = sorted({cell.budget for cell in cells})
-    rows = []
-    for strategy in dict.fromkeys(cell.strategy for cell in cells):
-        row = {cell.budget: cell for cell in cells if cell.strategy == strategy}
-        first = row[budgets[0]]
-        scores = [_score_and_gain(row[budget]) for budget in budgets]
-        rows.append([strategy, f"{first.evaluations:.0f}", f"{first.passes:.1f}", *scores])
-    print_table(title, ["strategy", "evaluations", "F", *(f"{budget:g}" for budget in budgets)], rows)
+def _print_rows(title: str, rows: Sequence[ComparisonRow]) -> None:
+    """A line per strategy: what it spent, then at each budget its score and its gain over random search."""
+    budgets = sorted({row.budget for row in rows})
+    lines = []
+    for strategy in dict.fromkeys(row.strategy for row in rows):
+        own = {row.budget: row for row in rows if row.strategy == strategy}
+        first = own[budgets[0]]
+        scores = [_score_and_gain(own[budget]) for budget in budgets]
+        lines.append([strategy, f"{first.evaluations:.0f}", f"{first.passes:.1f}", *scores])
+    print_table(title, ["strategy", "evaluations", "F", *(f"{budget:g}" for budget in budgets)], lines)
 
 
-def _score_and_gain(cell: ComparisonRow) -> str:
-    if not cell.seeds:
+def _score_and_gain(row: ComparisonRow) -> str:
+    if not row.seeds:
         return "-"
-    gain = (
-        "" if math.isnan(cell.gain) else f" {cell.gain:+.4f} ({cell.gain_low:+.4f} to {cell.gain_high:+.4f})"
-    )
-    return f"{cell.score:.4f}{gain}"
+    gain = "" if math.isnan(row.gain) else f" {row.gain:+.4f} ({row.gain_low:+.4f} to {row.gain_high:+.4f})"
+    return f"{row.score:.4f}{gain}"
 
 
 @dataclass(frozen=True)
@@ -89,168 +148,146 @@ class _Measured:
     rows: tuple[str, str, str]
 
 
-def compare(
-    supernets: Sequence[str | Path],
-    folder: Path,
-    asked: Comparison,
-    *,
-    data: str | None = None,
-    runs: Path | None = None,
-    progress: Progress = NO_PROGRESS,
-) -> list[ComparisonRow]:
+def compare(options: Compare, folder: Path, *, progress: Progress = NO_PROGRESS) -> list[ComparisonRow]:
     """Search every supernet with every strategy; score what each budget buys on rows that chose nothing.
 
-    Finished runs stand beside them with what they measured. Run again it goes on: measurements are kept.
+    Random search of the same genes is added to every strategy. Finished runs stand beside them with what they
+    measured. Run again it goes on: measurements are kept.
 
     Args:
-        supernets: Folders of those that the strategies search.
+        options: The supernets, strategies, runs and budgets; those that are not named are not compared.
         folder: Where compare.csv, compare.json and compare.png go.
-        asked: What is compared.
-        data: Read the data from here instead of where training read it (a moved file).
-        runs: Where measurements of ``supernets`` are kept; None: beside each. A run has its own place.
         progress: Receives phases and trials.
 
     Raises:
         LdsearchError: One line for a bad folder, strategy or gene, or a run of another state of its supernet.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
-    finished = read_runs(asked.runs)
-    homes = [Path(one).resolve() for one in supernets]
-    searched = [Subject(home, "search", (runs or home.parent).resolve()) for home in homes]
-    subjects = list(dict.fromkeys([*searched, *map(Subject.of, finished.values())]))
+    entries = [StrategyEntry.parse(text) for text in options.strategy]
+    budgets = {share: Budget.parse(f"{share:g}") for share in options.budget}
+    if not (entries or options.finished) or not budgets:
+        raise RunError("a comparison needs budgets, and strategies or runs")
+    runs = read_runs(options.finished)
+    homes = [path.resolve() for path in options.supernet]
+    searched = [Subject(home, "search", options.runs.resolve()) for home in homes]
+    subjects = list(dict.fromkeys([*searched, *map(Subject.of, runs.values())]))
     for subject in subjects:
         read_record(subject.folder)
     identity = {
-        **asdict(asked),
-        "searched": [dict(run.identity) for run in finished.values()],
+        "entries": [asdict(entry) for entry in entries],
+        "budgets": list(budgets),
+        "evaluations": options.evaluations,
+        "seeds": options.seeds,
+        "runs": [str(path) for path in options.finished],
+        "searched": [dict(run.identity) for run in runs.values()],
         "weights": [weights_fingerprint(subject.folder) for subject in subjects],
     }
     claim(folder, MARKER, identity)
-    benches = Benches(data)
+    benches = Benches(options.data)
     with interruptible() as stop, report_disk_full(folder):
+        progress = Stoppable(progress, stop)
+        # No bench outlives its call: two supernets at once may not fit.
         measured = [
-            _measured(benches.open(one), one, asked if one in searched else None, finished, progress, stop)
-            for one in subjects
+            _measured(
+                benches.open(subject),
+                subject,
+                runs,
+                entries if subject in searched else [],
+                options,
+                progress,
+            )
+            for subject in subjects
         ]
-        cells = [cell for one in measured for cell in _cells(benches.open(one.subject), one, measured, asked)]
-        table = pd.DataFrame([asdict(cell) for cell in cells])
+        rows = []
+        for own in measured:
+            alike = [contender for one in measured if one.rows == own.rows for contender in one.contenders]
+            rows += _rows(benches.open(own.subject), own.contenders, Limit.of(alike), budgets)
+        table = pd.DataFrame([asdict(row) for row in rows])
         write_csv(table, folder / "compare.csv")
         save_figure(draw_comparison(table), folder / "compare.png")
         write_json(folder / MARKER, {"identity": identity, "versions": versions()})
-    return cells
+    return rows
 
 
 def _measured(
     bench: Bench,
     subject: Subject,
-    asked: Comparison | None,
     runs: Mapping[str, Run],
+    entries: Sequence[StrategyEntry],
+    options: Compare,
     progress: Progress,
-    stop: Stop,
 ) -> _Measured:
-    found = of_strategies(bench, asked, progress, stop) if asked else []
+    contenders = of_strategies(bench, entries, options.evaluations, options.seeds, progress)
     for text, run in runs.items():
         if Subject.of(run) == subject:
-            found += of_run(bench, text, run)
-    split = bench.evaluator.split
-    rows = (bench.task.metric.name, split, bench.task.splits[split].fingerprint)
-    return _Measured(subject, tuple(found), rows)
+            contenders += of_run(bench, text, run)
+    rows = (bench.task.metric.name, subject.split, bench.task.splits[subject.split].fingerprint)
+    return _Measured(subject, tuple(contenders), rows)
 
 
-@dataclass(frozen=True)
-class _Choices:
-    """Choices of a contender's searches within a budget, and the cost of those searches."""
-
-    contender: Contender
-    limit: str
-    budget: float
-    trials: tuple[Trial, ...]
-    full_macs: float
-    evaluations: float
-    passes: float
-
-    @property
-    def key(self) -> tuple[str, str, float]:
-        return self.contender.text, self.limit, self.budget
-
-
-def _cells(
-    bench: Bench, own: _Measured, measured: Sequence[_Measured], asked: Comparison
+def _rows(
+    bench: Bench, contenders: Sequence[Contender], limits: Sequence[Limit], budgets: Mapping[float, Budget]
 ) -> list[ComparisonRow]:
     """Every contender at every budget within each limit."""
-    alike = [contender for one in measured if one.rows == own.rows for contender in one.contenders]
-    choices = [
-        _chosen(contender, limit, budget)
-        for limit in Limit.of(alike)
-        for budget in asked.budgets
-        for contender in own.contenders
-    ]
-    evaluator = bench.held_out or bench.evaluator
-    evaluator(list(dict.fromkeys(trial.subnet for choice in choices for trial in choice.trials)))
-    terms = {
-        choice.key: _mean_of([evaluator.statistics(trial.subnet) for trial in choice.trials])
-        for choice in choices
+    choices = {
+        (contender.text, limit.name, share): _choose(bench, contender, limit, share, budget)
+        for limit in limits
+        for share, budget in budgets.items()
+        for contender in contenders
     }
-    return [_cell(bench, evaluator, choice, terms) for choice in choices]
+    evaluator, metric = bench.held_out or bench.evaluator, bench.task.metric
+    evaluator(list(dict.fromkeys(trial.subnet for _, trials in choices.values() for trial in trials)))
+    terms = {
+        key: [(1 / len(trials), evaluator.statistics(trial.subnet)) for trial in trials]
+        for key, (_, trials) in choices.items()
+    }
+    controls = {contender.text: contender.control for contender in contenders}
+    sign = 1 if metric.higher_is_better else -1
+    rows = []
+    for (text, limit, share), (row, _) in choices.items():
+        own, control = terms[text, limit, share], controls[text]
+        if own:
+            score = bootstrap(own, metric.of_means)
+            row = replace(row, score=score.mean, low=score.low, high=score.high)
+        if own and control and (other := terms[control, limit, share]):
+            difference = [(sign * weight, values) for weight, values in own]
+            difference += [(-sign * weight, values) for weight, values in other]
+            gain = bootstrap(difference, metric.of_means)
+            row = replace(row, gain=gain.mean, gain_low=gain.low, gain_high=gain.high)
+        rows.append(row)
+    return rows
 
 
-def _chosen(contender: Contender, limit: Limit, budget: float) -> _Choices:
-    limited = Budget.parse(f"{budget:g}")
-    chosen, counts, costs = [], [], []
+def _choose(
+    bench: Bench, contender: Contender, limit: Limit, share: float, budget: Budget
+) -> tuple[ComparisonRow, list[Trial]]:
+    """What a contender's searches take within a budget, and what they spent; not yet scored."""
+    chosen, counts, passes = [], [], []
     full_macs = contender.results[0].trials[0].costs["macs"]
     for result in contender.results:
         early = limit.first(result.trials)
         counts.append(len(early))
-        costs.append(sum(trial.costs["macs"] for trial in early) / full_macs)
+        passes.append(sum(trial.costs["macs"] for trial in early) / full_macs)
         candidates = [trial for trial in early if trial.subnet in result.proposed]
         with contextlib.suppress(BudgetError):  # nothing that cheap: the cell stays empty
-            chosen.append(limited.choose(candidates, result.trials[0]))
-    return _Choices(contender, limit.name, budget, tuple(chosen), full_macs, mean(counts), mean(costs))
-
-
-def _mean_of(statistics: Sequence[Statistics]) -> list[Term]:
-    return [(1 / len(statistics), own) for own in statistics]
-
-
-def _cell(
-    bench: Bench,
-    evaluator: Evaluator,
-    choice: _Choices,
-    terms: Mapping[tuple[str, str, float], list[Term]],
-) -> ComparisonRow:
-    metric = bench.task.metric
-    cell = ComparisonRow(
+            chosen.append(budget.choose(candidates, result.trials[0]))
+    evaluator = bench.held_out or bench.evaluator
+    row = ComparisonRow(
         supernet=bench.folder.name,
-        strategy=choice.contender.text,
-        limit=choice.limit,
-        budget=choice.budget,
-        evaluations=choice.evaluations,
-        passes=choice.passes,
-        metric=metric.name,
+        strategy=contender.text,
+        limit=limit.name,
+        budget=share,
+        seeds=len(chosen),
+        evaluations=mean(counts),
+        passes=mean(passes),
+        metric=bench.task.metric.name,
         chosen_on=bench.evaluator.split,
         split=evaluator.split,
         examples=evaluator.examples,
     )
-    own = terms[choice.key]
-    if not own:
-        return cell
-    score = bootstrap(own, metric.of_means)
-    cell = replace(
-        cell,
-        seeds=len(own),
-        macs=mean(trial.costs["macs"] for trial in choice.trials),
-        share=mean(trial.costs["macs"] / choice.full_macs for trial in choice.trials),
-        score=score.mean,
-        low=score.low,
-        high=score.high,
-        subnets=json.dumps([json.loads(trial.subnet.to_json()) for trial in choice.trials]),
-    )
-    control = choice.contender.control
-    other = terms[control, choice.limit, choice.budget] if control else []
-    if not other:
-        return cell
-    sign = 1 if metric.higher_is_better else -1
-    weighted = [(sign * weight, values) for weight, values in own]
-    weighted += [(-sign * weight, values) for weight, values in other]
-    gain = bootstrap(weighted, metric.of_means)
-    return replace(cell, gain=gain.mean, gain_low=gain.low, gain_high=gain.high)
+    if not chosen:
+        return row, chosen
+    macs = mean(trial.costs["macs"] for trial in chosen)
+    share_of_full = mean(trial.costs["macs"] / full_macs for trial in chosen)
+    subnets = json.dumps([json.loads(trial.subnet.to_json()) for trial in chosen])
+    return replace(row, macs=macs, share=share_of_full, subnets=subnets), chosen

@@ -1,6 +1,8 @@
-"""Contenders of a comparison: strategies searched on a supernet, and finished runs with their controls."""
+"""Contenders of a comparison: strategies searched on a supernet, finished runs and their controls, limits."""
 
 import gc
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,17 +10,111 @@ from pathlib import Path
 import pandas as pd
 
 from ldsearch.bench import Bench
-from ldsearch.commands.comparison import RANDOM, Comparison, Contender
 from ldsearch.commands.options import Evolve
-from ldsearch.commands.searching import plan_search, run_strategy
+from ldsearch.commands.searching import evaluate_with, plan_search
+from ldsearch.commands.spaces import kinds_of
 from ldsearch.errors import RunError
-from ldsearch.interruption import Stop
-from ldsearch.progress import Progress, Stoppable
+from ldsearch.progress import Progress
 from ldsearch.runs import SUPERNET_FILE, Run
-from ldsearch.search.loop import CostFunction, SearchResult
-from ldsearch.search.strategies import RULES
+from ldsearch.search.loop import CostFunction, SearchResult, search
+from ldsearch.search.strategies import SEARCHES, search_named
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
+
+RANDOM = "random"
+
+
+@dataclass(frozen=True)
+class StrategyEntry:
+    """A strategy, and the genes that it searches.
+
+    Args:
+        strategy: As ``evolve`` takes it.
+        genes: As for ``evolve``; None: of a search what it has by default, of a rule what it chooses.
+    """
+
+    strategy: str
+    genes: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "StrategyEntry":
+        """Read ``"surrogate"``, ``"surrogate:depth+lengths"`` or ``"every-other"``.
+
+        Raises:
+            RunError: If there is no such strategy, or a rule is given genes.
+            SpaceError: If a gene is unknown.
+        """
+        strategy, _, genes = text.partition(":")
+        search_named(strategy)
+        if genes and strategy not in SEARCHES:
+            raise RunError(f"{strategy} is a rule that knows what it chooses: it takes no genes")
+        if genes:
+            kinds_of(genes)
+        return cls(strategy, genes or None)
+
+    @property
+    def text(self) -> str:
+        """As ``parse`` reads it."""
+        return f"{self.strategy}:{self.genes}" if self.genes else self.strategy
+
+    @property
+    def control(self) -> "StrategyEntry":
+        """Random search of the same genes; of a rule's, of depths or of lengths."""
+        if self.strategy in SEARCHES:
+            return StrategyEntry(RANDOM, self.genes)
+        # What a constant ratio shortens is what a search has by default.
+        return StrategyEntry(RANDOM, None if self.strategy == "constant-ratio" else "depth")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One line of a comparison: the searches of a supernet by a strategy, a finished run, or its control.
+
+    Args:
+        text: As the tables name it.
+        results: What was measured, for each seed.
+        control: The ``text`` of what it is to be better than; None where there is nothing.
+        seeded: Whether it is a search that draws, by whose cost others are limited; rules are not.
+        finished: Whether it was finished before: of such, others have no more evaluations either.
+    """
+
+    text: str
+    results: tuple[SearchResult, ...]
+    control: str | None
+    seeded: bool
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How far into every search a choice looks.
+
+    Args:
+        name: ``"evaluations"`` or ``"passes"``.
+        evaluations: The most trials.
+        macs: The most multiply-accumulates, per example and one sub-network after the other.
+    """
+
+    name: str
+    evaluations: float
+    macs: float
+
+    @staticmethod
+    def of(contenders: Sequence[Contender]) -> "tuple[Limit, Limit]":
+        """Equal evaluations and equal cost among what is measured on the same rows."""
+        seeded = [(own, result) for own in contenders if own.seeded for result in own.results]
+        counts = [len(result.trials) for own, result in seeded if own.finished]
+        spent = [sum(trial.costs["macs"] for trial in result.trials) for _, result in seeded]
+        return (
+            Limit("evaluations", min(counts, default=math.inf), math.inf),
+            Limit("passes", math.inf, min(spent, default=math.inf)),
+        )
+
+    def first(self, trials: Sequence[Trial]) -> Sequence[Trial]:
+        """The trials within it, in the order they were measured."""
+        spent = itertools.accumulate(trial.costs["macs"] for trial in trials)
+        affordable = sum(cost <= self.macs * (1 + 1e-9) for cost in spent)
+        return trials[: int(min(self.evaluations, affordable))]
 
 
 @dataclass(frozen=True)
@@ -66,15 +162,13 @@ class Benches:
         return self._open[1]
 
 
-def read_runs(folders: Sequence[str]) -> dict[str, Run]:
+def read_runs(folders: Sequence[Path]) -> dict[str, Run]:
     """Runs by the names that tables give them.
 
     Raises:
         RunError: If one is none, is named twice, or its supernet is gone.
     """
-    runs = [Run.open(Path(folder)) for folder in folders]
-    if len({run.folder.resolve() for run in runs}) < len(runs):
-        raise RunError("a run is named twice")
+    runs = Run.open_all(folders)
     if gone := [run for run in runs if not (run.supernet / SUPERNET_FILE).is_file()]:
         raise RunError(f"the supernet of {gone[0].folder} is no longer at {gone[0].supernet}")
     clear = len({run.name for run in runs}) == len(runs)
@@ -82,74 +176,33 @@ def read_runs(folders: Sequence[str]) -> dict[str, Run]:
 
 
 def of_run(bench: Bench, text: str, run: Run) -> list[Contender]:
-    """A run, and its random control where it has one.
+    """A run, and its random control where it has one; every trial may be chosen.
 
     Raises:
         RunError: If it searched other weights or rows.
+        SubnetError: If a row of its tables holds no sub-network.
     """
     if run.identity.get("fingerprint") != bench.evaluator.fingerprint:
         raise RunError(
             f"{run.folder} searched other weights or rows, or by other versions of ldsearch, torch or "
             "transformers: search again to compare it"
         )
-    tables = {text: run.trials}
-    control = None
+    tables, control, seeded = {text: run.trials}, None, "seed" in run.identity
     if run.controls is not None and (run.controls["strategy"] == RANDOM).any():
         control = f"{text}, {RANDOM}"
         tables[control] = run.controls[run.controls["strategy"] == RANDOM]
-    higher = bench.task.metric.higher_is_better
-    return [
-        Contender(
-            name,
-            (result_of(table, bench.macs, higher),),
-            control=control if name == text else None,
-            seeded="seed" in run.identity,
-            finished=True,
-        )
-        for name, table in tables.items()
-    ]
-
-
-def of_strategies(bench: Bench, asked: Comparison, progress: Progress, stop: Stop) -> list[Contender]:
-    """Search a supernet with every strategy.
-
-    Raises:
-        LdsearchError: One line for a gene or rule that does not fit it.
-        Interrupted: After SIGINT or SIGTERM; what was measured is stored.
-    """
-    watched = Stoppable(progress, stop)
-    contenders: list[Contender] = []
-    for entry in asked.all_entries:
-        progress.phase(f"{bench.folder.name}: {entry.text}", None)
-        rule = entry.strategy in RULES
-        options = Evolve(
-            strategy=entry.strategy, genes=entry.genes, evaluations=None if rule else asked.evaluations
-        )
-        results = []
-        # What a rule goes by may take a training: only one that draws is made for every seed.
-        for seed in range(asked.seeds if not rule or RULES[entry.strategy].draws else 1):
-            spec = plan_search(bench, replace(options, seed=seed))
-            spec = replace(spec, search=replace(spec.search, patience=None))
-            strategy = spec.search.build(spec.context)
-            results.append(run_strategy(bench, spec, strategy, spec.evaluations, watched))
-        control = None if entry == entry.control else entry.control.text
-        contenders.append(Contender(entry.text, tuple(results), control, not rule))
+    contenders = []
+    for name, table in tables.items():
+        trials = _trials_of(table, bench.macs, bench.task.metric.higher_is_better)
+        result = SearchResult(trials, "finished", proposed={trial.subnet for trial in trials})
+        contenders.append(Contender(name, (result,), control if name == text else None, seeded, True))
     return contenders
 
 
-def result_of(table: pd.DataFrame, macs: CostFunction, higher_is_better: bool) -> SearchResult:
-    """The search that a table of trials records; every trial may be chosen.
-
-    Args:
-        table: As ``trials.csv``, of one strategy.
-        macs: Costs are computed, not measured: as they are counted today.
-        higher_is_better: The direction of its scores.
-
-    Raises:
-        SubnetError: If a row holds no sub-network.
-    """
+def _trials_of(table: pd.DataFrame, macs: CostFunction, higher_is_better: bool) -> list[Trial]:
+    """Trials of a table such as ``trials.csv``; MACs are computed, not measured: as counted today."""
     subnets = [Subnet.from_json(text) for text in table["subnet"]]
-    trials = [
+    return [
         Trial(
             subnet=subnet,
             metric=str(row["metric"]),
@@ -162,4 +215,37 @@ def result_of(table: pd.DataFrame, macs: CostFunction, higher_is_better: bool) -
         )
         for subnet, cost, row in zip(subnets, macs(subnets), table.to_dict("records"), strict=True)
     ]
-    return SearchResult(trials, "finished", proposed=set(subnets))
+
+
+def of_strategies(
+    bench: Bench, entries: Sequence[StrategyEntry], evaluations: int, seeds: int, progress: Progress
+) -> list[Contender]:
+    """Search a supernet with every strategy and its control.
+
+    Raises:
+        LdsearchError: One line for a gene or rule that does not fit it.
+        Interrupted: After SIGINT or SIGTERM; what was measured is stored.
+    """
+    contenders = []
+    for entry in dict.fromkeys([*entries, *(entry.control for entry in entries)]):
+        progress.phase(f"{bench.folder.name}: {entry.text}", None)
+        is_search = entry.strategy in SEARCHES
+        options = Evolve(
+            strategy=entry.strategy, genes=entry.genes, evaluations=evaluations if is_search else None
+        )
+        results = []
+        for seed in range(seeds if search_named(entry.strategy).draws else 1):
+            spec = plan_search(bench, replace(options, seed=seed))
+            results.append(
+                search(
+                    spec.search.build(spec.context),
+                    evaluate_with(bench.evaluator, progress),
+                    bench.full,
+                    evaluations=spec.evaluations,
+                    patience=None,  # of the searches, equally many evaluations are compared
+                    selectable=spec.context.space.contains,
+                )
+            )
+        control = None if entry == entry.control else entry.control.text
+        contenders.append(Contender(entry.text, tuple(results), control, is_search))
+    return contenders

@@ -1,7 +1,9 @@
-"""Comparisons: every number of a cell from the trials and statistics themselves; empty cells; refusals."""
+"""Comparisons: every number of a row from trials and statistics themselves; empty rows; refusals."""
 
 import json
 import math
+import shutil
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -9,133 +11,237 @@ import pandas as pd
 import pytest
 
 from ldsearch.bench import Bench
-from ldsearch.commands.compare import compare
-from ldsearch.commands.comparison import Comparison, ComparisonRow, StrategyEntry
+from ldsearch.commands.compare import ComparisonRow, compare
+from ldsearch.commands.contenders import Contender, Limit, StrategyEntry
+from ldsearch.commands.evolve import evolve
+from ldsearch.commands.options import Compare, Evolve, TrainSupernet
+from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import BudgetError, RunError, SpaceError
 from ldsearch.evaluation import Evaluator
+from ldsearch.reports.figures import draw_comparison
+from ldsearch.search.loop import SearchResult
 from ldsearch.subnet import Subnet
-from tests.cli.conftest import Ldsearch, ldsearch, wild
+from ldsearch.trial import Score, Trial
+from tests.cli.conftest import CONFIG, Ldsearch, ldsearch, wild, wild_place
 
-__all__ = ["ldsearch", "wild"]  # fixtures of the command line's tests
-ASKED = Comparison(
-    (
-        StrategyEntry("surrogate"),
-        StrategyEntry("nsga", "depth+lengths"),
-        StrategyEntry("every-other"),
-        StrategyEntry("swaps"),
-    ),
-    budgets=(0.1, 0.6, 0.9),
-    evaluations=12,
-    seeds=2,
-)
+__all__ = ["ldsearch", "wild", "wild_place"]  # fixtures of the command line's tests
+LONG, SHORT, RULE, OTHER = (f"runs/{name}" for name in ("tiny-evolve", "short", "rule", "small-evolve"))
+STRATEGIES = ("surrogate", "nsga:depth+lengths", "every-other", "swaps")
+BUDGETS = (0.5, 0.8)
+
+
+def row_of(
+    rows: list[ComparisonRow], strategy: str, budget: float, limit: str = "evaluations"
+) -> ComparisonRow:
+    (row,) = [r for r in rows if (r.strategy, r.budget, r.limit) == (strategy, budget, limit)]
+    return row
 
 
 @pytest.fixture(scope="module")
-def found(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, list[ComparisonRow], Path]:
+def of_strategies(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, list[ComparisonRow]]:
+    """The rows of four strategies; comparing again measures nothing and finds the same."""
+    options = Compare(
+        supernet=(wild / "runs/tiny",),
+        strategy=STRATEGIES,
+        budget=(0.1, 0.6, 0.9),
+        evaluations=12,
+        seeds=2,
+        runs=wild / "runs",
+    )
+    folder = tmp_path_factory.mktemp("compared") / "compare"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(wild)
-        bench = Bench.open("runs/tiny")
-        folder = tmp_path_factory.mktemp("compared") / "compare"
-        return bench, compare([bench.folder], folder, ASKED), folder
-
-
-def cell(
-    cells: list[ComparisonRow], strategy: str, budget: float, limit: str = "evaluations"
-) -> ComparisonRow:
-    (one,) = [c for c in cells if (c.strategy, c.budget, c.limit) == (strategy, budget, limit)]
-    return one
-
-
-def test_every_entry_has_a_cell_and_its_control(found) -> None:
-    _, cells, folder = found
-    names = ["surrogate", "nsga:depth+lengths", "every-other", "swaps"]
-    controls = ["random", "random:depth+lengths", "random:depth"]
-    assert list(dict.fromkeys(one.strategy for one in cells)) == names + controls
-    table = pd.read_csv(folder / "compare.csv")
-    assert len(table) == len(cells) == 7 * 3 * 2
+        rows = compare(options, folder)
+        patch.setattr(Evaluator, "_run", lambda _, subnets: pytest.fail("again") if subnets else iter(()))
+        again = compare(options, folder)
+        bench = Bench.open(wild / "runs/tiny")
+    pd.testing.assert_frame_equal(*(pd.DataFrame(map(vars, each)) for each in (rows, again)))
+    assert len(pd.read_csv(folder / "compare.csv")) == len(rows) == 7 * 3 * 2
     assert (folder / "compare.png").stat().st_size > 10_000
+    return bench, rows
 
 
-def test_a_cell_is_the_mean_of_what_its_searches_chose(found) -> None:
-    bench, cells, _ = found
-    for one in cells:
-        if not one.seeds:
+def test_a_row_is_the_mean_of_what_its_searches_chose_and_gains_are_over_random_search(of_strategies) -> None:
+    bench, rows = of_strategies
+    controls = ["random", "random:depth+lengths", "random:depth"]
+    assert list(dict.fromkeys(row.strategy for row in rows)) == [*STRATEGIES, *controls]
+    for row in rows:
+        if not row.seeds:
             continue
-        subnets = [Subnet.from_json(json.dumps(fields)) for fields in json.loads(one.subnets)]
-        assert len(subnets) == one.seeds
+        subnets = [Subnet.from_json(json.dumps(fields)) for fields in json.loads(row.subnets)]
+        assert len(subnets) == row.seeds
         shares = bench.macs(subnets) / bench.macs([bench.full])
-        assert shares.max() <= one.budget
-        assert one.share == pytest.approx(shares.mean())
-        scores = [bench.held_out.statistics(subnet).mean() for subnet in subnets]
-        assert one.score == pytest.approx(np.mean(scores))
-        assert one.low <= one.score <= one.high
-        assert one.examples == bench.held_out.examples
-
-
-def test_gains_are_differences_to_random_search_of_the_same_genes(found) -> None:
-    _, cells, _ = found
-    for strategy, control in (
-        ("surrogate", "random"),
-        ("nsga:depth+lengths", "random:depth+lengths"),
-        ("every-other", "random:depth"),
-    ):
-        own, other = (cell(cells, name, 0.9) for name in (strategy, control))
+        assert shares.max() <= row.budget
+        assert row.share == pytest.approx(shares.mean())
+        assert row.score == pytest.approx(np.mean([bench.held_out.statistics(s).mean() for s in subnets]))
+        assert row.low <= row.score <= row.high
+        assert row.examples == bench.held_out.examples
+    for strategy, control in zip(STRATEGIES, controls, strict=False):
+        own, other = (row_of(rows, name, 0.9) for name in (strategy, control))
         assert own.gain == pytest.approx(own.score - other.score)
         assert own.gain_low <= own.gain <= own.gain_high
         assert math.isnan(other.gain)
+    empty = row_of(rows, "surrogate", 0.1)
+    assert (empty.seeds, empty.subnets, math.isnan(empty.score)) == (0, "", True)
 
 
-def test_below_the_cheapest_a_cell_is_empty(found) -> None:
-    _, cells, _ = found
-    empty = cell(cells, "surrogate", 0.1)
-    assert empty.seeds == 0
-    assert math.isnan(empty.score)
-    assert empty.subnets == ""
-
-
-def test_at_equal_cost_nothing_spends_more_than_the_cheapest_search(found) -> None:
-    _, cells, _ = found
-    searches = [c for c in cells if c.strategy.split(":")[0] in ("surrogate", "nsga", "random")]
-    least = min(c.passes for c in searches if c.limit == "evaluations")
-    for one in cells:
-        if one.limit == "passes":
-            assert one.passes <= least + 1e-9
-            assert one.evaluations <= cell(cells, one.strategy, one.budget).evaluations
+def test_at_equal_cost_nothing_spends_more_than_the_cheapest_search(of_strategies) -> None:
+    _, rows = of_strategies
+    searches = [row for row in rows if row.strategy.split(":")[0] in ("surrogate", "nsga", "random")]
+    least = min(row.passes for row in searches if row.limit == "evaluations")
+    for row in rows:
+        if row.limit == "passes":
+            assert row.passes <= least + 1e-9
+            assert row.evaluations <= row_of(rows, row.strategy, row.budget).evaluations
     # Deterministic rules run once, those that draw once for each seed.
-    assert cell(cells, "every-other", 0.9).seeds == 1
-    assert cell(cells, "swaps", 0.9).seeds == 2
+    assert [row_of(rows, rule, 0.9).seeds for rule in ("every-other", "swaps")] == [1, 2]
 
 
-def test_a_second_call_measures_nothing(found) -> None:
-    bench, cells, folder = found
+@pytest.fixture(scope="module")
+def place(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wild place with a shorter search, a rule, and a search of a smaller supernet of the same rows."""
+    copy = tmp_path_factory.mktemp("runs") / "place"
+    shutil.copytree(wild, copy)
+    (copy / "small.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 2}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Evaluator, "_run", lambda _, subnets: pytest.fail("again") if subnets else iter(()))
-        repeated = compare([bench.folder], folder, ASKED)
-    pd.testing.assert_frame_equal(*(pd.DataFrame(map(vars, rows)) for rows in (cells, repeated)))
+        patch.chdir(copy)
+        trainer = {"max_steps": "1"}
+        small = TrainSupernet(data="reviews.csv", model="small.json", max_length=16, trainer=trainer)
+        train_supernet(Path("runs/small"), small)
+        evolve(Bench.open("runs/tiny"), SHORT, Evolve(evaluations=8, seed=5))
+        evolve(Bench.open("runs/tiny"), RULE, Evolve(strategy="every-other"))
+        evolve(Bench.open("runs/small"), OTHER, Evolve(evaluations=9))
+    return copy
 
 
-@pytest.mark.parametrize("text", ["magic", "every-other:depth", "magic:depth", "surrogate:width"])
-def test_unknown_strategies_are_refused(text: str) -> None:
-    with pytest.raises((RunError, SpaceError)):
-        StrategyEntry.parse(text)
+@pytest.fixture(scope="module")
+def of_runs(place: Path, tmp_path_factory: pytest.TempPathFactory) -> list[ComparisonRow]:
+    """The rows of finished runs of two supernets, of which never more than one is open."""
+    opened: list[weakref.ref[object]] = []
+    alive: list[int] = []
+    plain = Bench.open
+
+    def watched(*arguments: object, **named: object) -> Bench:
+        alive.append(sum(bench() is not None for bench in opened))
+        bench = plain(*arguments, **named)
+        opened.append(weakref.ref(bench.supernet))
+        return bench
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setattr(Bench, "open", watched)
+        options = Compare(finished=tuple(map(Path, (LONG, SHORT, RULE, OTHER))), budget=BUDGETS)
+        rows = compare(options, tmp_path_factory.mktemp("found") / "compare")
+    assert alive == [0, 0, 0, 0]  # each once to read its runs, once to score
+    return rows
 
 
-def test_senseless_comparisons_are_refused() -> None:
-    with pytest.raises(RunError):
-        Comparison(())
-    with pytest.raises(BudgetError):
-        Comparison((StrategyEntry("random"),), (1.5,))
-
-
-def test_the_command_prints_both_tables(
-    ldsearch: Ldsearch, wild: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_chooses_by_its_own_scores_among_its_first_trials(
+    place: Path, of_runs: list[ComparisonRow]
 ) -> None:
-    monkeypatch.chdir(wild)
-    arguments = ("--strategy", "every-other", "--evaluations", 6, "--seeds", 1, "--budget", "0.7")
-    outcome = ldsearch("compare", "--supernet", "runs/tiny", *arguments)
+    tables = {run: pd.read_csv(place / run / "trials.csv") for run in (LONG, SHORT, OTHER, RULE)}
+    controls = [pd.read_csv(place / run / "controls.csv") for run in (LONG, SHORT, OTHER)]
+    seeded = [tables[run] for run in (LONG, SHORT, OTHER)]
+    seeded += [table[table["strategy"] == "random"] for table in controls]
+    count, least = min(map(len, seeded)), min(table["macs"].sum() for table in seeded)
+    assert count < 10 < len(tables[LONG])
+    assert least < 0.5 * tables[LONG]["macs"].sum()
+    for run, table in tables.items():
+        affordable = table["macs"].cumsum() <= least * (1 + 1e-9)
+        for limit, fits in {"evaluations": table.index < count, "passes": affordable}.items():
+            for budget in BUDGETS:
+                first, own = table[fits], row_of(of_runs, Path(run).name, budget, limit)
+                assert own.evaluations == len(first)
+                assert own.passes == pytest.approx(first["macs"].sum() / table["macs"][0])
+                within = first[first["macs_share"] <= budget]
+                within = within.sort_values(["score", "macs"], ascending=[False, True])
+                assert own.seeds == min(1, len(within))
+                if own.seeds:
+                    best = within.iloc[0]
+                    assert json.loads(own.subnets) == [json.loads(best["subnet"])]
+                    assert (own.share, own.macs) == pytest.approx((best["macs_share"], best["macs"]))
+
+
+def test_scores_are_those_that_the_run_recorded_on_rows_that_chose_nothing(
+    place: Path, of_runs: list[ComparisonRow]
+) -> None:
+    front = pd.concat([pd.read_csv(place / run / "frontier.csv") for run in (SHORT, OTHER)])
+    known = dict(zip(front["subnet"].map(Subnet.from_json), front["held_out_score"], strict=True))
+    scored = [row for row in of_runs if row.strategy in ("short", "small-evolve") and row.seeds]
+    assert scored
+    for row in scored:
+        (subnet,) = json.loads(row.subnets)
+        if (own := Subnet.from_json(json.dumps(subnet))) in known:
+            assert row.score == pytest.approx(known[own])
+            assert (row.chosen_on, row.split) == ("search", "report")
+    gained, control = (row_of(of_runs, name, 0.8) for name in ("tiny-evolve", "tiny-evolve, random"))
+    assert gained.gain == pytest.approx(gained.score - control.score)
+
+
+def test_supernets_of_other_costs_are_drawn_against_macs(of_runs: list[ComparisonRow]) -> None:
+    table = pd.DataFrame(map(vars, of_runs))
+    (axes,) = draw_comparison(table).axes
+    assert axes.get_xlabel() == "million MACs per example"
+    alone = table[(table["supernet"] == "tiny") & (table["strategy"] != "rule")]
+    (axes,) = draw_comparison(alone).axes
+    assert axes.get_xlabel().startswith("budget")
+
+
+def contender(costs: list[float], **kind: bool) -> Contender:
+    macs = [Trial(Subnet.full(1), "accuracy", Score(0.5), {"macs": c}, 1, "search", 0.0, "") for c in costs]
+    return Contender("any", (SearchResult(macs, "finished"),), None, **{"seeded": True, **kind})
+
+
+def test_rules_and_searches_of_today_limit_no_count() -> None:
+    run, today = contender([4.0, 3.0, 2.0], finished=True), contender([1.0, 1.0])
+    rule = contender([1.0], seeded=False, finished=True)
+    count, cost = Limit.of([run, today, rule])
+    assert (count.evaluations, cost.macs) == (3, 2.0)
+    assert [len(limit.first(run.results[0].trials)) for limit in (count, cost)] == [3, 0]
+    assert [len(limit.first(rule.results[0].trials)) for limit in Limit.of([rule])] == [1, 1]
+
+
+def test_what_is_no_comparison_is_refused(
+    place: Path, ldsearch: Ldsearch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    for text in ("magic", "every-other:depth", "magic:depth", "surrogate:width"):
+        with pytest.raises((RunError, SpaceError)):
+            StrategyEntry.parse(text)
+    with pytest.raises(RunError, match="strategies or runs"):
+        compare(Compare(), place / "none")
+    with pytest.raises(BudgetError):
+        compare(Compare(strategy=("random",), budget=(1.5,)), place / "none")
+    for arguments, words in (
+        ((LONG, f"{LONG}/../tiny-evolve"), "a run is named twice"),
+        (("runs/tiny",), "is a model, not a search run"),
+        (("--budget", "cheap"), "cannot read the budgets 'cheap'"),
+    ):
+        refused = ldsearch("compare", *arguments)
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert words in refused.err
+
+
+def test_a_supernet_that_changed_or_went_is_refused(
+    wild_place: Path, ldsearch: Ldsearch, tmp_path: Path
+) -> None:
+    path = wild_place / "runs/tiny/config.json"
+    path.write_text(path.read_text().replace('"gelu"', '"relu"'))
+    with pytest.raises(RunError, match="searched other weights"):
+        compare(Compare(finished=(Path(LONG),)), tmp_path / "a")
+    shutil.rmtree(wild_place / "runs/tiny")
+    refused = ldsearch("compare", LONG)
+    assert "the supernet of runs/tiny-evolve is no longer at runs/tiny" in refused.err
+
+
+def test_the_command_sets_strategies_beside_a_run_and_prints_both_tables(
+    place: Path, ldsearch: Ldsearch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    arguments = ("--strategy", "every-other", "--evaluations", 5, "--seeds", 1, "--budget", "0.8")
+    outcome = ldsearch("compare", SHORT, *arguments)
     assert outcome.code == 0, outcome.err
-    assert "equally many evaluations" in outcome.out
-    assert "as much spent" in outcome.out
-    refused = ldsearch("compare", "--supernet", "runs/tiny", "--budget", "cheap")
-    assert refused.code == 2
-    assert "cannot read the budgets 'cheap'" in refused.err
+    names = list(dict.fromkeys(pd.read_csv("runs/tiny-short-compare/compare.csv")["strategy"]))
+    assert names == ["every-other", "random:depth", "short", "short, random"]
+    for words in ("equally many evaluations", "as much spent"):
+        assert outcome.out.count(words) == 1
