@@ -17,10 +17,10 @@ from ldsearch.commands.contenders import (
     Benches,
     Contender,
     Limit,
-    StrategyEntry,
     Subject,
     of_run,
     of_strategies,
+    read_entry,
     read_runs,
 )
 from ldsearch.commands.options import Compare
@@ -139,15 +139,6 @@ def _score_and_gain(row: ComparisonRow) -> str:
     return f"{row.score:.4f}{gain}"
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """Searches of a subject, and the rows that chose: metric, split and its fingerprint."""
-
-    subject: Subject
-    contenders: tuple[Contender, ...]
-    rows: tuple[str, str, str]
-
-
 def compare(options: Compare, folder: Path, *, progress: Progress = NO_PROGRESS) -> list[ComparisonRow]:
     """Search every supernet with every strategy; score what each budget buys on rows that chose nothing.
 
@@ -163,7 +154,7 @@ def compare(options: Compare, folder: Path, *, progress: Progress = NO_PROGRESS)
         LdsearchError: One line for a bad folder, strategy or gene, or a run of another state of its supernet.
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
-    entries = [StrategyEntry.parse(text) for text in options.strategy]
+    entries = [read_entry(text) for text in options.strategy]
     budgets = {share: Budget.parse(f"{share:g}") for share in options.budget}
     if not (entries or options.finished) or not budgets:
         raise RunError("a comparison needs budgets, and strategies or runs")
@@ -174,7 +165,7 @@ def compare(options: Compare, folder: Path, *, progress: Progress = NO_PROGRESS)
     for subject in subjects:
         read_record(subject.folder)
     identity = {
-        "entries": [asdict(entry) for entry in entries],
+        "entries": [{"strategy": entry.strategy, "genes": entry.genes} for entry in entries],
         "budgets": list(budgets),
         "evaluations": options.evaluations,
         "seeds": options.seeds,
@@ -187,21 +178,14 @@ def compare(options: Compare, folder: Path, *, progress: Progress = NO_PROGRESS)
     with interruptible() as stop, report_disk_full(folder):
         progress = Stoppable(progress, stop)
         # No bench outlives its call: two supernets at once may not fit.
-        measured = [
-            _measured(
-                benches.open(subject),
-                subject,
-                runs,
-                entries if subject in searched else [],
-                options,
-                progress,
-            )
+        measured = {
+            subject: _contenders(benches.open(subject), subject, subject in searched, runs, options, progress)
             for subject in subjects
-        ]
+        }
         rows = []
-        for own in measured:
-            alike = [contender for one in measured if one.rows == own.rows for contender in one.contenders]
-            rows += _rows(benches.open(own.subject), own.contenders, Limit.of(alike), budgets)
+        for subject, (chosen_on, own) in measured.items():
+            alike = [each for other, found in measured.values() if other == chosen_on for each in found]
+            rows += _rows(benches.open(subject), own, Limit.of(alike), budgets)
         table = pd.DataFrame([asdict(row) for row in rows])
         write_csv(table, folder / "compare.csv")
         save_figure(draw_comparison(table), folder / "compare.png")
@@ -209,20 +193,22 @@ def compare(options: Compare, folder: Path, *, progress: Progress = NO_PROGRESS)
     return rows
 
 
-def _measured(
+def _contenders(
     bench: Bench,
     subject: Subject,
+    searched: bool,
     runs: Mapping[str, Run],
-    entries: Sequence[StrategyEntry],
     options: Compare,
     progress: Progress,
-) -> _Measured:
+) -> tuple[tuple[str, str, str], list[Contender]]:
+    """Metric, split and fingerprint of the rows that choose, and what is compared of a subject."""
+    entries = options.strategy if searched else ()
     contenders = of_strategies(bench, entries, options.evaluations, options.seeds, progress)
     for text, run in runs.items():
         if Subject.of(run) == subject:
             contenders += of_run(bench, text, run)
-    rows = (bench.task.metric.name, subject.split, bench.task.splits[subject.split].fingerprint)
-    return _Measured(subject, tuple(contenders), rows)
+    split = bench.task.splits[subject.split]
+    return (bench.task.metric.name, subject.split, split.fingerprint), contenders
 
 
 def _rows(

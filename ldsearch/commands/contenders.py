@@ -24,46 +24,29 @@ from ldsearch.trial import Score, Trial
 RANDOM = "random"
 
 
-@dataclass(frozen=True)
-class StrategyEntry:
-    """A strategy, and the genes that it searches.
+def read_entry(text: str) -> Evolve:
+    """``"surrogate"``, ``"surrogate:depth+lengths"`` or ``"every-other"`` as the options of ``evolve``.
 
-    Args:
-        strategy: As ``evolve`` takes it.
-        genes: As for ``evolve``; None: of a search what it has by default, of a rule what it chooses.
+    Raises:
+        RunError: If there is no such strategy, or a rule is given genes.
+        SpaceError: If a gene is unknown.
     """
+    strategy, _, genes = text.partition(":")
+    search_named(strategy)
+    if genes and strategy not in SEARCHES:
+        raise RunError(f"{strategy} is a rule that knows what it chooses: it takes no genes")
+    if genes:
+        kinds_of(genes)
+    return Evolve(strategy=strategy, genes=genes or None)
 
-    strategy: str
-    genes: str | None = None
 
-    @classmethod
-    def parse(cls, text: str) -> "StrategyEntry":
-        """Read ``"surrogate"``, ``"surrogate:depth+lengths"`` or ``"every-other"``.
-
-        Raises:
-            RunError: If there is no such strategy, or a rule is given genes.
-            SpaceError: If a gene is unknown.
-        """
-        strategy, _, genes = text.partition(":")
-        search_named(strategy)
-        if genes and strategy not in SEARCHES:
-            raise RunError(f"{strategy} is a rule that knows what it chooses: it takes no genes")
-        if genes:
-            kinds_of(genes)
-        return cls(strategy, genes or None)
-
-    @property
-    def text(self) -> str:
-        """As ``parse`` reads it."""
-        return f"{self.strategy}:{self.genes}" if self.genes else self.strategy
-
-    @property
-    def control(self) -> "StrategyEntry":
-        """Random search of the same genes; of a rule's, of depths or of lengths."""
-        if self.strategy in SEARCHES:
-            return StrategyEntry(RANDOM, self.genes)
-        # What a constant ratio shortens is what a search has by default.
-        return StrategyEntry(RANDOM, None if self.strategy == "constant-ratio" else "depth")
+def control_of(text: str) -> str:
+    """Random search of an entry's genes; of a rule's, of depths or of lengths."""
+    strategy, colon, genes = text.partition(":")
+    if strategy in SEARCHES:
+        return f"{RANDOM}{colon}{genes}"
+    # What a constant ratio shortens is what a search has by default.
+    return RANDOM if strategy == "constant-ratio" else f"{RANDOM}:depth"
 
 
 @dataclass(frozen=True)
@@ -218,7 +201,7 @@ def _trials_of(table: pd.DataFrame, macs: CostFunction, higher_is_better: bool) 
 
 
 def of_strategies(
-    bench: Bench, entries: Sequence[StrategyEntry], evaluations: int, seeds: int, progress: Progress
+    bench: Bench, entries: Sequence[str], evaluations: int, seeds: int, progress: Progress
 ) -> list[Contender]:
     """Search a supernet with every strategy and its control.
 
@@ -227,14 +210,14 @@ def of_strategies(
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
     contenders = []
-    for entry in dict.fromkeys([*entries, *(entry.control for entry in entries)]):
-        progress.phase(f"{bench.folder.name}: {entry.text}", None)
-        is_search = entry.strategy in SEARCHES
-        options = Evolve(
-            strategy=entry.strategy, genes=entry.genes, evaluations=evaluations if is_search else None
-        )
+    for entry in dict.fromkeys([*entries, *map(control_of, entries)]):
+        progress.phase(f"{bench.folder.name}: {entry}", None)
+        options = read_entry(entry)
+        is_search = options.strategy in SEARCHES
+        if is_search:
+            options = replace(options, evaluations=evaluations)
         results = []
-        for seed in range(seeds if search_named(entry.strategy).draws else 1):
+        for seed in range(seeds if search_named(options.strategy).draws else 1):
             spec = plan_search(bench, replace(options, seed=seed))
             results.append(
                 search(
@@ -242,10 +225,10 @@ def of_strategies(
                     evaluate_with(bench.evaluator, progress),
                     bench.full,
                     evaluations=spec.evaluations,
-                    patience=None,  # of the searches, equally many evaluations are compared
+                    patience=None,  # searches are compared after equally many evaluations
                     selectable=spec.context.space.contains,
                 )
             )
-        control = None if entry == entry.control else entry.control.text
-        contenders.append(Contender(entry.text, tuple(results), control, is_search))
+        control = control_of(entry)
+        contenders.append(Contender(entry, tuple(results), None if entry == control else control, is_search))
     return contenders

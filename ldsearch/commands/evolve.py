@@ -1,7 +1,7 @@
 """Searches a supernet, or chooses by a rule: the frontier, its controls, and the sub-network asked for."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,12 @@ from ldsearch.commands.console import (
 )
 from ldsearch.commands.latencies import know_latency
 from ldsearch.commands.options import Evolve
-from ldsearch.commands.searching import RunOutcome, plan_search, run_search
+from ldsearch.commands.searching import RunOutcome, SearchSpec, plan_search, run_search
 from ldsearch.commands.spaces import training_gaps
 from ldsearch.errors import RunError
 from ldsearch.goal import Goal
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.runs import BEST_FILE, newest_supernet, read_json
-from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
 # What controls and held-out scoring add to a search: random search as many measurements again, the
@@ -32,34 +31,27 @@ _CONTROL_SHARE = 1.5
 
 def main(options: Evolve) -> dict[str, Any]:
     """Search and print the frontier and the choice."""
-    goal = goal_of(options)  # before anything is loaded
+    goal = _goal(options)  # before anything is loaded
     split = "report" if options.swap else "search"
     supernet = options.supernet or newest_supernet(options.runs)
     bench = open_bench(supernet, options.runs, options.data, split=split, storage=options.storage)
     bench.evaluator.cache_budget = int(options.cache * 2**30)
     if options.dry_run:
-        plan = plan_evolve(bench, options, lambda text: print_notes([text]))
-        print(f"search space {plan.space}: up to {plan.size:,} sub-networks")
-        print(f"cheapest {plan.cheapest:.3f}, dearest {plan.dearest:.3f} of the full model's MACs")
-        print(f"at most {plan.evaluations} evaluations and controls, at most some {plan.minutes:.1f} minutes")
-        return asdict(plan)
+        return _print_size(bench, _planned(bench, options, goal, _note))
     genes = [options.genes] if options.genes else []
     kind = "-".join([options.strategy or "evolve", *genes, *goal.name_parts])
     name = options.name or f"{bench.folder.name}-{kind}{'-swap' if options.swap else ''}"
     options = replace(options, name=name, supernet=supernet)
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
-        outcome = evolve(
-            bench, options.runs / name, options, progress=bars, note=lambda text: print_notes([text])
-        )
+        outcome = evolve(bench, options.runs / name, options, progress=bars, note=_note)
     return print_outcome(outcome)
 
 
-def goal_of(options: Evolve) -> Goal:
-    """The goal that the options state.
+def _note(text: str) -> None:
+    print_notes([text])
 
-    Raises:
-        LdsearchError: If it cannot be read.
-    """
+
+def _goal(options: Evolve) -> Goal:
     return Goal.parse(options.objective, options.budget, options.at_least, options.most_accurate)
 
 
@@ -89,68 +81,50 @@ def evolve(
         Interrupted: After SIGINT or SIGTERM; what was measured is stored.
     """
     options = options or Evolve()
-    goal = goal_of(options)
-    know_latency(bench, goal.cell, options.latency_table)
-    spec = plan_search(bench, options, goal.costs)
-    check_reachable(bench, goal, spec.context.space.smallest())
-    for text in training_gaps(bench, spec.context.space):
-        note(text)
+    goal = _goal(options)
+    spec = _planned(bench, options, goal, note)
     return run_search(bench, Path(folder), spec, goal, options, progress)
 
 
-def check_reachable(bench: Bench, goal: Goal, cheapest: Subnet) -> None:
-    """Refuse a budget below the cheapest sub-network that there is.
-
-    Raises:
-        BudgetError: If it is one.
-    """
-    if goal.budget is not None:
-        least, full = bench.evaluator.costs_of([cheapest, bench.full])
-        goal.budget.check_reachable(least, full, cheapest.describe())
-
-
-@dataclass(frozen=True)
-class SearchPlan:
-    """Size and duration of a search.
-
-    Args:
-        space: Name of the search space.
-        size: How many sub-networks it holds, those too that cost less than the cheapest one searched.
-        cheapest: Share of the full model's MACs of its cheapest sub-network.
-        dearest: The same of its dearest.
-        evaluations: The most evaluations the search makes, its controls not counted.
-        minutes: Of search, controls and held-out scoring, were they run one by one; estimated from one
-            measured batch and the mean cost of the space's two ends.
-    """
-
-    space: str
-    size: int
-    cheapest: float
-    dearest: float
-    evaluations: int
-    minutes: float
-
-
-def plan_evolve(bench: Bench, options: Evolve, note: Callable[[str], None] = lambda text: None) -> SearchPlan:
-    """Size and duration of a search, without running it.
-
-    Raises:
-        LdsearchError: One line for a bad strategy, budget or space.
-    """
-    goal = goal_of(options)
+def _planned(bench: Bench, options: Evolve, goal: Goal, note: Callable[[str], None]) -> SearchSpec:
+    """The search that the options name; refuses a budget below the cheapest sub-network of its space."""
     know_latency(bench, goal.cell, options.latency_table)
     spec = plan_search(bench, options, goal.costs)
+    if goal.budget is not None:
+        cheapest = spec.context.space.smallest()
+        least, full = bench.evaluator.costs_of([cheapest, bench.full])
+        goal.budget.check_reachable(least, full, cheapest.describe())
+    for text in training_gaps(bench, spec.context.space):
+        note(text)
+    return spec
+
+
+def _print_size(bench: Bench, spec: SearchSpec) -> dict[str, Any]:
+    """Size and duration of a search, without running it.
+
+    The minutes are those of search, controls and held-out scoring, were they run one by one; estimated from
+    one measured batch and the mean cost of the space's two ends.
+
+    Raises:
+        RunError: If it is a rule.
+    """
     if spec.evaluations is None:
         raise RunError("--dry-run is for searches: a rule measures the few sub-networks it names")
     space = spec.context.space
-    check_reachable(bench, goal, space.smallest())
-    for text in training_gaps(bench, space):
-        note(text)
     cheap, dear, full = bench.macs([space.smallest(), space.largest(), bench.full])
-    mean_share = (cheap + dear) / 2 / full
     passes = spec.evaluations * (1 + _CONTROL_SHARE)
-    minutes = bench.evaluator.seconds_per_full_pass() * mean_share * passes / 60
-    return SearchPlan(space.name, space.size(), cheap / full, dear / full, spec.evaluations, minutes)
+    minutes = bench.evaluator.seconds_per_full_pass() * (cheap + dear) / 2 / full * passes / 60
+    print(f"search space {space.name}: up to {space.size():,} sub-networks")
+    print(f"cheapest {cheap / full:.3f}, dearest {dear / full:.3f} of the full model's MACs")
+    print(f"at most {spec.evaluations} evaluations and controls, at most some {minutes:.1f} minutes")
+    return {
+        "space": space.name,
+        "size": space.size(),
+        "cheapest": cheap / full,
+        "dearest": dear / full,
+        "evaluations": spec.evaluations,
+        "minutes": minutes,
+    }
 
 
 def print_outcome(outcome: RunOutcome) -> dict[str, Any]:

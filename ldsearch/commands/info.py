@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +29,22 @@ def main(options: Info) -> dict[str, Any]:
     if options.save is not None and options.save.exists():
         raise RunError(f"{options.save} exists already: choose another --save")
     goal = Goal.parse(budget=options.budget, at_least=options.at_least, most_accurate=options.most_accurate)
-    answer = answer_from_measurements(options.folder, goal, options.storage)
-    best, full = answer.best, answer.full
+    run = _run_of(options.folder)
+    trials, full = _measurements(run, options.storage)
+    best, front = goal.take.choose(trials, full), pareto_front(trials)
     print_table(
-        f"frontier: {len(answer.frontier)} of {len(answer.trials)} measured sub-networks",
+        f"frontier: {len(front)} of {len(trials)} measured sub-networks",
         ["MACs share", f"{full.metric}, {full.split}", "sub-network"],
         [
             [f"{t.costs['macs'] / full.costs['macs']:.3f}", f"{t.score.value:.4f}", t.subnet.describe()]
-            for t in answer.frontier
+            for t in front
         ],
-        next((index for index, trial in enumerate(answer.frontier) if trial is best), None),
+        next((index for index, trial in enumerate(front) if trial is best), None),
     )
-    print(f"measurements of {answer.run}, and of every other search on the same supernet and rows")
+    print(f"measurements of {run}, and of every other search on the same supernet and rows")
     print(f"chosen: {describe_choice(best, full)}")
-    if answer.nearest:
-        print(answer.nearest)
+    if goal.budget is not None:
+        print(_nearest(trials, full, goal.budget))
     subnet = json.loads(best.subnet.to_json())
     if options.save is not None:
         try:
@@ -56,43 +57,16 @@ def main(options: Info) -> dict[str, Any]:
     return {"subnet": subnet, "score": best.score.value, "costs": dict(best.costs)}
 
 
-@dataclass(frozen=True)
-class MeasuredChoice:
-    """A choice among the measurements of every search on one supernet and split.
+def _measurements(run: Path, storage: str | None) -> tuple[Sequence[Trial], Trial]:
+    """Everything measured on a run's supernet and rows, whichever search measured it; and the full model.
 
     Args:
-        run: The run folder that named the measurements.
-        trials: All of them.
-        full: The full model.
-        frontier: The non-dominated ones, cheapest first.
-        best: What the goal takes.
-        nearest: How far the nearest measured sub-networks are from the budget, in words; empty where no
-            budget was given.
-    """
-
-    run: Path
-    trials: tuple[Trial, ...]
-    full: Trial
-    frontier: tuple[Trial, ...]
-    best: Trial
-    nearest: str
-
-
-def answer_from_measurements(folder: str | Path, goal: Goal, storage: str | None = None) -> MeasuredChoice:
-    """Choose among everything measured on a supernet, whichever search measured it.
-
-    Args:
-        folder: A search run, or a supernet (its newest run then, of those that chose on the search rows
-            if there is one).
-        goal: Which sub-network to take.
-        storage: Where its workers shared their measurements, if they did: a SQLAlchemy URL or
-            ``journal:PATH``.
+        run: The run's folder.
+        storage: Where its workers shared their measurements, if they did.
 
     Raises:
-        RunError: If the folder is neither, nothing was measured, or the measurements cannot be read.
-        BudgetError: If nothing measured will do.
+        RunError: If it is unfinished, nothing was measured, or the measurements cannot be read.
     """
-    run = _run_of(Path(folder))
     fields = read_json(run / RUN_FILE)
     try:
         fingerprint = str(fields["identity"]["fingerprint"])
@@ -107,20 +81,15 @@ def answer_from_measurements(folder: str | Path, goal: Goal, storage: str | None
     trials, place = cache.trials(), cache.backend.name
     if not trials:
         raise RunError(f"{place} has no measurements of {run}")
-    full = cache.get(_full(home))
+    record = read_json(home / SUPERNET_FILE)  # not as a SupernetRecord, which would load torch
+    full = cache.get(Subnet.full(**(record.get("depths") or {"encoder": int(record["blocks"])})))
     if full is None:
         raise RunError(f"{place} has no measurement of the full model: run {run}'s command again")
-    best = goal.take.choose(trials, full)
-    nearest = _nearest(trials, full, goal.budget) if goal.budget is not None else ""
-    return MeasuredChoice(run, trials, full, tuple(pareto_front(trials)), best, nearest)
-
-
-def _full(home: Path) -> Subnet:
-    fields = read_json(home / SUPERNET_FILE)
-    return Subnet.full(**(fields.get("depths") or {"encoder": int(fields["blocks"])}))
+    return trials, full
 
 
 def _run_of(folder: Path) -> Path:
+    """The run itself; of a supernet the newest that chose on the search rows, or else the newest."""
     if (folder / RUN_FILE).is_file():
         return folder
     if not (folder / SUPERNET_FILE).is_file():
@@ -130,14 +99,13 @@ def _run_of(folder: Path) -> Path:
     for path in sorted(folder.parent.glob(f"*/{RUN_FILE}"), key=lambda path: path.stat().st_mtime):
         fields = read_json(path)
         if os.path.normpath((path.parent / str(fields.get("supernet", "?"))).absolute()) == own:
-            # Chosen on the search rows, unless there is no such run: report rows are to report on.
             found.append((fields.get("split") == "search", len(found), path.parent))
     if not found:
         raise RunError(f"nothing was measured on {folder} yet: search it with 'ldsearch evolve'")
     return max(found)[-1]
 
 
-def _nearest(trials: tuple[Trial, ...], full: Trial, budget: Budget) -> str:
+def _nearest(trials: Sequence[Trial], full: Trial, budget: Budget) -> str:
     cost, limit = budget.cost, budget.absolute(full.costs)
     within = max((t for t in trials if t.costs[cost] <= limit), key=lambda t: t.costs[cost])
     beyond = min((t for t in trials if t.costs[cost] > limit), key=lambda t: t.costs[cost], default=None)

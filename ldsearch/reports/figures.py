@@ -271,7 +271,7 @@ def draw_comparison(table: pd.DataFrame) -> Figure:
     budgets where their full models cost the same, else by the MACs of what was chosen.
 
     Args:
-        table: Rows as ``ldsearch.commands.compare.Cell``; those of all evaluations are drawn.
+        table: Rows as ``ldsearch.commands.compare.ComparisonRow``; those of all evaluations are drawn.
     """
     drawn = table[table["limit"] == "evaluations"]
     panels = list(drawn.groupby(["metric", "split", "examples"], sort=False))

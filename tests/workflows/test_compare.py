@@ -12,7 +12,7 @@ import pytest
 
 from ldsearch.bench import Bench
 from ldsearch.commands.compare import ComparisonRow, compare
-from ldsearch.commands.contenders import Contender, Limit, StrategyEntry
+from ldsearch.commands.contenders import Contender, Limit, read_entry
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.options import Compare, Evolve, TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
@@ -207,7 +207,7 @@ def test_what_is_no_comparison_is_refused(
     monkeypatch.chdir(place)
     for text in ("magic", "every-other:depth", "magic:depth", "surrogate:width"):
         with pytest.raises((RunError, SpaceError)):
-            StrategyEntry.parse(text)
+            read_entry(text)
     with pytest.raises(RunError, match="strategies or runs"):
         compare(Compare(), place / "none")
     with pytest.raises(BudgetError):
