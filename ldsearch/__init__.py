@@ -6,6 +6,8 @@ command prints with ``--json``:
     ldsearch.train_supernet(data="reviews.csv", model="bert-base-uncased", name="reviews")
     result = ldsearch.evolve(supernet="runs/reviews", budget="0.4")
     run = ldsearch.Run.open(result["run"])
+
+The classes and functions that the commands are made of can be called without folders too: see the README.
 """
 
 import contextlib
@@ -23,11 +25,25 @@ __version__ = "0.1.0"
 _LAZY = MappingProxyType(
     {
         "Bench": "ldsearch.bench",
-        "Run": "ldsearch.runs",
+        "Budget": "ldsearch.goal",
+        "DataSource": "ldsearch.tasks",
+        "Evaluator": "ldsearch.evaluation",
         "Goal": "ldsearch.goal",
-        "Supernet": "ldsearch.supernet",
+        "Provenance": "ldsearch.export.card",
+        "Run": "ldsearch.runs",
+        "Setting": "ldsearch.training.strategies",
+        "StrategyContext": "ldsearch.search.loop",
         "Subnet": "ldsearch.subnet",
+        "Supernet": "ldsearch.supernet",
+        "SupernetTrainer": "ldsearch.training.trainer",
+        "Surrogate": "ldsearch.search.evolve",
+        "export_subnet": "ldsearch.export.check",
+        "hold_out": "ldsearch.reports.held_out",
+        "load_model": "ldsearch.supernet.folder",
         "load_space": "ldsearch.space",
+        "load_task": "ldsearch.tasks",
+        "make_strategy": "ldsearch.training.strategies",
+        "training_arguments": "ldsearch.commands.trainer",
     }
 )
 _VERBS = MappingProxyType(

@@ -9,8 +9,11 @@ import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+import torch
 import typer.main
 from hatchling.builders.wheel import WheelBuilder
+from transformers import BertConfig, BertForSequenceClassification
 
 import ldsearch
 from ldsearch.cli import app
@@ -20,7 +23,10 @@ from ldsearch.reports.tables import COLUMNS, COST_COLUMNS
 from ldsearch.search.strategies import SEARCHES
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet.families import FAMILIES
+from ldsearch.supernet.supernet import inference
+from ldsearch.tasks.tokenizer import train_wordpiece
 from ldsearch.workload import Workload
+from tests.cli.conftest import CONFIG, reviews
 
 ROOT = Path(__file__).parent.parent
 PAGES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
@@ -119,6 +125,33 @@ def test_the_python_examples_name_what_there_is():
                 inspect.signature(getattr(ldsearch, call.attr)).bind(
                     *node.args, **{keyword.arg: keyword.value for keyword in node.keywords}
                 )
+
+
+def test_the_library_example_trains_searches_and_exports_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (block,) = [block for block in fenced("python") if "SupernetTrainer(" in block]
+    assert sum(bool(line.strip()) for line in block.splitlines()) <= 25
+    text = reviews()
+    (tmp_path / "reviews.csv").write_text(text)
+    tokenizer = train_wordpiece([line.split(",")[0] for line in text.splitlines()[1:]], 100)
+    fields = {name: value for name, value in CONFIG.items() if name != "model_type"}
+    labels = {0: "bad", 1: "good"}
+    config = BertConfig(vocab_size=len(tokenizer), id2label=labels, label2id={"bad": 0, "good": 1}, **fields)
+    BertForSequenceClassification(config).save_pretrained(tmp_path / "my-bert")
+    tokenizer.save_pretrained(tmp_path / "my-bert")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(block, names)
+    macs, best, full = names["macs"], names["best"], names["full"]
+    assert macs([best.subnet]) <= 0.7 * macs([full.subnet])
+    report = names["report"]
+    assert f"{report.rows[0].score} {report.rows[0].difference}" in capsys.readouterr().out
+    exported = ldsearch.load(tmp_path / "exported/reviews-0.7")
+    batch = tokenizer("a fine film", return_tensors="pt")
+    torch.testing.assert_close(
+        exported(**batch).logits, inference(names["net"], dict(batch), best.subnet), rtol=0, atol=1e-5
+    )
 
 
 def test_the_examples_of_extensions_keep_their_contracts():

@@ -1,7 +1,7 @@
 """Trains a supernet and writes its folder; an interrupted training goes on where it stopped."""
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +19,6 @@ from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import start_fingerprint, versions
 from ldsearch.runs import RUN_FILE, SUPERNET_FILE
 from ldsearch.space.assignments import warn_if_prime
-from ldsearch.space.lengths import as_rate, default_bound
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
 from ldsearch.supernet.supernet import Memory
@@ -27,8 +26,8 @@ from ldsearch.tasks import DataSource, load_task, task_kind
 from ldsearch.tasks.base import fingerprints_of, score
 from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
-from ldsearch.training.drop_rates import layer_rates, mean_rate
-from ldsearch.training.strategies import Setting, StackSetting, make_strategy
+from ldsearch.training.drop_rates import mean_rate
+from ldsearch.training.strategies import Setting, make_strategy
 from ldsearch.training.strategies.layerdrop import applied_rates, drops_whole_blocks, parts_of
 from ldsearch.training.trainer import Distillation, SupernetTrainer
 
@@ -152,7 +151,6 @@ def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Sett
     longest = supernet.longest
     if not 2 <= options.tokens <= longest:
         raise TrainingError(f"--max-length must lie in 2..{longest} for this model, not {options.tokens}")
-    bound = default_bound(supernet.blocks) if options.drop_bound is None else as_rate(options.drop_bound)
     plain_share = options.plain_share
     if plain_share is None:
         plain_share = 0.0 if has_head else _PLAIN_SHARE
@@ -164,19 +162,17 @@ def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Sett
         raise TrainingError(f"--drop-groups is for --strategy layerdrop, not {options.strategy}")
     if options.drop_groups != "layer" and (not supernet.supports_lengths or "decoder" in supernet.stacks):
         raise TrainingError(supernet.why_depth_only or "a decoder works depth-only: drop layers")
-    return Setting(
-        stacks={
-            name: StackSetting(
-                depth,
-                layer_rates(depth, options.layer_drop, options.layer_drop_schedule, options.target_layers),
-                pinned=supernet.pinned if name == "encoder" else (),
-                min_layers=options.min_layers,
-                heads=supernet.shape.heads if name == "encoder" and supernet.supports_lengths else 0,
-            )
-            for name, depth in supernet.depths.items()
-        },
-        reference=options.tokens,
-        drop_bound=bound,
+    setting = Setting.of(
+        supernet,
+        options.tokens,
+        options.drop_bound,
+        options.layer_drop,
+        options.layer_drop_schedule,
+        options.target_layers,
+        options.min_layers,
+    )
+    return replace(
+        setting,
         distil=options.teacher != "none",
         plain_share=plain_share,
         depth_lengths=options.trains_lengths,
@@ -259,10 +255,7 @@ def _full_score(options: TrainSupernet, setting: Setting, trainer: SupernetTrain
         trained,
         task,
         trainer.search,
-        split="search",
         tokenizer=cast(PreTrainedTokenizerBase, trainer.processing_class),
-        costs=(trained.macs(trainer.search.workload),),
-        fingerprint="",
         pad_to=setting.reference if options.pad_inputs else None,
     )
     return score(task.metric, evaluator.statistics(trained.full)).value

@@ -198,9 +198,9 @@ class Evaluator:
         supernet: What the sub-networks belong to.
         task: Makes batches, and turns logits into a score.
         encoded: The tokenised split.
-        split: Its name.
         tokenizer: Pads batches.
-        costs: Recorded with the score; ``macs`` must be among them.
+        split: Its name.
+        costs: Recorded with the score; ``macs`` must be among them. None: MACs at true lengths, parameters.
         fingerprint: What the measurements belong to.
         cache: Where they are kept; None keeps nothing.
         sidecar: Where their per-example statistics are kept; None keeps none.
@@ -217,10 +217,10 @@ class Evaluator:
         task: Scorer,
         encoded: Encoded,
         *,
-        split: str,
         tokenizer: PreTrainedTokenizerBase,
-        costs: Sequence[Cost],
-        fingerprint: str,
+        split: str = "search",
+        costs: Sequence[Cost] | None = None,
+        fingerprint: str = "",
         cache: MeasurementCache | None = None,
         sidecar: Sidecar | None = None,
         batch_size: int = 64,
@@ -232,13 +232,13 @@ class Evaluator:
         self.supernet = supernet
         self.task = task
         self.split = split
-        self.costs = costs
+        self.costs = costs or (supernet.macs(encoded.workload), supernet.parameters_cost)
         self.fingerprint = fingerprint
         self.cache = cache
         self.sidecar = sidecar
         self.held_out = held_out
         self.encoded = encoded
-        self._macs = next(cost for cost in costs if cost.name == "macs")
+        self._macs = next(cost for cost in self.costs if cost.name == "macs")
         self.counts = Counts(float(self._macs([supernet.full])[0]) * len(encoded))
         self._lengths = encoded.lengths
         self.executor: Executor | StockExecutor | None = None

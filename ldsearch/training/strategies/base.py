@@ -3,14 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
 from ldsearch.errors import TrainingError
 from ldsearch.space import DepthGenes, LengthGenes, Space
+from ldsearch.space.lengths import as_rate, default_bound
 from ldsearch.subnet import LengthMode, Subnet
-from ldsearch.training.drop_rates import checked
+from ldsearch.training.drop_rates import checked, layer_rates
+
+if TYPE_CHECKING:
+    from ldsearch.supernet import Supernet
 
 # The generator of one pass of this batch; a function of (seed, optimizer step, micro-step, pass).
 Draws = Callable[[int], np.random.Generator]
@@ -106,6 +110,44 @@ class Setting:
     always_full: bool = False
     reduction: str = "sum"
     depth_lengths: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        supernet: "Supernet",
+        reference: int,
+        drop_bound: float | None = None,
+        layer_drop: Sequence[float] | None = None,
+        schedule: str = "constant",
+        target_layers: int | None = None,
+        min_layers: int = 0,
+    ) -> "Setting":
+        """The setting of a model, with the defaults of every other option.
+
+        Args:
+            supernet: Its stacks, and what in them can be dropped.
+            reference: Tokens that inputs are cut to.
+            drop_bound: None: by depth (``space.lengths.default_bound``).
+            layer_drop: LayerDrop rate, or one per block (``drop_rates.layer_rates``).
+            schedule: How a single rate is spread over the blocks.
+            target_layers: Blocks that run on average, instead of ``layer_drop``.
+            min_layers: The fewest blocks that run.
+
+        Raises:
+            TrainingError: If a number makes no sense.
+        """
+        stacks = {
+            name: StackSetting(
+                depth,
+                layer_rates(depth, layer_drop, schedule, target_layers),
+                pinned=supernet.pinned if name == "encoder" else (),
+                min_layers=min_layers,
+                heads=supernet.shape.heads if name == "encoder" and supernet.supports_lengths else 0,
+            )
+            for name, depth in supernet.depths.items()
+        }
+        bound = default_bound(supernet.blocks) if drop_bound is None else as_rate(drop_bound)
+        return cls(stacks, reference, bound)
 
     def __post_init__(self) -> None:
         if not 0 <= self.plain_share < 1:
