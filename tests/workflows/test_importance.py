@@ -1,24 +1,26 @@
-"""Importance over a model: planted additive scores, an encoder-decoder's stacks, going on after a kill."""
+"""Importance of blocks: planted additive scores, three blocks by hand, going on after a kill, refusals."""
 
-import json
+import csv
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from ldsearch import Bench
+from ldsearch.bench import Bench
 from ldsearch.commands.importance import block_importance
-from ldsearch.commands.options import Report, TrainSupernet
-from ldsearch.commands.train_supernet import train_supernet
+from ldsearch.commands.options import Report
 from ldsearch.errors import RunError, SpaceError
 from ldsearch.evaluation.evaluator import Counts
+from ldsearch.progress import Progress
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
-from tests.translators import sentences
+from tests.cli.conftest import Ldsearch, ldsearch, place, read, trained, wild, wild_place
 
+__all__ = ["ldsearch", "place", "trained", "wild", "wild_place"]  # fixtures of the command line's tests
 WEIGHTS = (4.0, -1.0, 0.5, 0.0, 2.0, 8.0)
+FILES = {"importance.csv", "importance.png", "importance.json"}
 
 
 class PlantedEvaluator:
@@ -28,7 +30,7 @@ class PlantedEvaluator:
         self.higher = higher
         self.fingerprint = "planted"
         self.counts = Counts()
-        self.asked: list[Subnet] = []
+        self.measured: list[Subnet] = []
 
     def __call__(
         self,
@@ -43,124 +45,124 @@ class PlantedEvaluator:
             value = sum(WEIGHTS[block] for block in kept) * (1 if self.higher else -1)
             trials.append(Trial(subnet, "planted", Score(value, self.higher), {}, 7, "search", 0.0, "f"))
             on_trial(trials[-1])
-        self.asked += subnets
+        self.measured += subnets
         return trials
 
 
 def planted_bench(place: Path, higher: bool, pinned: tuple[int, ...] = (), **depths: int) -> SimpleNamespace:
-    """As much of a workbench as importance looks at."""
+    """As much of a bench as importance looks at."""
     supernet = SimpleNamespace(depths=depths, pinned=pinned, stack=next(iter(depths)))
+    evaluator = PlantedEvaluator(higher)
+    folder = place / "runs" / "planted"
     return SimpleNamespace(
-        folder=place / "runs" / "planted",
-        supernet=supernet,
-        evaluator=PlantedEvaluator(higher),
-        require_supernet=lambda: None,
+        folder=folder, supernet=supernet, evaluator=evaluator, require_supernet=lambda: None
     )
 
 
-@pytest.mark.parametrize("higher", [True, False])
-@pytest.mark.parametrize("keep", [None, 2, 5])
-def test_planted_contributions_come_back_exactly(tmp_path, higher, keep):
+@pytest.mark.parametrize(("higher", "keep"), [(True, None), (False, 2), (True, 5)])
+def test_planted_contributions_come_back_exactly(tmp_path: Path, higher: bool, keep: int | None) -> None:
     bench = planted_bench(tmp_path, higher, decoder=6)
     study = block_importance(bench, tmp_path / "i", Report(keep=keep, subsets=4))
     assert study.table["block"].tolist() == list(range(6))
     assert study.table["loss"].tolist() == list(WEIGHTS)
     assert study.table["standard_error"].tolist() == [0.0] * 6
     kept = keep or 3
-    assert {len(subnet.decoder.blocks) for subnet in bench.evaluator.asked} == {kept, kept + 1}
+    assert {len(subnet.decoder.blocks) for subnet in bench.evaluator.measured} == {kept, kept + 1}
     assert [study.fields[name] for name in ("metric", "examples", "split")] == ["planted", 7, "search"]
-    assert (tmp_path / "i" / "importance.png").stat().st_size > 5_000
 
 
-def test_a_stack_of_two_is_named_and_the_other_one_stays_whole(tmp_path):
+def test_a_stack_of_two_is_named_and_the_other_one_stays_whole(tmp_path: Path) -> None:
     bench = planted_bench(tmp_path, True, encoder=3, decoder=6)
     study = block_importance(bench, tmp_path / "d", Report(stack="decoder", subsets=3))
     assert study.table["loss"].tolist() == list(WEIGHTS)
-    assert {subnet.encoder.blocks for subnet in bench.evaluator.asked} == {(0, 1, 2)}
+    assert {subnet.encoder.blocks for subnet in bench.evaluator.measured} == {(0, 1, 2)}
     with pytest.raises(RunError, match=r"more than one stack: choose --stack encoder or --stack decoder"):
         block_importance(bench, tmp_path / "e", Report())
 
 
-def test_pinned_blocks_run_in_all_and_have_no_importance(tmp_path):
+def test_pinned_blocks_run_in_all_and_have_no_importance(tmp_path: Path) -> None:
     bench = planted_bench(tmp_path, True, pinned=(0,), encoder=6)
     study = block_importance(bench, tmp_path / "i", Report(keep=2))
     assert study.table["block"].tolist() == [1, 2, 3, 4, 5]
-    assert all(0 in subnet.encoder.blocks for subnet in bench.evaluator.asked)
+    assert all(0 in subnet.encoder.blocks for subnet in bench.evaluator.measured)
     with pytest.raises(SpaceError, match="cannot keep 6 of 6"):
         block_importance(bench, tmp_path / "no", Report(keep=6))
 
 
-BART = {
-    "model_type": "bart",
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 3,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32,
-    "max_position_embeddings": 32,
-    "init_std": 0.5,
-}
-GPT = {"model_type": "gpt2", "n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": 32}
+class Killer(Progress):
+    """Kills the measurement at its third trial."""
+
+    def __init__(self) -> None:
+        self.left = 3
+
+    def phase(self, name: str, total: int | None) -> None:
+        assert (name, total) == ("sub-networks", 3 * 2 * 2)
+
+    def trial(self, trial: Trial) -> None:
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
 
 
-def trained(place: Path, task: str, model: dict[str, object]) -> Bench:
-    """A supernet after one step, whose blocks do something all the same."""
-    texts = list(dict.fromkeys(sentences(60)))[:32]
-    rows = [{"source": text, "target": text[::-1], "text": text} for text in texts]
-    for name, part in (("train", rows[:16]), ("validation", rows[16:])):
-        (place / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    (place / "config.json").write_text(json.dumps({**model, "initializer_range": 0.5}))
-    options = TrainSupernet(
-        data=str(place / "train.jsonl"),
-        task=task,
-        validation=str(place / "validation.jsonl"),
-        keep_overlap=True,
-        model=str(place / "config.json"),
-        strategy="layerdrop",
-        max_length=16,
-        trainer={"max_steps": "1", "disable_tqdm": "True"},
-    )
-    return Bench.open(train_supernet(place / "runs" / "model", options))
-
-
-def test_a_translators_decoder_and_a_killed_measurement_goes_on(tmp_path, monkeypatch):
-    bench = trained(tmp_path, "translation", BART)
-    seen: list[Trial] = []
-
-    class Killer:
-        def phase(self, name: str, total: int | None) -> None:
-            assert (name, total) == ("sub-networks", 3 * 2 * 2)
-
-        def trial(self, trial: Trial) -> None:
-            seen.append(trial)
-            if len(seen) == 6:
-                raise KeyboardInterrupt
-
-    options = Report(stack="decoder", keep=1)
+def test_three_blocks_by_hand_after_a_kill_and_the_same_command_again_measures_nothing(
+    ldsearch: Ldsearch, wild_place: Path
+) -> None:
+    bench = Bench.open("runs/tiny", runs=Path("runs"))
+    before = bench.evaluator.cache.trials()
+    folder = wild_place / "runs/tiny-importance"
     with pytest.raises(KeyboardInterrupt):
-        block_importance(bench, tmp_path / "i", options, progress=Killer())
-    assert [path.name for path in (tmp_path / "i").iterdir()] == ["importance.json"]
-    study = block_importance(bench, tmp_path / "i", options)
-    assert bench.evaluator.counts.measured == 6  # three single blocks and three pairs, none twice
-    direction = 1 if bench.task.metric.higher_is_better else -1
+        block_importance(bench, folder, Report(keep=1), progress=Killer())
+    assert {path.name for path in folder.iterdir()} == {"importance.json"}
+    assert len(bench.evaluator.cache.trials()) > len(before)
 
-    def loss(*blocks: int) -> float:
-        whole = Subnet.of_blocks({"encoder": (0, 1), "decoder": blocks})
-        return -direction * bench.score(bench.evaluator.statistics(whole)).value
+    outcome = ldsearch("report", "runs/tiny", "--importance", "--keep", 1)
+    assert outcome.code == 0, outcome.err
+    assert {path.name for path in folder.iterdir()} == FILES
+    with (folder / "importance.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
 
-    by_hand = np.mean([loss(0) - loss(0, 2), loss(1) - loss(1, 2)])
-    assert study.table["loss"][2] == pytest.approx(by_hand)
-    assert by_hand != 0
-    with pytest.raises(RunError, match=r"holds another run \(its keep differ\)"):
-        block_importance(bench, tmp_path / "i", Report(stack="decoder", keep=2))
+    def accuracy(*blocks: int) -> float:
+        return float(bench.evaluator.statistics(Subnet.of_encoder(blocks)).mean())
+
+    one = {block: accuracy(block) for block in range(3)}
+    two = {pair: accuracy(*pair) for pair in ((0, 1), (0, 2), (1, 2))}
+    assert len({*one.values(), *two.values()}) > 2
+    by_hand = [
+        (two[0, 1] - one[1] + two[0, 2] - one[2]) / 2,
+        (two[0, 1] - one[0] + two[1, 2] - one[2]) / 2,
+        (two[0, 2] - one[0] + two[1, 2] - one[1]) / 2,
+    ]
+    assert [float(row["loss"]) for row in rows] == pytest.approx(by_hand)
+    assert [float(row["without"]) for row in rows] == pytest.approx(
+        [(one[1] + one[2]) / 2, (one[0] + one[2]) / 2, (one[0] + one[1]) / 2]
+    )
+    assert all(f"{loss:+.4f}" in outcome.out for loss in by_hand)
+    fields = read(folder / "importance.json")
+    assert (fields["identity"]["seed"], fields["identity"]["keep"], fields["metric"]) == (0, 1, "accuracy")
+    # A run stands for its supernet.
+    again = ldsearch("report", "runs/tiny-evolve", "--importance", "--keep", 1)
+    assert again.code == 0
+    assert "nothing was run" in again.out
+    assert read(folder / "importance.json")["blocks"] == fields["blocks"]
 
 
-def test_a_language_model_has_a_decoder_only(tmp_path):
-    bench = trained(tmp_path, "causal", GPT)
-    study = block_importance(bench, tmp_path / "i", Report())
-    assert [study.fields["identity"][name] for name in ("stack", "keep")] == ["decoder", 2]
-    full = bench.score(bench.evaluator.statistics(bench.full)).value
-    assert study.table["restored"].tolist() == pytest.approx([full] * 3)
-    assert study.table["loss"].tolist() == pytest.approx((study.table["without"] - full).tolist())
+def test_by_the_divergence_a_blocks_loss_is_that_of_the_others_alone(ldsearch: Ldsearch, place: Path) -> None:
+    outcome = ldsearch("report", "--importance", "--objective", "kl", "--name", "kl")
+    assert outcome.code == 0, outcome.err
+    blocks = read(place / "runs/kl/importance.json")["blocks"]
+    # The full model's divergence from itself is 0.
+    assert [block["restored"] for block in blocks] == pytest.approx([0, 0], abs=1e-6)
+    assert all(b["loss"] == pytest.approx(b["without"], abs=1e-6) and b["loss"] > 0 for b in blocks)
+    other = ldsearch("report", "--importance", "--seed", 1, "--objective", "kl", "--name", "kl")
+    assert other.code == 2
+    assert "holds another run (its seed differ)" in other.err
+    for flags, words in (
+        (("--keep", 2), "cannot keep 2 of 2 blocks and leave one out: possible is 1 to 1"),
+        (("--stack", "decoder"), "the model has no decoder: its blocks are the encoder's"),
+        (("--objective", "speed"), "unknown objective 'speed': use one of score, kl"),
+        (("nowhere",), "nowhere is not a search run: it has no run.json"),
+    ):
+        refused = ldsearch("report", "--importance", *flags)
+        assert refused.code == 2
+        assert re.sub(r"\s+", " ", refused.err).strip().removeprefix("error: ") == words
+        assert not (place / "runs/tiny-importance").exists()

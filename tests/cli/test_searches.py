@@ -1,0 +1,174 @@
+"""Searches and rules end to end: true frontiers, divergence, spaces from files, refusals, JSON output."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import entropy
+
+from ldsearch.bench import Bench
+from ldsearch.cli import main
+from ldsearch.commands.imitation import imitator
+from ldsearch.commands.spaces import search_space
+from ldsearch.pareto import frontier
+from ldsearch.subnet import Subnet
+from tests.cli.conftest import Ldsearch, read, unsettle
+
+SPACE = """
+name: mine
+source: a test
+blocks: 2
+depth: {keep: [1, 2]}
+lengths: {reference: 16, mode: ratio, drop_bound: 0.5, levels: 4, pin_last: true}
+options: [{ffn_share: 0.5}]
+"""
+
+
+def rows_of(run: Path) -> list[dict[str, str]]:
+    with (run / "trials.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def blocks_of(run: Path) -> list[tuple[int, ...]]:
+    return [Subnet.from_json(row["subnet"]).encoder.blocks for row in rows_of(run)]
+
+
+@pytest.mark.parametrize("genes", ["depth+lengths", "head+ffn+depth", "sublayer"])
+def test_a_search_that_may_measure_everything_finds_the_true_frontier(
+    ldsearch: Ldsearch, place: Path, genes: str
+) -> None:
+    unsettle(place / "runs/tiny")
+    outcome = ldsearch("evolve", "--genes", genes, "--strategy", "random", "--evaluations", 500)
+    assert outcome.code == 0, outcome.err
+    bench = Bench.open("runs/tiny")
+    space = search_space(bench, genes=genes)
+    least = bench.macs([space.smallest()])[0]
+    allowed = [subnet for subnet in space.enumerate() if bench.macs([subnet])[0] >= least]
+    alone = [np.stack(bench.evaluator.outputs(subnet)) for subnet in [bench.full, *allowed]]
+    values = [bench.score(bench.task.statistics(list(one), bench.evaluator.encoded)).loss for one in alone]
+    costs = bench.macs([bench.full, *allowed])
+    truth = frontier(np.stack([costs, values], axis=1))
+    rows = rows_of(place / f"runs/tiny-random-{genes}")
+    found = [row for row in rows if row["on_frontier"] == "True"]
+    points = {(round(float(row["macs"])), round(float(row["score"]), 8)) for row in found}
+    assert points == {(round(costs[i]), round(-values[i], 8)) for i in truth}
+    assert all(space.contains(Subnet.from_json(row["subnet"])) for row in rows[1:])
+
+
+def test_a_search_without_labels_measures_its_frontier_by_the_score(ldsearch: Ldsearch, place: Path) -> None:
+    unsettle(place / "runs/tiny")
+    # More evaluations than the space has sub-networks: the frontier is the true one.
+    assert (outcome := ldsearch("evolve", "--objective", "kl", "--evaluations", 1000)).code == 0, outcome.err
+    bench = Bench.open("runs/tiny")
+    space = search_space(bench)
+    subnets = [s for s in space.enumerate() if bench.macs([s]) >= bench.macs([space.smallest()])]
+    theirs, *ours = (softmax(np.stack(bench.evaluator.outputs(s))) for s in (bench.full, *subnets))
+    divergences = [float(entropy(theirs, own, axis=-1).mean()) for own in ours]
+    measured = [trial.score.value for trial in imitator(bench)(subnets)]
+    np.testing.assert_allclose(measured, divergences, rtol=1e-3, atol=1e-9)
+    assert max(divergences) > 1e-4
+    on_frontier = frontier(np.stack([bench.macs(subnets), measured], axis=1))
+    rows = rows_of(place / "runs/tiny-evolve-kl")
+    assert {row["metric"] for row in rows} == {"accuracy"}
+    assert len(rows) == 1 + len(on_frontier)
+    costs = [float(row["macs"]) for row in rows[1:]]
+    assert costs == pytest.approx(bench.macs([subnets[i] for i in on_frontier]))
+    run = read(place / "runs/tiny-evolve-kl/run.json")
+    assert run["identity"]["strategy"] == "surrogate-kl"
+    assert run["held_out"]["split"] == "report"
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits.astype(np.float64))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def test_the_reference_codes_search_and_genes_that_were_not_trained(ldsearch: Ldsearch, place: Path) -> None:
+    assert (outcome := ldsearch("evolve", "--strategy", "lat", "--evaluations", 12)).code == 0, outcome.err
+    run = read(place / "runs/tiny-lat/run.json")
+    assert (run["identity"]["strategy"], run["trials"]) == ("lat", 12)
+    (place / "mine.yaml").write_text(SPACE)
+    outcome = ldsearch("evolve", "--space", "mine.yaml", "--evaluations", 15, "--budget", "0.7")
+    assert outcome.code == 0, outcome.err
+    assert "note: feed-forward halves were not trained" in outcome.err
+    assert "control regular" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("strategy", "measured"),
+    [("every-other", [(0, 1, 2), (0,)]), ("chunk-last", [(0, 1, 2), (0,)])],
+)
+def test_a_rule_measures_what_it_names(
+    ldsearch: Ldsearch, wild: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, measured: list
+) -> None:
+    monkeypatch.chdir(wild)
+    outcome = ldsearch("evolve", "--strategy", strategy, "--keep", 1, "--name", f"rule-{strategy}")
+    assert outcome.code == 0, outcome.err
+    assert blocks_of(wild / f"runs/rule-{strategy}") == measured
+
+
+def test_searches_of_few_depths_end_at_the_best_of_all(
+    ldsearch: Ldsearch, wild: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(wild)
+    for strategy in ("validation", "swaps", "surrogate"):
+        outcome = ldsearch("evolve", "--strategy", strategy, "--keep", 2, "--name", f"two-{strategy}")
+        assert outcome.code == 0, outcome.err
+    assert blocks_of(wild / "runs/two-validation") == [(0, 1, 2), (0, 1), (0, 2), (1, 2)]
+    truth, *others = (
+        read(wild / f"runs/two-{name}/best.json") for name in ("validation", "swaps", "surrogate")
+    )
+    for best in others:
+        assert (best["score"], best["costs"]["macs"]) == (truth["score"], truth["costs"]["macs"])
+    # By the divergence only its best is measured by the score.
+    assert ldsearch("evolve", "--strategy", "validation", "--keep", 2, "--objective", "kl").code == 0
+    assert [len(blocks) for blocks in blocks_of(wild / "runs/tiny-validation-kl")] == [3, 2]
+
+
+def test_what_cannot_be_searched_or_chosen_is_refused_in_one_line(ldsearch: Ldsearch, place: Path) -> None:
+    for arguments, words in {
+        "--genes width": "unknown genes 'width'",
+        "--genes depth+depth": "unknown genes 'depth+depth'",
+        "--genes depth --space demo": "name it or --genes, not both",
+        "--genes depth --parity": "--parity is the length-adaptive paper's search",
+        "--genes lengths+sublayer": "attention scores the tokens",
+        "--genes depth --strategy lat": "it chooses lengths only",
+        "--space joint-6x128": "6} blocks, the supernet has",
+        "--strategy every-other --keep 1,1": "--keep names 2 numbers of blocks; this model has 1",
+        "--strategy every-other --keep none": "names no numbers of blocks",
+        "--strategy every-other --keep 9": "must name depths in 1..2",
+        "--strategy chunk-last --space demo": "takes no --space",
+        "--strategy magic": "unknown strategy 'magic'",
+        "--strategy beam --objective luck": "unknown objective 'luck'",
+        "--strategy every-other-literal --keep 2": "rate",
+    }.items():
+        outcome = ldsearch("evolve", *arguments.split())
+        assert outcome.code == 2, arguments
+        assert words in outcome.err
+        assert outcome.err.strip().splitlines()[-1].startswith("error: ")
+
+
+def test_json_is_all_that_is_printed_and_quiet_prints_nothing_but_errors(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ldsearch", *words])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        return exit_.value.code, *capfd.readouterr()
+
+    code, out, err = run("--json", "evolve", "--evaluations", "5", "--budget", "0.9")
+    assert code == 0, err
+    best = read(place / "runs/tiny-evolve/best.json")
+    assert json.loads(out) == {"run": "runs/tiny-evolve", **best}
+    _, out, _ = run("--json", "evaluate", "runs/tiny-evolve")
+    scored = json.loads(out)
+    assert (scored["score"], scored["subnet"]) == (best["held_out"]["score"], best["subnet"])
+    assert run("--quiet", "info", "runs/tiny")[:2] == (0, "")
+    code, out, err = run("--json", "info", "runs/nothing")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
