@@ -149,7 +149,7 @@ def searched(make, space: Space, macs: Macs, most: int, seed: int = 3) -> list[S
 
 
 # Strategies of ``evolve``, and how many evaluations show that they go on.
-SEARCHES = {"nsga": (Evolve, 150), "surrogate": (Surrogate, 50), "lat": (Reference, 150)}
+SEARCHES = {"nsga": (Evolve, 70), "surrogate": (Surrogate, 40), "lat": (Reference, 90)}
 
 
 @pytest.mark.parametrize("strategy", SEARCHES)
