@@ -11,12 +11,12 @@ import pandas as pd
 
 from ldsearch.bench import Bench
 from ldsearch.commands.options import Evolve
-from ldsearch.commands.searching import evaluate_with, plan_search
+from ldsearch.commands.searching import plan_search, run_strategy
 from ldsearch.commands.spaces import kinds_of
 from ldsearch.errors import RunError
 from ldsearch.progress import Progress
 from ldsearch.runs import SUPERNET_FILE, Run
-from ldsearch.search.loop import CostFunction, SearchResult, search
+from ldsearch.search.loop import CostFunction, SearchResult
 from ldsearch.search.strategies import SEARCHES, search_named
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
@@ -211,7 +211,6 @@ def of_strategies(
     """
     contenders = []
     for entry in dict.fromkeys([*entries, *map(control_of, entries)]):
-        progress.phase(f"{bench.folder.name}: {entry}", None)
         options = read_entry(entry)
         is_search = options.strategy in SEARCHES
         if is_search:
@@ -219,15 +218,10 @@ def of_strategies(
         results = []
         for seed in range(seeds if search_named(options.strategy).draws else 1):
             spec = plan_search(bench, replace(options, seed=seed))
+            # Searches are compared after equally many evaluations: none ends for standing still.
+            spec = replace(spec, search=replace(spec.search, patience=None))
             results.append(
-                search(
-                    spec.search.build(spec.context),
-                    evaluate_with(bench.evaluator, progress),
-                    bench.full,
-                    evaluations=spec.evaluations,
-                    patience=None,  # searches are compared after equally many evaluations
-                    selectable=spec.context.space.contains,
-                )
+                run_strategy(bench, spec, spec.search.build(spec.context), spec.evaluations, progress)
             )
         control = control_of(entry)
         contenders.append(Contender(entry, tuple(results), None if entry == control else control, is_search))
