@@ -102,30 +102,26 @@ def test_the_reference_codes_search_and_genes_that_were_not_trained(ldsearch: Ld
     [("every-other", [(0, 1, 2), (0,)]), ("chunk-last", [(0, 1, 2), (0,)])],
 )
 def test_a_rule_measures_what_it_names(
-    ldsearch: Ldsearch, wild: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, measured: list
+    ldsearch: Ldsearch, wild_place: Path, strategy: str, measured: list
 ) -> None:
-    monkeypatch.chdir(wild)
     outcome = ldsearch("evolve", "--strategy", strategy, "--keep", 1, "--name", f"rule-{strategy}")
     assert outcome.code == 0, outcome.err
-    assert blocks_of(wild / f"runs/rule-{strategy}") == measured
+    assert blocks_of(wild_place / f"runs/rule-{strategy}") == measured
 
 
-def test_searches_of_few_depths_end_at_the_best_of_all(
-    ldsearch: Ldsearch, wild: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(wild)
+def test_searches_of_few_depths_end_at_the_best_of_all(ldsearch: Ldsearch, wild_place: Path) -> None:
     for strategy in ("validation", "swaps", "surrogate"):
         outcome = ldsearch("evolve", "--strategy", strategy, "--keep", 2, "--name", f"two-{strategy}")
         assert outcome.code == 0, outcome.err
-    assert blocks_of(wild / "runs/two-validation") == [(0, 1, 2), (0, 1), (0, 2), (1, 2)]
+    assert blocks_of(wild_place / "runs/two-validation") == [(0, 1, 2), (0, 1), (0, 2), (1, 2)]
     truth, *others = (
-        read(wild / f"runs/two-{name}/best.json") for name in ("validation", "swaps", "surrogate")
+        read(wild_place / f"runs/two-{name}/best.json") for name in ("validation", "swaps", "surrogate")
     )
     for best in others:
         assert (best["score"], best["costs"]["macs"]) == (truth["score"], truth["costs"]["macs"])
     # By the divergence only its best is measured by the score.
     assert ldsearch("evolve", "--strategy", "validation", "--keep", 2, "--objective", "kl").code == 0
-    assert [len(blocks) for blocks in blocks_of(wild / "runs/tiny-validation-kl")] == [3, 2]
+    assert [len(blocks) for blocks in blocks_of(wild_place / "runs/tiny-validation-kl")] == [3, 2]
 
 
 def test_what_cannot_be_searched_or_chosen_is_refused_in_one_line(ldsearch: Ldsearch, place: Path) -> None:
