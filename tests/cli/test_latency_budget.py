@@ -117,7 +117,7 @@ def test_a_cost_must_be_called_what_it_was_registered_as(place: Path) -> None:
     COSTS.register("joules", Tokens)
     try:
         with pytest.raises(LdsearchError, match="'joules' calls itself 'tokens'"):
-            Bench.open("runs/tiny")
+            _ = Bench.open("runs/tiny").evaluator
     finally:
         COSTS.remove("joules")
 

@@ -7,7 +7,7 @@ fail as they would on one. Answers that the code reads from the device are made 
 import itertools
 import multiprocessing
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
@@ -85,7 +85,8 @@ def subnets(supernet: Supernet) -> list[Subnet]:
 
 def run(name: str, planted: bool) -> None:
     """Forward and backward of a family's sub-networks; ``planted`` leaves the mask on the processor."""
-    backend_registration._setup_privateuseone_for_python_backend("elsewhere")
+    if torch._C._get_privateuse1_backend_name() != "elsewhere":
+        backend_registration._setup_privateuseone_for_python_backend("elsewhere")
     model, batch = models(name)
     # The first answers say that padding is on the right. The others: no padding at all, or some.
     for others in (True, False):
@@ -113,16 +114,17 @@ def attempt(name: str, planted: bool) -> str:
     return ""
 
 
-def elsewhere(name: str, planted: bool = False) -> str:
-    """In a process of its own: a registered device stays for the life of a process."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
-        return pool.submit(attempt, name, planted).result()
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Callable[..., str]]:
+    """``attempt`` in a process of its own: a registered device stays for the life of a process."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        yield lambda name, planted=False: pool.submit(attempt, name, planted).result()
 
 
 @pytest.mark.parametrize("name", [*FAMILIES, *DECODERS, *ENCODER_DECODERS])
-def test_every_tensor_is_made_where_the_model_is(name):
+def test_every_tensor_is_made_where_the_model_is(name, elsewhere):
     assert elsewhere(name) == ""
 
 
-def test_a_tensor_on_the_processor_is_noticed():
+def test_a_tensor_on_the_processor_is_noticed(elsewhere):
     assert "to be on the same device" in elsewhere("bert", planted=True)

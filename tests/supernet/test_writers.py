@@ -7,8 +7,9 @@ import torch
 import transformers
 
 from ldsearch.errors import SupernetError
-from ldsearch.export import export_subnet, load_exported
 from ldsearch.export.card import Provenance
+from ldsearch.export.check import export_subnet
+from ldsearch.export.folder import load_exported
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference

@@ -215,7 +215,7 @@ def test_what_is_no_comparison_is_refused(
     for arguments, words in (
         ((LONG, f"{LONG}/../tiny-evolve"), "a run is named twice"),
         (("runs/tiny",), "is a model, not a search run"),
-        (("--budget", "cheap"), "cannot read the budgets 'cheap'"),
+        (("--budget", "cheap"), "cannot read --budget 'cheap'"),
     ):
         refused = ldsearch("compare", *arguments)
         assert (refused.code, refused.err.count("\n")) == (2, 1)
