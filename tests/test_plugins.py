@@ -257,6 +257,7 @@ print(TOKEN_SCORES["received-values"].__module__, STRATEGIES["halves"].__module_
 """
 
 
+@pytest.mark.slow
 def test_an_installed_package_registers_by_entry_points(tmp_path):
     info = tmp_path / "outside-1.0.dist-info"
     info.mkdir()

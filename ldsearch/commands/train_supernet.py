@@ -1,7 +1,7 @@
 """Trains a supernet and writes its folder; an interrupted training goes on where it stopped."""
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,8 +34,11 @@ from ldsearch.training.trainer import Distillation, SupernetTrainer
 # Share of a training that the full model of a new head has for itself.
 _PLAIN_SHARE = 0.4
 _DEPTH_TASKS = ("assignment", "encoder_tasks", "decoder_tasks", "batch_share", "always_full", "reduction")
-# Options that a strategy reads as they are.
-_OF_STRATEGY = ("length_mode", "sandwich", "teacher_drops", "drop_groups", *_DEPTH_TASKS)
+# Options that a strategy reads as they are: those that a setting has too, but for two whose default is the
+# model's.
+_OF_STRATEGY = {field.name for field in fields(Setting)} & {field.name for field in fields(TrainSupernet)} - {
+    *("drop_bound", "plain_share"),
+}
 # Options that make no other training: where it goes, a preset, and names of data, whose fingerprints count.
 _NOT_IDENTITY = frozenset({"name", "runs", "parity", "subnet", "trainer"}) | {
     *("data", "config", "validation", "text_column", "pair_column", "label_column", "keep_overlap"),

@@ -22,6 +22,8 @@ from ldsearch.commands.options import Evolve, TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from tests.cli.conftest import CONFIG, reviews, unsettle
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 KILLS = 7
 TABLES = ("trials.csv", "controls.csv", "frontier.csv")

@@ -21,6 +21,8 @@ from ldsearch.storage.backends import backend_of
 from tests.postgres import serving
 from tests.search.test_killed import ROOT, fork, wait
 
+pytestmark = pytest.mark.slow
+
 EVALUATIONS = 24
 LEASE = 2.0  # longer than storing takes on a busy machine
 # Workers, and what happens to the first of them in the middle of a part that it has claimed.

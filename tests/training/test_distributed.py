@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 WORKER = str(Path(__file__).with_name("distributed_worker.py"))
