@@ -49,7 +49,7 @@ def _run_info(folder: Path) -> dict[str, str]:
         health = read_json(folder / HEALTH_FILE)
         return {
             "health run": str(folder),
-            **{name: str(health.get(name)) for name in ("tau", "examples", "steps")},
+            **{name: str(health.get(name)) for name in ("tau_within", "tau", "tau_of_cost", "steps")},
         }
     if "trials" not in read_json(folder / RUN_FILE) or not (folder / BEST_FILE).is_file():
         return {"run": str(folder), "state": "unfinished: run the same command again to go on"}

@@ -1,4 +1,8 @@
-"""Health of a supernet: do inherited scores rank sub-networks as training each on its own would?"""
+"""Health of a supernet: do inherited scores rank sub-networks of equal cost as training each would?
+
+Scores rise with cost, so ranks over the cost range agree whatever the supernet is worth; a search compares
+sub-networks of about equal cost. Several are drawn from each part of the range, and ranks are compared there.
+"""
 
 import math
 import shutil
@@ -8,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
 from ldsearch.bench import Bench
@@ -17,34 +22,40 @@ from ldsearch.commands.recover import train_fixed
 from ldsearch.commands.spaces import search_space
 from ldsearch.errors import RunError
 from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
+from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.interruption import interruptible
+from ldsearch.ranking import partial_tau, tau_within
 from ldsearch.reports.figures import draw_health, save_figure
 from ldsearch.runs import HEALTH_FILE, RUN_FILE, Run, Study, claim, read_json
-from ldsearch.search.controls import random_search
-from ldsearch.search.loop import StrategyContext
+from ldsearch.search.loop import CostFunction
+from ldsearch.space import Space
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import report_disk_full
 
 LEAST = 3
-COLUMNS = ("macs_share", "inherited", "fine_tuned", "subnet")
+ENOUGH = 30  # sub-networks; fewer cannot tell ranks from chance
+PER_BIN = 4
+_POOL = 200  # uniform draws per sub-network, so that every part of the cost range has some
+_SIGNIFICANT = 0.05
+COLUMNS = ("macs_share", "bin", "inherited", "fine_tuned", "subnet")
 
 
 def health(
     bench: Bench, folder: Path, options: Report, announce: Callable[[str], None] = lambda text: None
 ) -> Study:
-    """Fine-tune sub-networks spread over the cost range and compare; the same call goes on.
+    """Fine-tune sub-networks of several costs, several of each, and compare; the same call goes on.
 
     Args:
-        bench: The supernet.
+        bench: The supernet. Inherited scores are of the rows that choose, scores after training of the
+            report rows, where there are some: the same rows would share their noise.
         folder: Where reports go; a sub-network's weights are removed once it is scored.
-        options: ``count``, ``space``, ``steps``, ``seed`` and ``trainer`` of the measurement.
+        options: ``count``, ``space``, ``steps``, ``start``, ``seed`` and ``trainer`` of the measurement.
         announce: Called with a description of the next sub-network.
 
     Returns:
-        A table with one row per sub-network: ``macs_share``, ``inherited``, ``fine_tuned``, ``subnet``. Its
-        fields hold Kendall's rank correlation of the two scores (``tau``, tau-b; None where one of them is
-        constant), the ``p_value`` of tau = 0, and the ``examples`` that the scores rest on.
+        A table with one row per sub-network: ``COLUMNS``, and ``from_start`` where ``options.start`` names
+        other weights to fine-tune. Its fields are those of ``correlations``, for ``from_start`` once more
+        with that prefix; ``inherited_examples`` and ``fine_tuned_examples``.
 
     Raises:
         LdsearchError: One line for a bad option, space or folder.
@@ -54,8 +65,7 @@ def health(
         raise RunError(f"a rank correlation needs at least {LEAST} sub-networks, not {options.count}")
     bench.require_supernet()
     space = search_space(bench, options.space)
-    context = StrategyContext(space, bench.macs, options.seed, 1 + options.count)
-    subnets = random_search(context).subnets
+    subnets, bins = draw_in_bins(space, bench.macs, options.count, options.seed)
     if len(subnets) < LEAST:
         raise RunError(f"the search space {space.name} has only {len(subnets)} sub-networks to compare")
     trainer = {"max_steps": options.steps, **options.trainer}
@@ -64,48 +74,105 @@ def health(
         "strategy": "health",
         "fingerprint": bench.evaluator.fingerprint,
         "subnets": [subnet.to_json() for subnet in subnets],
-        "steps": options.steps,
-        "loss": "label",
-        "seed": options.seed,
-        "trainer": {name: str(value) for name, value in options.trainer.items()},
+        "start": None if options.start is None else weights_fingerprint(options.start),
+        "seed": how.seed,
+        "trainer": {name: str(value) for name, value in trainer.items()},
     }
     claim(folder, RUN_FILE, identity)
     rows = []
     with interruptible() as stop, report_disk_full(folder):
-        for index, subnet in enumerate(subnets):
+        for index, (subnet, number) in enumerate(zip(subnets, bins, strict=True)):
             announce(f"sub-network {index + 1} of {len(subnets)}: {subnet.describe()}")
-            rows.append(_row(bench, folder / f"subnet-{index}", subnet, how))
+            rows.append(
+                {"bin": number, **_row(bench, folder / f"subnet-{index}", subnet, how, options.start)}
+            )
             stop.check()
     table = pd.DataFrame(rows).sort_values("macs_share", ignore_index=True)
-    tau, p_value = (float(value) for value in kendalltau(table["inherited"], table["fine_tuned"]))
-    fields = {
-        "tau": None if math.isnan(tau) else tau,
-        "p_value": None if math.isnan(p_value) else p_value,
-        "examples": bench.evaluator.examples + (bench.held_out.examples if bench.held_out else 0),
+    fields: dict[str, Any] = {
+        **correlations(table, "fine_tuned"),
+        **({} if options.start is None else {"from_start": correlations(table, "from_start")}),
+        "inherited_examples": bench.evaluator.examples,
+        "fine_tuned_examples": (bench.held_out or bench.evaluator).examples,
+        "same_rows": bench.held_out is None,
         "steps": options.steps,
-        "loss": "label",
         "versions": versions(),
     }
-    save_figure(draw_health(table, bench.folder.name, tau), folder / "health.png")
+    save_figure(draw_health(table, bench.folder.name, fields["tau_within"]), folder / "health.png")
     study = Study(folder, "health", fields, table)
     study.write()
     return study
 
 
-def _row(bench: Bench, folder: Path, subnet: Subnet, how: TrainSupernet) -> dict[str, Any]:
-    """One sub-network's scores on every row that training did not see; those of one that is done are read."""
+def draw_in_bins(space: Space, cost: CostFunction, count: int, seed: int) -> tuple[list[Subnet], list[int]]:
+    """Sub-networks of a space, up to ``PER_BIN`` of about equal cost from each part of its cost range.
+
+    Args:
+        space: What is drawn from, uniformly.
+        cost: As a function of sub-networks.
+        count: How many; fewer where the space has fewer.
+        seed: Of the draws.
+
+    Returns:
+        The sub-networks, cheapest bin first, and the bin of each.
+    """
+    rng = np.random.default_rng(seed)
+    pool = list(dict.fromkeys(space.sample(rng) for _ in range(_POOL * count)))
+    costs: NDArray[np.float64] = np.asarray(cost(pool), dtype=np.float64)
+    low, high = cost([space.smallest(), space.largest()])
+    sizes = [len(part) for part in np.array_split(np.arange(count), math.ceil(count / PER_BIN))]
+    subnets, bins = [], []
+    for number, size in enumerate(sizes):
+        middle = low + (high - low) * (number + 0.5) / len(sizes)
+        for index in np.argsort(np.abs(costs - middle), kind="stable")[:size]:
+            if np.isfinite(costs[index]):
+                subnets.append(pool[index])
+                bins.append(number)
+                costs[index] = np.inf
+    return subnets, bins
+
+
+def correlations(table: pd.DataFrame, trained: str) -> dict[str, float | None]:
+    """Kendall's tau of inherited scores with scores after training; None where one side is constant.
+
+    Args:
+        table: ``COLUMNS``.
+        trained: The column of scores after training.
+
+    Returns:
+        ``tau`` and ``p_value`` over all sub-networks; ``tau_of_cost``, of MACs alone with the scores after
+        training, which any useful score has to add to; ``tau_within`` and ``p_value_within``, over pairs of
+        about equal cost only; ``tau_partial``, of all pairs given the cost.
+    """
+    costs, inherited, tuned = table["macs_share"], table["inherited"], table[trained]
+    tau, p_value = kendalltau(inherited, tuned)
+    of_cost, of_inherited = kendalltau(costs, tuned).statistic, kendalltau(costs, inherited).statistic
+    within = tau_within(inherited, tuned, table["bin"])
+    values = {
+        "tau": tau,
+        "p_value": p_value,
+        "tau_of_cost": of_cost,
+        "tau_within": within.tau,
+        "p_value_within": within.p_value,
+        "tau_partial": partial_tau(of_inherited, of_cost, tau),
+    }
+    return {name: None if math.isnan(value) else float(value) for name, value in values.items()}
+
+
+def _row(
+    bench: Bench, folder: Path, subnet: Subnet, how: TrainSupernet, start: Path | None
+) -> dict[str, Any]:
+    """One sub-network's scores; those of one that is done are read."""
     done = folder.with_suffix(".json")
     if not done.is_file():
-        trained = Bench.open(train_fixed(bench, folder, subnet, how), runs=folder, task=bench.task)
-        scores = []
-        for own in (bench, trained):
-            evaluators = [own.evaluator] if own.held_out is None else [own.evaluator, own.held_out]
-            statistics = np.concatenate([evaluator.statistics(subnet) for evaluator in evaluators])
-            scores.append(bench.score(statistics).value)
         full, cost = bench.macs([bench.full, subnet])
-        values = (float(cost / full), *scores, subnet.to_json())
-        write_json(done, dict(zip(COLUMNS, values, strict=True)))
-        shutil.rmtree(folder)
+        row = {"macs_share": float(cost / full), "subnet": subnet.to_json()}
+        row["inherited"] = bench.score(bench.evaluator.statistics(subnet)).value
+        for column, weights in (("fine_tuned", None), *([("from_start", start)] if start else [])):
+            trained = train_fixed(bench, folder, subnet, how, start=weights)
+            own = Bench.open(trained, runs=folder, task=bench.task)
+            row[column] = bench.score((own.held_out or own.evaluator).statistics(subnet)).value
+            shutil.rmtree(folder)
+        write_json(done, row)
     return read_json(done)
 
 
@@ -121,30 +188,57 @@ def newest_health(run: Run) -> Study | None:
         if (path.parent / RUN_FILE).is_file()
         and (read_json(path.parent / RUN_FILE).get("identity") or {}).get("fingerprint")
         == run.identity["fingerprint"]
+        and "tau_within" in read_json(path)  # older ones compared ranks over all costs
     ]
     newest = max(markers, key=lambda path: path.stat().st_mtime, default=None)
     return None if newest is None else Study.open(newest, COLUMNS)
 
 
+def verdict(study: Study) -> str:
+    """Say how far a search may trust inherited scores: what they tell beyond the cost."""
+    tau, p_value, count = study.fields["tau_within"], study.fields["p_value_within"], len(study.table)
+    if tau is None or p_value is None:
+        return "none: the sub-networks of each cost all score the same"
+    if p_value >= _SIGNIFICANT:
+        few = f", by {count} sub-networks; {ENOUGH} or more can tell" if count < ENOUGH else ""
+        return (
+            "at equal cost inherited scores may rank no better than chance: choose by a rule, or train the "
+            f"supernet longer{few}"
+        )
+    if tau < 0:
+        return "at equal cost inherited scores rank the wrong way round: do not search by them"
+    return "at equal cost inherited scores rank better than chance, as a search trusts them to"
+
+
 def print_health(study: Study) -> dict[str, Any]:
-    """The scores and their rank correlation; returns what ``--json`` prints."""
-    table, tau = study.table, study.fields["tau"]
+    """The scores and their rank correlations; returns what ``--json`` prints."""
+    table, fields = study.table, study.fields
+    columns = [name for name in ("inherited", "fine_tuned", "from_start") if name in table]
     print_table(
-        f"{len(table)} sub-networks, {study.fields['examples']} examples",
-        ["MACs share", "inherited", "fine-tuned", "sub-network"],
+        f"{len(table)} sub-networks, inherited scores on {fields['inherited_examples']} examples, after "
+        f"training on {fields['fine_tuned_examples']}"
+        + (" (the same)" if fields["same_rows"] else " others"),
+        ["MACs share", *(name.replace("_", " ") for name in columns), "sub-network"],
         [
             [
                 f"{row['macs_share']:.3f}",
-                f"{row['inherited']:.4f}",
-                f"{row['fine_tuned']:.4f}",
+                *(f"{row[name]:.4f}" for name in columns),
                 Subnet.from_json(row["subnet"]).describe(),
             ]
             for row in table.to_dict("records")
         ],
     )
-    if tau is None:
-        print("Kendall's tau is undefined: all sub-networks score the same")
-    else:
-        print(f"Kendall's tau {tau:.3f} (p = {study.fields['p_value']:.3g}, {len(table)} sub-networks)")
+
+    def number(name: str) -> str:
+        return "undefined" if fields[name] is None else f"{fields[name]:.3f}"
+
+    p_value = number("p_value_within")
+    print(f"Kendall's tau at equal cost {number('tau_within')} (p = {p_value}): {verdict(study)}")
+    print(
+        f"over all costs {number('tau')}, of MACs alone {number('tau_of_cost')}, of inherited scores given "
+        f"MACs {number('tau_partial')}"
+    )
+    if "from_start" in fields:
+        print(f"with the weights of --start, at equal cost: {fields['from_start']['tau_within']}")
     print(f"written: {study.folder}/ (health.csv, health.png, health.json)")
-    return {"run": str(study.folder), "tau": tau}
+    return {"run": str(study.folder), **{key: value for key, value in fields.items() if key != "versions"}}

@@ -528,8 +528,11 @@ class HealthOptions:
 
     PANEL = "Health (with --health)"
 
-    count: int = option(8, "Sub-networks to fine-tune, spread over the cost range.")
+    count: int = option(32, "Sub-networks to fine-tune, four of each of several costs.")
     steps: int = option(300, "Optimizer steps of each training.", least=1)
+    start: Path | None = option(
+        None, "Fine-tune from this model's weights too, such as those from before LengthDrop."
+    )
     space: str | None = option(
         None, "Shipped search space or YAML file.", shown="what was trained, 16 levels"
     )
@@ -555,17 +558,18 @@ class Report(ImportanceOptions, HealthOptions, MovedData, Seed, RunFolder):
     latency where it was measured, the commands to rebuild it. A page that this command wrote before is
     replaced.
 
-    `--health` fine-tunes a few sub-networks on their own and gives Kendall's tau between inherited and
-    fine-tuned scores: near 1 inherited scores rank sub-networks well; near 0 choose by a rule, or train the
-    supernet longer. `--importance` compares random sub-networks without a block to the same with it. Both
-    are measured once, beside the run, and take a supernet instead of a run too; flags that ldsearch does not
-    know go to Hugging Face's TrainingArguments. The same command goes on after an interruption.
+    `--health` fine-tunes sub-networks on their own, four of each of several costs, and gives Kendall's tau
+    between inherited and fine-tuned scores at equal cost: near 1 inherited scores rank sub-networks well;
+    near 0 choose by a rule, or train the supernet longer. `--importance` compares random sub-networks
+    without a block to the same with it. Both are measured once, beside the run, and take a supernet instead
+    of a run too; flags that ldsearch does not know go to Hugging Face's TrainingArguments. The same command
+    goes on after an interruption.
 
     **Examples**
 
     - `ldsearch report runs/sst2-lengthdrop-evolve`
     - `ldsearch report runs/bert-evolve runs/distilbert-evolve --output bert.html`
-    - `ldsearch report runs/sst2-lengthdrop-evolve --health --count 12 --steps 500`
+    - `ldsearch report runs/sst2-lengthdrop-evolve --health --count 40 --steps 500`
     - `ldsearch report runs/multi30k-flexible-depth --importance --stack decoder --subsets 10`
     """
 

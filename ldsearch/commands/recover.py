@@ -12,12 +12,12 @@ from ldsearch.bench import Bench
 from ldsearch.commands.console import print_fields
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.trainer import changed_arguments, make_trainer, run_training, training_arguments
-from ldsearch.errors import RunError
+from ldsearch.errors import RunError, one_line
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.interruption import interruptible
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
 from ldsearch.subnet import Subnet
-from ldsearch.supernet.folder import SupernetRecord, load_supernet, read_record
+from ldsearch.supernet.folder import SupernetRecord, load_model, load_supernet, read_record
 from ldsearch.target import Target
 from ldsearch.training.strategies.base import Fixed
 from ldsearch.training.trainer import Distillation
@@ -30,7 +30,12 @@ _APPLY = frozenset({"label_share", "state_weight", "seed", "trainer", "teacher"}
 
 
 def train_fixed(
-    bench: Bench, folder: Path, subnet: Subnet, options: TrainSupernet, chosen_on: str | None = None
+    bench: Bench,
+    folder: Path,
+    subnet: Subnet,
+    options: TrainSupernet,
+    chosen_on: str | None = None,
+    start: Path | None = None,
 ) -> Path:
     """Train one sub-network, starting from the weights it inherits; a finished training is left as it is.
 
@@ -44,6 +49,7 @@ def train_fixed(
             ``max_steps``) are read; ``teacher="none"`` trains on the labels, anything else distils from the
             supernet's full model, frozen.
         chosen_on: The split that chose the sub-network, for the record.
+        start: Folder of a model of the same shapes whose weights it starts from instead.
 
     Raises:
         LdsearchError: One line for a bad sub-network, option or folder.
@@ -53,7 +59,7 @@ def train_fixed(
     flags = {"max_steps": STEPS, **options.trainer}
     arguments = training_arguments(folder, flags, seed=options.seed)
     loss: Literal["label", "distill"] = "label" if options.teacher == "none" else "distill"
-    inherited = weights_fingerprint(bench.folder)
+    inherited = weights_fingerprint(start or bench.folder)
     identity = {
         "supernet": inherited,
         "subnet": subnet.to_json(),
@@ -68,6 +74,11 @@ def train_fixed(
         return folder
     set_seed(options.seed)
     student, record, tokenizer = load_supernet(bench.folder)
+    if start is not None:
+        try:
+            student.model.load_state_dict(load_model(str(start))[0].state_dict())
+        except RuntimeError as error:
+            raise RunError(f"the weights of {start} do not fit {bench.folder}: {one_line(error)}") from error
     trainer = make_trainer(
         folder,
         identity,

@@ -1,6 +1,5 @@
 """Writes one HTML page on finished searches; measures health and block importance first where told to."""
 
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 from ldsearch.bench import Bench
 from ldsearch.commands.console import open_bench, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.describe import info
-from ldsearch.commands.health import health, newest_health, print_health
+from ldsearch.commands.health import health, newest_health, print_health, verdict
 from ldsearch.commands.importance import block_importance, importances_of, print_importance, stack_of
 from ldsearch.commands.options import Report, flags
 from ldsearch.errors import RunError, one_line
@@ -56,7 +55,6 @@ _LATENCY_COLUMNS = (
     *("subnet", "runtime", "phase", "batch", "length", "median_ms", "low_ms", "high_ms", "ratio"),
     *("macs_ratio", "not_faster", "noisy"),
 )
-_SIGNIFICANT = 0.05
 
 
 def main(options: Report) -> dict[str, Any]:
@@ -165,7 +163,7 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
         frontier = RunFrontier("frontier", run.frontier, first)
         figures = _figures(run, frontier, areas if areas["area"].notna().any() else None)
         if measured is not None:
-            tau = math.nan if measured.fields["tau"] is None else measured.fields["tau"]
+            tau = measured.fields["tau_within"]
             figures["health"] = draw_health(measured.table, plain(run.supernet.name), tau)
         for place, (folder, fields, table) in enumerate(importance):
             figures[f"importance-{place}"] = draw_importance(table, plain(folder), fields["metric"])
@@ -187,7 +185,7 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
             "areas": areas,
             "structured": any(s.structured for subnet in run.subnets for s in subnet.stacks().values()),
             "health": measured,
-            "verdict": measured and verdict(measured.fields["tau"], measured.fields["p_value"]),
+            "verdict": measured and verdict(measured),
             "importance": importance,
             "costs": _measuring(run),
             "count_splits": list(run.fields["this_call"]),
@@ -243,24 +241,6 @@ def _figures(run: Run, frontier: RunFrontier, areas: Any) -> dict[str, Figure | 
         "convergence": None if areas is None else draw_convergence(areas, str(run.trials["metric"].iloc[0])),
         "kept": draw_kept(run.subnets, shares, depths),
     }
-
-
-def verdict(tau: float | None, p_value: float | None) -> str:
-    """Say how far a search may trust inherited scores.
-
-    Args:
-        tau: Kendall's; None where one of the scores is constant.
-        p_value: Of tau = 0.
-    """
-    if tau is None or p_value is None:
-        return "none: the sub-networks all score the same"
-    if p_value >= _SIGNIFICANT:
-        return (
-            "inherited scores may rank no better than chance: choose by a rule, or train the supernet longer"
-        )
-    if tau < 0:
-        return "inherited scores rank the wrong way round: do not search by them"
-    return "inherited scores rank these sub-networks better than chance, as a search trusts them to"
 
 
 def _measuring(run: Run) -> dict[str, Any]:

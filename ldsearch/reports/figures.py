@@ -308,13 +308,13 @@ def draw_comparison(table: pd.DataFrame) -> Figure:
 
 
 @rc_context(STYLE)
-def draw_health(table: pd.DataFrame, name: str, tau: float) -> Figure:
+def draw_health(table: pd.DataFrame, name: str, tau: float | None) -> Figure:
     """Inherited against fine-tuned scores, one point per sub-network, coloured by cost.
 
     Args:
         table: Columns ``inherited``, ``fine_tuned`` and ``macs_share``.
         name: The supernet's.
-        tau: Kendall's rank correlation, for the title.
+        tau: Kendall's rank correlation at equal cost, for the title; None: it is undefined.
     """
     figure = Figure(figsize=(5.4, 4.4), layout="constrained")
     axes = figure.add_subplot()
@@ -324,7 +324,7 @@ def draw_health(table: pd.DataFrame, name: str, tau: float) -> Figure:
     axes.plot(ends, ends, color="0.7", label="equal")
     axes.set_xlabel("inherited score")
     axes.set_ylabel("score after fine-tuning on its own")
-    axes.set_title(f"{name}: Kendall's tau {tau:.2f}")
+    axes.set_title(f"{name}: Kendall's tau at equal cost " + ("undefined" if tau is None else f"{tau:.2f}"))
     axes.legend(loc="lower right")
     figure.colorbar(points, label="share of the full model's MACs")
     return figure

@@ -1,11 +1,20 @@
 """Health: inherited scores beside those of sub-networks trained on their own."""
 
 import csv
+from json import dumps
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from ldsearch import Bench
+from ldsearch.commands.health import draw_in_bins
+from ldsearch.space import load_space
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.workload import Workload
 from tests.cli.conftest import Ldsearch, read
+from tests.tiny import tiny_model
 
 
 def health(ldsearch: Ldsearch, *flags: object) -> object:
@@ -13,17 +22,22 @@ def health(ldsearch: Ldsearch, *flags: object) -> object:
 
 
 def test_fine_tuning_with_a_rate_of_zero_changes_no_score(ldsearch: Ldsearch, place: Path) -> None:
+    """And both scores are of different rows; weights to start from replace the inherited ones."""
     (place / "elsewhere").mkdir()
     (place / "reviews.csv").rename(place / "elsewhere/reviews.csv")
-    outcome = health(ldsearch, "--learning_rate", 0, "--data", "elsewhere/reviews.csv")
-    assert outcome.code == 0
+    moved = ("--data", "elsewhere/reviews.csv")
+    assert health(ldsearch, "--learning_rate", 0, *moved, "--start", "runs/tiny").code == 0
     with (place / "runs/tiny-health/health.csv").open(newline="") as file:
-        found = list(csv.DictReader(file))
-    assert len(found) == 3
-    assert all(row["inherited"] == row["fine_tuned"] for row in found)
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3
+    for split, columns in (("search", ("inherited",)), ("report", ("fine_tuned", "from_start"))):
+        bench = Bench.open(place / "runs/tiny", split, "elsewhere/reviews.csv")
+        for row in rows:
+            score = bench.score(bench.evaluator.statistics(Subnet.from_json(row["subnet"]))).value
+            assert [float(row[column]) for column in columns] == pytest.approx([score] * len(columns))
 
 
-def test_tau_is_of_the_table_and_finished_sub_networks_are_kept(ldsearch: Ldsearch, place: Path) -> None:
+def test_taus_are_of_the_table_and_finished_sub_networks_are_kept(ldsearch: Ldsearch, place: Path) -> None:
     assert health(ldsearch, "--learning_rate", "1e-2").code == 0
     folder = place / "runs/tiny-health"
     assert {path.name for path in folder.iterdir()} == {
@@ -36,17 +50,33 @@ def test_tau_is_of_the_table_and_finished_sub_networks_are_kept(ldsearch: Ldsear
     # Planted scores are taken as they are: nothing is trained again.
     for i in range(3):
         row = read(folder / f"subnet-{i}.json")
-        text = (folder / f"subnet-{i}.json").read_text()
-        text = text.replace(f'"inherited": {row["inherited"]}', f'"inherited": {[1, 3, 2][i]}')
-        text = text.replace(f'"fine_tuned": {row["fine_tuned"]}', f'"fine_tuned": {[1, 2, 3][i]}')
-        (folder / f"subnet-{i}.json").write_text(text)
+        planted = {"inherited": [1, 3, 2][i], "fine_tuned": [1, 2, 3][i], "macs_share": [0.5, 0.6, 0.7][i]}
+        (folder / f"subnet-{i}.json").write_text(dumps({**row, **planted}))
     outcome = health(ldsearch, "--learning_rate", "1e-2")
-    assert read(folder / "health.json")["tau"] == pytest.approx(1 / 3)  # of three pairs two agree
-    assert "Kendall's tau 0.333" in outcome.out
-    assert "tau" in ldsearch("info", "runs/tiny-health").out
+    fields = read(folder / "health.json")
+    assert fields["tau"] == pytest.approx(1 / 3)  # of three pairs two agree
+    assert fields["tau_within"] == pytest.approx(1 / 3)  # three are one bin
+    assert fields["tau_of_cost"] == pytest.approx(1)
+    assert fields["tau_partial"] is None  # the cost ranks one side perfectly
+    assert "at equal cost 0.333" in outcome.out
+    assert "30 or more can tell" in outcome.out
+    assert "0.333" in ldsearch("info", "runs/tiny-health").out
     refused = ldsearch("evaluate", "runs/tiny-health")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "is a health run" in refused.err
+
+
+def test_sub_networks_of_a_bin_cost_about_the_same() -> None:
+    space = load_space("demo", blocks=6, reference=128)
+    macs = Supernet(tiny_model("bert", blocks=6)).macs(Workload.padded(128))
+    subnets, bins = draw_in_bins(space, macs, 14, seed=1)
+    assert len(set(subnets)) == len(subnets) == 14
+    assert [bins.count(number) for number in range(4)] == [4, 4, 3, 3]
+    costs, width = macs(subnets), np.ptp(macs([space.smallest(), space.largest()])) / 4
+    assert all(np.ptp(costs[np.array(bins) == number]) < 0.25 * width for number in range(4))
+    assert all(space.contains(subnet) for subnet in subnets)
+    assert (subnets, bins) == draw_in_bins(space, macs, 14, seed=1)
+    assert subnets != draw_in_bins(space, macs, 14, seed=2)[0]
 
 
 @pytest.mark.parametrize("flags", [("--count", 2), ("--not_a_flag", 1), ("--space", "nowhere.yaml")])

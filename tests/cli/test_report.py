@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from ldsearch.commands.report import verdict
+from ldsearch.commands.health import verdict
 from ldsearch.reports.page import GENERATOR
-from ldsearch.runs import read_json
+from ldsearch.runs import Study, read_json
 from tests.cli.conftest import Ldsearch
 from tests.cli.test_bad_input import expect_refusal
 from tests.reports.test_page import Reader
@@ -100,10 +100,12 @@ def test_what_was_measured_beside_a_run_is_shown(ldsearch: Ldsearch, wild_place:
         folder = Path("runs", name)
         folder.mkdir()
         (folder / "run.json").write_text(json.dumps({"identity": {"fingerprint": fingerprint}}))
-        fields = {"tau": tau, "p_value": 0.01, "examples": 77, "steps": 5, "loss": "label"}
+        taus = dict.fromkeys(("tau", "tau_within", "tau_of_cost", "tau_partial"), tau)
+        rows = {"inherited_examples": 77, "fine_tuned_examples": 78, "same_rows": False, "steps": 5}
+        fields = {**taus, "p_value": 0.01, "p_value_within": 0.01, **rows}
         (folder / "health.json").write_text(json.dumps(fields))
-        rows = f"macs_share,inherited,fine_tuned,subnet\n0.5,0.6,0.7,{full}\n1,0.7,0.8,{full}\n"
-        (folder / "health.csv").write_text(rows)
+        table = f"macs_share,bin,inherited,fine_tuned,subnet\n0.5,0,0.6,0.7,{full}\n1,1,0.7,0.8,{full}\n"
+        (folder / "health.csv").write_text(table)
     heads = "subnet,runtime,phase,batch,length,median_ms,low_ms,high_ms,ratio,macs_ratio,not_faster,noisy"
     Path(RUN, "latency.csv").write_text(
         f"{heads}\n{full},eager,forward,8,data,12.345,12,13,0.512,0.6,True,False\n"
@@ -113,14 +115,21 @@ def test_what_was_measured_beside_a_run_is_shown(ldsearch: Ldsearch, wild_place:
     assert "-0.5000" not in read.text
     losses = [f"{loss:.4f}" for loss in pd.read_csv("runs/tiny-importance/importance.csv")["loss"]]
     latency = ("8 x data", "12.35", "0.512", "not faster", "How it was measured is not recorded")
-    for text in ("0.7500", verdict(0.75, 0.01), *latency, *losses):
+    for text in ("0.7500", "better than chance", "78 others", *latency, *losses):
         assert text in read.text, text
+
+
+def study(tau: float | None, p_value: float | None, count: int = 32) -> Study:
+    fields = {"tau_within": tau, "p_value_within": p_value}
+    return Study(Path(), "health", fields, pd.DataFrame({"inherited": range(count)}))
 
 
 def test_verdicts() -> None:
     said = {"better than chance": (0.9, 0.01), "no better than": (0.9, 0.2), "wrong way": (-0.9, 0.01)}
-    for words, (tau, p_value) in {**said, "none": (None, None)}.items():
-        assert words in verdict(tau, p_value)
+    for words, values in {**said, "none": (None, None)}.items():
+        assert words in verdict(study(*values))
+    assert "30 or more" in verdict(study(0.9, 0.2, count=8))
+    assert "30 or more" not in verdict(study(0.9, 0.2, count=30))
 
 
 def test_what_is_no_finished_search_is_refused(ldsearch: Ldsearch, wild_place: Path) -> None:
