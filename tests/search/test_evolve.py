@@ -51,6 +51,55 @@ def test_a_search_stops_when_it_stands_still_or_at_its_evaluations_and_says_so()
         search(Evolve(CONTEXT), noise, DEMO.full(), evaluations=0)
 
 
+class Downhill:
+    """Every step down from the cheapest so far."""
+
+    name = "downhill"
+
+    def propose(self, generation, ledger):
+        known = [trial.subnet for trial in ledger if DEMO.contains(trial.subnet)] or [DEMO.largest()]
+        cheapest = min(known, key=lambda subnet: COST([subnet])[0])
+        return [
+            subnet for subnet in DEMO.lowered(cheapest) if COST([subnet])[0] >= COST([DEMO.smallest()])[0]
+        ]
+
+
+def test_a_strategy_that_descends_does_not_stand_still_before_the_smallest():
+    """Every generation reaches a new cheapest sub-network, and scores fall with the cost."""
+    evaluate = measure(lambda s: float(COST([s])[0]), COST)
+    result = search(Downhill(), evaluate, DEMO.full())
+    assert DEMO.smallest() in {trial.subnet for trial in result.trials}
+
+
+def test_areas_are_of_one_cost_range_and_never_fall():
+    rng = np.random.default_rng(0)
+    kept = []
+    result = search(
+        Downhill(),
+        measure(lambda s: float(rng.random()), COST),
+        DEMO.full(),
+        patience=None,
+        on_generation=lambda result: kept.append(list(result.areas)),
+    )
+    assert len(kept) > 10
+    assert all(np.diff(areas).min(initial=0) >= 0 for areas in kept)
+    costs, scores = [
+        [value(t) for t in result.trials] for value in (lambda t: t.costs["macs"], lambda t: t.score.value)
+    ]
+    assert result.areas[-1] == pytest.approx(staircase_area(costs, scores, min(costs), costs[0]))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1, 1e4])
+def test_whether_a_search_stands_still_does_not_depend_on_the_unit_of_its_score(scale):
+    evaluate = measure(lambda s: scale * math.sqrt(sum(tokens_of(s))), COST)
+    result = search(Evolve(CONTEXT), evaluate, DEMO.full(), evaluations=2_000)
+    expected = search(
+        Evolve(CONTEXT), measure(lambda s: math.sqrt(sum(tokens_of(s))), COST), DEMO.full(), evaluations=2_000
+    )
+    assert result.stopped == expected.stopped == "converged"
+    assert len(result.trials) == len(expected.trials)
+
+
 def test_nan_scores_neither_stop_the_search_nor_reach_the_frontier():
     evaluate = measure(lambda s: math.nan if tokens_of(s)[0] > 60 else tokens_of(s)[2] / 64, COST)
     result = search(Evolve(CONTEXT), evaluate, DEMO.full(), evaluations=120)
