@@ -113,6 +113,11 @@ def _check(arguments: TrainingArguments) -> None:
     for name in ("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"):
         if getattr(arguments, name, None) not in (None, {}, {"use_reentrant": False}):
             raise TrainingError(f"--{name}: every block is recomputed, in the one way there is")
+    if arguments.n_gpu > 1:
+        raise TrainingError(
+            f"{arguments.n_gpu} GPUs in one process are not supported: start one process a GPU with torchrun "
+            "--nproc_per_node, or hide the others with CUDA_VISIBLE_DEVICES=0"
+        )
     positive: dict[str, float] = {
         "--per_device_train_batch_size": arguments.per_device_train_batch_size,
         "--gradient_accumulation_steps": arguments.gradient_accumulation_steps,

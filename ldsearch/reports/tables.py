@@ -21,7 +21,7 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "reference": "reference input length in tokens; empty where no token is dropped",
         "length_mode": "`ratio`: the same share of shorter inputs; `absolute`: at most so many",
         "score": "value of `metric` on `examples` examples of `split`",
-        "standard_error": "of `score`, from the examples: two points closer than about three are noise",
+        "standard_error": "of `score` alone; two sub-networks share its examples: compare `difference`",
         "metric": "name of the score",
         "examples": "examples the score rests on",
         "split": "split they come from",

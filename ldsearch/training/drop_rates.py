@@ -9,6 +9,8 @@ from types import MappingProxyType
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import binom
 from torch import Tensor, nn
 
 from ldsearch.errors import TrainingError
@@ -76,8 +78,42 @@ def checked(rates: Sequence[float], blocks: int) -> tuple[float, ...]:
     return tuple(float(rate) for rate in rates)
 
 
+def target_rate(blocks: int, target: int, pinned: int = 0, min_layers: int = 0) -> float:
+    """The one rate at which ``target`` blocks run on average.
+
+    Without pinned blocks and a least number that is p* = 1 - r / N of Fan, Grave & Joulin 2019, Sec. 3.2;
+    pinned blocks run whatever is drawn, and draws of fewer than ``min_layers`` blocks are filled up.
+
+    Args:
+        blocks: Number of blocks.
+        target: How many run on average.
+        pinned: Blocks that are never skipped.
+        min_layers: The fewest blocks that run.
+
+    Raises:
+        TrainingError: If no rate gives so many.
+    """
+    least = max(1, pinned, min_layers)
+    if not least <= target <= blocks:
+        raise TrainingError(f"--target-layers must lie in {least}..{blocks} for this model, not {target}")
+    free = blocks - pinned
+    if min_layers <= pinned:
+        return float(1 - Fraction(target - pinned, free)) if free else 0.0
+    drawn = np.arange(free + 1)
+
+    def excess(rate: float) -> float:
+        return float(np.maximum(pinned + drawn, min_layers) @ binom.pmf(drawn, free, 1 - rate)) - target
+
+    return float(brentq(excess, 0.0, 1.0))
+
+
 def layer_rates(
-    blocks: int, rates: Sequence[float] | None, schedule: str, target_layers: int | None
+    blocks: int,
+    rates: Sequence[float] | None,
+    schedule: str,
+    target_layers: int | None,
+    pinned: int = 0,
+    min_layers: int = 0,
 ) -> tuple[float, ...]:
     """The rate of every block, from the options.
 
@@ -86,6 +122,8 @@ def layer_rates(
         rates: One rate for the schedule, or one per block; None: 0.2, or the target's.
         schedule: A key of ``SCHEDULES``.
         target_layers: Number of blocks that run on average.
+        pinned: How many blocks are never skipped.
+        min_layers: The fewest blocks that run.
 
     Raises:
         TrainingError: If these contradict each other or do not fit the model.
@@ -98,12 +136,7 @@ def layer_rates(
                 "--target-layers sets one rate for all blocks: it takes neither --layer-drop nor "
                 "another --layer-drop-schedule"
             )
-        if not 1 <= target_layers <= blocks:
-            raise TrainingError(
-                f"--target-layers must lie in 1..{blocks} for this model, not {target_layers}"
-            )
-        # p* = 1 - r / N: r of N blocks run on average (Fan, Grave & Joulin 2019, Sec. 3.2).
-        return constant(float(1 - Fraction(target_layers, blocks)), blocks)
+        return constant(target_rate(blocks, target_layers, pinned, min_layers), blocks)
     rates = (DEFAULT_RATE,) if rates is None else rates
     if len(rates) == 1:
         return SCHEDULES[schedule](rates[0], blocks)

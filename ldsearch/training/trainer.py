@@ -148,9 +148,10 @@ class SupernetTrainer(Trainer):
         rows = inputs.pop(_ROWS, None)
         batch = self.task.prepare(self._prepare_inputs(inputs), tokenizer, rng)
         total = torch.zeros((), device=batch["labels"].device)
-        targets = self._teach(batch, rows)
         progress = self.state.global_step / max(1, self.state.max_steps)
         passes = self.strategy.passes(draws, progress)
+        distils = self.distillation.label_share is not None or any(one.loss == "distill" for one in passes)
+        targets = self._teach(batch, rows) if distils else None
         for index, named in enumerate(passes):
             part = _rows(named, len(batch["labels"]))
             seen = {name: tensor[part] for name, tensor in batch.items()}

@@ -217,3 +217,10 @@ def test_the_console_script_says_it_the_same_way(place: Path) -> None:
     assert found.returncode == 2
     assert re.fullmatch(r"error: .*--keep 'bananas'.*\n", found.stderr), found.stderr
     assert listing(place) == before
+
+
+def test_several_gpus_in_one_process_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The Trainer would copy the module for each, whose plain attributes stay those of the first."""
+    monkeypatch.setattr("transformers.TrainingArguments.n_gpu", 2)
+    with pytest.raises(TrainingError, match=r"2 GPUs .* torchrun"):
+        training_arguments(tmp_path, {}, seed=0)

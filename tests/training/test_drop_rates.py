@@ -1,5 +1,7 @@
 """Drop rates as written (schedules, targets, lists) and as learned (mean, gates, gradients, choice)."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,10 @@ from ldsearch.training.drop_rates import (
     linear,
     mean_rate,
     rates_of,
+    target_rate,
 )
+from ldsearch.training.strategies import StackSetting
+from ldsearch.training.strategies.layerdrop import draw_stack
 from tests.planted import WIDTH, batches, carriers_and_both, loss_of
 
 
@@ -35,6 +40,24 @@ def test_the_mean_of_equal_rates_is_that_rate():
 def test_a_target_depth_has_the_paper_s_rate():
     for blocks, keep, rate in ((16, 8, 1 / 2), (12, 3, 3 / 4), (12, 8, 1 / 3), (6, 6, 0.0)):
         assert layer_rates(blocks, None, "constant", keep) == (rate,) * blocks
+
+
+@pytest.mark.parametrize(
+    ("blocks", "target", "pinned", "least"),
+    [(6, 2, 1, 0), (6, 2, 0, 2), (6, 3, 0, 2), (12, 5, 2, 4), (6, 6, 1, 3)],
+)
+def test_the_mean_of_drawn_depths_is_the_target(blocks, target, pinned, least):
+    """By every draw and its probability; pinned blocks and a least number counted."""
+    rate = target_rate(blocks, target, pinned, least)
+    mean = 0.0
+    for drawn in itertools.product((0, 1), repeat=blocks - pinned):
+        runs = sum(drawn)
+        mean += rate ** (len(drawn) - runs) * (1 - rate) ** runs * max(pinned + runs, least)
+    assert mean == pytest.approx(target)
+    setting = StackSetting(blocks, (rate,) * blocks, tuple(range(pinned)), least)
+    rng = np.random.default_rng(0)
+    depths = [len(draw_stack(setting, ("layer",), rng).blocks) for _ in range(4_000)]
+    assert np.mean(depths) == pytest.approx(target, abs=4 * np.std(depths) / 4_000**0.5 + 1e-9)
 
 
 def test_what_is_asked_for_becomes_one_rate_per_block():
@@ -55,6 +78,8 @@ def test_what_is_asked_for_becomes_one_rate_per_block():
         ((3, (0.1,), "constant", 2), "neither --layer-drop"),
         ((3, None, "linear", 2), "nor another --layer-drop-schedule"),
         ((3, None, "constant", 0), r"1\.\.3 for this model, not 0"),
+        ((3, None, "constant", 1, 2), r"2\.\.3 for this model, not 1"),
+        ((3, None, "constant", 1, 0, 2), r"2\.\.3 for this model, not 1"),
         ((3, None, "constant", 4), r"1\.\.3 for this model, not 4"),
         ((3, (1.1,), "constant", None), r"\[0, 1\], not 1\.1"),
         ((3, (1.1,), "linear", None), r"\[0, 1\], not 1\.1"),

@@ -87,7 +87,10 @@ def test_a_mixed_pass_adds_labels_divergence_and_states(tmp_path):
 
 
 def test_without_a_share_the_full_model_learns_from_labels_alone(tmp_path):
+    """And the teacher, which nobody learns from, does not run."""
     student, teacher = models()
+    calls = []
+    teacher.register_forward_pre_hook(lambda *inputs: calls.append(1))
     batch = None
     found = []
     for how in (Distillation(), Distillation(0.5)):
@@ -95,6 +98,7 @@ def test_without_a_share_the_full_model_learns_from_labels_alone(tmp_path):
         batch = training.data_collator([dict(row) for row in examples(4)])
         training.current_gradient_accumulation_steps = 1
         found.append(float(training.training_step(student, dict(batch))))
+        assert len(calls) == (how.label_share is not None)
     labels = batch.pop("labels")
     with torch.no_grad():
         wanted = float(nn.functional.cross_entropy(student(batch, FULL).logits, labels))

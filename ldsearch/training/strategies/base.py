@@ -136,16 +136,12 @@ class Setting:
         Raises:
             TrainingError: If a number makes no sense.
         """
-        stacks = {
-            name: StackSetting(
-                depth,
-                layer_rates(depth, layer_drop, schedule, target_layers),
-                pinned=supernet.pinned if name == "encoder" else (),
-                min_layers=min_layers,
-                heads=supernet.shape.heads if name == "encoder" and supernet.supports_lengths else 0,
-            )
-            for name, depth in supernet.depths.items()
-        }
+        stacks = {}
+        for name, depth in supernet.depths.items():
+            pinned = supernet.pinned if name == "encoder" else ()
+            rates = layer_rates(depth, layer_drop, schedule, target_layers, len(pinned), min_layers)
+            heads = supernet.shape.heads if name == "encoder" and supernet.supports_lengths else 0
+            stacks[name] = StackSetting(depth, rates, pinned, min_layers, heads)
         bound = default_bound(supernet.blocks) if drop_bound is None else as_rate(drop_bound)
         return cls(stacks, reference, bound)
 
