@@ -18,7 +18,8 @@ from ldsearch.errors import LdsearchError, TrainingError
 VALUES = {str: "text of two", int: 7, float: 0.375, bool: True, Path: Path("a b/c")}
 READ = {
     "search_rows": 12,
-    "layer_drop": (0.0, 0.25),
+    "layer_drop": {"encoder": (0.0, 0.25), "decoder": (0.5,)},
+    "target_layers": {"encoder": 3, "decoder": 2},
     "batch_share": 0.25,
     "keep": (4, 2),
     "budget": (0.3, 0.5),
@@ -76,8 +77,14 @@ def test_every_option_alone_and_all_together_come_back(parsed, verb: str) -> Non
     [
         ("train-supernet", "search_rows", {"auto": "auto", "half": "half", "12": 12}),
         ("train-supernet", "layer_drop", {"0.2": (0.2,), "0, 1/4": (0.0, 0.25)}),
+        (
+            "train-supernet",
+            "layer_drop",
+            {"encoder=0.2,decoder=0,1/2": {"encoder": (0.2,), "decoder": (0, 0.5)}},
+        ),
+        ("train-supernet", "target_layers", {"6": 6, "decoder=3": {"decoder": 3}}),
         ("train-supernet", "batch_share", {"1/4": 0.25, "0.5": 0.5}),
-        ("evolve", "keep", {"4,4": (4, 4)}),
+        ("evolve", "keep", {"4,4": (4, 4), "encoder=4, decoder=2": {"encoder": (4,), "decoder": (2,)}}),
         ("profile", "batch", {"8,2,8": (8, 2)}),
         ("profile", "length", {"64,data": (64, "data")}),
     ],
@@ -89,6 +96,10 @@ def test_numbers_are_read_and_anything_else_is_refused_with_the_flag(verb, name,
     for text in ("", "some", "0" if "int" in str(option.type) else "nan", "1.5x", "1,", "1/0"):
         with pytest.raises(LdsearchError, match="--it"):
             read("--it", text)
+    if any("=" in text for text in texts):
+        for text in ("heads=2", "encoder=2,encoder=2", "encoder=", "2,encoder=2", "encoder=x"):
+            with pytest.raises(LdsearchError, match="--it"):
+                read("--it", text)
 
 
 def test_parity_is_the_options_it_stands_for() -> None:

@@ -1,5 +1,6 @@
 """Options as dataclass fields: their help, how their text is read, and how they are recorded."""
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, fields
 from fractions import Fraction
@@ -9,6 +10,7 @@ from typing import Any
 from ldsearch.errors import LdsearchError, TrainingError
 
 Read = Callable[[str, str], Any]
+STACKS = ("encoder", "decoder")
 
 
 def option(
@@ -76,6 +78,33 @@ def number(kind: type[int] | type[float], expected: str, *, words: Collection[st
     return read
 
 
+def per_stack(read: Read) -> Read:
+    """A reader of one value for every stack, or of one for each: ``encoder=0.2,decoder=0,0.5``.
+
+    Args:
+        read: Reads a value, which may hold commas.
+
+    Returns:
+        Reads what ``read`` reads, or a dict from the stacks that are named to their values.
+    """
+
+    def named(flag: str, text: str) -> Any:
+        if "=" not in text:
+            return read(flag, text)
+        values: dict[str, Any] = {}
+        for part in re.split(r",\s*(?=[a-z]+=)", text.strip()):
+            stack, equals, value = part.partition("=")
+            if not equals or stack not in STACKS or stack in values:
+                raise LdsearchError(
+                    f"cannot read {flag} {text!r}: name encoder and decoder, each at most once: "
+                    "encoder=...,decoder=..."
+                )
+            values[stack] = read(flag, value)
+        return values
+
+    return named
+
+
 def _number(kind: type[int] | type[float], text: str) -> int | float:
     value = kind(Fraction(text))
     if kind is int and (value < 1 or value != Fraction(text)):
@@ -125,7 +154,7 @@ def read_trainer(words: list[str]) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return dict(value)
+        return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
     return str(value) if isinstance(value, Path) else value

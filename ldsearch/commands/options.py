@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ldsearch.commands.binding import number, numbers, option, trainer_words
+from ldsearch.commands.binding import number, numbers, option, per_stack, trainer_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,16 +146,20 @@ class LayerDropOptions:
 
     PANEL = "LayerDrop"
 
-    layer_drop: tuple[float, ...] | None = option(
+    layer_drop: tuple[float, ...] | Mapping[str, tuple[float, ...]] | None = option(
         None,
-        "LayerDrop probability, or one per block: 0,0.1,0.2.",
+        "LayerDrop probability, or one per block: 0,0.1,0.2; of two stacks also encoder=0.2,decoder=0.5.",
         shown="0.2",
-        read=numbers(float, "one number, or one per block as 0,0.1,0.2"),
+        read=per_stack(numbers(float, "one number, or one per block as 0,0.1,0.2")),
     )
     layer_drop_schedule: str = option(
         "constant", "constant, or linear: rising to --layer-drop at the last block."
     )
-    target_layers: int | None = option(None, "Blocks that run on average, instead of --layer-drop.")
+    target_layers: int | Mapping[str, int] | None = option(
+        None,
+        "Blocks that run on average, instead of --layer-drop; of two stacks also encoder=6,decoder=3.",
+        read=per_stack(number(int, "a number of blocks")),
+    )
     min_layers: int = option(0, "The fewest blocks that run.")
     drop_groups: str = option(
         "layer", "What --strategy layerdrop drops: layer, sublayer, head, ffn, head+layer, ..."
@@ -327,11 +331,11 @@ class SearchOptions:
         "Search beyond what was trained: any length of any block, blocks that were never skipped, depths "
         "that were not listed. What training never covered is noted.",
     )
-    keep: tuple[int, ...] | None = option(
+    keep: tuple[int, ...] | Mapping[str, tuple[int, ...]] | None = option(
         None,
-        "Search depths, or apply a rule, with so many blocks; of an encoder-decoder two numbers: 4,2.",
+        "Search depths, or apply a rule, with so many blocks; of two stacks 4,2 or encoder=4,decoder=2.",
         shown="every depth",
-        read=numbers(int, "numbers of blocks: 4, or 4,2 for an encoder and a decoder"),
+        read=per_stack(numbers(int, "numbers of blocks: 4, or 4,2 for an encoder and a decoder")),
     )
     evaluations: int | None = option(
         None,
@@ -664,10 +668,16 @@ def flags(verb: str, values: Mapping[str, Any]) -> str:
             words.append(flag_of(name))
         elif isinstance(value, list) and known[name]["read"] is None:
             words += [word for part in value for word in (flag_of(name), str(part))]
+        elif isinstance(value, Mapping):
+            words += [flag_of(name), ",".join(f"{stack}={_text(part)}" for stack, part in value.items())]
         else:
-            parts = value if isinstance(value, list) else [value]
-            words += [flag_of(name), ",".join(f"{p:g}" if isinstance(p, float) else str(p) for p in parts)]
+            words += [flag_of(name), _text(value)]
     return shlex.join(["ldsearch", verb, *arguments, *words])
+
+
+def _text(value: Any) -> str:
+    parts = value if isinstance(value, list) else [value]
+    return ",".join(f"{part:g}" if isinstance(part, float) else str(part) for part in parts)
 
 
 def flag_of(name: str) -> str:

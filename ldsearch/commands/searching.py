@@ -110,7 +110,7 @@ def plan_search(bench: Bench, options: Evolve, costs: Sequence[str] = ("macs",))
     # A short search starts from fewer configurations, still spread over the whole cost range.
     initial = settings.initial if evaluations is None else min(settings.initial, evaluations - 1)
     cost, *others = (bench.cost(name) for name in costs)
-    kept = options.keep[0] if options.keep else None
+    kept = None if options.keep is None else space.depths[0].keep[0]
     context = StrategyContext(
         space,
         cost,

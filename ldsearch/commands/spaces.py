@@ -109,7 +109,7 @@ def rule_space(
     bench: Bench,
     strategy: str,
     chooses: str,
-    keep: Sequence[int] | None = None,
+    keep: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     name: str | None = None,
 ) -> Space:
     """The space of a rule, or of a search among sub-networks of given depths, trained or not.
@@ -118,7 +118,8 @@ def rule_space(
         bench: The supernet.
         strategy: For messages.
         chooses: What it chooses (``Search.chooses``).
-        keep: How many blocks of each stack; None: any number.
+        keep: How many blocks of each stack, in their order or by name; a stack that is not named stays
+            whole. None: any number.
         name: A named space, for rules that choose lengths.
 
     Raises:
@@ -132,6 +133,10 @@ def rule_space(
         return search_space(bench, name, None if name else "lengths")
     if name is not None:
         raise RunError(f"{strategy} chooses blocks and takes no --space")
+    if isinstance(keep, Mapping):
+        if any(len(counts) != 1 for counts in keep.values()) or not set(keep) <= set(supernet.depths):
+            raise RunError(f"--keep takes one number of blocks for {' and '.join(supernet.depths)} each")
+        keep = [keep[stack][0] if stack in keep else blocks for stack, blocks in supernet.depths.items()]
     if keep is not None and len(keep) != len(supernet.depths):
         raise RunError(
             f"--keep names {len(keep)} numbers of blocks; this model has {len(supernet.depths)} "

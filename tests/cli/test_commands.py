@@ -232,7 +232,7 @@ def test_blocks_that_were_asked_for_are_chosen_even_if_the_full_model_is_better(
             yield subnet, np.full(evaluator.examples, float(subnet == Subnet.full(2))), 0.0
 
     monkeypatch.setattr(Evaluator, "_measure", measure)
-    outcome = ldsearch("evolve", "--strategy", "every-other", "--keep", "1")
+    outcome = ldsearch("evolve", "--strategy", "every-other", "--keep", "encoder=1")
     assert "chosen (most accurate): accuracy 0.0000" in outcome.out
     assert read(place / "runs/tiny-every-other/best.json")["subnet"]["encoder"]["blocks"] == [0]
     every = ldsearch("evolve", "--strategy", "every-other", "--name", "every")

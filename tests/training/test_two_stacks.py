@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel, TrainingArguments
 
+from ldsearch.errors import TrainingError
 from ldsearch.space.assignments import configurations
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
@@ -191,3 +192,20 @@ def test_recomputed_blocks_have_the_same_gradients(make, subnet, watched):
     assert found[0].keys() == found[1].keys()
     for key, gradient in found[0].items():
         torch.testing.assert_close(found[1][key], gradient, msg=key)
+
+
+def test_stacks_have_rates_of_their_own():
+    """As the paper's 12/6 set-ups need; a stack that is not named stays whole."""
+    supernet = Supernet(tiny_encoder_decoder("bart"))  # of 3 and 4 blocks
+
+    def rates(**options: object) -> dict[str, tuple[float, ...]]:
+        return {name: stack.layer_rates for name, stack in Setting.of(supernet, 16, **options).stacks.items()}
+
+    apart = {"encoder": (0.0, 0.5, 1.0), "decoder": (0.25,)}
+    assert rates(layer_drop=apart) == {"encoder": (0.0, 0.5, 1.0), "decoder": (0.25,) * 4}
+    assert rates(layer_drop={"decoder": (0.4,)}, schedule="linear")["decoder"] == (0.1, 0.2, 0.3, 0.4)
+    assert rates(target_layers={"decoder": 3}) == {"encoder": (0.0,) * 3, "decoder": (0.25,) * 4}
+    both = rates(target_layers={"decoder": 1}, layer_drop={"encoder": (0.5,)})
+    assert both == {"encoder": (0.5,) * 3, "decoder": (0.75,) * 4}
+    with pytest.raises(TrainingError, match="no middle"):
+        rates(layer_drop={"middle": (0.5,)})

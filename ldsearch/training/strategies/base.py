@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ldsearch.training.drop_rates import checked, layer_rates
 if TYPE_CHECKING:
     from ldsearch.supernet import Supernet
 
+T = TypeVar("T")
 # The generator of one pass of this batch; a function of (seed, optimizer step, micro-step, pass).
 Draws = Callable[[int], np.random.Generator]
 
@@ -64,6 +65,11 @@ class StackSetting:
         checked(self.layer_rates, self.blocks)
         if not 0 <= self.min_layers <= self.blocks:
             raise TrainingError(f"--min-layers must lie in 0..{self.blocks}, not {self.min_layers}")
+
+
+def _of_stack(value: T | Mapping[str, T] | None, stack: str) -> T | None:
+    """A stack's value: its own of a mapping, else that of all."""
+    return cast(T | None, value.get(stack) if isinstance(value, Mapping) else value)
 
 
 @dataclass(frozen=True)
@@ -117,9 +123,9 @@ class Setting:
         supernet: "Supernet",
         reference: int,
         drop_bound: float | None = None,
-        layer_drop: Sequence[float] | None = None,
+        layer_drop: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
         schedule: str = "constant",
-        target_layers: int | None = None,
+        target_layers: int | Mapping[str, int] | None = None,
         min_layers: int = 0,
     ) -> "Setting":
         """The setting of a model, with the defaults of every other option.
@@ -128,22 +134,31 @@ class Setting:
             supernet: Its stacks, and what in them can be dropped.
             reference: Tokens that inputs are cut to.
             drop_bound: None: by depth (``space.lengths.default_bound``).
-            layer_drop: LayerDrop rate, or one per block (``drop_rates.layer_rates``).
+            layer_drop: LayerDrop rate, or one per block (``drop_rates.layer_rates``); a mapping from stacks
+                to theirs leaves the others whole.
             schedule: How a single rate is spread over the blocks.
-            target_layers: Blocks that run on average, instead of ``layer_drop``.
+            target_layers: Blocks that run on average, instead of ``layer_drop``; a mapping as there.
             min_layers: The fewest blocks that run.
 
         Raises:
             TrainingError: If a number makes no sense.
         """
-        stacks = {}
+        for values in (layer_drop, target_layers):
+            if isinstance(values, Mapping) and (strange := set(values) - set(supernet.depths)):
+                raise TrainingError(
+                    f"this model has no {strange.pop()}: it has {' and '.join(supernet.depths)}"
+                )
+        settings = {}
         for name, depth in supernet.depths.items():
             pinned = supernet.pinned if name == "encoder" else ()
-            rates = layer_rates(depth, layer_drop, schedule, target_layers, len(pinned), min_layers)
+            rate, target = _of_stack(layer_drop, name), _of_stack(target_layers, name)
+            if rate is None and target is None and (layer_drop is not None or target_layers is not None):
+                rate = (0.0,)
+            rates = layer_rates(depth, rate, schedule, target, len(pinned), min_layers)
             heads = supernet.shape.heads if name == "encoder" and supernet.supports_lengths else 0
-            stacks[name] = StackSetting(depth, rates, pinned, min_layers, heads)
+            settings[name] = StackSetting(depth, rates, pinned, min_layers, heads)
         bound = default_bound(supernet.blocks) if drop_bound is None else as_rate(drop_bound)
-        return cls(stacks, reference, bound)
+        return cls(settings, reference, bound)
 
     def __post_init__(self) -> None:
         if not 0 <= self.plain_share < 1:
