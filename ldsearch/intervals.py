@@ -91,6 +91,59 @@ def bootstrap(
     return Interval(float(value(rows.mean(axis=0))), float(low), float(high), examples)
 
 
+def simultaneous(
+    differences: Sequence[Sequence[Term]],
+    of_means: OfMeans | None = None,
+    *,
+    seed: int = 0,
+    resamples: int = 2_000,
+    level: float = 0.95,
+) -> list[Interval]:
+    """Intervals of several weighted sums of scores that hold all at once with the probability ``level``.
+
+    Each is as many standard errors wide as the largest of all absolute errors in units of its own standard
+    error is at that level, in one bootstrap for all (max-t; Romano & Wolf 2005).
+
+    Args:
+        differences: Each as ``terms`` of ``bootstrap``, all over the same examples.
+        of_means: As for ``bootstrap``.
+        seed: Of the resampling.
+        resamples: Number of bootstrap resamples.
+        level: Of all intervals together.
+
+    Raises:
+        ValueError: As for ``bootstrap``.
+    """
+    if not differences:
+        return []
+    parts = [_joint(terms, of_means) for terms in differences]
+    rows = [values.reshape(len(values), -1) for values, _ in parts]
+    edges = np.cumsum([values.shape[1] for values in rows])[:-1]
+    examples, joined = len(rows[0]), np.concatenate(rows, axis=1)
+
+    def values_of(means: NDArray[np.float64]) -> NDArray[np.float64]:
+        split = zip(np.split(means, edges, axis=-1), parts, strict=True)
+        return np.stack([of(part if own.ndim == 2 else part[..., 0]) for part, (own, of) in split], axis=-1)
+
+    rng = np.random.default_rng(seed)
+    distinct, counts = np.unique(joined, axis=0, return_counts=True)
+    drawn = np.concatenate(
+        [
+            values_of(rng.multinomial(examples, counts / examples, size=part) @ distinct / examples)
+            for part in np.diff(np.linspace(0, resamples, 21).round().astype(int))
+        ]
+    )
+    estimates = values_of(joined.mean(axis=0))
+    errors = drawn.std(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        largest = np.nan_to_num(np.abs(drawn - estimates) / errors, nan=0.0, posinf=0.0).max(axis=1)
+    widths = np.quantile(largest, level) * errors
+    return [
+        Interval(float(estimate), float(estimate - width), float(estimate + width), examples)
+        for estimate, width in zip(estimates, widths, strict=True)
+    ]
+
+
 def score_of(terms: Sequence[Term], of_means: OfMeans | None = None) -> float:
     """The weighted sum of scores itself; arguments and errors as for ``bootstrap``."""
     rows, value = _joint(terms, of_means)

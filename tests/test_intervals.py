@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from ldsearch.intervals import Interval, bootstrap, paired_bootstrap, score_of, standard_error, weighted_sum
+from ldsearch.intervals import (
+    Interval,
+    bootstrap,
+    paired_bootstrap,
+    score_of,
+    simultaneous,
+    standard_error,
+    weighted_sum,
+)
 
 
 def f1(means: np.ndarray) -> np.ndarray:
@@ -191,3 +199,42 @@ def test_a_function_that_does_not_fit_its_statistics_is_refused():
         paired_bootstrap(rows, rows)
     with pytest.raises(ValueError, match="other than the mean"):
         standard_error(rows[:, 0], np.sqrt)
+
+
+def test_intervals_of_all_at_once_hold_together_where_single_ones_do_not():
+    """Of ten differences of nothing some single interval misses 0 in four cases of ten."""
+    rng, missed = np.random.default_rng(0), {"single": 0, "together": 0}
+    for seed in range(80):
+        full, others = rng.random(150), rng.random((10, 150))
+        against = [[(1.0, own), (-1.0, full)] for own in others]
+        single = [bootstrap(terms, seed=seed, resamples=400) for terms in against]
+        together = simultaneous(against, seed=seed, resamples=400)
+        assert [own.mean for own in single] == pytest.approx([own.mean for own in together])
+        for name, intervals in (("single", single), ("together", together)):
+            missed[name] += any(own.low > 0 or own.high < 0 for own in intervals)
+    assert missed["together"] <= 10  # of 80; 4 are expected
+    assert missed["single"] >= 15
+
+
+def test_of_one_difference_or_of_equal_ones_the_band_is_the_usual_interval():
+    rng = np.random.default_rng(1)
+    terms = [(1.0, rng.random(400)), (-1.0, rng.random(400))]
+    for intervals in (simultaneous([terms]), simultaneous([terms] * 5)):
+        for own in intervals:
+            expected = bootstrap(terms)
+            assert (own.low, own.high) == pytest.approx((expected.low, expected.high), abs=0.003)
+    nothing = [(1.0, np.ones(20)), (-1.0, np.ones(20))]
+    assert [(own.low, own.high) for own in simultaneous([nothing])] == [(0.0, 0.0)]
+    assert simultaneous([]) == []
+
+
+def test_a_band_of_f1_is_of_its_mean_counts():
+    rng = np.random.default_rng(2)
+    first, second = (np.stack([x, np.ones(300)], axis=1) for x in (rng.random(300), rng.random(300)))
+
+    def ratio(means):
+        return means[..., 0] / means[..., 1]
+
+    (own,) = simultaneous([[(1.0, first), (-1.0, second)]], ratio)
+    plain = bootstrap([(1.0, first[:, 0]), (-1.0, second[:, 0])])
+    assert (own.mean, own.low, own.high) == pytest.approx((plain.mean, plain.low, plain.high), abs=0.004)

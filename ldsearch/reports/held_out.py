@@ -10,7 +10,16 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from ldsearch.intervals import Interval, OfMeans, Statistics, Term, bootstrap, paired_bootstrap, score_of
+from ldsearch.intervals import (
+    Interval,
+    OfMeans,
+    Statistics,
+    Term,
+    bootstrap,
+    paired_bootstrap,
+    score_of,
+    simultaneous,
+)
 from ldsearch.pareto import staircase_weights
 from ldsearch.reports.tables import COST_WORDS
 from ldsearch.subnet import Subnet
@@ -37,12 +46,15 @@ class HeldOutRow:
         trial: As the search measured it.
         score: Its score on the held-out split.
         difference: Held-out score minus the full model's.
-        step: Held-out score minus that of the next cheaper frontier point; None for the cheapest.
+        band: The same, with the interval that holds for all frontier points at once.
+        step: Held-out score minus that of the next cheaper frontier point, with the interval that holds for
+            all steps at once; None for the cheapest.
     """
 
     trial: Trial
     score: float
     difference: Interval
+    band: Interval
     step: Interval | None
 
 
@@ -91,11 +103,14 @@ class HeldOut:
                 f"{searched:+.4f} on the {self.full.split} split, which chose it, and "
                 f"{held_out:+.4f} on the {self.split} split"
             )
-            alike = [share[row.trial.subnet] for row in points if not _apart(row.difference)]
+            alike = [row for row in points if not _apart(row.band)]
+            higher = self.full.score.higher_is_better
+            worst = max((-row.band.low if higher else row.band.high for row in alike), default=0.0)
+            shares = ", ".join(share[row.trial.subnet] for row in alike)
             sentences.append(
-                f"{len(alike)} of {len(points)} frontier points cannot be told apart from the full model on "
-                f"{points[0].difference.examples} rows: {', '.join(alike)} of its "
-                f"{COST_WORDS.get(self.cost, self.cost)}"
+                f"no more than {worst:.4f} worse than the full model, all at once with 95%: {len(alike)} of "
+                f"{len(points)} frontier points, which {points[0].band.examples} rows cannot tell apart from "
+                f"it ({shares} of its {COST_WORDS.get(self.cost, self.cost)})"
                 if alike
                 else f"every one of the {len(points)} frontier points can be told apart from the full model"
             )
@@ -114,7 +129,7 @@ class HeldOut:
             verdict = "" if _apart(gain) else ": cannot be told apart"
             sentences.append(
                 f"area over {name}, with no more evaluations, on the {self.split} split: {gain.mean:+.4f} "
-                f"(95% interval {gain.low:+.4f} to {gain.high:+.4f}){verdict}"
+                f"(95% interval over rows {gain.low:+.4f} to {gain.high:+.4f}; one seed of each){verdict}"
             )
         return sentences
 
@@ -154,15 +169,17 @@ def hold_out(
         cost: The cost that frontier and area go along.
     """
     full_statistics = statistics_of(full.subnet)
-    rows: list[HeldOutRow] = []
-    previous: Statistics | None = None
-    for trial in frontier:
-        statistics = statistics_of(trial.subnet)
-        step = None if previous is None else paired_bootstrap(statistics, previous, of_means=of_means)
-        score = score_of([(1.0, statistics)], of_means)
-        difference = paired_bootstrap(statistics, full_statistics, of_means=of_means)
-        rows.append(HeldOutRow(trial, score, difference, step))
-        previous = statistics
+    statistics = [statistics_of(trial.subnet) for trial in frontier]
+    # The full model itself differs from itself by nothing, and is no comparison.
+    points = [index for index, trial in enumerate(frontier) if trial.subnet != full.subnet]
+    against = [[(1.0, statistics[index]), (-1.0, full_statistics)] for index in points]
+    bands = dict(zip(points, simultaneous(against, of_means), strict=True))
+    steps = simultaneous([[(1.0, b), (-1.0, a)] for a, b in pairwise(statistics)], of_means)
+    rows = []
+    for index, (trial, own, step) in enumerate(zip(frontier, statistics, [None, *steps], strict=True)):
+        difference = paired_bootstrap(own, full_statistics, of_means=of_means)
+        band = bands.get(index, difference)
+        rows.append(HeldOutRow(trial, score_of([(1.0, own)], of_means), difference, band, step))
     full_score = score_of([(1.0, full_statistics)], of_means)
     fronts = {name: front for name, front in (controls or {}).items() if front}
     low = max(front[0].costs[cost] for front in (frontier, *fronts.values()))

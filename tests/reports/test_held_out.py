@@ -135,13 +135,15 @@ def test_of_an_f1_too_every_interval_is_the_bootstrap_over_examples(higher):
     everything = on(np.arange(examples))
     step = found.rows[1].step
     assert step is not None
-    intervals = [found.gains["r"], found.rows[0].difference, step]
-    assert [interval.mean for interval in intervals] == pytest.approx(everything)
+    intervals = [found.gains["r"], found.rows[0].difference]
+    means = [*(interval.mean for interval in intervals), step.mean]
+    assert means == pytest.approx(everything)
+    assert found.rows[0].band.mean == pytest.approx(everything[1])
     assert found.gains["r"].mean > 0.02
     resampled = np.array(
         [on(rows) for rows in np.random.default_rng(5).integers(0, examples, (1_500, examples))]
     )
-    for interval, draws in zip(intervals, resampled.T, strict=True):
+    for interval, draws in zip(intervals, resampled.T[:2], strict=True):
         expected = tuple(np.quantile(draws, [0.025, 0.975]))
         assert (interval.low, interval.high) == pytest.approx(expected, abs=0.2 * draws.std())
     assert [row.score for row in found.rows] == pytest.approx([one.score.value for one in own])
@@ -168,10 +170,9 @@ def test_a_frontier_of_luck_is_found_out():
     seen = [np.mean([row.trial.score.value for row in held.rows]) - 0.8 for held in found]
     assert np.mean([held.optimism for held in found]) == pytest.approx(np.mean(seen), abs=0.015)
     assert np.mean([held.optimism for held in found]) > 0.02
-    # A step passes for real one time in twenty.
-    steps = [row.step for held in found for row in held.rows if row.step is not None]
-    clear = [step for step in steps if step.low > 0 or step.high < 0]
-    assert len(clear) / len(steps) < 0.12
+    # Some step of a frontier, whichever, passes for real one time in twenty.
+    steps = [[row.step for row in held.rows if row.step is not None] for held in found]
+    assert sum(any(step.low > 0 or step.high < 0 for step in own) for own in steps) <= 3
 
 
 def test_the_words_tell_steps_and_points_from_noise_and_give_gains_their_intervals():
@@ -183,15 +184,15 @@ def test_the_words_tell_steps_and_points_from_noise_and_give_gains_their_interva
     rows[subnet("full")] = rows[subnet("b")].copy()
     rows[subnet("full")][0] = 0.0
     points, real = hold_out(FRONTIER, FULL, "report", rows.__getitem__).describe()[1:]
-    assert points.startswith("1 of 2 frontier points cannot be told apart")
-    assert points.endswith("on 200 rows: 0.500 of its MACs")
+    assert points.startswith("no more than 0.00")
+    assert "1 of 2 frontier points, which 200 rows cannot tell apart from it (0.500 of its MACs)" in points
     assert real.startswith("1 of 2 steps")
     assert real.endswith(": 0.200 to 0.500")
     worse = hold_out(FRONTIER[:1], FULL, "report", rows.__getitem__)
     assert worse.describe()[1].startswith("every one of the 1 frontier points")
     found = held([trial("d", 2.0, 0.95), FULL], random=[trial("c", 2.0, 0.5)], line=[trial("d", 2.0, 0.9)])
     gains = {text.split()[2].rstrip(","): text for text in found.describe() if text.startswith("area over")}
-    assert "on the report split: +0.5000 (95% interval +0.2000" in gains["random"]
+    assert "on the report split: +0.5000 (95% interval over rows +0.2000" in gains["random"]
     assert [name for name, text in gains.items() if text.endswith(": cannot be told apart")] == ["line"]
 
 
