@@ -126,6 +126,15 @@ class Bench:
         """The first's score minus the second's on the same examples, paired bootstrap."""
         return paired_bootstrap(first, second, of_means=self.task.metric.of_means)
 
+    def loss_bound(self, subnet: Subnet) -> float:
+        """The most by which a sub-network may be worse than the full model, in the direction of better.
+
+        The upper end of a one-sided 95% interval (paired bootstrap) on the examples that choose.
+        """
+        pair = self.evaluator.statistics(self.full), self.evaluator.statistics(subnet)
+        interval = paired_bootstrap(*pair, of_means=self.task.metric.of_means, level=0.9)
+        return interval.high if self.task.metric.higher_is_better else -interval.low
+
     def require_supernet(self) -> None:
         """Refuse a model with one sub-network trained on its own: its others are spoilt.
 

@@ -6,15 +6,18 @@ Objectives: ``score``, ``kl``, ``latency@batch=8,length=128``, ``kl+parameters``
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ldsearch.costs.named import COSTS
 from ldsearch.errors import BudgetError, RunError, unknown
+from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 
 SCORES = ("score", "kl")
+# Of a sub-network: the most by which it may be worse than the full model, with 95% and on paired examples.
+LossBound = Callable[[Subnet], float]
 _COSTS = ("macs", "parameters", "latency")
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _UNITS = {"macs": "macs", "params": "parameters"}
@@ -109,7 +112,7 @@ class Budget:
                 f"{hint if share == 1 and self.cost == 'parameters' else ''}"
             )
 
-    def choose(self, candidates: Sequence[Trial], full: Trial) -> Trial:
+    def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
         """The trial to take. Under a parameter budget all lengths cost the same: MACs break the tie.
 
         Raises:
@@ -156,7 +159,9 @@ class AtLeast:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise BudgetError(f"cannot read --at-least {text!r}: give a score such as 0.9, or full")
+            raise BudgetError(
+                f"cannot read --at-least {text!r}: give a score such as 0.9, full, or full-0.005"
+            )
         return cls(value)
 
     @property
@@ -174,7 +179,7 @@ class AtLeast:
         """The option of the command line that asks for it."""
         return {"at_least": self.source}
 
-    def choose(self, candidates: Sequence[Trial], full: Trial) -> Trial:
+    def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
         """The trial to take; of equally cheap ones the better.
 
         Raises:
@@ -193,6 +198,75 @@ class AtLeast:
 
 
 @dataclass(frozen=True)
+class NoWorse:
+    """The cheapest sub-network, in MACs, that surely loses less than a margin to the full model.
+
+    Surely: the upper end of a one-sided 95% interval, paired on the examples that choose, lies below the
+    margin. A score alone may be as good by luck, and of many that are tried some are.
+
+    Args:
+        margin: In the metric's unit, or as a share of the full model's score.
+        is_share: Whether it is a share.
+    """
+
+    margin: float
+    is_share: bool = False
+
+    @property
+    def source(self) -> str:
+        """As ``read_least`` reads it."""
+        return f"full-{100 * self.margin:g}%" if self.is_share else f"full-{self.margin:g}"
+
+    @property
+    def text(self) -> str:
+        """For messages and tables."""
+        return f"at least {self.source}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The option of the command line that asks for it."""
+        return {"at_least": self.source}
+
+    def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
+        """The trial to take.
+
+        Raises:
+            BudgetError: If there is no bound, which takes each example's score, or no trial meets it.
+        """
+        if bound is None:
+            raise BudgetError(f"{self.text} compares example by example: ask ldsearch evolve for it")
+        margin = self.margin * abs(full.score.value) if self.is_share else self.margin
+        bounds = {}
+        for trial in sorted(_scored(candidates), key=lambda t: (t.costs["macs"], t.score.loss)):
+            bounds[trial.subnet] = 0.0 if trial.subnet == full.subnet else bound(trial.subnet)
+            if bounds[trial.subnet] < margin:
+                return trial
+        raise BudgetError(
+            f"none of the {len(candidates)} measured sub-networks surely loses less than {margin:.4f} to the "
+            f"full model: the nearest may lose {min(bounds.values(), default=math.nan):.4f}; more rows that "
+            "choose would tell more"
+        )
+
+
+def read_least(text: str) -> AtLeast | NoWorse:
+    """Read a score, ``full``, or a margin to the full model: ``full-0.005``, ``full-0.5%``.
+
+    Raises:
+        BudgetError: If it is none of these.
+    """
+    margin = re.fullmatch(r"full-([0-9.]+(?:e-?[0-9]+)?)(%?)", text.strip().lower())
+    try:
+        if margin is None:
+            return AtLeast.parse(text)
+        value = float(margin[1]) / (100 if margin[2] else 1)
+    except ValueError:
+        value = math.nan
+    if not value > 0:
+        raise BudgetError(f"cannot read --at-least {text!r}: give a margin above 0, such as full-0.005")
+    return NoWorse(value, bool(margin and margin[2]))
+
+
+@dataclass(frozen=True)
 class MostAccurate:
     """The best score at any cost; of equal scores the cheapest (Kim & Cho 2020, Table 1, star)."""
 
@@ -203,7 +277,7 @@ class MostAccurate:
         """The option of the command line that asks for it."""
         return {"most_accurate": True}
 
-    def choose(self, candidates: Sequence[Trial], full: Trial) -> Trial:
+    def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
         """The trial to take.
 
         Raises:
@@ -234,7 +308,7 @@ class Goal:
     score: str = "score"
     costs: tuple[str, ...] = ("macs",)
     cell: tuple[int, int] | None = None
-    take: Budget | AtLeast | MostAccurate = field(default_factory=MostAccurate)
+    take: Budget | AtLeast | NoWorse | MostAccurate = field(default_factory=MostAccurate)
 
     @classmethod
     def parse(
@@ -250,7 +324,7 @@ class Goal:
             objective: A score, a cost or several, joined by ``+``. Left out, the score is ``score``, and the
                 cost is latency under a latency budget, else MACs.
             budget: See ``Budget``; a latency budget also gives batch and length of the objective's latency.
-            at_least: See ``AtLeast``.
+            at_least: See ``read_least``.
             most_accurate: The default.
 
         Raises:
@@ -265,11 +339,11 @@ class Goal:
         flags = [flag for flag, is_given in given.items() if is_given]
         if len(flags) > 1:
             raise BudgetError(f"{' and '.join(flags)} ask for different sub-networks: give one of them")
-        take: Budget | AtLeast | MostAccurate = MostAccurate()
+        take: Budget | AtLeast | NoWorse | MostAccurate = MostAccurate()
         if budget is not None:
             take = Budget.parse(budget)
         elif at_least is not None:
-            take = AtLeast.parse(at_least)
+            take = read_least(at_least)
         limited = take.cell if isinstance(take, Budget) else None
         score, costs, cell = _read_objective(objective, limited)
         return cls(score, costs or (("macs",) if limited is None else ("latency",)), cell, take)

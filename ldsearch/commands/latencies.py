@@ -10,7 +10,7 @@ import pandas as pd
 from ldsearch.bench import Bench
 from ldsearch.errors import BudgetError, RunError
 from ldsearch.files import write_json
-from ldsearch.goal import Goal
+from ldsearch.goal import Goal, LossBound
 from ldsearch.latency.clock import Clock, Noise, device_facts, synchroniser
 from ldsearch.latency.measure import (
     FORWARD,
@@ -141,21 +141,28 @@ def measured_latencies(
     return Latencies(timed, predicted, noise, device_facts(device, supernet.model.dtype))
 
 
-def choose(candidates: Sequence[Trial], full: Trial, goal: Goal, latencies: Latencies | None) -> Trial:
+def choose(
+    candidates: Sequence[Trial],
+    full: Trial,
+    goal: Goal,
+    latencies: Latencies | None,
+    bound: LossBound | None = None,
+) -> Trial:
     """The trial that the goal takes; where latencies were measured, by those.
 
     Raises:
         BudgetError: If none will do.
     """
     if latencies is None:
-        return goal.take.choose(candidates, full)
+        return goal.take.choose(candidates, full, bound)
     timed = {trial.subnet: trial for trial in candidates if trial.subnet in latencies.lines}
 
     def as_measured(trial: Trial) -> Trial:
         return replace(trial, costs={**trial.costs, "latency": latencies.measured(trial.subnet)})
 
     try:
-        chosen = goal.take.choose([as_measured(trial) for trial in timed.values()], as_measured(full))
+        measured = [as_measured(trial) for trial in timed.values()]
+        chosen = goal.take.choose(measured, as_measured(full), bound)
     except BudgetError as error:
         raise BudgetError(
             f"measured on this device, {error}: measure the table again, quiet, or ask for more"

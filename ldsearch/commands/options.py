@@ -86,7 +86,9 @@ class Take:
         "12ms@batch=8,length=128.",
     )
     at_least: str | None = option(
-        None, "The cheapest that scores at least so much: 0.9, or full (the full model's score)."
+        None,
+        "The cheapest that scores at least so much: 0.9, or full (the full model's score); full-0.005 or "
+        "full-0.5%: that surely loses less than so much to it.",
     )
     most_accurate: bool = option(False, "The best score at any cost; the default.")
 

@@ -183,10 +183,11 @@ def run_search(
         progress = Stoppable(progress, stop)
         result, controls = _search(bench, folder, spec, goal, strategy, screen, progress)
         full, fronts = result.trials[0], {name: control.frontier for name, control in controls.items()}
-        compared = [goal.take.choose(result.candidates, full), *pareto_front(result.candidates, goal.costs)]
+        taken = goal.take.choose(result.candidates, full, bench.loss_bound)
+        compared = [taken, *pareto_front(result.candidates, goal.costs)]
         compared += [*result.frontier, *(trial for front in fronts.values() for trial in front)]
         latencies = measured_latencies(bench, goal.cell, compared, progress)
-        best = choose(result.candidates, full, goal, latencies)
+        best = choose(result.candidates, full, goal, latencies, bench.loss_bound)
         held = _hold_out(bench, result, best, fronts, progress)
         outcome = RunOutcome(folder, result, best, goal, controls, held, bench.evaluator.counts, latencies)
         _write_tables(bench, str(identity["strategy"]), outcome)
@@ -229,7 +230,8 @@ def _search(
         front = [trial.subnet for trial in screened.frontier if trial.subnet in screened.proposed]
         strategy, most, measured = Listed(f"{strategy.name}-kl", front), None, most or 0
     result = searched(strategy, most, after=write_trials)
-    goal.take.choose(result.candidates, result.trials[0])  # refuses before the controls run
+    # Refuses before the controls run.
+    goal.take.choose(result.candidates, result.trials[0], bench.loss_bound)
     controls: dict[str, SearchResult] = {}
     if spec.controlled:
         measured = max(len(result.trials), measured)

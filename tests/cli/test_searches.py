@@ -169,3 +169,14 @@ def test_json_is_all_that_is_printed_and_quiet_prints_nothing_but_errors(
     code, out, err = run("--json", "info", "runs/nothing")
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
+
+
+def test_a_margin_to_the_full_model_is_chosen_by_and_refused_where_examples_are_unknown(
+    ldsearch: Ldsearch, place: Path
+) -> None:
+    assert ldsearch("evolve", "--at-least", "full-0.9", "--evaluations", 5).code == 0
+    best = read(place / "runs/tiny-evolve/best.json")
+    assert best["selector"] == "at least full-0.9"
+    refused = ldsearch("info", "runs/tiny-evolve", "--at-least", "full-0.9")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "ldsearch evolve" in refused.err
