@@ -1,7 +1,7 @@
 """The one trainer: a Hugging Face Trainer that runs every pass a strategy names, backward by backward."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -137,11 +137,30 @@ class SupernetTrainer(Trainer):
         self._lengths = train.lengths.tolist()
         self._micro_step = (-1, -1)  # (optimizer step, micro-step within it)
 
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> tuple[list[Any], Tensor | int | None]:
+        """The micro-batches of an update on this rank, and their labelled items on all ranks.
+
+        The stock Trainer counts items only for models that take their number.
+        """
+        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        items = sum((self._items(batch) for batch in batches), torch.zeros(())).to(device)
+        return batches, self.accelerator.gather(items).sum() if self.args.world_size > 1 else items
+
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | int | None = None
     ) -> Tensor:
-        """Forward and backward of every pass; gradients add up, as one optimizer step needs them."""
+        """Forward and backward of every pass; gradients add up, as one optimizer step needs them.
+
+        The losses of a micro-batch are means over its items. Each counts by its share of the items of the
+        update, so that a token weighs the same in a short batch, in a long one, and on every rank.
+        """
         model.train()
+        share: Tensor | float = 1 / self.current_gradient_accumulation_steps
+        if num_items_in_batch is not None:
+            # Ranks average their gradients: each takes its share of the sum.
+            share = self._items(inputs).to(self.args.device) / num_items_in_batch * self.args.world_size
         draws = self._next_draws()
         rng = draws(_BATCH_DRAW)
         tokenizer = cast(PreTrainedTokenizerBase, self.processing_class)
@@ -160,13 +179,21 @@ class SupernetTrainer(Trainer):
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
                 outputs = self._outputs(model, self.supernet.inputs(seen), named.subnet)
                 taught = None if targets is None else targets.take(part)
-                loss = named.weight * self._loss(named, outputs, seen, taught)
-                self.accelerator.backward(loss / self.current_gradient_accumulation_steps)
+                loss = share * named.weight * self._loss(named, outputs, seen, taught)
+                self.accelerator.backward(loss)
             if targets is None:
                 states = None if outputs.states is None else outputs.states.detach()
                 targets = Targets(outputs.logits.detach(), states)
-            total += loss.detach() / self.current_gradient_accumulation_steps
+            total += loss.detach()
         return total
+
+    def _items(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Number of labels that a loss is a mean over; of tokens where training makes the labels."""
+        labels = batch.get("labels")
+        if labels is None:
+            return batch["attention_mask"].sum().float()
+        # A token's label is the next token.
+        return (labels[:, 1:] if self.supernet.head.causal else labels).ne(-100).sum().float()
 
     def _outputs(self, model: nn.Module, inputs: Batch, subnet: Subnet) -> Targets:
         """Logits of a sub-network, with first-token states if they are distilled."""

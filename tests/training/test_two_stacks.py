@@ -44,14 +44,17 @@ def setting(rate: float = 0.0, **changes: object) -> Setting:
     return Setting(stacks, 16, Fraction(9, 25), **changes)
 
 
-def trainer_for(folder: Path, supernet: Supernet, strategy: str, options: Setting) -> SupernetTrainer:
+def trainer_for(
+    folder: Path, supernet: Supernet, strategy: str, options: Setting, rows: int = 4, accumulated: int = 1
+) -> SupernetTrainer:
     """Of one step on four examples with plain SGD."""
     return SupernetTrainer(
         supernet,
         make_strategy(strategy, options),
         TrainingArguments(
             output_dir=folder,
-            per_device_train_batch_size=4,
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=accumulated,
             max_steps=1,
             optim="sgd",
             learning_rate=RATE,
@@ -97,6 +100,20 @@ def test_one_step_of_flexible_depth_is_the_sum_of_its_tasks_separate_gradients(n
         taken = (before[key] - parameter.detach()) / RATE
         torch.testing.assert_close(taken, summed[key], atol=1e-6, rtol=1e-6, msg=key)
     assert any(float(gradient.abs().max()) > 1e-3 for gradient in summed.values())
+
+
+@pytest.mark.parametrize(("rows", "accumulated"), [(2, 2), (1, 4)])
+def test_a_token_weighs_the_same_in_every_micro_batch_of_an_update(rows, accumulated, tmp_path):
+    """As fairseq, which the papers use, normalises by the tokens of the whole update."""
+    lengths = [len(row["labels"]) for row in examples(4)]
+    assert max(lengths) > 2 * min(lengths)
+    updated = []
+    for split in ((4, 1), (rows, accumulated)):
+        supernet = Supernet(still("bart").double())
+        trainer_for(tmp_path, supernet, "plain", setting(), *split).train()
+        updated.append(dict(supernet.model.named_parameters()))
+    for key, parameter in updated[0].items():
+        torch.testing.assert_close(updated[1][key] / RATE, parameter / RATE, atol=1e-5, rtol=0, msg=key)
 
 
 @pytest.mark.parametrize("name", ["bart", "t5"])
