@@ -11,7 +11,9 @@ import json
 import shutil
 from pathlib import Path
 
+import pandas as pd
 from headroom import RATE, prepare
+from scipy.stats import kendalltau
 from sst2_minilm_train import arguments, train
 
 from ldsearch import Bench
@@ -21,6 +23,7 @@ from ldsearch.errors import LdsearchError
 from ldsearch.runs import Study
 
 TRAINER = {"bf16": True, "disable_tqdm": "True", "save_strategy": "no", "learning_rate": 5e-5}
+EARLIER = "over_all_costs.csv"
 NAMES = {
     "tau_within": "inherited with trained scores, pairs of about equal cost",
     "tau_partial": "inherited with trained scores, all pairs, given MACs",
@@ -53,6 +56,16 @@ def write_page(study: Study, out: Path, count: int) -> None:
         p_value = p_values.get(name)
         lines.append(f"| {words} | {fields[name]:.3f} | {'' if p_value is None else f'{p_value:.3g}'} |")
     lines += ["", f"Verdict: {verdict(study)}.", "", "![Scores](health.png)"]
+    if (earlier := out / EARLIER).is_file():
+        table = pd.read_csv(earlier)
+        inherited, cost = (
+            kendalltau(table[name], table["fine_tuned"]).statistic for name in ("inherited", "macs_share")
+        )
+        lines += [
+            "",
+            f"Earlier, {len(table)} sub-networks were spread over the cost range ([table]({EARLIER})):",
+            f"inherited scores rank trained ones at {inherited:.2f} there, and MACs alone at {cost:.2f}.",
+        ]
     (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sst2_minilm_health import measure
 from sst2_minilm_page import write_page
+from sst2_minilm_recovery import measure
 from sst2_minilm_train import RATES, arguments, how, train_all
 
 from ldsearch import Bench
@@ -201,7 +201,7 @@ def main() -> None:
         directions.append(both)
     options.out.mkdir(parents=True, exist_ok=True)
     first = directions[0][0]["result"]
-    alone = measure(folders["lengthdrop"][0], first.candidates, first.trials[0], options.out)
+    alone = measure(folders["lengthdrop"][0], first.candidates, first.trials[0])
     result = {
         "question": "supernet, search and controls on SST-2 with MiniLM-L6, all on held-out rows",
         "models": {kind: [describe(folder) for folder in found] for kind, found in folders.items()},
@@ -209,7 +209,7 @@ def main() -> None:
         "rates": list(RATES),
         "evaluations": options.evaluations,
         **summarise(directions),
-        "health": alone,
+        "recovery": alone,
         "versions": versions(),
     }
     write_json(options.out / "sst2_minilm.json", result)

@@ -173,7 +173,7 @@ def recovery(result: Result) -> str:
         "| budget | MACs | inherited | recovered | gain, points (95%) | minus full, points (95%) |",
         "|---|---|---|---|---|---|",
     ]
-    for row in result["health"]["recovered"]:
+    for row in result["recovery"]["recovered"]:
         lines.append(
             f"| {row['budget']} | {row['macs_share']:.3f} | {row['inherited']:.4f} | "
             f"{row['recovered']:.4f} | {interval(row['gain'])} | {interval(row['against_full'])} |"
@@ -195,7 +195,7 @@ def models(result: Result) -> str:
 def page(result: Result) -> str:
     """The page as Markdown; every number comes from the JSON file beside it."""
     first = result["models"]["lengthdrop"][0]
-    splits, health = first["splits"], result["health"]
+    splits, steps = first["splits"], result["recovery"]["steps"]
     trials = result["trials"][0]
     rate, rates = first["learning_rate"], ", ".join(f"{rate:g}" for rate in result["rates"])
     edge = " (the largest tried)" if rate == max(result["rates"]) else ""
@@ -261,15 +261,9 @@ constant-ratio configurations. Random search ({trials["random"]} trials) and con
 frontiers look {optimism:.2f} points better beside the full model than on the rows that did not (mean of the
 runs' optimism).
 
-## Health and recovery
+## Recovery
 
-Kendall's tau between inherited scores and those after {health["steps"]} steps of fine-tuning alone,
-{health["sub_networks"]} sub-networks of seed 0, {health["examples"]} rows: **{health["tau"]:.2f}**
-(p = {health["p_value"]:.2g}).
-
-![Inherited and fine-tuned scores](health.png)
-
-A short distillation ({health["steps"]} steps, from the supernet's own full model) of what seed 0's search
+A short distillation ({steps} steps, from the supernet's own full model) of what seed 0's search
 chose, scored on the report rows, which chose nothing:
 
 {recovery(result)}

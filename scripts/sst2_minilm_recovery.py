@@ -1,42 +1,25 @@
-"""Health and recovery for results/sst2_minilm: inherited scores beside those of trained sub-networks."""
+"""Recovery for results/sst2_minilm: chosen sub-networks before and after a short distillation alone."""
 
-import shutil
 from pathlib import Path
 
-from ldsearch import Bench
-from ldsearch.commands.health import health
-from ldsearch.commands.options import Report, TrainSupernet
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.recover import recover
 from ldsearch.goal import Budget
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
-COUNT, STEPS = 10, 200
+STEPS = 200
 TRAINER = {"bf16": True, "disable_tqdm": "True", "save_strategy": "no", "learning_rate": 5e-5}
 BUDGETS = ("0.4", "0.5", "0.7")
 
 
-def measure(supernet: Path, candidates: list[Trial], full: Trial, out: Path) -> dict:
-    """Kendall's tau over sub-networks fine-tuned alone; three chosen ones recovered by distillation."""
-    bench = Bench.open(supernet)
-    print("health", flush=True)
-    folder = supernet.parent / f"{supernet.name}-health"
-    options = Report(count=COUNT, steps=STEPS, trainer=TRAINER)
-    found = health(bench, folder, options, announce=print)
-    for name in ("health.csv", "health.png"):
-        shutil.copy(folder / name, out / name)
+def measure(supernet: Path, candidates: list[Trial], full: Trial) -> dict:
+    """Three chosen sub-networks, recovered by distillation from the full model."""
     rows = []
     for budget in BUDGETS:
         trial = Budget.parse(budget).choose(candidates, full)
         rows.append(recovered(supernet, trial.subnet, budget) | {"macs_share": share(trial, full)})
-    return {
-        "tau": found.fields["tau"],
-        "p_value": found.fields["p_value"],
-        "sub_networks": len(found.table),
-        "examples": found.fields["examples"],
-        "steps": STEPS,
-        "recovered": rows,
-    }
+    return {"steps": STEPS, "recovered": rows}
 
 
 def share(trial: Trial, full: Trial) -> float:
