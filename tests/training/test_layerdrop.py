@@ -159,7 +159,7 @@ LAYERDROP = (*TRAIN, *EPOCHS, "--strategy", "layerdrop", "--name", "new")
         ((), [0.2, 0.2], 0.2, "0.2"),
         (("--layer-drop", "0,0.5"), [0.0, 0.5], 0.25, "0 0.5 (mean 0.25)"),
         (("--layer-drop", "0.4", "--layer-drop-schedule", "linear"), [0.2, 0.4], 0.3, "0.2 0.4 (mean 0.3)"),
-        (("--target-layers", "1", "--min-layers", "1"), [0.5, 0.5], 0.5, "0.5, at least 1 blocks running"),
+        (("--layer-drop", "0.5", "--min-layers", "1"), [0.5, 0.5], 0.5, "0.5, at least 1 blocks running"),
         (("--drop-groups", "head"), [0.2, 0.2], 0.0, "0.2 of head groups"),
         (("--strategy", "plain"), [], 0.0, "0"),
     ],
