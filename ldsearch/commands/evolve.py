@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ldsearch.bench import Bench
+from ldsearch.commands.binding import changed
 from ldsearch.commands.console import (
     describe_choice,
     open_bench,
@@ -15,7 +16,7 @@ from ldsearch.commands.console import (
     resumable,
 )
 from ldsearch.commands.latencies import know_latency
-from ldsearch.commands.options import Evolve
+from ldsearch.commands.options import Evolve, flags
 from ldsearch.commands.searching import RunOutcome, SearchSpec, plan_search, run_search
 from ldsearch.commands.spaces import training_gaps
 from ldsearch.errors import RunError
@@ -24,6 +25,8 @@ from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.runs import BEST_FILE, newest_supernet, read_json
 from ldsearch.trial import Trial
 
+# Options that a search and the rule that it is compared with share.
+_SHARED = frozenset({"supernet", "runs", "data", "storage", "swap", "budget", "at_least", "most_accurate"})
 # What controls and held-out scoring add to a search: random search as many measurements again, the
 # constant-ratio line and the frontiers on the held-out rows some more.
 _CONTROL_SHARE = 1.5
@@ -44,7 +47,13 @@ def main(options: Evolve) -> dict[str, Any]:
     options = replace(options, name=name, supernet=supernet)
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
         outcome = evolve(bench, options.runs / name, options, progress=bars, note=_note)
-    return print_outcome(outcome)
+    printed = print_outcome(outcome)
+    gain = outcome.held_out.gains.get("constant-ratio") if outcome.held_out else None
+    if gain is not None and gain.low <= 0:
+        kept = {name: value for name, value in changed(options).items() if name in _SHARED}
+        command = flags("evolve", {**kept, "strategy": "constant-ratio"})
+        print(f"nothing here shows that the search beats a constant ratio, which takes none: {command}")
+    return printed
 
 
 def _note(text: str) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -180,3 +181,15 @@ def test_a_margin_to_the_full_model_is_chosen_by_and_refused_where_examples_are_
     refused = ldsearch("info", "runs/tiny-evolve", "--at-least", "full-0.9")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "ldsearch evolve" in refused.err
+
+
+def test_where_nothing_beats_a_constant_ratio_its_command_is_offered(ldsearch: Ldsearch, place: Path) -> None:
+    outcome = ldsearch("evolve", "--budget", "0.9", "--evaluations", 5)
+    gains = read(place / "runs/tiny-evolve/run.json")["held_out"]["gains"]
+    offered = [line for line in outcome.out.splitlines() if line.startswith("nothing here shows")]
+    assert gains["constant-ratio"]["low"] <= 0  # of a model that has learned nothing
+    words = shlex.split(offered[0].partition(": ")[2])
+    assert words[:2] == ["ldsearch", "evolve"]
+    assert ldsearch(*words[1:]).code == 0
+    best = read(place / "runs/tiny-constant-ratio/best.json")
+    assert best["selector"] == "budget 0.9"
