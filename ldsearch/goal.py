@@ -6,6 +6,7 @@ Objectives: ``score``, ``kl``, ``latency@batch=8,length=128``, ``kl+parameters``
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -135,8 +136,27 @@ class Budget:
         )
 
 
+class _Least(ABC):
+    """A choice by ``--at-least``."""
+
+    @property
+    @abstractmethod
+    def source(self) -> str:
+        """As ``read_least`` reads it."""
+
+    @property
+    def text(self) -> str:
+        """For messages and tables."""
+        return f"at least {self.source}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The option of the command line that asks for it."""
+        return {"at_least": self.source}
+
+
 @dataclass(frozen=True)
-class AtLeast:
+class AtLeast(_Least):
     """The cheapest sub-network, in MACs, that scores no worse than a value (Kim & Cho 2020, Table 1, dagger).
 
     Args:
@@ -169,16 +189,6 @@ class AtLeast:
         """As ``parse`` reads it."""
         return "full" if self.value is None else f"{self.value:g}"
 
-    @property
-    def text(self) -> str:
-        """For messages and tables."""
-        return f"at least {self.source}"
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The option of the command line that asks for it."""
-        return {"at_least": self.source}
-
     def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
         """The trial to take; of equally cheap ones the better.
 
@@ -198,7 +208,7 @@ class AtLeast:
 
 
 @dataclass(frozen=True)
-class NoWorse:
+class NoWorse(_Least):
     """The cheapest sub-network, in MACs, that surely loses less than a margin to the full model.
 
     Surely: the upper end of a one-sided 95% interval, paired on the examples that choose, lies below the
@@ -216,16 +226,6 @@ class NoWorse:
     def source(self) -> str:
         """As ``read_least`` reads it."""
         return f"full-{100 * self.margin:g}%" if self.is_share else f"full-{self.margin:g}"
-
-    @property
-    def text(self) -> str:
-        """For messages and tables."""
-        return f"at least {self.source}"
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The option of the command line that asks for it."""
-        return {"at_least": self.source}
 
     def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
         """The trial to take.

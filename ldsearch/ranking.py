@@ -81,10 +81,3 @@ def partial_tau(first: float, second: float, between: float) -> float:
     """
     rest = (1 - first**2) * (1 - second**2)
     return float("nan") if rest <= 0 else float((between - first * second) / np.sqrt(rest))
-
-
-def cost_bins(costs: ArrayLike, bins: int) -> NDArray[np.int64]:
-    """Bin of each cost, of equal width over their range; shape (items,), values in [0, bins)."""
-    values = np.asarray(costs, dtype=np.float64)
-    edges = np.linspace(values.min(), values.max(), bins + 1)[1:-1]
-    return np.digitize(values, edges).astype(np.int64)

@@ -247,7 +247,7 @@ def _rows(
 def _choose(
     bench: Bench, contender: Contender, limit: Limit, share: float, budget: Budget
 ) -> tuple[ComparisonRow, list[Trial]]:
-    """What a contender's searches take within a budget, and what they spent; not yet scored."""
+    """Choices of a contender's searches within a budget, and their cost; not yet scored."""
     chosen, counts, passes = [], [], []
     full_macs = contender.results[0].trials[0].costs["macs"]
     for result in contender.results:

@@ -182,7 +182,7 @@ def _statistics(
     options: Evaluate,
     progress: Progress,
 ) -> tuple[list[Statistics], Statistics]:
-    """Of the sub-networks and of the full model; texts that the folder holds are not decoded again."""
+    """Statistics of the sub-networks and of the full model; texts in the folder are not decoded again."""
     if texts is None:
         own = [bench.evaluator.statistics(subnet) for subnet in subnets]
         return own, whole.evaluator.statistics(whole.full)

@@ -6,13 +6,12 @@ sub-networks of about equal cost. Several are drawn from each part of the range,
 
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
 from ldsearch.bench import Bench
@@ -27,6 +26,7 @@ from ldsearch.interruption import interruptible
 from ldsearch.ranking import partial_tau, tau_within
 from ldsearch.reports.figures import draw_health, save_figure
 from ldsearch.runs import HEALTH_FILE, RUN_FILE, Run, Study, claim, read_json
+from ldsearch.search.controls import nearest_costs
 from ldsearch.search.loop import CostFunction
 from ldsearch.space import Space
 from ldsearch.subnet import Subnet
@@ -117,17 +117,12 @@ def draw_in_bins(space: Space, cost: CostFunction, count: int, seed: int) -> tup
     """
     rng = np.random.default_rng(seed)
     pool = list(dict.fromkeys(space.sample(rng) for _ in range(_POOL * count)))
-    costs: NDArray[np.float64] = np.asarray(cost(pool), dtype=np.float64)
     low, high = cost([space.smallest(), space.largest()])
-    sizes = [len(part) for part in np.array_split(np.arange(count), math.ceil(count / PER_BIN))]
-    subnets, bins = [], []
-    for number, size in enumerate(sizes):
-        middle = low + (high - low) * (number + 0.5) / len(sizes)
-        for index in np.argsort(np.abs(costs - middle), kind="stable")[:size]:
-            if np.isfinite(costs[index]):
-                subnets.append(pool[index])
-                bins.append(number)
-                costs[index] = np.inf
+    count = min(count, len(pool))
+    parts = np.array_split(np.arange(count), math.ceil(count / PER_BIN))
+    bins = [number for number, part in enumerate(parts) for _ in part]
+    middles = [low + (high - low) * (number + 0.5) / len(parts) for number in bins]
+    subnets = [pool[index] for index in nearest_costs(cost(pool), middles)]
     return subnets, bins
 
 
@@ -229,8 +224,8 @@ def print_health(study: Study) -> dict[str, Any]:
         ],
     )
 
-    def number(name: str) -> str:
-        return "undefined" if fields[name] is None else f"{fields[name]:.3f}"
+    def number(name: str, values: Mapping[str, Any] = fields) -> str:
+        return "undefined" if values[name] is None else f"{values[name]:.3f}"
 
     p_value = number("p_value_within")
     print(f"Kendall's tau at equal cost {number('tau_within')} (p = {p_value}): {verdict(study)}")
@@ -239,6 +234,6 @@ def print_health(study: Study) -> dict[str, Any]:
         f"MACs {number('tau_partial')}"
     )
     if "from_start" in fields:
-        print(f"with the weights of --start, at equal cost: {fields['from_start']['tau_within']}")
+        print(f"trained from --start, at equal cost {number('tau_within', fields['from_start'])}")
     print(f"written: {study.folder}/ (health.csv, health.png, health.json)")
     return {"run": str(study.folder), **{key: value for key, value in fields.items() if key != "versions"}}

@@ -316,7 +316,7 @@ class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainD
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """What is searched, and how far."""
+    """Space, strategy and length of a search."""
 
     PANEL = "Search"
 

@@ -222,7 +222,7 @@ def _describe_space(identity: Mapping[str, Any]) -> str:
 
 
 def _figures(run: Run, frontier: RunFrontier, areas: Any) -> dict[str, Figure | None]:
-    """Of the trials, the held-out rows, the areas (None: there are none), and what each point keeps."""
+    """Figures of the trials, held-out scores, areas (None: there are none) and kept blocks and lengths."""
     texts = run.trials["subnet"]
     full = Subnet.from_json(str(texts.iloc[0]))
     best = next((i for i, text in enumerate(texts) if Subnet.from_json(text) == run.best.subnet), None)

@@ -1,6 +1,9 @@
 """Controls: what any search has to beat with as many evaluations."""
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from ldsearch.search.loop import StrategyContext
 from ldsearch.search.rules import Listed
@@ -61,10 +64,21 @@ def random_search(context: StrategyContext) -> Listed:
     costs = cost(pool) if pool else np.array([])
     low, high = cost(ends)[[0, -1]]
     wanted = max(0, min(count - len(ends), len(pool)))
-    chosen: list[Subnet] = []
-    # One draw from each of as many equal parts of the cost range: the nearest that is left.
-    for target in low + (high - low) * (np.arange(wanted) + rng.random(wanted)) / max(1, wanted):
-        nearest = int(np.abs(costs - target).argmin())
-        chosen.append(pool[nearest])
-        costs[nearest] = np.inf
+    # One draw from each of as many equal parts of the cost range.
+    targets = low + (high - low) * (np.arange(wanted) + rng.random(wanted)) / max(1, wanted)
+    chosen = [pool[index] for index in nearest_costs(costs, targets)]
     return Listed("random", list(dict.fromkeys([*ends[:count], *chosen])))
+
+
+def nearest_costs(costs: ArrayLike, targets: Sequence[float] | NDArray[np.float64]) -> list[int]:
+    """For one target after the other the index of the nearest cost that is left; none twice.
+
+    Args:
+        costs: Shape (sub-networks,).
+        targets: Shape (targets,); those beyond the number of costs get none.
+    """
+    left, chosen = np.array(costs, dtype=np.float64), []
+    for target in targets[: len(left)]:
+        chosen.append(int(np.abs(left - target).argmin()))
+        left[chosen[-1]] = np.inf
+    return chosen

@@ -115,7 +115,7 @@ def per_stack(name: str, kept: Kept) -> Callable[[StrategyContext], Listed]:
 
 
 def build_every_other_literal(context: StrategyContext) -> Listed:
-    """What the printed rule keeps at the rate 1 - keep / blocks of each depth; of all depths, of its own.
+    """The printed rule at the rate 1 - keep / blocks of each depth; without a depth, at those it can express.
 
     Raises:
         SpaceError: If the rate of the only depth is not in (0, 1/2], the rule gives another depth at that
@@ -213,6 +213,6 @@ def only_stack(context: StrategyContext, name: str) -> DepthGenes:
 
 
 def _pairs(counts: Mapping[DepthGenes, Sequence[int]], kept: Kept) -> list[Subnet]:
-    """What is kept of every stack at each of the depths; of two stacks every pair."""
+    """Sub-networks of the blocks kept at each depth; of two stacks every pair."""
     stacks = ([(depth.stack, Stack(tuple(kept(depth, n)))) for n in keep] for depth, keep in counts.items())
     return [Subnet(**dict(pair)) for pair in itertools.product(*stacks)]

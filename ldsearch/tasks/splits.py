@@ -57,7 +57,7 @@ class Overlap:
     search_dropped: int = 0
 
     def describe(self) -> str:
-        """In words; empty where nothing was dropped."""
+        """Sentence for the console; empty where nothing was dropped."""
         parts = []
         if self.contained:
             parts.append(f"{self.contained:,} training rows that lie in a search or report row")

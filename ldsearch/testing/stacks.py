@@ -96,7 +96,7 @@ class StackContract:
         assert torch.equal(stock_output(supernet.model, batch), stock_output(self.model(), batch))
 
     def test_gradients_are_those_of_the_materialised_model(self) -> None:
-        """Of the blocks that run and of no other, recomputed or not."""
+        """Exactly the blocks that run have gradients, recomputed or not."""
         reference = Supernet(self.model())
         batch, subnet = self._batch(reference), self.depths(reference)[0]
         _train(reference.materialise(subnet), **batch)

@@ -1,4 +1,4 @@
-"""What training strategies are made of: the setting, draws and passes; and the plan of one sub-network."""
+"""Parts of a training strategy: setting, draws and passes; and the plan that trains one sub-network."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

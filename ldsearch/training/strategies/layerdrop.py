@@ -32,7 +32,7 @@ _SUBLAYERS: tuple[Sublayer, ...] = ("attention", "feed_forward")
 
 
 def parts_of(name: str) -> Parts:
-    """What is dropped of a block for a kind of group, or for several joined by ``+`` (``"head+layer"``).
+    """Parts of a block that a kind of group drops, or several kinds joined by ``+`` (``"head+layer"``).
 
     Raises:
         TrainingError: If there is none of that name.
