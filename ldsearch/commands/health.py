@@ -64,6 +64,8 @@ def health(
     if options.count < LEAST:
         raise RunError(f"a rank correlation needs at least {LEAST} sub-networks, not {options.count}")
     bench.require_supernet()
+    if options.start is not None and not any(options.start.glob("*.safetensors")):
+        raise RunError(f"--start {options.start} holds no model.safetensors: name a model's folder")
     space = search_space(bench, options.space)
     subnets, bins = draw_in_bins(space, bench.macs, options.count, options.seed)
     if len(subnets) < LEAST:

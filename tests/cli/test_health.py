@@ -79,7 +79,9 @@ def test_sub_networks_of_a_bin_cost_about_the_same() -> None:
     assert subnets != draw_in_bins(space, macs, 14, seed=2)[0]
 
 
-@pytest.mark.parametrize("flags", [("--count", 2), ("--not_a_flag", 1), ("--space", "nowhere.yaml")])
+@pytest.mark.parametrize(
+    "flags", [("--count", 2), ("--start", "nowhere"), ("--not_a_flag", 1), ("--space", "nowhere.yaml")]
+)
 def test_bad_health_options_are_one_line(ldsearch: Ldsearch, place: Path, flags: tuple[object, ...]) -> None:
     outcome = ldsearch("report", "--health", "--steps", 2, *flags)
     assert outcome.code == 2
