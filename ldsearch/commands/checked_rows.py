@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.evaluation.evaluator import collated, length_batches
 from ldsearch.export.check import Rows
+from ldsearch.intervals import Interval, Statistics, paired_bootstrap
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
 from ldsearch.tasks import Encoded, Task
@@ -61,24 +62,31 @@ def split_rows(
         origin = f"rows of the {split} split's {len(encoded)} (the first that take {MOST_MACS:.0e} MACs)"
     read = [_read(supernet, batch) for _, batch in batches]
     if not whole:
-        return Rows(read, origin)
-    scored = partial(_score, task, encoded, batches)
-    return Rows(read, origin, task.metric.name, scored, recorded)
+        return Rows(read, origin, split)
+    read_out = partial(_statistics, task, encoded, batches)
+
+    def scored(logits: Sequence[Tensor]) -> float:
+        return score(task.metric, read_out(logits)).value
+
+    def difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> Interval:
+        return paired_bootstrap(read_out(first), read_out(second), of_means=task.metric.of_means)
+
+    return Rows(read, origin, split, task.metric.name, scored, difference, recorded)
 
 
-def _score(
+def _statistics(
     task: Task,
     encoded: Encoded,
     batches: Sequence[tuple[NDArray[np.int64], Batch]],
     logits: Sequence[Tensor],
-) -> float:
-    """The task's score of a whole split, from the logits of each batch of its features."""
+) -> Statistics:
+    """Per-example statistics of a whole split, from the logits of each batch of its features."""
     rows: dict[int, NDArray[Any]] = {}
     for (index, inputs), outputs in zip(batches, logits, strict=True):
         statistics = task.read(outputs.float(), inputs).numpy()
         lengths = encoded.lengths[index].tolist()
         rows.update(zip(index.tolist(), trimmed(statistics, lengths, task.per_token), strict=True))
-    return score(task.metric, task.statistics([rows[i] for i in range(len(encoded))], encoded)).value
+    return task.statistics([rows[i] for i in range(len(encoded))], encoded)
 
 
 def _read(supernet: Supernet, batch: Batch) -> Batch:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,15 @@ from ldsearch.commands.describe import recovered_in_words, training_in_words
 from ldsearch.commands.options import Export
 from ldsearch.errors import DataError, ExportError, RunError
 from ldsearch.export.card import Provenance
-from ldsearch.export.check import Rows, Verified, random_rows, verify_fresh
+from ldsearch.export.check import LEAST_AGREEMENT, Rows, Verified, random_rows, verify_fresh
 from ldsearch.export.folder import FORMATS, check_hub_name, push, staged
 from ldsearch.export.reader import ONNX_FILE
 from ldsearch.export.timing import TOKENS, TimingJob
 from ldsearch.files import write_json
+from ldsearch.latency.int8 import int8_instructions
 from ldsearch.latency.measure import generating
 from ldsearch.progress import NO_PROGRESS, Progress
-from ldsearch.runs import Choice
+from ldsearch.runs import Choice, HeldOutScore
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
@@ -33,6 +34,10 @@ from ldsearch.target import Target
 INDEX_FILE = "index.json"
 # Rows at once whose latency is measured where the run's budget names none.
 BATCHES = (1, 8)
+SLOW_INT8 = (
+    "this processor has no instruction for products of int8 (VNNI, AMX, dot products): int8 gains little "
+    "here, and its sums may saturate"
+)
 
 
 def main(options: Export) -> dict[str, Any]:
@@ -42,6 +47,8 @@ def main(options: Export) -> dict[str, Any]:
         raise ExportError("--all exports the run's frontier: leave --subnet out")
     if options.push_to_hub is not None:
         check_hub_name(options.push_to_hub)
+    if not 0 < options.least_agreement <= 1:
+        raise ExportError(f"--least-agreement is a share above 0, up to 1, not {options.least_agreement:g}")
     with progress_bars() as bars:
         done = export(
             options.folder,
@@ -49,12 +56,14 @@ def main(options: Export) -> dict[str, Any]:
             subnet=options.subnet,
             frontier=options.all,
             format=options.format,
+            int8=options.int8,
+            least_agreement=options.least_agreement,
             data=options.data,
             progress=bars,
         )
     print_notes(done.notes)
-    for index, verified in enumerate(done.verified):
-        place = options.output / str(index) if options.all else options.output
+    for name, verified in zip(done.folders, done.verified, strict=True):
+        place = options.output / name
         print(f"verified {place}: {verified.describe()}")
         noisy = " (noisy machine: ldsearch profile measures longer)"
         timed = "; ".join(line.describe() for line in verified.latency)
@@ -83,11 +92,13 @@ class Exported:
 
     Args:
         folder: Where.
-        verified: What the checks found, for each sub-network.
+        folders: Of the exports, relative to it.
+        verified: What the checks found, for each of them.
         notes: What could not be checked, and why; in words.
     """
 
     folder: Path
+    folders: tuple[str, ...]
     verified: tuple[Verified, ...]
     notes: tuple[str, ...] = ()
 
@@ -99,6 +110,8 @@ def export(
     subnet: str | None = None,
     frontier: bool = False,
     format: str = "hf",
+    int8: bool = False,
+    least_agreement: float = LEAST_AGREEMENT,
     data: str | None = None,
     progress: Progress = NO_PROGRESS,
 ) -> Exported:
@@ -108,7 +121,7 @@ def export(
     ``subnet``, ``metric``, ``score``, ``held_out`` (the score on rows that chose nothing, and its difference
     to the full model with a 95% interval; null where the run has none), ``costs``, ``full_costs``, and of
     what the export itself gave: ``verified`` in words, ``measured_score``, ``latency`` and ``machine``
-    (``Verified.to_dict``).
+    (``Verified.to_dict``). Of int8, ``dtype`` says so and ``held_out`` is the int8 graph's own.
 
     Args:
         folder: A search run, or a supernet together with ``subnet``.
@@ -116,6 +129,8 @@ def export(
         subnet: JSON or ``"full"``; None takes the run's best.
         frontier: Every sub-network of the run's frontier.
         format: ``"hf"``, a Hugging Face folder, or ``"onnx"``, one file for ONNX Runtime.
+        int8: Quantise the file; a frontier's are written in fp32 too.
+        least_agreement: The least share of predictions that int8 must share with its supernet.
         data: Where the supernet's data lie now, if they were moved.
         progress: Phases of writing, reading and checking.
 
@@ -124,8 +139,11 @@ def export(
             written.
     """
     target, output = Target.resolve(folder, subnet), Path(output)
-    if format not in FORMATS:
-        raise ExportError(f"unknown format {format!r}: use {' or '.join(FORMATS)}")
+    if format not in ("hf", "onnx"):
+        raise ExportError(f"unknown format {format!r}: use hf or onnx")
+    if int8 and format != "onnx":
+        raise ExportError("--int8 quantises an ONNX file: use --format onnx")
+    formats = [*([format] if frontier or not int8 else []), *([f"{format}-int8"] if int8 else [])]
     measured: Sequence[Choice | None] = [None if target.run is None else target.run.best]
     if frontier:
         if target.run is None:
@@ -136,25 +154,55 @@ def export(
     for each in subnets:
         supernet.check(each)  # before anything is written
     with staged(output) as staging:
-        rows, notes = _rows(supernet, record, tokenizer, measured, data)
-        places = [staging / str(index) if frontier else staging for index in range(len(subnets))]
+        rows, unseen, notes = _rows(supernet, record, tokenizer, measured, data, formats)
+        jobs = [(index, one) for index in range(len(subnets)) for one in formats]
+        places = [staging / _place(index, one) if frontier else staging for index, one in jobs]
         written = []
-        progress.phase("writing", len(subnets))
-        for each, place, choice in zip(subnets, places, measured, strict=True):
-            provenance = _provenance(target, record, Path(folder).name, choice)
-            written.append(FORMATS[format](supernet, tokenizer, each, place, provenance))
+        progress.phase("writing", len(jobs))
+        for (index, one), place in zip(jobs, places, strict=True):
+            provenance = _provenance(target, record, Path(folder).name, measured[index])
+            written.append(FORMATS[one](supernet, tokenizer, subnets[index], place, provenance))
             progress.step()
-        timing = _timing(target, supernet, record, subnets)
-        verified = verify_fresh(supernet, written, rows, timing, staging, progress)
+        timing = _timing(target, supernet, record, [subnets[index] for index, _ in jobs])
+        verified = verify_fresh(
+            supernet,
+            written,
+            rows,
+            timing,
+            staging,
+            progress,
+            unseen=unseen,
+            least_agreement=least_agreement,
+        )
         if frontier:
-            names = ("subnet", "metric", "score", "held_out", "costs", "full_costs")
             entries = [
-                {"folder": place.name, **{name: choice.to_dict()[name] for name in names}, **own.to_dict()}
-                for place, choice, own in zip(places, measured, verified, strict=True)
-                if choice is not None
+                _entry(place.name, choice, own)
+                for (index, _), place, own in zip(jobs, places, verified, strict=True)
+                if (choice := measured[index]) is not None
             ]
             write_json(staging / INDEX_FILE, entries)
-    return Exported(output, tuple(verified), notes)
+    names = tuple(place.name if frontier else "" for place in places)
+    return Exported(output, names, tuple(verified), notes)
+
+
+def _place(index: int, format: str) -> str:
+    """Folder of a frontier's export."""
+    return f"{index}-int8" if format.endswith("int8") else str(index)
+
+
+def _entry(name: str, choice: Choice, verified: Verified) -> dict[str, Any]:
+    """An export's entry in the index."""
+    names = ("subnet", "metric", "score", "held_out", "costs", "full_costs")
+    fields = {"folder": name, **{key: choice.to_dict()[key] for key in names}, **verified.to_dict()}
+    if verified.int8:
+        unseen = verified.unseen
+        held = (
+            None
+            if unseen is None
+            else HeldOutScore(unseen.split, unseen.score, unseen.full_score, unseen.difference)
+        )
+        fields["held_out"] = None if held is None else asdict(held)
+    return fields
 
 
 def _timing(
@@ -178,8 +226,11 @@ def _rows(
     tokenizer: PreTrainedTokenizerBase,
     measured: Sequence[Choice | None],
     data: str | None,
-) -> tuple[Rows, tuple[str, ...]]:
+    formats: Sequence[str],
+) -> tuple[Rows, Rows | None, tuple[str, ...]]:
     """Those of the split that chose; random ones where the data are not at hand, and a note that says so.
+
+    Of int8 those of the other split too, on which it is scored.
 
     Raises:
         DataError: If the data were named and are not the supernet's.
@@ -190,15 +241,22 @@ def _rows(
         if data is not None:
             raise
         note = f"outputs alone were checked, on random tokens, and no score: {error}"
-        return random_rows(supernet), (note,)
+        return random_rows(supernet), None, (note,)
     split = "search" if measured[0] is None else measured[0].split
     recorded = [
         choice.score if choice is not None and choice.metric == task.metric.name else None
         for choice in measured
+        for _ in formats
     ]
     rows = split_rows(supernet, record, tokenizer, task, split, recorded)
     note = f"the score was not measured again: that takes the whole split, not {rows.origin}"
-    return rows, () if rows.score else (note,)
+    notes: tuple[str, ...] = () if rows.score else (note,)
+    other = "report" if split == "search" else "search"
+    if not any(one.endswith("int8") for one in formats) or other not in record.splits:
+        return rows, None, notes
+    if int8_instructions() == ():
+        notes += (SLOW_INT8,)
+    return rows, split_rows(supernet, record, tokenizer, task, other, ()), notes
 
 
 def _provenance(target: Target, record: SupernetRecord, run: str, choice: Choice | None) -> Provenance:

@@ -520,10 +520,21 @@ class Export(NamedSubnet):
     - `ldsearch export runs/docstrings-lengthdrop-evolve exported/docstrings-0.4`
     - `ldsearch export runs/docstrings-lengthdrop exported/full --subnet full`
     - `ldsearch export runs/docstrings-lengthdrop-evolve exported/frontier --all --format onnx`
+    - `ldsearch export runs/docstrings-lengthdrop-evolve exported/int8 --format onnx --int8`
     """
 
     output: Path = option(..., "Folder to write; must not exist or be empty.", argument="OUTPUT")
     format: str = option("hf", "hf, a Hugging Face folder, or onnx, one file for ONNX Runtime.")
+    int8: bool = option(
+        False,
+        "Of an ONNX file: weights in int8; with --all beside those in fp32. It must give the supernet's "
+        "predictions on most of the search rows, and is scored on rows that chose nothing.",
+    )
+    least_agreement: float = option(
+        0.98,
+        "With --int8: the least share of predictions that are the supernet's; of a regression, the "
+        "correlation of outputs.",
+    )
     all: bool = option(False, "Every sub-network of the run's frontier, and index.json.")
     push_to_hub: str | None = option(None, "Upload what was written as this model repository.")
 

@@ -36,6 +36,7 @@ class Agreement:
         other: Predictions that differ.
         clear: Those of them whose margin exceeds the tolerance.
         close: Rows with a prediction whose margin does not.
+        correlation: Of a regression's outputs with the supernet's (Pearson); None where predictions are made.
     """
 
     rows: int
@@ -47,6 +48,14 @@ class Agreement:
     other: int
     clear: int
     close: int
+    correlation: float | None = None
+
+    @property
+    def share(self) -> float:
+        """The share of predictions that are the same; of a regression its correlation."""
+        if self.correlation is not None:
+            return self.correlation
+        return (self.predictions - self.other) / self.predictions if self.predictions else 1.0
 
     def demand(self, reader: str, origin: str, written: Written) -> None:
         """Raise the error of the first check that fails.
@@ -71,8 +80,28 @@ class Agreement:
                 f"on {self.ties} {where}"
             )
 
-    def describe(self, origin: str, tolerance: float) -> str:
+    def demand_share(self, reader: str, origin: str, least: float) -> None:
+        """Raise an error where too few predictions are the same.
+
+        Raises:
+            ExportError: If the share is below ``least``.
+        """
+        if not self.share >= least:
+            raise ExportError(
+                f"check of the predictions failed: {reader} gives {self.describe(origin, None)}; "
+                f"--least-agreement asks for {least:g}; nothing was written"
+            )
+
+    def describe(self, origin: str, tolerance: float | None) -> str:
         """The comparison in words."""
+        if tolerance is None and self.correlation is not None:
+            return f"outputs on {self.rows} {origin} that correlate with the supernet's by {self.share:.4f}"
+        if tolerance is None:
+            same = self.predictions - self.other
+            return (
+                f"{same} of {self.predictions} predictions ({self.share:.4f}) as the supernet on {self.rows} "
+                f"{origin}"
+            )
         text = (
             f"{self.rows} {origin}, outputs within {self.difference:.1e} of the supernet's "
             f"({tolerance:g} is allowed)"
@@ -113,10 +142,12 @@ def agreement(
             )
         mask = _real(supernet, batch, mine)
         # Of the logits' own size: a language model's are large.
-        limit = written.tolerance * max(1.0, float(mine[mask].abs().max()))
+        limit = (written.tolerance or 0.0) * max(1.0, float(mine[mask].abs().max()))
         differences = (mine - theirs).abs().masked_fill(~mask, 0.0).flatten(1).amax(dim=1)
         apart = ~(differences <= limit)
         tied = apart & differences.isfinite()
+        if written.tolerance is None:  # what rounding to int8 decides is a difference like any other
+            tied &= False
         if tied.any():
             tied &= ties(supernet, batch, written.subnet)
         other, margin = _predictions(supernet, mine, theirs, mask)
@@ -132,8 +163,12 @@ def agreement(
             clear=int((other & (margin > limit)).sum()),
             close=int((margin <= limit).flatten(1).any(dim=1).sum()),
         )
+    correlation = None
+    if not counts["predictions"]:
+        mine, theirs = (torch.cat([batch.flatten() for batch in side]).double() for side in (want, got))
+        correlation = float(torch.corrcoef(torch.stack([mine, theirs]))[0, 1])
     # A difference that is no number is the largest.
-    return Agreement(difference=float(np.max(largest)), limit=max(limits), **counts)
+    return Agreement(difference=float(np.max(largest)), limit=max(limits), correlation=correlation, **counts)
 
 
 def _real(supernet: Supernet, batch: Batch, logits: Tensor) -> Tensor:

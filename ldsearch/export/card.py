@@ -66,14 +66,15 @@ class Written:
         folder: Where it lies.
         subnet: What it is, in the supernet's ids.
         readers: Who must be able to run it (names of ``ldsearch.export.reader.READERS``).
-        tolerance: The most its logits may differ from the supernet's, as a share of the largest or of 1.
+        tolerance: The most its logits may differ from the supernet's, as a share of the largest or of 1;
+            None: of an int8 graph, whose predictions are compared instead.
         card: ``model_card``, given what the checks found.
     """
 
     folder: Path
     subnet: Subnet
     readers: tuple[str, ...]
-    tolerance: float
+    tolerance: float | None
     card: Callable[..., str]
 
 
@@ -83,6 +84,7 @@ def model_card(
     head: str,
     alone: Alone = Alone.SAME,
     graph: Graph | None = None,
+    dtype: str = "float32",
     *,
     verified: str,
     latency: Sequence[MeasuredLatency] = (),
@@ -96,6 +98,7 @@ def model_card(
         head: Name of the model's head.
         alone: Behaviour of a Hugging Face folder in stock classes.
         graph: Of an ONNX folder.
+        dtype: Of its weights.
         verified: What was checked, in words.
         latency: What was timed.
         machine: What it was timed on, in words.
@@ -116,6 +119,7 @@ def model_card(
         pipeline=_PIPELINES[head],
         alone=alone.value,
         graph=graph,
+        dtype=dtype,
         opset=OPSET,
         paths=PATHS,
         verified=verified,

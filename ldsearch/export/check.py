@@ -19,8 +19,9 @@ from ldsearch.export import reader
 from ldsearch.export.agreement import Agreement, Batch, agreement
 from ldsearch.export.card import Provenance, Written
 from ldsearch.export.folder import staged, write_huggingface
-from ldsearch.export.timing import TimingJob
+from ldsearch.export.timing import TimingJob, latency_of
 from ldsearch.files import write_atomic
+from ldsearch.intervals import Interval
 from ldsearch.latency.measure import MeasuredLatency
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.subnet import Subnet
@@ -29,6 +30,8 @@ from ldsearch.supernet.supernet import inference
 
 # What an example in doubt may move a score by, in examples: F1 of a rare label hangs on few of them.
 SWAY = 10
+# Predictions that int8 must share with fp32: on trained models 0.99 and more (results/int8).
+LEAST_AGREEMENT = 0.98
 
 
 @dataclass(frozen=True)
@@ -38,15 +41,19 @@ class Rows:
     Args:
         batches: What the model reads, padded, rows of several lengths together.
         origin: What they are, in words.
+        split: Their split; empty: none.
         metric: Name of the score.
         score: Score of the logits of every batch, in order, on the CPU; None: they are not scored.
+        difference: The first logits' score minus the second's, with a 95% interval (paired bootstrap).
         recorded: Recorded score of each export on these rows; None where there is none.
     """
 
     batches: Sequence[Batch]
     origin: str
+    split: str = ""
     metric: str = ""
     score: Callable[[Sequence[Tensor]], float] | None = None
+    difference: Callable[[Sequence[Tensor], Sequence[Tensor]], Interval] | None = None
     recorded: Sequence[float | None] = ()
 
 
@@ -59,17 +66,49 @@ class Scored:
         value: The score.
         recorded: That of the run; where it has none, the supernet's on the same rows.
         by_run: Whether it is the run's.
+        difference: Of int8, the score minus the supernet's in fp32 on these rows.
     """
 
     metric: str
     value: float
     recorded: float
     by_run: bool
+    difference: Interval | None = None
 
     def describe(self) -> str:
         """Describe the checks in a sentence."""
         whose = "the run's" if self.by_run else "the supernet's"
-        return f"{self.metric} {self.value:.4f}, {whose} {self.recorded:.4f}"
+        text = f"{self.metric} {self.value:.4f}, {whose} {self.recorded:.4f}"
+        if self.difference is None:
+            return text
+        return f"{text} (int8 less fp32 {self.difference.low:+.4f} to {self.difference.high:+.4f})"
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """Score of an int8 export on rows that chose nothing.
+
+    Args:
+        metric: Its name.
+        split: Of the rows.
+        score: The export's.
+        full_score: The full model's in fp32.
+        difference: Score minus full score.
+    """
+
+    metric: str
+    split: str
+    score: float
+    full_score: float
+    difference: Interval
+
+    def describe(self) -> str:
+        """Describe the score in a sentence."""
+        own = self.difference
+        return (
+            f"{self.metric} {self.score:.4f} on {own.examples} {self.split} rows, which chose nothing: "
+            f"{own.mean:+.4f} ({own.low:+.4f} to {own.high:+.4f}) beside the full model in fp32"
+        )
 
 
 @dataclass(frozen=True)
@@ -79,29 +118,38 @@ class Verified:
     Args:
         where: Where it ran, and who read it, in words.
         origin: What was run, in words.
-        tolerance: The share of the largest output, or of 1, that outputs may differ by.
+        tolerance: The share of the largest output, or of 1, that outputs may differ by; None: of int8.
         agreement: With the supernet.
         score: Measured again; None where the rows have none.
+        unseen: Of int8, measured on rows that chose nothing; None where there are none.
         latency: Measured; empty where it was not.
         machine: What it was measured on, in words.
     """
 
     where: str
     origin: str
-    tolerance: float
+    tolerance: float | None
     agreement: Agreement
     score: Scored | None
+    unseen: Unseen | None = None
     latency: tuple[MeasuredLatency, ...] = ()
     machine: str = ""
+
+    @property
+    def int8(self) -> bool:
+        """Whether it is an int8 graph."""
+        return self.tolerance is None
 
     def describe(self) -> str:
         """All but the latency, in words."""
         agreement = f"reloaded in {self.where}: {self.agreement.describe(self.origin, self.tolerance)}"
-        return agreement if self.score is None else f"{agreement}, {self.score.describe()}"
+        scores = [one.describe() for one in (self.score, self.unseen) if one is not None]
+        return ", ".join([agreement, *scores])
 
     def to_dict(self) -> dict[str, Any]:
         """For ``index.json`` and ``--json``."""
         return {
+            "dtype": "int8" if self.int8 else "float32",
             "verified": self.describe(),
             "measured_score": None if self.score is None else asdict(self.score),
             "latency": [line.to_dict() for line in self.latency],
@@ -129,13 +177,15 @@ def verify(
     where: str = "this process",
     measured: Mapping[str, Any] = MappingProxyType({}),
     progress: Progress = NO_PROGRESS,
+    unseen: Rows | None = None,
+    least_agreement: float = LEAST_AGREEMENT,
 ) -> list[Verified]:
     """Compare exports with their supernet and write the result into their cards.
 
     Outputs must agree within the export's tolerance, predictions wherever their margin exceeds it. A row
     whose token scores tie may differ, since rounding decides which token stays; never half of the rows. The
     score must be the recorded one, within what the tolerance and the examples whose prediction rounding
-    decides can move it.
+    decides can move it. Of int8 a share of the predictions must be the same, and the score is measured.
 
     Args:
         supernet: Whose sub-networks they are.
@@ -145,22 +195,28 @@ def verify(
         where: The place that the answers come from, in words.
         measured: What ``ldsearch.export.timing.timings`` gave; empty: nothing was timed.
         progress: A phase "checking" with a step after each batch of each export.
+        unseen: Rows that chose nothing, on which int8 exports are scored; the answers go on with them.
+        least_agreement: The least share of predictions that int8 must share with its supernet.
 
     Raises:
         ExportError: Naming the check that failed.
     """
     if answers is None:
         readers = [(export.folder, export.readers) for export in exports]
-        answers = reader.answers(readers, _arrays(rows), str(supernet.model.device))
+        answers = reader.answers(readers, _arrays(rows, unseen), str(supernet.model.device))
     progress.phase("checking", len(exports) * len(rows.batches))
+    full = [] if unseen is None else [inference(supernet, one, supernet.full).cpu() for one in unseen.batches]
     recorded = rows.recorded or [None] * len(exports)
     latencies = measured.get("latencies") or [()] * len(exports)
     verified = []
     for written, own, score, lines in zip(exports, answers, recorded, latencies, strict=True):
-        checked = _verify_export(supernet, written, rows, own, score, where, progress)
-        latency = tuple(map(MeasuredLatency.from_dict, lines))
+        checked = _verify_export(supernet, written, rows, own, score, where, progress, least_agreement)
+        latency = tuple(map(latency_of, lines))
         verified.append(replace(checked, latency=latency, machine=measured.get("machine", "")))
-        card = written.card(verified=checked.describe(), latency=latency, machine=verified[-1].machine)
+        if unseen is not None and written.tolerance is None:
+            got = [torch.from_numpy(logits) for logits in own[-1].logits[len(rows.batches) :]]
+            verified[-1] = replace(verified[-1], unseen=_unseen(unseen, got, full))
+        card = written.card(verified=verified[-1].describe(), latency=latency, machine=verified[-1].machine)
         write_atomic(written.folder / "README.md", card)
     return verified
 
@@ -172,6 +228,8 @@ def verify_fresh(
     timing: TimingJob | None,
     scratch: Path,
     progress: Progress = NO_PROGRESS,
+    unseen: Rows | None = None,
+    least_agreement: float = LEAST_AGREEMENT,
 ) -> list[Verified]:
     """As ``verify``, but read and timed in a new process.
 
@@ -182,6 +240,8 @@ def verify_fresh(
         timing: Which latencies are measured; None: none.
         scratch: A folder for what the two processes exchange; nothing of it is left.
         progress: Phases "reading and timing" and "checking".
+        unseen: As for ``verify``.
+        least_agreement: As for ``verify``.
 
     Raises:
         ExportError: Naming the check that failed.
@@ -191,13 +251,23 @@ def verify_fresh(
         progress.phase("reading and timing", 1)
         readers = [(export.folder, export.readers) for export in exports]
         job = None if timing is None else asdict(timing)
-        reader.write_job(place, readers, _arrays(rows), str(supernet.model.device), job)
+        reader.write_job(place, readers, _arrays(rows, unseen), str(supernet.model.device), job)
         run_reader(place)
         progress.step()
         answers = (reader.read_answers(place, index) for index in range(len(exports)))
         path = place / reader.LATENCY_FILE
         measured = {} if timing is None else json.loads(path.read_text(encoding="utf-8"))
-        return verify(supernet, exports, rows, answers, "a fresh process", measured, progress)
+        return verify(
+            supernet,
+            exports,
+            rows,
+            answers,
+            "a fresh process",
+            measured,
+            progress,
+            unseen=unseen,
+            least_agreement=least_agreement,
+        )
 
 
 def run_reader(place: Path) -> None:
@@ -219,8 +289,16 @@ def run_reader(place: Path) -> None:
         )
 
 
-def _arrays(rows: Rows) -> list[reader.Batch]:
-    return [{name: tensor.cpu().numpy() for name, tensor in batch.items()} for batch in rows.batches]
+def _arrays(rows: Rows, unseen: Rows | None = None) -> list[reader.Batch]:
+    batches = [*rows.batches, *([] if unseen is None else unseen.batches)]
+    return [{name: tensor.cpu().numpy() for name, tensor in batch.items()} for batch in batches]
+
+
+def _unseen(rows: Rows, got: Sequence[Tensor], full: Sequence[Tensor]) -> Unseen | None:
+    if rows.score is None or rows.difference is None:
+        return None
+    difference = rows.difference(got, full)
+    return Unseen(rows.metric, rows.split, rows.score(got), rows.score(full), difference)
 
 
 def _verify_export(
@@ -231,22 +309,29 @@ def _verify_export(
     recorded: float | None,
     where: str,
     progress: Progress,
+    least_agreement: float,
 ) -> Verified:
     """Every check of every reader; the last one's numbers."""
+    int8 = written.tolerance is None
     want = []
     for batch in rows.batches:
         want.append(inference(supernet, batch, written.subnet).cpu())
         progress.step()
     for name, answer in zip(written.readers, answers, strict=True):
         _check_labels(supernet, f"{name} in {where}", answer.labels)
-        got = [torch.from_numpy(logits) for logits in answer.logits]
+        got = [torch.from_numpy(logits) for logits in answer.logits[: len(rows.batches)]]
         result = agreement(supernet, written, rows.batches, want, got)
-        result.demand(f"{name} in {where}", rows.origin, written)
+        if int8:
+            result.demand_share(f"{name} in {where}", rows.origin, least_agreement)
+        else:
+            result.demand(f"{name} in {where}", rows.origin, written)
         score = None
         if rows.score is not None:
             wanted = rows.score(want) if recorded is None else recorded
-            score = Scored(rows.metric, rows.score(got), wanted, recorded is not None)
-            _check_score(supernet, f"{name} in {where}", written, rows.origin, score, result)
+            change = rows.difference(got, want) if int8 and rows.difference is not None else None
+            score = Scored(rows.metric, rows.score(got), wanted, recorded is not None, change)
+            if not int8:
+                _check_score(supernet, f"{name} in {where}", written, rows.origin, score, result)
     place = f"{where} by {' and '.join(written.readers)}"
     return Verified(place, rows.origin, written.tolerance, result, score)
 

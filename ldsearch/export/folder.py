@@ -7,7 +7,7 @@ import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from ldsearch.errors import ExportError, RunError, SupernetError, one_line
 from ldsearch.export.card import Alone, Provenance, Written, model_card
 from ldsearch.export.reader import ONNX_FILE
 from ldsearch.files import make_readable, write_json
+from ldsearch.latency.int8 import quantise
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.cutting import silence
@@ -69,8 +70,9 @@ def write_onnx(
     subnet: Subnet,
     folder: Path,
     provenance: Provenance,
+    dtype: str = "float32",
 ) -> Written:
-    """Write ``model.onnx`` with configuration, tokenizer and sub-network beside it; float32.
+    """Write ``model.onnx`` with configuration, tokenizer and sub-network beside it; float32 or int8.
 
     Inputs ``input_ids``, ``attention_mask`` and, where the model has segments, ``token_type_ids``, each
     int64 of shape (batch, length), padded on the right. Output ``logits``; a span head's ``start_logits``
@@ -83,6 +85,8 @@ def write_onnx(
     refuse(supernet)
     folder.mkdir(parents=True, exist_ok=True)
     graph = trace(supernet, subnet, folder / ONNX_FILE)
+    if dtype == INT8:
+        quantise(folder / ONNX_FILE, folder / ONNX_FILE)
     make_readable(folder / ONNX_FILE)
     graph.model.config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -90,16 +94,28 @@ def write_onnx(
         "subnet": json.loads(subnet.to_json()),
         "score": supernet.score,
         "format": "onnx",
+        "dtype": dtype,
         "opset": OPSET,
         "inputs": graph.names,
         "outputs": graph.outputs,
     }
     write_json(folder / SUBNET_FILE, fields)
-    card = partial(model_card, subnet, provenance, supernet.head.name, graph=graph)
-    return Written(folder, subnet, ("onnxruntime",), ONNX_TOLERANCE, card)
+    card = partial(model_card, subnet, provenance, supernet.head.name, graph=graph, dtype=dtype)
+    return Written(folder, subnet, ("onnxruntime",), None if dtype == INT8 else ONNX_TOLERANCE, card)
 
 
-FORMATS = MappingProxyType({"hf": write_huggingface, "onnx": write_onnx})
+INT8 = "int8"
+FORMATS: Mapping[str, Callable[..., Written]] = MappingProxyType(
+    {"hf": write_huggingface, "onnx": write_onnx, "onnx-int8": partial(write_onnx, dtype=INT8)}
+)
+
+
+def is_int8(folder: Path) -> bool:
+    """Whether an export is an int8 graph."""
+    if not (folder / ONNX_FILE).is_file():
+        return False
+    fields = json.loads((folder / SUBNET_FILE).read_text(encoding="utf-8"))
+    return bool(fields.get("dtype") == INT8)
 
 
 # What the card says of stock AutoModel is checked like what it says of ldsearch.load.

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 
 from ldsearch.errors import ExportError
-from ldsearch.export.folder import load_exported
+from ldsearch.export.folder import is_int8, load_exported
 from ldsearch.export.reader import ONNX_FILE
 from ldsearch.latency.clock import Clock, Run, device_facts, synchroniser
+from ldsearch.latency.int8 import int8_instructions
 from ldsearch.latency.measure import (
     FORWARD,
     Cell,
     Entry,
+    MeasuredLatency,
     Probe,
     entries_of,
     forward_run,
@@ -34,7 +36,8 @@ from ldsearch.supernet.graph import onnx_session
 REPEATS, WARMUP = 5, 2
 # Tokens written after the first, over which the latency of one is averaged.
 TOKENS = 8
-_EXPORTED = "export"
+# Entries: the export, the same sub-network in fp32, and the full model in int8.
+_EXPORTED, _FP32, _INT8 = "export", "fp32", "onnx-int8"
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,38 @@ class TimingJob:
     device: str = "cpu"
 
 
+@dataclass(frozen=True)
+class Int8Latency(MeasuredLatency):
+    """Latency of an int8 export, whose ``full_ms`` is the full model's in int8 too.
+
+    Args:
+        fp32_ms: Median of the same sub-network in fp32.
+        fp32_full_ms: Median of the full model in fp32.
+    """
+
+    fp32_ms: float = 0.0
+    fp32_full_ms: float = 0.0
+
+    def describe(self) -> str:
+        """Describe the latency in a sentence."""
+        slower = "; int8 is not faster here" if self.median_ms >= self.fp32_ms else ""
+        return (
+            f"{super().describe()}; {self.median_ms / self.fp32_full_ms:.2f} of the full model's "
+            f"{self.fp32_full_ms:.3g} in fp32, {self.median_ms / self.fp32_ms:.2f} of its own "
+            f"{self.fp32_ms:.3g}{slower}"
+        )
+
+
+def latency_of(fields: Mapping[str, Any]) -> MeasuredLatency:
+    """A latency of ``timings``."""
+    return (Int8Latency if "fp32_ms" in fields else MeasuredLatency).from_dict(fields)
+
+
 def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
     """Time exports, each in turn with the full model: call by call, so that a disturbance meets both.
 
     Args:
-        folders: Of exports, all of one format.
+        folders: Of exports; ONNX files and folders of Hugging Face are not mixed, fp32 and int8 may be.
         job: What is measured.
 
     Returns:
@@ -70,18 +100,37 @@ def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
     probe = generating(TOKENS) if supernet.head.generates else FORWARD
     cells = [random_cell(supernet, *cell, max(probe.written)) for cell in job.cells]
     full = _full(supernet, (folders[0] / ONNX_FILE).is_file())
+    full_int8 = {}
+    if any(map(is_int8, folders)):
+        full_int8 = {Entry(supernet.full, _INT8): RUNTIMES[_INT8](supernet, supernet.full)}
     latencies: list[list[dict[str, Any]]] = []
     for folder, text in zip(folders, job.subnets, strict=True):
-        entries = [*full, Entry(Subnet.from_json(text), _EXPORTED)]
-        models = {**full, entries[-1]: _exported(folder, supernet)}
+        own = Entry(Subnet.from_json(text), _EXPORTED)
+        models = {**full, own: _exported(folder, supernet)}
+        if is_int8(folder):
+            fp32 = Entry(own.subnet, _FP32)
+            models = {**full_int8, **full, fp32: RUNTIMES["onnx"](supernet, own.subnet), **models}
+        entries = list(models)
         latencies.append([])
         for cell in cells:
             lines, _ = measure(
                 supernet, entries, cell, probe, clock, runs=partial(_runs, models, cell, probe)
             )
-            latencies[-1] += [line.to_dict() for line in lines if line.runtime == _EXPORTED]
+            latencies[-1] += [line.to_dict() for line in _of_export(lines)]
     facts = device_facts(device, supernet.model.dtype)
-    return {"machine": f"{facts['device']}, {facts['threads']} threads", "latencies": latencies}
+    machine = f"{facts['device']}, {facts['threads']} threads"
+    if full_int8:
+        machine += f", int8 by {', '.join(int8_instructions() or ()) or 'no instruction of its own'}"
+    return {"machine": machine, "latencies": latencies}
+
+
+def _of_export(lines: Sequence[MeasuredLatency]) -> list[MeasuredLatency]:
+    """The export's lines; of an int8 one with the medians in fp32 beside them."""
+    found = [line for line in lines if line.runtime == _EXPORTED]
+    beside = {line.runtime: line.median_ms for line in lines}
+    if _FP32 not in beside:
+        return found
+    return [Int8Latency(**vars(line), fp32_ms=beside[_FP32], fp32_full_ms=beside["onnx"]) for line in found]
 
 
 def _full(supernet: Supernet, onnx: bool) -> dict[Entry, Any]:

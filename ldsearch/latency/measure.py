@@ -211,7 +211,14 @@ def generate_run(model: nn.Module, cell: Cell, written: int) -> Run:
 FEWER_MACS = 0.9
 FASTER = 0.97
 # How the full model runs, by the runtime's name.
-PATHS = MappingProxyType({"eager": "stock sdpa", "own": "its own path", "onnx": "its graph in ONNX Runtime"})
+PATHS = MappingProxyType(
+    {
+        "eager": "stock sdpa",
+        "own": "its own path",
+        "onnx": "its graph in ONNX Runtime",
+        "onnx-int8": "its int8 graph in ONNX Runtime",
+    }
+)
 
 
 @dataclass(frozen=True)

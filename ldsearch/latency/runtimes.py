@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ldsearch.errors import LdsearchError
+from ldsearch.latency.int8 import quantise
 from ldsearch.registry import Registry
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -53,8 +55,8 @@ def compiled(supernet: Supernet, subnet: Subnet) -> Forward:
     return lambda inputs: model(**inputs)
 
 
-def onnx_runtime(supernet: Supernet, subnet: Subnet) -> Forward:
-    """The exported ONNX file in ONNX Runtime on the CPU, with torch's number of threads.
+def onnx_runtime(supernet: Supernet, subnet: Subnet, *, int8: bool = False) -> Forward:
+    """The exported ONNX file, or its int8 graph, in ONNX Runtime on the CPU, with torch's number of threads.
 
     Turning tensors into arrays is part of what is timed and copies nothing.
 
@@ -62,8 +64,10 @@ def onnx_runtime(supernet: Supernet, subnet: Subnet) -> Forward:
         LdsearchError: If the sub-network cannot be exported, or ONNX Runtime is missing.
     """
     with tempfile.TemporaryDirectory() as folder:
-        trace(supernet, subnet, Path(folder) / "model.onnx")
-        return in_session(onnx_session(Path(folder) / "model.onnx", torch.get_num_threads()))
+        trace(supernet, subnet, path := Path(folder) / "model.onnx")
+        if int8:
+            quantise(path, path)
+        return in_session(onnx_session(path, torch.get_num_threads()))
 
 
 def in_session(session: Any) -> Forward:
@@ -79,5 +83,12 @@ def in_session(session: Any) -> Forward:
 
 # An entry point of the group ``ldsearch.runtimes`` adds another.
 RUNTIMES: Registry[Runtime] = Registry(
-    "runtimes", {"eager": eager, "own": own_path, "compile": compiled, "onnx": onnx_runtime}
+    "runtimes",
+    {
+        "eager": eager,
+        "own": own_path,
+        "compile": compiled,
+        "onnx": onnx_runtime,
+        "onnx-int8": partial(onnx_runtime, int8=True),
+    },
 )

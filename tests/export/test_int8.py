@@ -1,0 +1,141 @@
+"""int8 files: close to fp32, refused where predictions change, scored on rows that chose nothing."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from ldsearch.errors import ExportError
+from ldsearch.export.check import Rows, verify
+from ldsearch.export.folder import FORMATS, write_onnx
+from ldsearch.latency.int8 import int8_instructions
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.supernet import inference
+from tests.cli.conftest import Ldsearch
+from tests.export.test_export import PROVENANCE, TOKENIZER
+from tests.export.test_onnx import BATCHES, SUBNETS, read
+from tests.tiny import tiny_model
+
+RUN = "runs/tiny-evolve"
+
+
+def int8(supernet: Supernet, name: str, folder: Path):
+    return FORMATS["onnx-int8"](supernet, TOKENIZER, SUBNETS[name], folder, PROVENANCE)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "electra", "modernbert"])
+@pytest.mark.parametrize("name", ["depth", "lengths"])
+def test_outputs_are_within_a_twentieth_of_their_spread(tmp_path, family, name):
+    """The spread of fp32 outputs over rows and labels; a row that drops another token may be further off."""
+    supernet = Supernet(tiny_model(family, blocks=3))
+    folder = int8(supernet, name, tmp_path).folder
+    asked = [{key: tensor.numpy() for key, tensor in batch.items()} for batch in BATCHES]
+    got = np.concatenate(read(folder, asked))
+    want = np.concatenate([inference(supernet, batch, SUBNETS[name]).numpy() for batch in BATCHES])
+    off = np.abs(got - want).max(axis=1) / np.ptp(want)
+    assert np.median(off) < 0.05
+    assert off.any()  # it is another graph
+
+
+def test_weights_are_int8_with_a_scale_for_each_output(tmp_path):
+    supernet = Supernet(tiny_model("bert", blocks=3))
+    onnx = pytest.importorskip("onnx")
+    small = onnx.load(int8(supernet, "lengths", tmp_path / "int8").folder / "model.onnx")
+    onnx.checker.check_model(small)
+    kinds = [node.op_type for node in small.graph.node]
+    # Six products with weights in a block; those of two activations, for attention, stay in float.
+    assert kinds.count("MatMulInteger") + kinds.count("DynamicQuantizeMatMul") >= 3 * 6
+    scales = [one for one in small.graph.initializer if one.name.endswith("_scale")]
+    assert {one.dims[0] for one in scales if len(one.dims)} >= {16}
+    fields = json.loads((tmp_path / "int8" / "ldsearch_subnet.json").read_text())
+    assert fields["dtype"] == "int8"
+    write_onnx(supernet, TOKENIZER, SUBNETS["lengths"], tmp_path / "fp32", PROVENANCE)
+    assert json.loads((tmp_path / "fp32" / "ldsearch_subnet.json").read_text())["dtype"] == "float32"
+
+
+def rows_of(batches):
+    return Rows([{**batch} for batch in batches], "rows of random tokens")
+
+
+def test_too_few_equal_predictions_are_refused(tmp_path, monkeypatch):
+    supernet = Supernet(tiny_model("bert", blocks=3))
+    written = int8(supernet, "depth", tmp_path / "out")
+    (found,) = verify(supernet, [written], rows_of(BATCHES), least_agreement=0.1)
+    assert found.int8
+    assert "predictions" in found.describe()
+    assert "int8" in (tmp_path / "out" / "README.md").read_text()
+    with torch.no_grad():  # a supernet that says the opposite
+        supernet.model.classifier.weight.neg_()
+        supernet.model.classifier.bias.neg_()
+    with pytest.raises(ExportError, match=r"--least-agreement asks for 0.98; nothing was written"):
+        verify(supernet, [written], rows_of(BATCHES))
+
+
+def test_a_regression_is_compared_by_correlation(tmp_path):
+    model = tiny_model("bert", blocks=3, labels=1)
+    model.config.problem_type = "regression"
+    supernet = Supernet(model)
+    written = int8(supernet, "depth", tmp_path / "out")
+    (found,) = verify(supernet, [written], rows_of(BATCHES), least_agreement=0.5)
+    want = np.concatenate([inference(supernet, batch, SUBNETS["depth"]).numpy()[:, 0] for batch in BATCHES])
+    asked = [{key: tensor.numpy() for key, tensor in batch.items()} for batch in BATCHES]
+    got = np.concatenate(read(tmp_path / "out", asked))[:, 0]
+    assert found.agreement.share == pytest.approx(np.corrcoef(want, got)[0, 1], abs=1e-6)
+    assert "correlate" in found.describe()
+
+
+def test_the_frontier_in_both_precisions(ldsearch: Ldsearch, wild_place: Path):
+    """Everything in the index is computed again from the files, by ONNX Runtime alone."""
+    outcome = ldsearch(
+        "export", RUN, "all", "--all", "--format", "onnx", "--int8", "--least-agreement", "0.5"
+    )
+    assert outcome.code == 0, outcome.err
+    index = json.loads((wild_place / "all" / "index.json").read_text())
+    assert {entry["dtype"] for entry in index} == {"float32", "int8"}
+    with (wild_place / RUN / "frontier.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(index) == 2 * len(rows)
+    small = [entry for entry in index if entry["dtype"] == "int8"]
+    for entry, row in zip(small, rows, strict=True):
+        assert entry["folder"].endswith("-int8")
+        onnxruntime.InferenceSession(wild_place / "all" / entry["folder"] / "model.onnx")
+        held = entry["held_out"]
+        assert held["difference"]["low"] <= held["difference"]["mean"] <= held["difference"]["high"]
+        assert held["difference"]["mean"] == pytest.approx(held["score"] - held["full_score"])
+        assert abs(held["score"] - float(row["held_out_score"])) < 0.1
+        for cell in entry["latency"]:
+            assert cell["full_runtime"] == "onnx-int8"
+            assert min(cell["fp32_ms"], cell["fp32_full_ms"]) > 0
+    assert "in fp32" in outcome.out
+
+
+@pytest.mark.usefixtures("timing_jobs")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--int8"], "--int8 quantises an ONNX file: use --format onnx"),
+        (["--int8", "--format", "onnx", "--least-agreement", "2"], "--least-agreement is a share"),
+        (["--format", "onnx-int8"], "unknown format 'onnx-int8': use hf or onnx"),
+    ],
+)
+def test_wrong_options_are_one_line(ldsearch: Ldsearch, wild_place: Path, options, said):
+    outcome = ldsearch("export", RUN, "out", *options)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert not (wild_place / "out").exists()
+
+
+def test_instructions_are_read_off_the_processor(tmp_path):
+    for text, found in (
+        ("processor\t: 0\nflags\t\t: fpu avx2 avx512_vnni amx_int8\n", ("amx_int8", "avx512_vnni")),
+        ("flags : fpu avx2\n", ()),
+        ("Features\t: fp asimd asimddp\n", ("asimddp",)),
+        ("nothing of the kind\n", None),
+    ):
+        (tmp_path / "cpuinfo").write_text(text)
+        assert int8_instructions(tmp_path / "cpuinfo") == found
+    assert int8_instructions(tmp_path / "none") is None
