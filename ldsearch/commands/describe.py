@@ -93,6 +93,8 @@ def layer_drop_in_words(record: SupernetRecord) -> str:
     words = f"{rates[0]:g}"
     if len(set(rates)) > 1:
         words = f"{' '.join(f'{rate:g}' for rate in rates)} (mean {mean_rate(rates):g})"
+    if record.training.get("layer_drop_schedule") == "learned":
+        words += ", learned"
     if (groups := record.training.get("drop_groups") or "layer") != "layer":
         words += f" of {groups} groups"
     if least := record.training.get("min_layers"):

@@ -155,7 +155,8 @@ class LayerDropOptions:
         read=per_stack(numbers(float, "one number, or one per block as 0,0.1,0.2")),
     )
     layer_drop_schedule: str = option(
-        "constant", "constant, or linear: rising to --layer-drop at the last block."
+        "constant",
+        "constant; linear: rising to --layer-drop at the last block; or learned in training, with that mean.",
     )
     target_layers: int | Mapping[str, int] | None = option(
         None,

@@ -22,10 +22,13 @@ Signal = Callable[[Bench, int | None], NDArray[np.float64]]
 
 
 def learned_importance(bench: Bench, keep: int | None) -> NDArray[np.float64]:
-    """Importance by drop rates learned on training rows, their mean that of keeping ``keep`` blocks.
+    """Importance by learned drop rates: those that training learned, else learned on training rows now.
 
-    Shape (blocks,); see ``ldsearch.training.drop_rates``.
+    The mean of the latter is that of keeping ``keep`` blocks. Shape (blocks,); see
+    ``ldsearch.training.drop_rates``.
     """
+    if bench.record.training.get("layer_drop_schedule") == "learned":
+        return 1 - np.array(bench.record.layer_rates)
     blocks = bench.supernet.blocks
     rate = _RATE if keep is None or keep == blocks else 1 - keep / blocks
     objective = bench.task.objective

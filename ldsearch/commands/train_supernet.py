@@ -127,7 +127,7 @@ def train_supernet(
     return run_training(
         trainer,
         folder,
-        lambda weights: _record(options, setting, trainer, weights, space),
+        lambda weights: _record(options, setting.now, trainer, weights, space),
         options.average_last,
     )
 
@@ -165,6 +165,9 @@ def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Sett
         raise TrainingError(f"--drop-groups is for --strategy layerdrop, not {options.strategy}")
     if options.drop_groups != "layer" and (not supernet.supports_lengths or "decoder" in supernet.stacks):
         raise TrainingError(supernet.why_depth_only or "a decoder works depth-only: drop layers")
+    how = options.strategy, options.drop_groups
+    if options.layer_drop_schedule == "learned" and how != ("layerdrop", "layer"):
+        raise TrainingError("--layer-drop-schedule learned is for --strategy layerdrop that drops layers")
     setting = Setting.of(
         supernet,
         options.tokens,
@@ -173,6 +176,7 @@ def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Sett
         options.layer_drop_schedule,
         options.target_layers,
         options.min_layers,
+        options.seed,
     )
     return replace(
         setting,
@@ -237,6 +241,7 @@ def _record(
             "plain_share": setting.plain_share if options.trains_lengths else None,
             "drop_groups": setting.drop_groups if rates else None,
             "min_layers": options.min_layers if rates else None,
+            "layer_drop_schedule": options.layer_drop_schedule if rates else None,
             "depth_tasks": {
                 **{name: getattr(setting, name) for name in _DEPTH_TASKS},
                 "lengths": options.trains_lengths,

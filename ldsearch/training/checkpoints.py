@@ -17,6 +17,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from ldsearch.errors import RunError, TrainingError, one_line
 from ldsearch.interruption import Stop
+from ldsearch.training.drop_rates import RATES_FILE
 
 _STEP = re.compile(r"checkpoint-(\d+)")
 
@@ -90,7 +91,7 @@ def _is_whole(checkpoint: Path) -> bool:
     except (OSError, ValueError, SafetensorError):
         return False
     states = [checkpoint / "optimizer.pt", checkpoint / "scheduler.pt", *checkpoint.glob("rng_state*.pth")]
-    return len(states) > 2 and all(map(zipfile.is_zipfile, states))
+    return len(states) > 2 and all(map(zipfile.is_zipfile, [*states, *checkpoint.glob(RATES_FILE)]))
 
 
 def remove_checkpoints(checkpoints: Path) -> None:

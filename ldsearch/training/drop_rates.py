@@ -1,9 +1,10 @@
-"""LayerDrop rates: written by a user, or learned with their mean fixed."""
+"""LayerDrop rates: written by a user, or learned with their mean fixed, during training or afterwards."""
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -21,6 +22,8 @@ from ldsearch.supernet.tokens import State
 from ldsearch.tasks.base import Batch
 
 LossOf = Callable[[Tensor, Batch], Tensor]
+# Of a checkpoint; not safetensors, which are weights of the model.
+RATES_FILE = "drop_rates.pt"
 
 # Fan, Grave & Joulin 2019 use it everywhere but in their deepest and their smallest models.
 DEFAULT_RATE = 0.2
@@ -54,7 +57,8 @@ def linear(highest: float, blocks: int) -> tuple[float, ...]:
 
 
 SCHEDULES: Mapping[str, Callable[[float, int], tuple[float, ...]]] = MappingProxyType(
-    {"constant": constant, "linear": linear}
+    # Rates that training learns (``DropRates``) start equal.
+    {"constant": constant, "linear": linear, "learned": constant}
 )
 
 
@@ -187,8 +191,9 @@ class DropRates(nn.Module):
     Args:
         blocks: Number of blocks.
         hidden: Width d of the residual stream.
-        rate: Mean drop rate p; 1 - r/N to keep r of N blocks.
+        rate: Mean drop rate p of the blocks that are not pinned; 1 - r/N to keep r of N.
         rng: Draws the initial weights.
+        pinned: Blocks that are never dropped: their rates are 0.
 
     Raises:
         TrainingError: If the rate is not in (0, 1).
@@ -197,17 +202,21 @@ class DropRates(nn.Module):
     activations: Tensor
     batches: Tensor
 
-    def __init__(self, blocks: int, hidden: int, rate: float, rng: np.random.Generator) -> None:
+    def __init__(
+        self, blocks: int, hidden: int, rate: float, rng: np.random.Generator, pinned: Collection[int] = ()
+    ) -> None:
         super().__init__()
         if not 0 < rate < 1:
             raise TrainingError(f"a mean drop rate must lie in (0, 1), not {rate}")
         self.blocks = blocks
         self.rate = rate
+        self.free = tuple(block for block in range(blocks) if block not in pinned)
         self.weight = nn.Parameter(_normal(rng, _FEATURES, hidden) / hidden**0.5)
         self.bias = nn.Parameter(_normal(rng, blocks, _FEATURES))
         self.direction = nn.Parameter(torch.zeros(_FEATURES))
         self.register_buffer("activations", torch.zeros(blocks, hidden))
         self.register_buffer("batches", torch.zeros(blocks, dtype=torch.long))
+        self.over_ranks: Callable[[Tensor], Tensor] = lambda tensor: tensor
 
     def scores(self) -> Tensor:
         """The scores s of shape (blocks,), differentiable in W, b and v."""
@@ -215,8 +224,15 @@ class DropRates(nn.Module):
         return torch.tanh(normalised @ self.weight.T + self.bias) @ self.direction
 
     def rates(self) -> Tensor:
-        """The rates p of shape (blocks,), in [0, 1] with mean ``rate``."""
-        return rates_of(self.scores(), self.rate)
+        """The rates p of shape (blocks,), in [0, 1]; the mean of those not pinned is ``rate``."""
+        scores = self.scores()
+        free = torch.tensor(self.free, device=scores.device)
+        return torch.zeros_like(scores).index_put((free,), rates_of(scores[free], self.rate))
+
+    def current(self) -> tuple[float, ...]:
+        """The rates as numbers."""
+        values: NDArray[np.float64] = self.rates().detach().cpu().double().numpy()
+        return tuple(values.tolist())
 
     def importance(self) -> NDArray[np.float64]:
         """softmax(s) of shape (blocks,); the same whatever the next input is."""
@@ -224,11 +240,7 @@ class DropRates(nn.Module):
         return values
 
     def between(self, uniforms: NDArray[np.float64]) -> Between:
-        """The gates of one pass, as the supernet calls them after each block.
-
-        A gate keeps the block's output or puts back its input, exactly. Its gradient is that of
-        ``before + (1 - p) * (after - before)`` in p (straight-through). Every block is computed, dropped
-        or not: the gradient needs what it would have added. In eval mode the running mean stands still.
+        """The gates of one pass (``gates``), drawn.
 
         Args:
             uniforms: Shape (blocks,), uniform on [0, 1): block d is dropped iff ``uniforms[d] < p_d``.
@@ -238,15 +250,27 @@ class DropRates(nn.Module):
         """
         if uniforms.shape != (self.blocks,):
             raise TrainingError(f"{uniforms.shape} random numbers for {self.blocks} blocks")
-        rates = self.rates()
-        dropped = uniforms < rates.detach().cpu().double().numpy()
+        return self.gates(np.flatnonzero(uniforms >= np.array(self.current())).tolist())
+
+    def gates(self, runs: Collection[int]) -> Between:
+        """The gates of one pass of the full model, as the supernet calls them after each block.
+
+        A gate keeps the block's output or puts back its input, exactly: the pass is that of the sub-network,
+        and so are the gradients of the weights. The gradient in p is that of
+        ``before + (1 - p) * (after - before)`` (straight-through). Every block is computed, dropped or not:
+        the gradient needs what it would have added. In eval mode the running mean stands still.
+
+        Args:
+            runs: Ids of the blocks that are not dropped.
+        """
+        rates, kept = self.rates(), frozenset(runs)
 
         def gate(block: int, before: State, after: State) -> Tensor:
             if before.hidden.shape != after.hidden.shape:
                 raise TrainingError("drop rates are learned at full length: no block may drop tokens")
             if self.training:
                 self._observe(block, after)
-            chosen = before.hidden if dropped[block] else after.hidden
+            chosen = after.hidden if block in kept else before.hidden
             change = (after.hidden - before.hidden).detach()
             return chosen + (rates[block].detach() - rates[block]).to(change.dtype) * change
 
@@ -255,11 +279,59 @@ class DropRates(nn.Module):
     @torch.no_grad()
     def _observe(self, block: int, after: State) -> None:
         real = after.real[..., None]
-        mean = torch.where(real, after.hidden.float(), 0).sum(dim=(0, 1)) / real.sum()
+        total = torch.where(real, after.hidden.float(), 0).sum(dim=(0, 1))
+        # Sum and count in one tensor, of all ranks, which so agree on the next rates.
+        total = self.over_ranks(torch.cat([total, real.sum().float()[None]]))
+        mean = total[:-1] / total[-1]
         # The plain mean while it covers fewer batches than the memory does.
         share = max(1 - _MEMORY, 1 / (int(self.batches[block]) + 1))
         self.activations[block].lerp_(mean, share)
         self.batches[block] += 1
+
+
+class RateTraining:
+    """Trains drop rates beside the weights, with an optimizer of their own.
+
+    Adam takes no notice of the loss's scale, and neither the norm that the weights' gradients are cut to
+    nor their learning rate has anything to do with the rates.
+
+    Args:
+        rates: What is trained; on its device already.
+        learning_rate: Adam's, the same at every step.
+        over_ranks: The mean of a tensor over the processes of the training; None: there is one.
+    """
+
+    def __init__(
+        self,
+        rates: DropRates,
+        learning_rate: float = LEARNING_RATE,
+        over_ranks: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.rates = rates
+        if over_ranks is not None:
+            rates.over_ranks = over_ranks
+        self._optimizer = torch.optim.Adam(rates.parameters(), lr=learning_rate)
+
+    def step(self) -> None:
+        """Take the step of the gradients that were added up, the mean over ranks, and forget them."""
+        gradients = [weight.grad for weight in self.rates.parameters() if weight.grad is not None]
+        for gradient in gradients:
+            gradient.copy_(self.rates.over_ranks(gradient))
+        # Scaled fp16 losses can overflow; the weights do not move in such a step either.
+        if all(bool(gradient.isfinite().all()) for gradient in gradients):
+            self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def save(self, folder: Path) -> None:
+        """Write the state to a checkpoint."""
+        torch.save([self.rates.state_dict(), self._optimizer.state_dict()], folder / RATES_FILE)
+
+    def load(self, folder: Path) -> None:
+        """Go on from the state in a checkpoint."""
+        device = self.rates.activations.device
+        rates, optimizer = torch.load(folder / RATES_FILE, map_location=device, weights_only=True)
+        self.rates.load_state_dict(rates)
+        self._optimizer.load_state_dict(optimizer)
 
 
 def learn_drop_rates(
@@ -295,15 +367,14 @@ def learn_drop_rates(
     device = next(supernet.parameters()).device
     hidden = supernet.model.config.hidden_size
     learned = DropRates(supernet.blocks, hidden, rate, np.random.default_rng([seed, 0])).to(device)
-    optimizer = torch.optim.Adam(learned.parameters(), lr=learning_rate)
+    training = RateTraining(learned, learning_rate)
     with _frozen(supernet):
         for step, batch in enumerate(itertools.islice(_endless(batches), steps), start=1):
             uniforms = np.random.default_rng([seed, step]).random(supernet.blocks)
             batch = {name: tensor.to(device) for name, tensor in batch.items()}
             logits = logits_of(supernet(supernet.inputs(batch), full, between=learned.between(uniforms)))
-            optimizer.zero_grad()
             torch.autograd.backward(loss_of(logits, batch))
-            optimizer.step()
+            training.step()
     return learned.eval()
 
 

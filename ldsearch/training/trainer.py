@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,8 +21,10 @@ from ldsearch.supernet.folder import save_model
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.tokens import State
 from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
+from ldsearch.training.drop_rates import LEARNING_RATE, RateTraining
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Draws, Pass, Plan
+from ldsearch.training.strategies.lengthdrop import Sampled
 
 # Of the generators of a batch, the one that prepares it; the passes count from 0.
 _BATCH_DRAW = 1_000_000
@@ -134,6 +137,12 @@ class SupernetTrainer(Trainer):
         self.teacher = None if teacher is None else teacher.eval().to(args.device)
         self._taught = taught
         self._targets: Targets | None = None
+        # Drop rates that are learned beside the weights.
+        self._rates: RateTraining | None = None
+        if isinstance(strategy, Sampled) and strategy.setting.learned is not None:
+            learned = strategy.setting.learned.to(args.device)
+            mean = partial(self.accelerator.reduce, reduction="mean")
+            self._rates = RateTraining(learned, LEARNING_RATE, mean)
         self._lengths = train.lengths.tolist()
         self._micro_step = (-1, -1)  # (optimizer step, micro-step within it)
 
@@ -177,7 +186,7 @@ class SupernetTrainer(Trainer):
             # Only the last backward may synchronise: the passes of a batch are one gradient.
             last = index == len(passes) - 1
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
-                outputs = self._outputs(model, self.supernet.inputs(seen), named.subnet)
+                outputs = self._outputs(model, self.supernet.inputs(seen), named.subnet, self._rates)
                 taught = None if targets is None else targets.take(part)
                 loss = share * named.weight * self._loss(named, outputs, seen, taught)
                 self.accelerator.backward(loss)
@@ -185,6 +194,8 @@ class SupernetTrainer(Trainer):
                 states = None if outputs.states is None else outputs.states.detach()
                 targets = Targets(outputs.logits.detach(), states)
             total += loss.detach()
+        if self._rates is not None and self.accelerator.sync_gradients:
+            self._rates.step()
         return total
 
     def _items(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -195,8 +206,17 @@ class SupernetTrainer(Trainer):
         # A token's label is the next token.
         return (labels[:, 1:] if self.supernet.head.causal else labels).ne(-100).sum().float()
 
-    def _outputs(self, model: nn.Module, inputs: Batch, subnet: Subnet) -> Targets:
-        """Logits of a sub-network, with first-token states if they are distilled."""
+    def _outputs(
+        self, model: nn.Module, inputs: Batch, subnet: Subnet, learns: RateTraining | None = None
+    ) -> Targets:
+        """Logits of a sub-network, with first-token states if they are distilled.
+
+        Rates learn from all blocks: where there are any to learn, those left out are computed too, and then
+        gated away.
+        """
+        if learns is not None:
+            (stack,) = subnet.stacks().values()
+            return Targets(logits_of(model(inputs, self.supernet.full, learns.rates.gates(stack.blocks))))
         if not self.distillation.state_weight:
             return Targets(logits_of(model(inputs, subnet)))
         states: list[Tensor] = []
@@ -305,10 +325,14 @@ class SupernetTrainer(Trainer):
         assert folder is not None
         assert self.processing_class is not None
         save_model(self.supernet.model, cast(PreTrainedTokenizerBase, self.processing_class), Path(folder))
+        if self._rates is not None:
+            self._rates.save(Path(folder))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         weights = load_file(Path(resume_from_checkpoint) / "model.safetensors")
         self.supernet.model.load_state_dict(weights)
+        if self._rates is not None:
+            self._rates.load(Path(resume_from_checkpoint))
 
     def _load_best_model(self) -> None:
         best = self.state.best_model_checkpoint

@@ -19,7 +19,7 @@ from tests.tiny import VOCABULARY, tiny_model
 ROWS, LENGTH, STEPS = 240, 12, 20
 
 
-def main(folder: Path, batch: int) -> None:
+def main(folder: Path, batch: int, strategy: str) -> None:
     """Dropout is off, so that processes differ in nothing but the rows they see."""
     model = tiny_model("bert", labels=3)
     for module in model.modules():
@@ -36,10 +36,13 @@ def main(folder: Path, batch: int) -> None:
         for row in range(ROWS)
     )
     encoded = Encoded(features, LENGTH)
+    supernet = Supernet(model)
     setting = Setting({"encoder": StackSetting(4, (0.5,) * 4, heads=2)}, LENGTH, Fraction(1, 3))
+    if strategy == "layerdrop":
+        setting = Setting.of(supernet, LENGTH, layer_drop=(0.5,), schedule="learned")
     trainer = SupernetTrainer(
-        Supernet(model),
-        make_strategy("lengthdrop", setting),
+        supernet,
+        make_strategy(strategy, setting),
         TrainingArguments(
             output_dir=str(folder),
             per_device_train_batch_size=batch,
@@ -70,11 +73,10 @@ def main(folder: Path, batch: int) -> None:
     trainer.train()
     rank = int(os.environ.get("RANK", "0"))
     moved = any(not torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
-    torch.save(
-        {"weights": model.state_dict(), "drawn": [one.to_json() for one in drawn], "moved": moved},
-        folder / f"rank-{rank}.pt",
-    )
+    result = {"weights": model.state_dict(), "drawn": [one.to_json() for one in drawn], "moved": moved}
+    result["rates"] = torch.tensor(setting.now.stacks["encoder"].layer_rates)
+    torch.save(result, folder / f"rank-{rank}.pt")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -38,7 +38,7 @@ def examples(count: int = 24, seed: int = 0) -> Encoded:
     return Encoded(rows, 16)
 
 
-def trainer_for(tmp_path, strategy, supernet=None, **arguments) -> SupernetTrainer:
+def trainer_for(tmp_path, strategy, supernet=None, rows=None, **arguments) -> SupernetTrainer:
     values = {
         "output_dir": tmp_path,
         "per_device_train_batch_size": 4,
@@ -56,7 +56,7 @@ def trainer_for(tmp_path, strategy, supernet=None, **arguments) -> SupernetTrain
         strategy,
         TrainingArguments(**{**values, **arguments}),
         task=TextClassification({}, ("a", "b", "c"), {}),
-        train=examples(),
+        train=rows or examples(),
         search=examples(8, seed=1),
         tokenizer=TOKENIZER,
     )

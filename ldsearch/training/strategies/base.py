@@ -1,7 +1,7 @@
 """Parts of a training strategy: setting, draws and passes; and the plan that trains one sub-network."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast
 
@@ -11,7 +11,7 @@ from ldsearch.errors import TrainingError
 from ldsearch.space import DepthGenes, LengthGenes, Space
 from ldsearch.space.lengths import as_rate, default_bound
 from ldsearch.subnet import LengthMode, Subnet
-from ldsearch.training.drop_rates import checked, layer_rates
+from ldsearch.training.drop_rates import DropRates, checked, layer_rates
 
 if TYPE_CHECKING:
     from ldsearch.supernet import Supernet
@@ -95,6 +95,7 @@ class Setting:
         reduction: ``"sum"`` adds the tasks' gradients, as Algorithm 1 does; ``"mean"`` divides by their
             number, which matters for gradient clipping and plain SGD.
         depth_lengths: Whether flexible depth trains dropped lengths too.
+        learned: LayerDrop rates of the one stack that training learns; None: the stacks' stay as they are.
 
     Raises:
         TrainingError: If a number makes no sense.
@@ -116,6 +117,7 @@ class Setting:
     always_full: bool = False
     reduction: str = "sum"
     depth_lengths: bool = False
+    learned: DropRates | None = None
 
     @classmethod
     def of(
@@ -127,6 +129,7 @@ class Setting:
         schedule: str = "constant",
         target_layers: int | Mapping[str, int] | None = None,
         min_layers: int = 0,
+        seed: int = 0,
     ) -> "Setting":
         """The setting of a model, with the defaults of every other option.
 
@@ -136,13 +139,16 @@ class Setting:
             drop_bound: None: by depth (``space.lengths.default_bound``).
             layer_drop: LayerDrop rate, or one per block (``drop_rates.layer_rates``); a mapping from stacks
                 to theirs leaves the others whole.
-            schedule: How a single rate is spread over the blocks.
+            schedule: How a single rate is spread over the blocks; ``"learned"`` trains them (``DropRates``).
             target_layers: Blocks that run on average, instead of ``layer_drop``; a mapping as there.
             min_layers: The fewest blocks that run.
+            seed: Of the weights that learned rates start from.
 
         Raises:
             TrainingError: If a number makes no sense.
         """
+        if schedule == "learned" and len(supernet.depths) > 1:
+            raise TrainingError("--layer-drop-schedule learned is for models with one stack of blocks")
         for values in (layer_drop, target_layers):
             if isinstance(values, Mapping) and (strange := set(values) - set(supernet.depths)):
                 raise TrainingError(
@@ -158,11 +164,24 @@ class Setting:
             heads = supernet.shape.heads if name == "encoder" and supernet.supports_lengths else 0
             settings[name] = StackSetting(depth, rates, pinned, min_layers, heads)
         bound = default_bound(supernet.blocks) if drop_bound is None else as_rate(drop_bound)
-        return cls(settings, reference, bound)
+        learned = None
+        if schedule == "learned":
+            (stack,) = settings.values()
+            hidden, rng = supernet.model.config.hidden_size, np.random.default_rng([seed, 0])
+            learned = DropRates(stack.blocks, hidden, stack.layer_rates[0], rng, stack.pinned)
+        return cls(settings, reference, bound, learned=learned)
 
     def __post_init__(self) -> None:
         if not 0 <= self.plain_share < 1:
             raise TrainingError(f"the plain share must lie in [0, 1), not {self.plain_share}")
+
+    @property
+    def now(self) -> "Setting":
+        """With the rates that training has learned so far; itself where it learns none."""
+        if self.learned is None:
+            return self
+        ((name, stack),) = self.stacks.items()
+        return replace(self, stacks={name: replace(stack, layer_rates=self.learned.current())})
 
     @property
     def full(self) -> Subnet:

@@ -79,7 +79,7 @@ class Sampled:
         for index, (draw, rows) in enumerate(zip(self.plan, self.rows, strict=True)):
             rng, subnet = draws(index), self.setting.full
             if draw.drops:
-                subnet = Subnet(**draw_stacks(self.setting, rng))
+                subnet = Subnet(**draw_stacks(self.setting.now, rng))
             if draw.lengths != "full":
                 subnet = shortened(self.setting, subnet, rng if draw.lengths == "random" else None)
             loss: Literal["label", "distill"] = "distill" if draw.taught and self.setting.distil else "label"

@@ -1,0 +1,179 @@
+"""Drop rates learned in training: planted blocks, exact mean, the weights' own training, interruption."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import TrainerCallback
+
+from ldsearch.errors import TrainingError
+from ldsearch.interruption import Interrupted
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.supernet import inference
+from ldsearch.tasks import Encoded
+from ldsearch.training import trainer as trainer_module
+from ldsearch.training.checkpoints import last_complete_checkpoint
+from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.trainer import SupernetTrainer
+from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, ldsearch, place, read, trained
+from tests.tiny import VOCABULARY, tiny_encoder_decoder, tiny_model
+from tests.training.test_interrupted import SignalAt, train
+from tests.training.test_trainer import trainer_for, without_dropout
+
+__all__ = ["ldsearch", "place", "trained"]  # fixtures
+
+BLOCKS, USELESS = 6, {1, 4}
+LEARNED = (*TRAIN, *EPOCHS, "--strategy", "layerdrop", "--layer-drop-schedule", "learned")
+
+
+class Observer(TrainerCallback):
+    """The rates that each step's sub-network is drawn at, and in the end the last ones."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.seen: list[tuple[float, ...]] = []
+
+    def on_step_begin(self, args, state, control, **_):
+        self.seen.append(self.setting.now.stacks["encoder"].layer_rates)
+
+    on_train_end = on_step_begin
+
+
+def learned(
+    folder: Path, supernet: Supernet, rate: float, schedule: str = "learned", **arguments: object
+) -> tuple[SupernetTrainer, np.ndarray]:
+    """After training, and the rates before each step and after the last, shape (steps + 1, blocks)."""
+    seed = arguments.get("seed", 0)
+    setting = Setting.of(supernet, 16, layer_drop=(rate,), schedule=schedule, seed=seed)
+    trainer = trainer_for(folder, make_strategy("layerdrop", setting), supernet, **arguments)
+    observer = Observer(setting)
+    trainer.add_callback(observer)
+    trainer.train()
+    return trainer, np.array(observer.seen)
+
+
+def planted(seed: int) -> tuple[Supernet, Encoded]:
+    """A pre-norm model two of whose blocks add nothing and learn nothing; its own answers are the labels.
+
+    So the other blocks carry the task. Block 0 is pinned.
+    """
+    model = tiny_model("modernbert", blocks=BLOCKS, seed=seed)
+    for block in USELESS:
+        layer = model.model.layers[block]
+        for weight in (layer.attn.Wo.weight, layer.mlp.Wo.weight):
+            nn.init.zeros_(weight).requires_grad_(False)
+    supernet = Supernet(model)
+    ids = np.random.default_rng(seed).integers(5, VOCABULARY, (256, 12)).tolist()
+    full = inference(supernet, {"input_ids": torch.tensor(ids)}, Subnet.full(BLOCKS))
+    answers = (full - full.mean(dim=0)).argmax(dim=-1).tolist()
+    rows = tuple(
+        {"input_ids": row, "attention_mask": [1] * 12, "labels": label}
+        for row, label in zip(ids, answers, strict=True)
+    )
+    return without_dropout(supernet), Encoded(rows, 16)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_planted_useless_blocks_end_with_the_highest_rates(tmp_path, seed):
+    supernet, rows = planted(seed)
+    options = {"max_steps": 150, "per_device_train_batch_size": 16, "learning_rate": 1e-4}
+    _, rates = learned(tmp_path, supernet, 0.3, rows=rows, seed=seed, **options)
+    assert set(np.argsort(-rates[-1])[:2].tolist()) == USELESS
+    # Clear of the others, not by chance.
+    ordered = np.sort(rates[-1][1:])
+    assert ordered[-2] > 1.5 * ordered[-3]
+    assert ordered[-2] > 0.3
+
+
+def test_rates_start_equal_and_their_mean_is_exact_at_each_step_with_pinned_blocks_and_cut_at_one(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(trainer_module, "LEARNING_RATE", 0.1)  # so fast that rates reach 1
+    _, rates = learned(tmp_path, Supernet(tiny_model("modernbert", blocks=BLOCKS)), 0.6, max_steps=40)
+    assert rates.shape == (41, BLOCKS)
+    assert (rates[:, 0] == 0).all()  # pinned
+    assert rates[0, 1:] == pytest.approx(0.6, abs=1e-6)
+    assert np.abs(rates[:, 1:].mean(axis=1) - 0.6).max() < 1e-6
+    assert rates.max() == 1
+    assert rates.min() >= 0
+    assert (np.diff(rates, axis=0) != 0).any(axis=1).all()  # every step moves some
+
+
+@pytest.mark.parametrize("family", ["bert", "ernie"])
+def test_but_for_their_rates_weights_train_as_with_layerdrop(tmp_path, monkeypatch, family):
+    """Rates that do not move: the same sub-networks, gradients and weights, bit for bit."""
+    monkeypatch.setattr(trainer_module, "LEARNING_RATE", 0.0)
+    weights = []
+    for schedule in ("learned", "constant"):
+        supernet = without_dropout(Supernet(tiny_model(family)))
+        learned(tmp_path / schedule, supernet, 0.5, schedule, max_steps=8, gradient_accumulation_steps=2)
+        weights.append(supernet.model.state_dict())
+    for name, tensor in weights[0].items():
+        assert torch.equal(tensor, weights[1][name]), name
+
+
+def test_interrupted_and_resumed_rates_and_weights_equal_uninterrupted_ones(tmp_path):
+    def make(folder: Path) -> tuple[SupernetTrainer, Setting]:
+        torch.manual_seed(0)
+        supernet = Supernet(tiny_model("bert"))
+        setting = Setting.of(supernet, 16, layer_drop=(0.4,), schedule="learned")
+        return trainer_for(folder, make_strategy("layerdrop", setting), supernet, num_train_epochs=3), setting
+
+    whole, rates = make(tmp_path / "whole")
+    train(whole, tmp_path / "whole")
+    folder = tmp_path / "broken"
+    broken, _ = make(folder)
+    broken.add_callback(SignalAt(8))
+    with pytest.raises(Interrupted):
+        train(broken, folder)
+    resumed, again = make(folder)
+    train(resumed, folder)
+    assert again.now.stacks == rates.now.stacks != rates.stacks
+    for name, parameter in whole.supernet.model.state_dict().items():
+        assert torch.equal(resumed.supernet.model.state_dict()[name], parameter), name
+    # Half-written rates are no checkpoint to go on from.
+    (folder / "checkpoint-8" / "drop_rates.pt").write_bytes(b"cut short")
+    assert last_complete_checkpoint(folder) is None
+
+
+def test_the_record_holds_the_last_rates_and_the_rule_keeps_the_lowest(
+    ldsearch: Ldsearch, place: Path
+) -> None:
+    assert ldsearch(*LEARNED, "--layer-drop", "0.5", "--name", "new").code == 0
+    record = read(place / "runs/new/supernet.json")
+    assert sum(record["layer_rates"]) == pytest.approx(1, abs=1e-6)
+    assert len(set(record["layer_rates"])) == 2
+    assert ", learned" in ldsearch("info", "runs/new").out
+    # Whatever rates are recorded, nothing is fitted again.
+    for kept, rates in enumerate(([0.3, 0.7], [0.7, 0.3])):
+        (place / "runs/new/supernet.json").write_text(json.dumps({**record, "layer_rates": rates}))
+        keeps = ("--strategy", "learned", "--keep", 1, "--name", kept)
+        assert ldsearch("evolve", "--supernet", "runs/new", *keeps).code == 0
+        best = read(place / f"runs/{kept}/best.json")
+        assert best["subnet"]["encoder"]["blocks"] == [kept]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--layer-drop", "0.1,0.2"), "takes one rate, not one per block"),
+        (("--layer-drop", "1"), "must lie in (0, 1)"),
+        (("--drop-groups", "sublayer"), "for --strategy layerdrop that drops layers"),
+        (("--strategy", "lengthdrop"), "for --strategy layerdrop that drops layers"),
+    ],
+)
+def test_what_has_no_rates_to_learn_is_refused_in_one_line(
+    ldsearch: Ldsearch, place: Path, flags: tuple[str, ...], says: str
+) -> None:
+    refused = ldsearch(*LEARNED, *flags)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert says in refused.err
+
+
+def test_two_stacks_are_refused():
+    with pytest.raises(TrainingError, match="one stack"):
+        Setting.of(Supernet(tiny_encoder_decoder("t5")), 16, schedule="learned")
