@@ -18,7 +18,7 @@ python scripts/compare_page.py --out results/compare {folders}
 ```
 
 Scores are of rows that chose nothing, means over the seeds. In brackets: the gain over random search of
-the same genes with as many evaluations, its 95% paired bootstrap interval over examples; for losses a
+the same genes with as many evaluations, its 95% bootstrap interval over seeds and examples; for losses a
 positive gain is a lower loss. F is what the search takes in passes of the full model over the rows that
 choose, were its sub-networks run one by one; learning drop rates is a short training of its own and not in
 it. A dash: nothing that cheap was found.

@@ -6,6 +6,7 @@ import pytest
 from ldsearch.intervals import (
     Interval,
     bootstrap,
+    over_seeds,
     paired_bootstrap,
     score_of,
     simultaneous,
@@ -238,3 +239,44 @@ def test_a_band_of_f1_is_of_its_mean_counts():
     (own,) = simultaneous([[(1.0, first), (-1.0, second)]], ratio)
     plain = bootstrap([(1.0, first[:, 0]), (-1.0, second[:, 0])])
     assert (own.mean, own.low, own.high) == pytest.approx((plain.mean, plain.low, plain.high), abs=0.004)
+
+
+def seeds_of(draw: np.random.Generator, deviation: float, seeds: int, examples: int) -> list[np.ndarray]:
+    """Scores of 0.7 in the mean over seeds and examples; a seed moves all of its examples."""
+    moved = 0.7 + deviation * draw.standard_normal(seeds)
+    return list(moved[:, None] + 0.3 * draw.standard_normal((seeds, examples)))
+
+
+def test_intervals_over_seeds_cover_where_those_over_rows_alone_do_not():
+    """Both sides alike, so the true gain is 0; three seeds deviate by 0.06, the mean of 100 rows by 0.03."""
+    rng = np.random.default_rng(0)
+    both = alone = 0
+    for trial in range(200):
+        one, other = (seeds_of(rng, 0.06, 3, 100) for _ in range(2))
+        found = over_seeds([(1, one), (-1, other)], seed=trial, resamples=200)
+        both += found.low <= 0 <= found.high
+        terms = [(sign / 3, values) for sign, side in ((1, one), (-1, other)) for values in side]
+        rows = bootstrap(terms, seed=trial, resamples=200)
+        alone += rows.low <= 0 <= rows.high
+        assert found.mean == pytest.approx(rows.mean)
+    assert alone / 200 < 0.7
+    assert 0.9 <= both / 200 <= 0.99
+
+
+def test_variances_of_seeds_and_of_rows_add_up():
+    one, other = (seeds_of(np.random.default_rng(i), 0.03, 6, 500) for i in range(2))
+    found = over_seeds([(1, one), (-1, other)])
+    of_seeds = sum(np.var([values.mean() for values in side], ddof=1) / 6 for side in (one, other))
+    of_rows = np.var(np.mean(one, axis=0) - np.mean(other, axis=0)) / 500
+    # Two-level resampling draws the examples of each seed on its own too: at most as much again.
+    low, high = (2 * 1.96 * np.sqrt(of_seeds + factor * of_rows) for factor in (0.9, 2.2))
+    assert low < found.high - found.low < high
+
+
+def test_seeds_that_found_the_same_have_the_interval_of_one():
+    first, second = counts(400, 2, 3)
+    one = paired_bootstrap(first, second, of_means=f1)
+    for seeds in (1, 3):
+        found = over_seeds([(1, [first] * seeds), (-1, [second])], f1)
+        assert found.mean == pytest.approx(one.mean)
+        assert (found.low, found.high) == pytest.approx((one.low, one.high), abs=0.003)

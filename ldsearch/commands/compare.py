@@ -29,7 +29,7 @@ from ldsearch.files import write_json
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.goal import Budget
 from ldsearch.interruption import interruptible
-from ldsearch.intervals import bootstrap
+from ldsearch.intervals import over_seeds
 from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
 from ldsearch.reports.figures import draw_comparison, save_figure
 from ldsearch.reports.tables import write_csv
@@ -57,11 +57,11 @@ class ComparisonRow:
         macs: The choices' mean MACs per example.
         share: Their mean share of the full model's.
         score: Their mean held-out score.
-        low: Lower end of its 95% bootstrap interval over examples.
+        low: Lower end of its 95% bootstrap interval over examples and, of several, seeds (``over_seeds``).
         high: Upper end.
         gain: ``score`` minus that of random search over the same genes, in the direction of better; of a run
             minus that of its own random control.
-        gain_low: Lower end of its 95% paired bootstrap interval.
+        gain_low: Lower end of its 95% paired bootstrap interval, over the same.
         gain_high: Upper end.
         evaluations: Mean number of measured sub-networks.
         passes: Their mean cost in passes of the full model over the split, were they run one by one; not in
@@ -115,7 +115,8 @@ def main(options: Compare) -> dict[str, Any]:
             _print_rows(f"{where[0]}: {where[1]} on {own[0].examples} {where[2]} examples, {words}", own)
     if any(row.split == row.chosen_on for row in rows):
         print("there are no rows that chose nothing: these scores are optimistic")
-    print("a dash: nothing that cheap was found. gain: to random search of the same genes, 95% interval")
+    print("a dash: nothing that cheap was found")
+    print(f"gain: to random search of the same genes, 95% interval {_resampled(rows)}")
     print(f"written: {folder}/ (compare.csv, compare.png, compare.json)")
     return {"run": str(folder), "cells": [asdict(row) for row in rows]}
 
@@ -130,6 +131,15 @@ def _print_rows(title: str, rows: Sequence[ComparisonRow]) -> None:
         scores = [_score_and_gain(own[budget]) for budget in budgets]
         lines.append([strategy, f"{first.evaluations:.0f}", f"{first.passes:.1f}", *scores])
     print_table(title, ["strategy", "evaluations", "F", *(f"{budget:g}" for budget in budgets)], lines)
+
+
+def _resampled(rows: Sequence[ComparisonRow]) -> str:
+    """What the intervals speak of."""
+    seeds = sorted({row.seeds for row in rows if row.seeds})
+    if seeds[-1:] <= [1]:
+        return "over rows: one seed of each, so it speaks of what this seed found, not of the strategy"
+    one = "; of one seed (rules, runs) over rows alone" if seeds[0] == 1 else ""
+    return f"over seeds and rows{one}"
 
 
 def _score_and_gain(row: ComparisonRow) -> str:
@@ -223,22 +233,19 @@ def _rows(
     }
     evaluator, metric = bench.held_out or bench.evaluator, bench.task.metric
     evaluator(list(dict.fromkeys(trial.subnet for _, trials in choices.values() for trial in trials)))
-    terms = {
-        key: [(1 / len(trials), evaluator.statistics(trial.subnet)) for trial in trials]
-        for key, (_, trials) in choices.items()
+    statistics = {
+        key: [evaluator.statistics(trial.subnet) for trial in trials] for key, (_, trials) in choices.items()
     }
     controls = {contender.text: contender.control for contender in contenders}
     sign = 1 if metric.higher_is_better else -1
     rows = []
     for (text, limit, share), (row, _) in choices.items():
-        own, control = terms[text, limit, share], controls[text]
+        own, control = statistics[text, limit, share], controls[text]
         if own:
-            score = bootstrap(own, metric.of_means)
+            score = over_seeds([(1, own)], metric.of_means)
             row = replace(row, score=score.mean, low=score.low, high=score.high)
-        if own and control and (other := terms[control, limit, share]):
-            difference = [(sign * weight, values) for weight, values in own]
-            difference += [(-sign * weight, values) for weight, values in other]
-            gain = bootstrap(difference, metric.of_means)
+        if own and control and (other := statistics[control, limit, share]):
+            gain = over_seeds([(sign, own), (-sign, other)], metric.of_means)
             row = replace(row, gain=gain.mean, gain_low=gain.low, gain_high=gain.high)
         rows.append(row)
     return rows
