@@ -6,6 +6,7 @@ process on what was measured predicts its score (Rasmussen & Williams 2006, Sec.
 children that promise to add most area are measured.
 """
 
+import copy
 import warnings
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -166,30 +167,58 @@ class Surrogate:
             return pool[:MEASURED]
         measured = [trial.subnet for trial, use in zip(ledger, usable, strict=True) if use]
         costs, scores = values[usable].T * [[1], [-1]]
-        mean, deviation = self._predicted(measured[-FITTED:], scores[-FITTED:], pool)
-        chosen = most_area(
-            cost(pool), mean + deviation, costs, scores, float(values[0, 0]), MEASURED - EXPLORED
-        )
+        known, unknown = (np.array([self.space.features(s) for s in subnets]) for subnets in (measured, pool))
+        best, promised = self._predicted(known, scores, unknown)
+        chosen = most_area(cost(pool), promised, costs, best, float(values[0, 0]), MEASURED - EXPLORED)
         rest = sorted(set(range(len(pool))) - set(chosen))
         rng = np.random.default_rng([self.seed, generation, 1])
         drawn = rng.choice(rest, MEASURED - len(chosen), replace=False)
         return [pool[i] for i in (*chosen, *drawn)]
 
-    def _predicted(
-        self, measured: Sequence[Subnet], scores: Array, pool: Sequence[Subnet]
-    ) -> tuple[Array, Array]:
-        """Means and standard deviations of the pool's scores."""
-        known, unknown = (np.array([self.space.features(s) for s in subnets]) for subnets in (measured, pool))
-        kernel = ConstantKernel() * Matern(np.ones(known.shape[1]), (0.05, 50.0), nu=2.5) + WhiteKernel(
-            1e-2, (1e-6, 1.0)
-        )
-        process = GaussianProcessRegressor(kernel, normalize_y=True)
-        with warnings.catch_warnings():
-            # A length that does not matter drives its scale to the bound, which is what the bound is for.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            process.fit(known, scores)
-        mean, deviation = process.predict(unknown, return_std=True)
-        return mean, deviation
+    def _predicted(self, known: Array, scores: Array, unknown: Array) -> tuple[Array, Array]:
+        """Scores of what is measured, and what the others promise; of both without the measurements' noise.
+
+        The best of noisy scores is too high, and a deviation with the noise promises it to what is known.
+        """
+        process = fit_process(known[-FITTED:], scores[-FITTED:])
+        mean, deviation = latent(process, unknown)
+        return latent(process, known)[0], mean + deviation
+
+
+def fit_process(features: Array, scores: Array) -> GaussianProcessRegressor:
+    """A Gaussian process whose kernel is a signal's, ``k1``, plus the white noise of a measurement, ``k2``.
+
+    Args:
+        features: Shape (measured, features).
+        scores: Shape (measured,).
+    """
+    kernel = ConstantKernel() * Matern(np.ones(features.shape[1]), (0.05, 50.0), nu=2.5) + WhiteKernel(
+        1e-2, (1e-6, 1.0)
+    )
+    process = GaussianProcessRegressor(kernel, normalize_y=True)
+    with warnings.catch_warnings():
+        # A length that does not matter drives its scale to the bound, which is what the bound is for.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        process.fit(features, scores)
+    return process
+
+
+def latent(process: GaussianProcessRegressor, features: Array) -> tuple[Array, Array]:
+    """Posterior means and standard deviations of the scores without noise.
+
+    Rasmussen & Williams 2006, eq. 2.25 and 2.26. A score measured once more would deviate by the noise too.
+
+    Args:
+        process: As ``fit_process`` returns it.
+        features: Shape (sub-networks, features), of measured ones or others.
+
+    Returns:
+        Both of shape (sub-networks,), in the unit of the scores.
+    """
+    signal = copy.copy(process)
+    signal.kernel_ = process.kernel_.k1
+    mean, deviation = signal.predict(features, return_std=True)
+    return mean, deviation
 
 
 def most_area(

@@ -9,7 +9,7 @@ import pytest
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.pareto import staircase_area
 from ldsearch.search.controls import constant_ratio_line
-from ldsearch.search.evolve import EXPLORED, MEASURED, Evolve, Surrogate, most_area
+from ldsearch.search.evolve import EXPLORED, MEASURED, Evolve, Surrogate, fit_process, latent, most_area
 from ldsearch.search.loop import EvolveSettings, StrategyContext, objectives, search
 from ldsearch.space import LengthGenes, Space, load_space
 from ldsearch.trial import Score, Trial
@@ -196,3 +196,51 @@ def test_each_choice_adds_most_area_given_those_before():
             assert found[position] == int(np.argmax(areas))
         best = max(with_these([*found, i]) for i in range(20) if i not in found)
         assert len(found) == MEASURED - EXPLORED or best == pytest.approx(with_these(found))
+
+
+def matern(one: np.ndarray, other: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Rasmussen & Williams 2006, eq. 4.17: Matern of 5/2."""
+    distance = np.sqrt(5 * (((one[:, None] - other[None]) / lengths) ** 2).sum(axis=-1))
+    return (1 + distance + distance**2 / 3) * np.exp(-distance)
+
+
+def test_what_is_promised_has_no_noise_in_it():
+    """The posterior in closed form, with the kernel that was fitted, at measured points and at new ones."""
+    rng = np.random.default_rng(0)
+    known, new = rng.random((40, 3)), rng.random((15, 3))
+    scores = 0.8 + 0.05 * known @ [1, 0.5, 0] + 0.02 * rng.standard_normal(40)
+    process = fit_process(known, scores)
+    signal, noise = process.kernel_.k1, process.kernel_.k2.noise_level
+    assert noise > 0.05  # of a variance of 1: there is noise to leave out
+    size, lengths, unit = signal.k1.constant_value, signal.k2.length_scale, scores.std()
+    inverse = np.linalg.inv(size * matern(known, known, lengths) + noise * np.eye(40))
+    for points in (known, new):
+        cross = size * matern(points, known, lengths)
+        mean, deviation = latent(process, points)
+        assert mean == pytest.approx(scores.mean() + cross @ inverse @ (scores - scores.mean()))
+        variance = size - np.einsum("ij,jk,ik->i", cross, inverse, cross)
+        assert deviation == pytest.approx(unit * np.sqrt(variance), rel=1e-4)
+        with_noise = process.predict(points, return_std=True)[1]
+        assert with_noise == pytest.approx(unit * np.sqrt(variance + noise), rel=1e-4)
+
+
+def test_what_was_measured_without_noise_promises_nothing_more():
+    known = np.random.default_rng(1).random((40, 3))
+    scores = np.sin(known @ [1, 2, 3])
+    process = fit_process(known, scores)
+    mean, deviation = latent(process, known)
+    assert mean == pytest.approx(scores, abs=0.01 * scores.std())
+    assert deviation.max() < 0.005 * scores.std()
+    assert latent(process, known + 1)[1].min() > 5 * deviation.max()
+
+
+def test_the_best_of_noisy_scores_hides_no_gain():
+    """One score is lucky by ten deviations of the noise: it is no bar that children have to pass."""
+    lucky = replace(started()[5], score=Score(planted(SPACE.largest()) + 1.0))
+    ledger = [lucky if trial.subnet == lucky.subnet else trial for trial in started()]
+    features = np.array([SPACE.features(t.subnet) for t in ledger[1:]])
+    scores = np.array([t.score.value for t in ledger[1:]])
+    best, _ = surrogate()._predicted(features, scores, features)
+    place = [t.subnet for t in ledger[1:]].index(lucky.subnet)
+    truth = planted(lucky.subnet)
+    assert abs(best[place] - truth) < 0.5 * abs(scores[place] - truth)
