@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ldsearch.commands.as_it_is import AS_IT_IS
 from ldsearch.errors import RunError
 from ldsearch.runs import BEST_FILE, HEALTH_FILE, RUN_FILE, SUPERNET_FILE, Run, read_json
 from ldsearch.supernet.folder import SupernetRecord, read_record
@@ -81,6 +82,8 @@ def training_in_words(record: SupernetRecord) -> str:
             f"{training['arguments'].get('max_steps')} steps on its own, from {source}, starting from the "
             f"weights of {training['model']}, seed {record.seed}"
         )
+    if record.strategy == AS_IT_IS:
+        return "not by ldsearch"
     return (
         f"strategy {record.strategy}, seed {record.seed}, LengthDrop bound {record.drop_bound}, "
         f"LayerDrop {layer_drop_in_words(record)}, inputs cut to {record.reference} tokens"

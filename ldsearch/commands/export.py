@@ -9,6 +9,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.bench import load_recorded_task
+from ldsearch.commands.as_it_is import AS_IT_IS, is_model, open_model
 from ldsearch.commands.checked_rows import split_rows
 from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries
 from ldsearch.commands.describe import recovered_in_words, training_in_words
@@ -30,10 +31,17 @@ from ldsearch.supernet.folder import SupernetRecord, load_supernet
 from ldsearch.supernet.heads import head_named
 from ldsearch.supernet.supernet import SUBNET_FILE
 from ldsearch.target import Target
+from ldsearch.tasks.tables import Columns
 
 INDEX_FILE = "index.json"
 # Rows at once whose latency is measured where the run's budget names none.
 BATCHES = (1, 8)
+# Of a model whose data nobody named.
+RANDOM_ROWS = 200
+NO_SCORE = (
+    f"outputs were compared on {RANDOM_ROWS} rows of random tokens, and no score was taken: name labelled "
+    "rows with --data"
+)
 SLOW_INT8 = (
     "this processor has no instruction for products of int8 (VNNI, AMX, dot products): int8 gains little "
     "here, and its sums may saturate"
@@ -59,6 +67,9 @@ def main(options: Export) -> dict[str, Any]:
             int8=options.int8,
             least_agreement=options.least_agreement,
             data=options.data,
+            task=options.task,
+            text_column=options.text_column,
+            label_column=options.label_column,
             progress=bars,
         )
     print_notes(done.notes)
@@ -113,6 +124,9 @@ def export(
     int8: bool = False,
     least_agreement: float = LEAST_AGREEMENT,
     data: str | None = None,
+    task: str | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
     progress: Progress = NO_PROGRESS,
 ) -> Exported:
     """Write sub-networks with model cards, once a fresh process has given their outputs and scores.
@@ -124,33 +138,38 @@ def export(
     (``Verified.to_dict``). Of int8, ``dtype`` says so and ``held_out`` is the int8 graph's own.
 
     Args:
-        folder: A search run, or a supernet together with ``subnet``.
+        folder: A search run, a supernet together with ``subnet``, or any fine-tuned model, exported whole.
         output: Must not exist or be empty.
         subnet: JSON or ``"full"``; None takes the run's best.
         frontier: Every sub-network of the run's frontier.
         format: ``"hf"``, a Hugging Face folder, or ``"onnx"``, one file for ONNX Runtime.
         int8: Quantise the file; a frontier's are written in fp32 too.
         least_agreement: The least share of predictions that int8 must share with its supernet.
-        data: Where the supernet's data lie now, if they were moved.
+        data: Where the supernet's data lie now, if they were moved; rows to score any other model on.
+        task: Of a model that was not trained here; None: the first that fits its head.
+        text_column: Of its data.
+        label_column: Of its data.
         progress: Phases of writing, reading and checking.
 
     Raises:
         LdsearchError: One line for a bad folder, sub-network or output, or the check that failed; nothing is
             written.
     """
-    target, output = Target.resolve(folder, subnet), Path(output)
+    output = Path(output)
     if format not in ("hf", "onnx"):
         raise ExportError(f"unknown format {format!r}: use hf or onnx")
     if int8 and format != "onnx":
         raise ExportError("--int8 quantises an ONNX file: use --format onnx")
     formats = [*([format] if frontier or not int8 else []), *([f"{format}-int8"] if int8 else [])]
+    target, supernet, record, tokenizer = _open(
+        Path(folder), subnet, data, task, Columns(text=text_column, label=label_column)
+    )
     measured: Sequence[Choice | None] = [None if target.run is None else target.run.best]
     if frontier:
         if target.run is None:
             raise RunError(f"{folder} is no search run: --all exports a search run's frontier")
         measured = target.run.points()
     subnets = [target.subnet if choice is None else choice.subnet for choice in measured]
-    supernet, record, tokenizer = load_supernet(target.supernet)
     for each in subnets:
         supernet.check(each)  # before anything is written
     with staged(output) as staging:
@@ -183,6 +202,26 @@ def export(
             write_json(staging / INDEX_FILE, entries)
     names = tuple(place.name if frontier else "" for place in places)
     return Exported(output, names, tuple(verified), notes)
+
+
+def _open(
+    folder: Path, subnet: str | None, data: str | None, task: str | None, columns: Columns
+) -> tuple[Target, Supernet, SupernetRecord, PreTrainedTokenizerBase]:
+    """What is exported, and the model it belongs to."""
+    if not is_model(folder):
+        if task is not None or columns != Columns():
+            raise ExportError(
+                f"{folder} knows its data: --task, --text-column and --label-column tell how those of a "
+                "model that was not trained here are read"
+            )
+        target = Target.resolve(folder, subnet)
+        return target, *load_supernet(target.supernet)
+    if subnet not in (None, "full"):
+        raise ExportError(
+            f"{folder} was not trained by ldsearch: its sub-networks do not work, export it whole"
+        )
+    supernet, record, tokenizer = open_model(folder, data, task, columns)
+    return Target(folder, supernet.full), supernet, record, tokenizer
 
 
 def _place(index: int, format: str) -> str:
@@ -235,6 +274,8 @@ def _rows(
     Raises:
         DataError: If the data were named and are not the supernet's.
     """
+    if record.strategy == AS_IT_IS and data is None:
+        return random_rows(supernet, RANDOM_ROWS), None, (NO_SCORE,)
     try:
         task = load_recorded_task(record, data)
     except DataError as error:
@@ -267,7 +308,11 @@ def _provenance(target: Target, record: SupernetRecord, run: str, choice: Choice
         supernet=target.supernet.name,
         training=training_in_words(record),
         data=Path(str(record.source["data"])).name,
-        search="recovered on its own" if record.subnet else searched,
+        search="the whole model"
+        if record.strategy == AS_IT_IS
+        else "recovered on its own"
+        if record.subnet
+        else searched,
         score=recovered_in_words(record) if choice is None else choice.describe(),
         costs={name: (value, full_costs[name]) for name, value in costs.items() if name in full_costs},
         fingerprint="" if choice is None else choice.fingerprint,

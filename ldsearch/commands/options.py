@@ -522,6 +522,9 @@ class Export(NamedSubnet):
     - `ldsearch export runs/docstrings-lengthdrop exported/full --subnet full`
     - `ldsearch export runs/docstrings-lengthdrop-evolve exported/frontier --all --format onnx`
     - `ldsearch export runs/docstrings-lengthdrop-evolve exported/int8 --format onnx --int8`
+    - `ldsearch export ./my-finetuned-bert exported/mine --format onnx --int8 --data reviews.csv`
+
+    A fine-tuned model that was not trained here is exported whole; with `--data` it is scored.
     """
 
     output: Path = option(..., "Folder to write; must not exist or be empty.", argument="OUTPUT")
@@ -537,6 +540,11 @@ class Export(NamedSubnet):
         "correlation of outputs.",
     )
     all: bool = option(False, "Every sub-network of the run's frontier, and index.json.")
+    task: str | None = option(
+        None, "Of a model that was not trained here, with --data.", shown="the one of its head"
+    )
+    text_column: str | None = option(None, "Of its data: column of the text.")
+    label_column: str | None = option(None, "Of its data: column of the label.")
     push_to_hub: str | None = option(None, "Upload what was written as this model repository.")
 
 

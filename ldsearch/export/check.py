@@ -157,16 +157,18 @@ class Verified:
         }
 
 
-def random_rows(supernet: Supernet) -> Rows:
-    """One padded batch of mixed lengths, of random tokens."""
+def random_rows(supernet: Supernet, count: int = 4) -> Rows:
+    """Padded batches of four rows of mixed lengths, of random tokens."""
     generator = torch.Generator().manual_seed(0)
     longest = min(64, supernet.longest)
-    ids = torch.randint(0, supernet.model.config.vocab_size, (4, longest), generator=generator)
     mask = (torch.arange(longest) < torch.tensor([[longest], [longest // 2], [7], [2]])).long()
-    batch = {"input_ids": ids * mask, "attention_mask": mask}
-    if len(supernet.stacks) > 1:
-        batch["decoder_input_ids"] = ids
-    return Rows([batch], "rows of random tokens")
+    batches = []
+    for _ in range(-(-count // len(mask))):
+        ids = torch.randint(0, supernet.model.config.vocab_size, mask.shape, generator=generator)
+        batches.append({"input_ids": ids * mask, "attention_mask": mask})
+        if len(supernet.stacks) > 1:
+            batches[-1]["decoder_input_ids"] = ids
+    return Rows(batches, "rows of random tokens")
 
 
 def verify(

@@ -30,7 +30,7 @@ from ldsearch.latency.runtimes import RUNTIMES, in_session
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.cutting import copy_sharing
-from ldsearch.supernet.folder import load_supernet
+from ldsearch.supernet.folder import RECORD, load_model, load_supernet
 from ldsearch.supernet.graph import onnx_session
 
 REPEATS, WARMUP = 5, 2
@@ -94,7 +94,7 @@ def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
     Returns:
         ``machine`` in words, and ``latencies``: for each export, fields of ``MeasuredLatency``.
     """
-    supernet = load_supernet(Path(job.supernet))[0].to(job.device).eval()
+    supernet = _opened(Path(job.supernet)).to(job.device).eval()
     device = supernet.model.device
     clock = Clock(REPEATS, WARMUP, synchronise=synchroniser(device))
     probe = generating(TOKENS) if supernet.head.generates else FORWARD
@@ -122,6 +122,11 @@ def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
     if full_int8:
         machine += f", int8 by {', '.join(int8_instructions() or ()) or 'no instruction of its own'}"
     return {"machine": machine, "latencies": latencies}
+
+
+def _opened(folder: Path) -> Supernet:
+    """A supernet, or a model without a record as one."""
+    return load_supernet(folder)[0] if (folder / RECORD).is_file() else Supernet(load_model(str(folder))[0])
 
 
 def _of_export(lines: Sequence[MeasuredLatency]) -> list[MeasuredLatency]:

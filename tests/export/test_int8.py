@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -139,3 +140,49 @@ def test_instructions_are_read_off_the_processor(tmp_path):
         (tmp_path / "cpuinfo").write_text(text)
         assert int8_instructions(tmp_path / "cpuinfo") == found
     assert int8_instructions(tmp_path / "none") is None
+
+
+@pytest.fixture
+def mine(wild_place: Path) -> Path:
+    """The supernet's folder as anybody's fine-tuned model: nothing in it is of this package."""
+    folder = wild_place / "mine"
+    shutil.copytree(wild_place / "runs" / "tiny", folder, ignore=shutil.ignore_patterns("checkpoints"))
+    for name in ("supernet.json", "training.json"):
+        (folder / name).unlink(missing_ok=True)
+    return folder
+
+
+@pytest.mark.usefixtures("timing_jobs")
+def test_any_fine_tuned_model_is_exported_whole(ldsearch: Ldsearch, wild_place: Path, mine: Path):
+    least = ("--format", "onnx", "--int8", "--least-agreement", "0.5")
+    scored = ldsearch("export", mine, "scored", *least, "--data", wild_place / "reviews.csv")
+    assert scored.code == 0, scored.err
+    supernet = ldsearch("export", "runs/tiny", "same", *least, "--subnet", "full")
+    assert supernet.code == 0, supernet.err
+    files = [(wild_place / name / "model.onnx").read_bytes() for name in ("scored", "same")]
+    assert files[0] == files[1]
+    said = [outcome.out.split("predictions")[1].splitlines()[0] for outcome in (scored, supernet)]
+    assert said[0] == said[1].replace("the run's", "the supernet's")
+    assert "report rows, which chose nothing" in said[0]
+    blind = ldsearch("export", mine, "blind", *least)
+    assert blind.code == 0, blind.err
+    assert "on 200 rows of random tokens" in blind.out
+    assert "no score was taken" in blind.err
+    assert "accuracy" not in blind.out
+
+
+@pytest.mark.parametrize(
+    ("folder", "options", "said"),
+    [
+        ("mine", ["--subnet", '{"encoder": {"blocks": [0]}}'], "was not trained by ldsearch"),
+        ("mine", ["--all"], "is no search run"),
+        ("mine", ["--data", "gone.csv"], "gone.csv"),
+        (RUN, ["--text-column", "text"], "tell how those of a model"),
+    ],
+)
+@pytest.mark.usefixtures("timing_jobs", "mine")
+def test_what_such_a_model_has_not_is_refused(ldsearch: Ldsearch, wild_place: Path, folder, options, said):
+    outcome = ldsearch("export", folder, "out", *options)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert not (wild_place / "out").exists()
