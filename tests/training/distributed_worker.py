@@ -1,4 +1,7 @@
-"""Trains a tiny supernet for some steps, as one of several processes or alone, and saves its weights."""
+"""Trains a tiny supernet for some steps, as one of several processes or alone, and saves its weights.
+
+Of ``classification`` all rows are of one length; of ``tokens`` rows differ in tokens and in labels.
+"""
 
 import os
 import sys
@@ -12,30 +15,41 @@ from transformers import BertTokenizer, TrainingArguments
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded, TextClassification
+from ldsearch.tasks.tokens import TokenClassification
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
 from tests.tiny import VOCABULARY, tiny_model
 
 ROWS, LENGTH, STEPS = 240, 12, 20
+KINDS = {
+    "classification": ("SequenceClassification", TextClassification),
+    "tokens": ("TokenClassification", TokenClassification),
+}
 
 
-def main(folder: Path, batch: int, strategy: str) -> None:
+def rows_of(kind: str) -> tuple[dict[str, list[int] | int], ...]:
+    """Rows of one length, so that a batch cut in two is two batches; or unlike in tokens and in labels."""
+    rng = np.random.default_rng(0)
+    features = []
+    for row in range(ROWS):
+        length = LENGTH if kind == "classification" else int(rng.integers(3, LENGTH + 1))
+        ids = rng.integers(5, VOCABULARY, length).tolist()
+        labels: list[int] | int = row % 3
+        if kind == "tokens":
+            # Batches hold rows of like length: that ranks differ is that not every token counts.
+            labels = rng.choice([-100, 0, 1, 2], length, p=(0.4, 0.2, 0.2, 0.2)).tolist()
+        features.append({"input_ids": ids, "attention_mask": [1] * length, "labels": labels})
+    return tuple(features)
+
+
+def main(folder: Path, batch: int, strategy: str, kind: str) -> None:
     """Dropout is off, so that processes differ in nothing but the rows they see."""
-    model = tiny_model("bert", labels=3)
+    head, task = KINDS[kind]
+    model = tiny_model("bert", labels=3, head=head).double()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    rng = np.random.default_rng(0)
-    # Of one length, so that a batch cut in two is two batches.
-    features = tuple(
-        {
-            "input_ids": rng.integers(5, VOCABULARY, LENGTH).tolist(),
-            "attention_mask": [1] * LENGTH,
-            "labels": row % 3,
-        }
-        for row in range(ROWS)
-    )
-    encoded = Encoded(features, LENGTH)
+    encoded = Encoded(rows_of(kind), LENGTH)
     supernet = Supernet(model)
     setting = Setting({"encoder": StackSetting(4, (0.5,) * 4, heads=2)}, LENGTH, Fraction(1, 3))
     if strategy == "layerdrop":
@@ -49,6 +63,8 @@ def main(folder: Path, batch: int, strategy: str) -> None:
             gradient_accumulation_steps=2,
             max_steps=STEPS,
             learning_rate=0.05,
+            # A bound would hide a gradient of the wrong size.
+            max_grad_norm=0.0,
             # Adam would blow up rounding where a gradient is zero but for it (key biases).
             optim="sgd",
             use_cpu=True,
@@ -59,7 +75,7 @@ def main(folder: Path, batch: int, strategy: str) -> None:
             remove_unused_columns=False,
             dataloader_pin_memory=False,
         ),
-        task=TextClassification({}, ("a", "b", "c"), {}),
+        task=task({}, ("a", "b", "c"), {}),
         train=encoded,
         search=encoded,
         tokenizer=BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}),
@@ -79,4 +95,4 @@ def main(folder: Path, batch: int, strategy: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
