@@ -40,9 +40,15 @@ def _supernet_info(folder: Path) -> dict[str, str]:
         "LengthDrop bound": str(record.drop_bound),
         "LayerDrop": layer_drop_in_words(record),
         "metrics": ", ".join(f"{name} {value:.4f}" for name, value in record.metrics.items()),
+        "clipped": _clipped_in_words(record),
         "weights": record.weights,
         "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
     }
+
+
+def _clipped_in_words(record: SupernetRecord) -> str:
+    share = record.training.get("clipped_share")
+    return "not recorded" if share is None else f"{share:.0%} of the updates"
 
 
 def _run_info(folder: Path) -> dict[str, str]:

@@ -106,6 +106,7 @@ def train_fixed(
                 "inherited": inherited,
                 "chosen_on": chosen_on,
                 "loss": loss,
+                "clipped_share": trainer.clipped_share,
                 "arguments": changed_arguments(arguments),
             },
             versions=versions(),

@@ -248,6 +248,7 @@ def _record(
             }
             if options.strategy == "flexible-depth"
             else None,
+            "clipped_share": trainer.clipped_share,
             "arguments": changed_arguments(trainer.args),
         },
         versions=versions(),

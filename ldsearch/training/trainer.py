@@ -30,6 +30,8 @@ from ldsearch.training.strategies.lengthdrop import Sampled
 _BATCH_DRAW = 1_000_000
 # Key of a batch's training row numbers.
 _ROWS = "training_rows"
+# Number of clipped updates, in the part of the Trainer's state that is saved for callbacks.
+_CLIPPED = "clipped_steps"
 # Batch size of the teacher's pass over the training rows.
 _TAUGHT_ROWS = 64
 
@@ -145,6 +147,7 @@ class SupernetTrainer(Trainer):
             self._rates = RateTraining(learned, LEARNING_RATE, mean)
         self._lengths = train.lengths.tolist()
         self._micro_step = (-1, -1)  # (optimizer step, micro-step within it)
+        self._summed = 1.0  # losses whose gradients an update adds up
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
@@ -178,6 +181,7 @@ class SupernetTrainer(Trainer):
         total = torch.zeros((), device=batch["labels"].device)
         progress = self.state.global_step / max(1, self.state.max_steps)
         passes = self.strategy.passes(draws, progress)
+        self._summed = sum(named.weight for named in passes)
         distils = self.distillation.label_share is not None or any(one.loss == "distill" for one in passes)
         targets = self._teach(batch, rows) if distils else None
         for index, named in enumerate(passes):
@@ -197,6 +201,33 @@ class SupernetTrainer(Trainer):
         if self._rates is not None and self.accelerator.sync_gradients:
             self._rates.step()
         return total
+
+    @property
+    def clipped_share(self) -> float:
+        """Share of the updates so far whose gradient was clipped; one that was interrupted counts on."""
+        return self._counts.get(_CLIPPED, 0) / max(1, self.state.global_step)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """The Trainer's own, with the share of clipped updates beside the norm of the gradient."""
+        if "grad_norm" in logs:
+            logs["clipped_share"] = self.clipped_share
+        super().log(logs, start_time)
+
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
+        """Clip the gradient of an update; returns its norm before.
+
+        ``max_grad_norm`` bounds the gradient of one loss. A sum of many, as flexible depth has it, is
+        bounded by as many times that: nearly every update would be clipped otherwise.
+        """
+        bound = self.args.max_grad_norm * self._summed
+        norm = cast(Tensor, self.accelerator.clip_grad_norm_(model.parameters(), bound))
+        self._counts[_CLIPPED] = self._counts.get(_CLIPPED, 0) + int(norm > bound)
+        return norm
+
+    @property
+    def _counts(self) -> dict[str, int]:
+        # Saved with every checkpoint, and read again.
+        return cast(dict[str, int], self.state.stateful_callbacks)
 
     def _items(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Number of labels that a loss is a mean over; of tokens where training makes the labels."""

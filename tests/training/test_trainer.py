@@ -129,6 +129,43 @@ def test_a_pass_sees_its_rows_and_is_distilled_from_the_same_rows_of_the_first_p
         torch.testing.assert_close(ours[name], parameter.grad, atol=1e-6, rtol=1e-4, msg=name)
 
 
+@pytest.mark.parametrize("weight", [1.0, 1 / 6])
+def test_the_clipping_bound_counts_the_losses_that_are_summed(tmp_path, monkeypatch, weight):
+    """Each of six gradients has the planted norm: an update moves by their sum, or by six times the bound."""
+    planted = [0.5, 3.0, 0.9, 2.0]
+
+    def prepared(folder):
+        trainer = trainer_for(
+            tmp_path / folder,
+            Fixed([Pass(FULL, "label", weight)] * 6),
+            max_steps=len(planted),
+            optim="sgd",
+            learning_rate=1.0,
+            lr_scheduler_type="constant",
+            save_strategy="steps",
+            save_steps=2,
+            logging_strategy="steps",
+            logging_steps=1,
+        )
+        slope = trainer.supernet.model.classifier.bias
+        monkeypatch.setattr(trainer, "_loss", lambda *_: -planted[trainer.state.global_step] * slope[0])
+        return trainer, slope
+
+    trainer, slope = prepared("whole")
+    before = float(slope.detach()[0])
+    trainer.train()
+    moved = float(slope.detach()[0]) - before
+    assert moved == pytest.approx(6 * weight * sum(min(norm, 1.0) for norm in planted), rel=1e-4)
+    shares = [entry["clipped_share"] for entry in trainer.state.log_history if "grad_norm" in entry]
+    assert shares == pytest.approx([0, 1 / 2, 1 / 3, 1 / 2])
+    assert trainer.clipped_share == 0.5
+
+    resumed, _ = prepared("resumed")
+    resumed.train(resume_from_checkpoint=tmp_path / "whole" / "checkpoint-2")
+    assert resumed.state.global_step == 4
+    assert resumed.clipped_share == 0.5
+
+
 def test_a_sandwich_step_runs_four_backward_passes(tmp_path, monkeypatch):
     strategy = make_strategy("lengthdrop", small_setting(0.0))
     trainer = trainer_for(tmp_path, strategy, max_steps=3, num_train_epochs=1)

@@ -93,7 +93,7 @@ class Setting:
         batch_share: 1/k: flexible depth's tasks of a step share every k-th row of its batch.
         always_full: Whether the full depth of each stack is among those drawn; the paper does not say.
         reduction: ``"sum"`` adds the tasks' gradients, as Algorithm 1 does; ``"mean"`` divides by their
-            number, which matters for gradient clipping and plain SGD.
+            number, which matters for plain SGD; the clipping bound counts the tasks of a sum.
         depth_lengths: Whether flexible depth trains dropped lengths too.
         learned: LayerDrop rates of the one stack that training learns; None: the stacks' stay as they are.
 
