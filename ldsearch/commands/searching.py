@@ -152,7 +152,7 @@ class RunOutcome:
 def run_search(
     bench: Bench, folder: Path, spec: SearchSpec, goal: Goal, options: Evolve, progress: Progress
 ) -> RunOutcome:
-    """Search, choose, search with the controls, score the frontiers on held-out rows, write the reports.
+    """Search between its controls, choose, score the frontiers on held-out rows, write the reports.
 
     Args:
         bench: The supernet.
@@ -209,7 +209,10 @@ def _search(
     screen: Evaluator | None,
     progress: Progress,
 ) -> tuple[SearchResult, dict[str, SearchResult]]:
-    """Run the search, screened by another score where there is one, and its controls."""
+    """Run the search, screened by another score where there is one, and its controls.
+
+    The regular configurations come first: what the search has to beat is known, whatever stops the rest.
+    """
 
     def searched(
         proposes: SearchStrategy,
@@ -223,24 +226,32 @@ def _search(
     def write_trials(so_far: SearchResult) -> None:
         write_csv(trials_table(so_far.trials, strategy.name, goal.costs), folder / "trials.csv")
 
+    def control(
+        build: Callable[[StrategyContext], SearchStrategy], evaluations: int
+    ) -> tuple[str, SearchResult]:
+        # The full model is measured first in any case; a control that proposes it may name one more.
+        spare = int(spec.context.space.contains(bench.full))
+        proposes = build(replace(spec.context, evaluations=evaluations + spare))
+        return proposes.name, searched(proposes, evaluations)
+
     most, measured = spec.evaluations, 0
+    known = most or 1 + spec.context.settings.initial
+    regular = control(constant_ratio, known) if spec.controlled else None
     if screen is not None:
         # Searched by one score, chosen by the other: what is measured is the frontier, cheapest first.
         screened = searched(strategy, most, screen)
         front = [trial.subnet for trial in screened.frontier if trial.subnet in screened.proposed]
         strategy, most, measured = Listed(f"{strategy.name}-kl", front), None, most or 0
     result = searched(strategy, most, after=write_trials)
-    # Refuses before the controls run.
+    # Refuses before random search runs.
     goal.take.choose(result.candidates, result.trials[0], bench.loss_bound)
-    controls: dict[str, SearchResult] = {}
-    if spec.controlled:
-        measured = max(len(result.trials), measured)
-        # The full model is measured first in any case; a control that proposes it may name one more.
-        spare = int(spec.context.space.contains(bench.full))
-        context = replace(spec.context, evaluations=measured + spare)
-        for control in (constant_ratio(context), random_search(context)):
-            controls[control.name] = searched(control, measured)
-    return result, controls
+    if regular is None:
+        return result, {}
+    measured = max(len(result.trials), measured)
+    if len(regular[1].trials) > measured:
+        # The search ended early, and a control has no more evaluations.
+        regular = control(constant_ratio, measured)
+    return result, dict([regular, control(random_search, measured)])
 
 
 def run_strategy(

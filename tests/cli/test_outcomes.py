@@ -158,7 +158,7 @@ def test_a_score_that_nothing_reaches_is_one_line_and_the_measurements_stay(
     assert f"the best has {best:.4f}" in line
     assert ldsearch(*search, "--most-accurate").code == 0
     run = read(wild_place / "runs/new/run.json")
-    # The search itself is known; the controls come after the choice.
+    # The search itself is known, and what it has to beat; random search comes after the choice.
     assert run["this_call"]["search"]["measured"] <= sum(run["controls"].values()) - 2
     assert run["this_call"]["search"]["cached"] >= 12
 

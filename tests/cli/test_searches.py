@@ -4,6 +4,7 @@ import csv
 import json
 import shlex
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,15 @@ from scipy.stats import entropy
 
 from ldsearch.bench import Bench
 from ldsearch.cli import main
+from ldsearch.commands.evolve import evolve
 from ldsearch.commands.imitation import imitator
+from ldsearch.commands.options import Evolve
+from ldsearch.commands.searching import plan_search, run_strategy
 from ldsearch.commands.spaces import search_space
 from ldsearch.pareto import frontier
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.subnet import Subnet
+from ldsearch.trial import Trial
 from tests.cli.conftest import Ldsearch, read, unsettle
 
 SPACE = """
@@ -181,6 +187,43 @@ def test_a_margin_to_the_full_model_is_chosen_by_and_refused_where_examples_are_
     refused = ldsearch("info", "runs/tiny-evolve", "--at-least", "full-0.9")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "ldsearch evolve" in refused.err
+
+
+class Order(Progress):
+    """What was measured in each phase, in order."""
+
+    def __init__(self) -> None:
+        self.phases: dict[str, list[Subnet]] = {}
+
+    def phase(self, name: str, total: int | None) -> None:
+        self.phases[name] = []
+
+    def trial(self, trial: Trial) -> None:
+        [*self.phases.values()][-1].append(trial.subnet)
+
+
+@pytest.mark.parametrize("options", [{"strategy": "lat"}, {}, {"objective": "kl"}])
+def test_a_constant_ratio_is_measured_before_any_search_of_lengths_which_proposes_what_it_did(
+    wild_place: Path, options: dict[str, str]
+) -> None:
+    asked = Evolve(**options, evaluations=12, budget="0.9")
+    order = Order()
+    outcome = evolve(Bench.open("runs/tiny"), "runs/ordered", asked, progress=order)
+    phases = [*order.phases]
+    assert (phases[0], phases[-2]) == ("constant-ratio", "random")
+    first = order.phases["constant-ratio"]
+    for lengths in (subnet.encoder.lengths.tokens for subnet in first[1:] if subnet.encoder.lengths):
+        # Levels are two tokens of 16 apart; the last is free, since nothing reads the other tokens.
+        before = (16, *lengths[:-1])
+        shares = [now / entered for entered, now in pairwise(before)]
+        assert max(shares) - min(shares) < 0.25
+    assert [trial.subnet for trial in outcome.controls["constant-ratio"].trials] == first
+
+    bench = Bench.open("runs/tiny")
+    spec = plan_search(bench, asked)
+    evaluator = imitator(bench) if options.get("objective") == "kl" else bench.evaluator
+    alone = run_strategy(bench, spec, spec.search.build(spec.context), 12, NO_PROGRESS, evaluator=evaluator)
+    assert order.phases[phases[1]] == [trial.subnet for trial in alone.trials]
 
 
 def test_where_nothing_beats_a_constant_ratio_its_command_is_offered(ldsearch: Ldsearch, place: Path) -> None:
