@@ -196,9 +196,11 @@ class Bench:
 
     def _fingerprint(self, task: Scorer, encoded: Encoded) -> str:
         """From what is there now, not from what ``supernet.json`` says was there."""
-        library, model = versions(), self.supernet.model
+        library, supernet, model = versions(), self.supernet, self.supernet.model
+        # Measurements from before there was a choice are those of the identity.
+        skipped = [] if supernet.skipped == "identity" else [supernet.skipped]
         return digest(
-            [weights_fingerprint(self.folder), self.supernet.score, self.supernet.memory],
+            [weights_fingerprint(self.folder), supernet.score, supernet.memory, *skipped],
             [task.metric.name, "float32", str(self.record.pad_to)],
             [model.device.type],
             [EXECUTOR_SEMANTICS, library["torch"], library["transformers"]],

@@ -106,6 +106,8 @@ def layer_drop_in_words(record: SupernetRecord) -> str:
         words += ", learned"
     if (groups := record.training.get("drop_groups") or "layer") != "layer":
         words += f" of {groups} groups"
+    if record.skipped == "norm":
+        words += ", norms stay"
     if least := record.training.get("min_layers"):
         words += f", at least {least} blocks running"
     return words

@@ -167,6 +167,11 @@ class LayerDropOptions:
     drop_groups: str = option(
         "layer", "What --strategy layerdrop drops: layer, sublayer, head, ffn, head+layer, ..."
     )
+    skipped: str = option(
+        "identity",
+        "With --drop-groups sublayer, of post-norm models: a dropped sub-layer takes its norm along "
+        "(identity), or leaves it: x -> LN(x) (norm).",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

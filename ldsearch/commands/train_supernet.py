@@ -21,7 +21,7 @@ from ldsearch.runs import RUN_FILE, SUPERNET_FILE
 from ldsearch.space.assignments import warn_if_prime
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
-from ldsearch.supernet.supernet import Memory
+from ldsearch.supernet.supernet import Memory, Skipped
 from ldsearch.tasks import DataSource, load_task, task_kind
 from ldsearch.tasks.base import fingerprints_of, score
 from ldsearch.tasks.splits import SearchRows
@@ -96,7 +96,10 @@ def train_supernet(
     set_seed(options.seed)
     task = load_task(options.task, data_source(options), labels)
     model, tokenizer = initial_model(options, task, has_head=labels is not None)
-    supernet = Supernet(model, options.token_score or "column", cast(Memory, options.memory))
+    if options.skipped != "identity" and "sublayer" not in options.drop_groups.split("+"):
+        raise TrainingError("--skipped is for --drop-groups with sublayer: nothing else drops sub-layers")
+    how = cast(Memory, options.memory), cast(Skipped, options.skipped)
+    supernet = Supernet(model, options.token_score or "column", *how)
     setting = _setting(options, supernet, has_head=labels is not None)
     teacher = separate_teacher(options, task, tokenizer)
     strategy = make_strategy(options.strategy, setting)
@@ -254,6 +257,7 @@ def _record(
         versions=versions(),
         overlap=task.overlap,
         space=space,
+        skipped=supernet.skipped,
     )
 
 

@@ -52,6 +52,7 @@ class EncoderShape:
         ffn_matrices: Matrices of width d × feed_forward: 2, or 3 with a gate.
         head_per_example: MACs of the head per example (a [CLS] head).
         head_per_token: MACs of the head per input token (a span or token head).
+        norms_stay: Whether a sub-layer that is off still norms what enters it.
     """
 
     blocks: int
@@ -61,6 +62,7 @@ class EncoderShape:
     ffn_matrices: int = 2
     head_per_example: int = 0
     head_per_token: int = 0
+    norms_stay: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,8 @@ class Macs:
             # Which only the kept tokens reach.
             macs += self.shape.ffn_matrices * left * d * groups.width(ff)
         if self.torchprofile:
-            macs += (entered * groups.runs("attention") + left * groups.runs("feed_forward")) * d
+            normed = [groups.runs(name) or self.shape.norms_stay for name in ("attention", "feed_forward")]
+            macs += (entered * normed[0] + left * normed[1]) * d
         return macs
 
 

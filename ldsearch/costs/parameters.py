@@ -16,8 +16,8 @@ class BlockParameters:
 
     Args:
         total: All of it.
-        attention: Of the attention sub-layer, its norm included.
-        feed_forward: Of the feed-forward sub-layer, its norm included.
+        attention: Of the attention sub-layer, its norm included unless that stays.
+        feed_forward: Of the feed-forward sub-layer, likewise.
         per_head: Of one attention head.
         units: Width of the feed-forward layer.
         per_unit: Of one feed-forward unit.

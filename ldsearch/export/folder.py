@@ -139,7 +139,8 @@ def _stand_in(supernet: Supernet, subnet: Subnet) -> tuple[PreTrainedModel, Subn
     if supernet.family is not None and stack.structured:
         for block in stack.blocks:
             silence(supernet.family.parts(layers[block]), stack.groups(block))
-    silent = not stack.sublayers_off or (supernet.family is not None and supernet.family.pre_norm)
+    family = supernet.family
+    silent = not stack.sublayers_off or (family is not None and (family.pre_norm or family.norms_stay))
     if len(stack.blocks) < len(layers) or not silent:
         return model, own, Alone.OTHER
     return model, own, Alone.SLOWER if stack.lengths is None else Alone.LONGER
@@ -161,8 +162,8 @@ def load_exported(folder: str | Path) -> PreTrainedModel | FixedSubnet:
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         subnet = Subnet.from_json(json.dumps(fields["subnet"]))
-        memory = fields.get("memory", "restored")
-        return FixedSubnet(Supernet(model, fields["score"], memory), subnet).eval()
+        how = fields.get("memory", "restored"), fields.get("skipped", "identity")
+        return FixedSubnet(Supernet(model, fields["score"], *how), subnet).eval()
     except (json.JSONDecodeError, KeyError) as error:
         raise SupernetError(f"{path} is damaged: {error}") from error
 

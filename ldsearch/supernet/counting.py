@@ -40,7 +40,9 @@ def shape_of(model: PreTrainedModel, layers: Sequence[nn.Module], family: Family
     if layers:
         matrices = 1 + family.parts(layers[0]).expand.out_features // width
     shape = EncoderShape(
-        len(layers), config.hidden_size, width, config.num_attention_heads, ffn_matrices=matrices
+        *(len(layers), config.hidden_size, width, config.num_attention_heads),
+        ffn_matrices=matrices,
+        norms_stay=family.norms_stay,
     )
     known = (4 * shape.hidden + matrices * width) * shape.hidden
     for block, layer in enumerate(layers):
@@ -90,8 +92,8 @@ def block_parameters(layer: nn.Module, family: Family | None, heads: int) -> Blo
     units = parts.contract.in_features
     return BlockParameters(
         total=total,
-        attention=_count(*parts.sublayers["attention"]),
-        feed_forward=_count(*parts.sublayers["feed_forward"]),
+        attention=_count(*family.sublayers(parts)["attention"]),
+        feed_forward=_count(*family.sublayers(parts)["feed_forward"]),
         per_head=(_count(*parts.heads) + parts.output.weight.numel()) // heads,
         units=units,
         per_unit=(_count(parts.expand) + parts.contract.weight.numel()) // units,

@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Groups, Stack
-from ldsearch.supernet.families.family import Parts
+from ldsearch.supernet.families.family import Family, Parts
 from ldsearch.supernet.heads import head_named
 
 Instead = Callable[[str, int, nn.Module], nn.Module]
@@ -206,8 +206,9 @@ def _of_t5(config: PreTrainedConfig) -> bool:
     return hasattr(config, "num_decoder_layers")
 
 
-def narrow(parts: Parts, groups: Groups) -> None:
+def narrow(family: Family, layer: nn.Module, groups: Groups) -> None:
     """Take what is off out of a layer's own modules, in place: heads, feed-forward units, sub-layers."""
+    parts = family.parts(layer)
     if groups.heads_off:
         heads = parts.output.in_features // parts.head_width
         on = [head for head in range(heads) if head not in groups.heads_off]
@@ -221,7 +222,7 @@ def narrow(parts: Parts, groups: Groups) -> None:
         _keep_outputs(parts.expand, torch.arange(width), units)
         _keep_inputs(parts.contract, torch.arange(width))
     for sublayer in groups.sublayers_off:
-        empty(*parts.sublayers[sublayer])
+        empty(*family.sublayers(parts)[sublayer])
 
 
 def empty(*modules: nn.Module) -> None:
@@ -234,7 +235,8 @@ def empty(*modules: nn.Module) -> None:
 def silence(parts: Parts, groups: Groups) -> None:
     """Zero what is off in a layer, in weights of its own: stock shapes, and the same outputs.
 
-    A sub-layer that is off is silent only where the residual goes round its norm (pre-norm).
+    A sub-layer that is off is silent only where the residual goes round its norm (pre-norm), or the norm
+    stays.
     """
     with torch.no_grad():
         for sublayer, linear in (("attention", parts.output), ("feed_forward", parts.contract)):

@@ -21,7 +21,7 @@ from ldsearch.files import make_readable, write_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.heads import Head, head_named
 from ldsearch.supernet.stock import refuse_config
-from ldsearch.supernet.supernet import Memory, Supernet
+from ldsearch.supernet.supernet import Memory, Skipped, Supernet
 from ldsearch.workload import Workload
 
 RECORD = "supernet.json"
@@ -59,6 +59,7 @@ class SupernetRecord:
         memory: What a decoder attends to where the encoder dropped tokens.
         space: The space that training drew sub-networks from (``Space.to_dict``); None: supernets from before
             records carried it.
+        skipped: What a sub-layer that is off is in a post-norm block.
     """
 
     strategy: str
@@ -84,6 +85,7 @@ class SupernetRecord:
     depths: dict[str, int] = field(default_factory=dict)
     memory: Memory = "restored"
     space: dict[str, Any] | None = None
+    skipped: Skipped = "identity"
 
     @property
     def full(self) -> Subnet:
@@ -143,7 +145,8 @@ def load_supernet(folder: Path) -> tuple[Supernet, SupernetRecord, PreTrainedTok
     """
     record = read_record(folder)
     model, tokenizer = load_model(str(folder))
-    return Supernet(model, record.score, record.memory).eval(), record, tokenizer
+    supernet = Supernet(model, record.score, record.memory, record.skipped)
+    return supernet.eval(), record, tokenizer
 
 
 def load_model(

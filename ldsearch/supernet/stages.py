@@ -89,9 +89,13 @@ class Block:
             state, index = self.drop(state, scores, keep)
             # Before the output projection, so that it and what follows run on rows that stay.
             context, scores = tokens.gather(context, index), scores.gather(1, index)
-        if context is not None:
+        if context is None:
+            state = replace(state, hidden=family.skip(parts.attention_norm, state.hidden))
+        else:
             state = replace(state, hidden=family.merge(parts, context, state.hidden))
-        if groups.runs("feed_forward"):
+        if not groups.runs("feed_forward"):
+            state = replace(state, hidden=family.skip(parts.feed_forward_norm, state.hidden))
+        else:
             units = family.expand(parts, state.hidden)
             whole = int(units.shape[-1])  # a tensor while the model is traced
             if (width := groups.width(whole)) < whole:

@@ -30,6 +30,7 @@ from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.workload import Workload
 
 Memory = Literal["restored", "kept"]
+Skipped = Literal["identity", "norm"]
 # Names the sub-network that runs of the stock model in the same folder.
 SUBNET_FILE = "ldsearch_subnet.json"
 
@@ -45,12 +46,20 @@ class Supernet(nn.Module):
         score: Name of the token score (``ldsearch.supernet.tokens.TOKEN_SCORES``).
         memory: What an encoder-decoder's decoder attends to where its encoder dropped tokens: all of them,
             ``"restored"``, or those that were ``"kept"``.
+        skipped: What a sub-layer that is off is in a post-norm block: the identity, its norm off too, or
+            x -> LN(x), ``"norm"``.
 
     Raises:
-        SupernetError: If the model, its head, the score or the memory is not supported.
+        SupernetError: If the model, its head or one of these is not supported.
     """
 
-    def __init__(self, model: PreTrainedModel, score: str = "column", memory: Memory = "restored") -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        score: str = "column",
+        memory: Memory = "restored",
+        skipped: Skipped = "identity",
+    ) -> None:
         super().__init__()
         refuse_model(model)
         self.head = head_named(type(model).__name__)
@@ -62,6 +71,11 @@ class Supernet(nn.Module):
         self.memory: Memory = memory
         # Families are encoders; a decoder of the same name is another model.
         family = None if self.head.causal else FAMILIES.get(model.config.model_type)
+        if skipped not in get_args(Skipped):
+            raise SupernetError(f"unknown {skipped!r} for skipped sub-layers: use identity or norm")
+        self.skipped: Skipped = skipped
+        if family is not None and skipped == "norm":
+            family = family.with_norms()
         self.family: Family | None = family
         self.stacks = find_stacks(model)
         self.reads_first = self.head.reads_first(model.config)
@@ -285,7 +299,7 @@ class Supernet(nn.Module):
         left = {name: cast(nn.ModuleList, model.get_submodule(path)) for name, path in self.stacks.items()}
         if renumbered == Subnet.of_blocks({name: range(len(layers)) for name, layers in left.items()}):
             return model
-        fixed = FixedSubnet(Supernet(model, self.score, self.memory), renumbered)
+        fixed = FixedSubnet(Supernet(model, self.score, self.memory, self.skipped), renumbered)
         stack = renumbered.stacks()[self.stack]
         groups = {stack.groups(block) for block in range(len(left[self.stack]))}
         share = min((off.ffn_share for off in groups), default=1.0)
@@ -334,7 +348,7 @@ class FixedSubnet(nn.Module):
         if supernet.family is not None and encoder is not None:
             for block, layer in enumerate(supernet.layers_of("encoder")):
                 if block in encoder.blocks:
-                    narrow(supernet.family.parts(layer), encoder.groups(block))
+                    narrow(supernet.family, layer, encoder.groups(block))
                 else:
                     empty(layer)
             self._runs = Subnet(**{**stacks, "encoder": replace(encoder, heads_off=(), ffn_share=())})
@@ -400,8 +414,8 @@ class FixedSubnet(nn.Module):
     @staticmethod
     def save_subnet(folder: Path, supernet: Supernet, subnet: Subnet) -> None:
         """Write the file that names the sub-network that runs of the stock model in a folder."""
-        fields = {"subnet": json.loads(subnet.to_json()), "score": supernet.score, "memory": supernet.memory}
-        write_json(folder / SUBNET_FILE, fields)
+        how = {name: getattr(supernet, name) for name in ("score", "memory", "skipped")}
+        write_json(folder / SUBNET_FILE, {"subnet": json.loads(subnet.to_json()), **how})
 
     def generate(self, input_ids: Tensor, attention_mask: Tensor | None = None, **options: Any) -> Any:
         """The stock ``generate`` of an encoder-decoder, from what its encoder gives.

@@ -71,7 +71,7 @@ def _switch_off(family: Family, parts: Parts, groups: Groups) -> None:
     for head in groups.heads_off:
         parts.output.weight[:, head * width : (head + 1) * width] = 0
     parts.contract.weight[:, groups.width(parts.contract.in_features) :] = 0
-    if not family.pre_norm:
+    if not (family.pre_norm or family.norms_stay):
         _bypass_sublayers(parts, groups)
         return
     for sublayer, projection in (("attention", parts.output), ("feed_forward", parts.contract)):

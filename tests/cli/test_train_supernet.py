@@ -1,6 +1,8 @@
 """train-supernet: what it leaves; the reference code's choices end to end."""
 
 import csv
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,8 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from ldsearch.bench import Bench
-from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, read, weights
+from ldsearch.subnet import Subnet
+from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, read, unsettle, weights
 
 
 def test_a_trained_supernet_is_an_ordinary_model_with_the_names_of_its_labels(place: Path) -> None:
@@ -39,6 +42,25 @@ def test_a_fine_tuned_classifier_keeps_its_head_and_its_labels(ldsearch: Ldsearc
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert read(place / "runs/again/supernet.json")["labels"] == ["bad", "good"]
+
+
+def test_norms_of_skipped_sublayers_stay_from_training_to_export(ldsearch: Ldsearch, place: Path) -> None:
+    refused = ldsearch(*TRAIN, *EPOCHS, "--strategy", "layerdrop", "--skipped", "norm", "--name", "whole")
+    assert (refused.code, "--skipped is for --drop-groups" in refused.err) == (2, True)
+    sublayers = ("--strategy", "layerdrop", "--drop-groups", "sublayer", "--skipped", "norm")
+    assert ldsearch(*TRAIN, *EPOCHS, *sublayers, "--name", "normed").code == 0
+    assert "of sublayer groups, norms stay" in ldsearch("info", "runs/normed").out
+    unsettle(place / "runs/normed")
+    search = ("evolve", "--supernet", "runs/normed", "--genes", "sublayer", "--evaluations", 4)
+    assert ldsearch(*search, "--budget", "0.7", "--name", "found").code == 0
+    bench = Bench.open("runs/normed")
+    best = Subnet.from_json(json.dumps(read(place / "runs/found/best.json")["subnet"]))
+    assert best.encoder.sublayers_off
+    # A fresh process answers as the supernet does, or this fails.
+    assert ldsearch("export", "runs/found", "exported").code == 0
+    other = replace(bench.record, skipped="identity")
+    other.save(place / "runs/normed")
+    assert Bench.open("runs/normed").evaluator.fingerprint != bench.evaluator.fingerprint
 
 
 def test_parity_trains_and_searches_as_the_reference_does(ldsearch: Ldsearch, place: Path) -> None:

@@ -1,5 +1,6 @@
 """Interface to a model family: where the parts of its stock layers are, and how they run."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,14 +48,6 @@ class Parts:
     unit_dropout: float = 0.0
     contract_dropout: float = 0.0
 
-    @property
-    def sublayers(self) -> Mapping[str, tuple[nn.Module, ...]]:
-        """Everything with parameters of each sub-layer by name, its norm last."""
-        return {
-            "attention": (*self.heads, self.output, self.attention_norm),
-            "feed_forward": (self.expand, self.contract, self.feed_forward_norm),
-        }
-
     def dropped(self, hidden: Tensor, rate: float) -> Tensor:
         """Dropout while the layer trains."""
         return nn.functional.dropout(hidden, rate, self.layer.training)
@@ -70,11 +63,40 @@ class Family:
         pre_norm: Whether norms stand before the sub-layers, so that a zeroed sub-layer is the identity,
             rather than behind the residuals.
         width_name: Attribute of the configuration that holds the feed-forward width.
+        norms_stay: Whether a sub-layer that is off still norms what enters it (``with_norms``).
     """
 
     pinned: tuple[int, ...] = ()
     pre_norm: bool = False
     width_name: str = "intermediate_size"
+    norms_stay: bool = False
+
+    def with_norms(self) -> "Family":
+        """The same family, whose sub-layers that are off are x -> LN(x) rather than the identity.
+
+        Raises:
+            SupernetError: If it is pre-norm: its norms belong to the branches that are off.
+        """
+        if self.pre_norm:
+            raise SupernetError("norms of skipped sub-layers stay in post-norm models only, as BERT is")
+        family = copy.copy(self)
+        object.__setattr__(family, "norms_stay", True)  # families may be frozen
+        return family
+
+    def skip(self, norm: nn.Module, hidden: Tensor) -> Tensor:
+        """What leaves a sub-layer that is off, given its norm."""
+        normed: Tensor = norm(hidden) if self.norms_stay else hidden
+        return normed
+
+    def sublayers(self, parts: Parts) -> Mapping[str, tuple[nn.Module, ...]]:
+        """Everything with parameters that goes with each sub-layer, by name."""
+        return {
+            "attention": (*parts.heads, parts.output, *([] if self.norms_stay else [parts.attention_norm])),
+            "feed_forward": (
+                *(parts.expand, parts.contract),
+                *([] if self.norms_stay else [parts.feed_forward_norm]),
+            ),
+        }
 
     def embed(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> State:
         """State that enters the first block."""

@@ -109,8 +109,9 @@ def draw_stack(setting: StackSetting, parts: Parts, rng: np.random.Generator) ->
 
     What is off is the union of the parts' draws, in the one form that a sub-network has: a block of whose
     heads all are off has its attention off, and one with both sub-layers off does not run. Nothing is
-    rescaled, and what is off is the identity, norms included (Sec. 3.1 and fairseq's code). Pinned blocks
-    always run, though maybe without their sub-layers.
+    rescaled, and what is off is the identity, norms included (Sec. 3.1 and fairseq's code); the norms of
+    sub-layers may stay in blocks that run (``Supernet.skipped``). Pinned blocks always run, though maybe
+    without their sub-layers.
 
     Where fewer than ``min_layers`` blocks would run, nothing is drawn again: those nearest to running are
     put back, that is, those with the highest u / rate (with equal rates, the highest u), and their groups
