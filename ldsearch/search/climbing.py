@@ -41,17 +41,20 @@ class Descent:
         self.context = context
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
-        """Children of what every generation before has chosen; in the first the dearest too."""
+        """Children of the first sub-network on the way down of which not all are measured.
+
+        In the first generation the dearest too.
+        """
         current = self.context.space.largest()
         if generation == 0:
             return [current, *self._children(current)]
         losses = {trial.subnet: trial.score.loss for trial in ledger}
-        for _ in range(generation):
+        while losses.keys() >= set(children := self._children(current)):
             best = self._best(current, losses)
             if best is None:
                 return []
             current = best
-        return self._children(current)
+        return children
 
     def _best(self, parent: Subnet, losses: Mapping[Subnet, float]) -> Subnet | None:
         """The measured child that pays least for what it saves; of equals the one shortened first."""
@@ -66,13 +69,19 @@ class Descent:
         return children[prices.index(min(prices))]
 
     def _children(self, parent: Subnet) -> list[Subnet]:
-        """One step further down each: cheaper than the parent, and none too cheap."""
-        children = self.context.space.lowered(parent)
-        if not children:
-            return []
-        before, *after = self.context.cost([parent, *children])
-        usable = self.context.allowed(children) & (np.array(after) < before)
-        return [child for child, use in zip(children, usable, strict=True) if use]
+        """One step further down each: cheaper than the parent, and none too cheap.
+
+        Where no step changes the cost (short inputs, of which neighbouring levels keep as many tokens), the
+        steps from one of them.
+        """
+        while children := self.context.space.lowered(parent):
+            before, *costs = self.context.cost([parent, *children])
+            after, allowed = np.array(costs), self.context.allowed(children)
+            cheaper, same = (np.flatnonzero(allowed & steps) for steps in (after < before, after == before))
+            if len(cheaper) or not len(same):
+                return [children[index] for index in cheaper]
+            parent = children[same[0]]
+        return []
 
 
 class Beam:

@@ -203,6 +203,19 @@ def divergence(subnet: Subnet) -> float:
     return float(np.array([9.0, 3.0, 1.0, 0.0]) @ dropped**2)
 
 
+def test_descent_goes_on_where_no_single_step_saves_anything():
+    """Of rows of 4 tokens, neighbouring levels of 32 keep as many: only some pairs of steps are cheaper."""
+
+    def cost(subnets: Sequence[Subnet]) -> np.ndarray:
+        return np.array([float(sum(math.ceil(n / 8) for n in tokens_of(subnet, 32))) for subnet in subnets])
+
+    first = SPACE.largest()
+    assert all(cost([child]) == cost([first]) for child in SPACE.lowered(first))
+    found = descend(divergence, cost=cost)
+    assert min(cost([trial.subnet])[0] for trial in found.trials) == cost([SPACE.smallest()])[0]
+    assert found.stopped == "exhausted"
+
+
 @pytest.mark.parametrize("space", [SPACE, SPACE.widened()])
 def test_every_configuration_on_the_way_down_is_the_best_of_its_cost(space):
     everything: dict[int, float] = {}
