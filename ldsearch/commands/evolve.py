@@ -97,7 +97,7 @@ def evolve(
 
 def _planned(bench: Bench, options: Evolve, goal: Goal, note: Callable[[str], None]) -> SearchSpec:
     """The search that the options name; refuses a budget below the cheapest sub-network of its space."""
-    know_latency(bench, goal.cell, options.latency_table)
+    know_latency(bench, goal.cell, options.latency_table, options.runtime)
     spec = plan_search(bench, options, goal.costs)
     if goal.budget is not None:
         cheapest = spec.context.space.smallest()

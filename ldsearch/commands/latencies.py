@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ldsearch.bench import Bench
-from ldsearch.errors import BudgetError, RunError
+from ldsearch.errors import BudgetError, LdsearchError, RunError, unknown
 from ldsearch.files import write_json
 from ldsearch.goal import Goal, LossBound
 from ldsearch.latency.clock import Clock, Noise, device_facts, synchroniser
@@ -20,7 +20,9 @@ from ldsearch.latency.measure import (
     memory_of,
     random_cell,
 )
-from ldsearch.latency.table import LatencyTable, PredictedLatency, SupernetStages, table_beside
+from ldsearch.latency.runtimes import RUNTIMES
+from ldsearch.latency.table import LatencyTable, SupernetStages, table_beside
+from ldsearch.latency.whole import OWN, PredictedLatency, whole_keys
 from ldsearch.progress import Progress
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import Accuracy, draw_tradeoff
@@ -32,33 +34,46 @@ from ldsearch.trial import Trial
 CSV_FILE = "latency.csv"
 JSON_FILE = "latency.json"
 REPEATS = 5
-_RUNTIME = "eager"
 
 
-def know_latency(bench: Bench, cell: tuple[int, int] | None, table: Path | None = None) -> None:
+def know_latency(
+    bench: Bench, cell: tuple[int, int] | None, table: Path | None = None, runtime: str = OWN[0]
+) -> None:
     """Add a predicted latency to the costs of the bench's trials, where the goal names a latency.
 
     Args:
         bench: The supernet.
         cell: Batch and length; None: the goal names no latency.
         table: Of ``ldsearch profile --table``; None: the one beside the supernet.
+        runtime: In which latencies are measured.
 
     Raises:
-        RunError: If there is no table, or it is another model's.
-        LdsearchError: If it does not know batch or length.
+        RunError: If there is no table, or it is another model's or does not know the runtime; if there is a
+            table or a runtime and no latency is asked for.
+        LdsearchError: If it does not know batch or length, or there is no such runtime.
     """
     if cell is None:
+        if runtime != OWN[0] or table is not None:
+            raise RunError(
+                "--runtime and --latency-table are for a latency: give --budget 12ms@batch=8,length=128 or "
+                "--objective latency@batch=8,length=128"
+            )
         return
+    if runtime not in RUNTIMES:
+        raise LdsearchError(unknown("runtime", runtime, RUNTIMES))
     batch, length = cell
     path = table or table_beside(bench.folder)
-    if not path.is_file():
+    loaded = LatencyTable.load(path) if path.is_file() else None
+    keys = () if runtime in OWN else whole_keys(runtime, batch, length)
+    if loaded is None or any(key not in loaded.cells for key in keys):
+        whose = "this device's latency table" if loaded is None else f"times in {runtime} in {path}"
+        flag = f" --runtime {runtime}" if keys else ""
         raise RunError(
-            f"a latency needs this device's latency table: ldsearch profile {bench.folder} --table "
-            f"{path} --batch {batch} --length {length}"
+            f"a latency needs {whose}: ldsearch profile {bench.folder} --table {path} --batch {batch} "
+            f"--length {length}{flag}"
         )
-    loaded = LatencyTable.load(path)
     loaded.require({"model": SupernetStages(bench.supernet).facts["model"]})
-    latency = PredictedLatency(loaded, batch, length)
+    latency = PredictedLatency(loaded, batch, length, runtime)
     latency([bench.full])  # refuses before anything runs
     others = [cost for cost in bench.evaluator.costs if cost.name != latency.name]
     bench.evaluator.costs = [*others, latency]
@@ -109,7 +124,8 @@ class Latencies:
         sentences = [
             f"latency: {line.median_ms:.2f} ms measured, {predicted:.2f} ms predicted "
             f"({predicted / line.median_ms - 1:+.0%}); {line.ratio:.3f} of the full model's "
-            f"{line.full_ms:.2f} ms{slow} ({self.facts['threads']} threads, {self.noise.describe()})",
+            f"{line.full_ms:.2f} ms{slow} ({line.runtime}, {self.facts['threads']} threads, "
+            f"{self.noise.describe()})",
             self.accuracy.describe(),
         ]
         if not_faster := sum(own.not_faster for own in self.lines.values()):
@@ -118,13 +134,14 @@ class Latencies:
 
 
 def measured_latencies(
-    bench: Bench, cell: tuple[int, int] | None, trials: Sequence[Trial], progress: Progress
+    bench: Bench, cell: tuple[int, int] | None, runtime: str, trials: Sequence[Trial], progress: Progress
 ) -> Latencies | None:
     """Time the sub-networks of a search, all in turn; None where the goal names no latency.
 
     Args:
         bench: The supernet.
         cell: Batch and length; None: the goal names no latency.
+        runtime: Where.
         trials: What to time, with predicted latencies; the full model's among them or not.
         progress: A phase "latency" with a step after every timed call.
     """
@@ -133,10 +150,10 @@ def measured_latencies(
     supernet = bench.supernet.eval()
     device = supernet.model.device
     clock = Clock(REPEATS, 1, synchronise=synchroniser(device))
-    entries = entries_of(supernet, list(dict.fromkeys(trial.subnet for trial in trials)), _RUNTIME)
+    entries = entries_of(supernet, list(dict.fromkeys(trial.subnet for trial in trials)), runtime)
     progress.phase("latency", clock.calls(len(entries)))
     lines, noise = measure(supernet, entries, random_cell(supernet, *cell), FORWARD, clock, progress)
-    timed = {line.subnet: line for line in lines if line.runtime == _RUNTIME}
+    timed = {line.subnet: line for line in lines if line.runtime == runtime}
     predicted = dict(zip(timed, bench.cost("latency")(list(timed)).tolist(), strict=True))
     return Latencies(timed, predicted, noise, device_facts(device, supernet.model.dtype))
 

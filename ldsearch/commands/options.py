@@ -379,6 +379,7 @@ class Evolve(SearchOptions, Take, Seed, MovedData, SharedStorage, RunFolder):
     - `ldsearch evolve --strategy greedy --objective kl --budget 0.4`
     - `ldsearch evolve --genes depth+lengths --budget 0.4`
     - `ldsearch evolve --objective latency --budget 12ms@batch=8,length=128`
+    - `ldsearch evolve --budget 5ms@batch=8,length=128 --runtime onnx-int8`
     - `ldsearch evolve --strategy every-other --keep 3`
     - `ldsearch evolve --strategy validation --keep 4,2`
     - `ldsearch evolve --strategy constant-ratio --budget 0.5`
@@ -403,6 +404,11 @@ class Evolve(SearchOptions, Take, Seed, MovedData, SharedStorage, RunFolder):
     supernet: Path | None = option(None, "Supernet folder.", shown="the newest in --runs")
     cache: float = option(4.0, "GiB of memory for what later generations have in common.", least=0)
     dry_run: bool = option(False, "Say how large the search is and how long it takes; run nothing.")
+    runtime: str = option(
+        "eager",
+        "With a latency: where it is measured, and the choice made: eager, own, compile, onnx, onnx-int8, or "
+        "a registered one.",
+    )
     latency_table: Path | None = option(
         None, "Of `ldsearch profile --table`, where a latency is asked for.", shown="<supernet>-latency.csv"
     )
@@ -488,13 +494,18 @@ class Profile(NamedSubnet, RunFolder):
     - `ldsearch profile runs/sst2-lengthdrop-evolve --length 128,data`
     - `ldsearch profile runs/sst2-lengthdrop-evolve --frontier --batch 8,32`
     - `ldsearch profile runs/sst2-lengthdrop --table latency_table.csv --batch 8 --length 128`
+    - `ldsearch profile runs/sst2-lengthdrop --table table.csv --batch 8 --length 128 --runtime onnx-int8`
     """
 
     frontier: bool = option(False, "Every sub-network of the run's frontier; draws latency.png.")
     table: Path | None = option(
         None, "Fill this latency table instead (CSV): each block at each length and batch."
     )
-    runtime: str = option("eager", "eager, own (the supernet's path), compile, or a registered one.")
+    runtime: str = option(
+        "eager",
+        "eager, own (the supernet's path), compile, onnx, onnx-int8, or a registered one; with --table the "
+        "whole models of the table are timed in it too.",
+    )
     batch: tuple[int, ...] = option(
         (1, 8, 32),
         "Batch sizes, separated by commas.",

@@ -14,7 +14,7 @@ from ldsearch.bench import Bench
 from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.latencies import CSV_FILE, JSON_FILE, latency_table
 from ldsearch.commands.options import Profile
-from ldsearch.errors import LdsearchError, RunError
+from ldsearch.errors import LdsearchError, RunError, unknown
 from ldsearch.files import write_json
 from ldsearch.latency.clock import Clock, Noise, crowding, device_facts, load_average, synchroniser, threads
 from ldsearch.latency.measure import (
@@ -28,7 +28,9 @@ from ldsearch.latency.measure import (
     measure,
     random_cell,
 )
+from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.latency.table import LatencyTable, SupernetStages, build_table, length_grid, table_beside
+from ldsearch.latency.whole import OWN, time_whole
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import FEWEST_POINTS, correlations, draw_latency, prediction_errors
@@ -41,8 +43,6 @@ from ldsearch.target import Target
 
 # Tokens written after the first, over which the latency of one is averaged.
 TOKENS = 32
-# Runtimes that run block by block as the stages of a latency table do.
-TABLED = ("eager", "own")
 
 
 def main(options: Profile) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def _table_of(
 
 def _predicted(table: LatencyTable | None, line: MeasuredLatency) -> float:
     """Milliseconds of a batch; NaN where the table does not know."""
-    if table is None or line.runtime not in TABLED or not isinstance(line.length, int):
+    if table is None or line.runtime not in OWN or not isinstance(line.length, int):
         return math.nan
     try:
         return float(table.predict([line.subnet], line.batch, line.length)[0])
@@ -202,8 +202,8 @@ def _predicted(table: LatencyTable | None, line: MeasuredLatency) -> float:
 def _fill_table(options: Profile, path: Path) -> dict[str, Any]:
     """Measure what a latency table lacks; the same command goes on after an interruption."""
     folder = options.folder
-    if options.runtime != "eager":
-        raise LdsearchError("--table times the supernet's own stages: it takes no --runtime")
+    if options.runtime not in RUNTIMES:
+        raise LdsearchError(unknown("runtime", options.runtime, RUNTIMES))
     numbers = [length for length in options.length if isinstance(length, int)]
     if len(numbers) < len(options.length):
         raise LdsearchError("--table needs lengths in tokens: --length data is none")
@@ -223,6 +223,11 @@ def _fill_table(options: Profile, path: Path) -> dict[str, Any]:
         ):
             facts = device_facts(supernet.model.device, supernet.model.dtype)
             table, noises = build_table(stages, facts, lengths, options.batch, path, clock, bars)
+            if options.runtime not in OWN:
+                cells = [(batch, length) for batch in options.batch for length in numbers or lengths[-1:]]
+                with torch.inference_mode():
+                    table, added = time_whole(supernet, table, options.runtime, cells, path, clock, bars)
+                noises += added
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}") from error
     noisy = sum(noise.noisy for noise in noises)

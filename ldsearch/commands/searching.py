@@ -23,6 +23,7 @@ from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.goal import Goal
 from ldsearch.interruption import interruptible
+from ldsearch.latency.whole import OWN
 from ldsearch.progress import Progress, Stoppable
 from ldsearch.reports.figures import draw_frontier, save_figure
 from ldsearch.reports.held_out import HeldOut, held_out_table, hold_out
@@ -173,6 +174,7 @@ def run_search(
         "strategy": f"{strategy.name}-kl" if screen else strategy.name,
         "fingerprint": bench.evaluator.fingerprint,
         **goal.identity,
+        **({} if options.runtime in OWN else {"runtime": options.runtime}),
         **spec.identity,
         **({"evaluations": spec.evaluations} if screen and spec.evaluations is not None else {}),
     }
@@ -186,7 +188,7 @@ def run_search(
         taken = goal.take.choose(result.candidates, full, bench.loss_bound)
         compared = [taken, *pareto_front(result.candidates, goal.costs)]
         compared += [*result.frontier, *(trial for front in fronts.values() for trial in front)]
-        latencies = measured_latencies(bench, goal.cell, compared, progress)
+        latencies = measured_latencies(bench, goal.cell, options.runtime, compared, progress)
         best = choose(result.candidates, full, goal, latencies, bench.loss_bound)
         held = _hold_out(bench, result, best, fronts, progress)
         outcome = RunOutcome(folder, result, best, goal, controls, held, bench.evaluator.counts, latencies)

@@ -236,27 +236,6 @@ def _place(grid: NDArray[np.float64], at: NDArray[np.int64]) -> tuple[NDArray[np
     return index, (at - grid[index]) / (grid[index + 1] - grid[index])
 
 
-@dataclass(frozen=True)
-class PredictedLatency:
-    """Predicted latency as a cost (``ldsearch.costs.macs.Cost``).
-
-    Args:
-        table: The device's.
-        batch: Inputs at once.
-        length: Tokens of each.
-    """
-
-    table: LatencyTable
-    batch: int
-    length: int
-    name: str = field(default="latency", init=False)
-    unit: str = field(default="ms", init=False)
-
-    def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
-        """Milliseconds of a batch, shape (subnets,)."""
-        return self.table.predict(subnets, self.batch, self.length)
-
-
 class SupernetStages:
     """The stages of a supernet's own path.
 

@@ -93,6 +93,26 @@ class Tokens:
         return np.array([sum(own) or 16 * self.blocks for own in kept], dtype=np.float64)
 
 
+def test_the_choice_is_by_milliseconds_of_the_named_runtime(ldsearch: Ldsearch, tabled: Path) -> None:
+    asked = ("evolve", "--budget", f"900s{BUDGET}", "--evaluations", 6, "--runtime", "onnx-int8")
+    missing = ldsearch(*asked)
+    assert missing.code == 2
+    command = missing.err.split("ldsearch profile ")[1].split()
+    assert command[-2:] == ["--runtime", "onnx-int8"]
+    found = ldsearch("profile", *command, "--repeats", 2)
+    assert found.code == 0, found.err
+    outcome = ldsearch(*asked, "--name", "int8")
+    assert outcome.code == 0, outcome.err
+    timed = pd.read_csv(tabled / "runs/int8/latency.csv")
+    assert set(timed["runtime"]) == {"onnx-int8"}
+    run = read(tabled / "runs/int8/run.json")
+    assert run["latency"]["runtime"] == run["identity"]["runtime"] == "onnx-int8"
+    assert "onnx-int8," in outcome.out
+    refused = ldsearch("evolve", "--budget", "0.9", "--runtime", "onnx")
+    assert refused.code == 2
+    assert "--runtime and --latency-table are for a latency" in refused.err
+
+
 def test_a_cost_of_ones_own_is_minimised_and_budgeted(ldsearch: Ldsearch, place: Path) -> None:
     COSTS.register("tokens", Tokens)
     try:

@@ -132,7 +132,7 @@ def test_predictions_of_the_table_beside_the_supernet_are_judged(
         (("runs/tiny", "--subnet", "full", "--length", "9999"), "positions, too few for 9999 tokens"),
         (("runs/tiny", "--subnet", "full", "--batch", "999", "--length", "data"), "a batch of 999 needs"),
         (("runs/tiny", "--table", "t.csv", "--subnet", "full"), "--table goes with none of"),
-        (("runs/tiny", "--table", "t.csv", "--runtime", "own"), "it takes no --runtime"),
+        (("runs/tiny", "--table", "t.csv", "--runtime", "sloth"), "unknown runtime 'sloth'"),
         (("runs/tiny", "--table", "t.csv", "--length", "data"), "--length data is none"),
         (("runs/tiny", "--table", "reviews.csv", "--length", "8"), "reviews.csv is no latency table"),
     ],

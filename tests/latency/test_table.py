@@ -1,11 +1,14 @@
 """The predictor: exact on planted stages, resumed where it stopped, and refused where it knows nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ldsearch.errors import LdsearchError, RunError, SubnetError
 from ldsearch.latency.clock import Clock
-from ldsearch.latency.table import LatencyTable, PredictedLatency, build_table, length_grid
+from ldsearch.latency.table import LatencyTable, build_table, length_grid
+from ldsearch.latency.whole import PredictedLatency, whole_keys, whole_models
 from ldsearch.subnet import Stack, Subnet
 from tests.latency.planted_clock import Counted, PlantedClock
 
@@ -79,6 +82,28 @@ def test_predictions_are_the_closed_form_at_every_length(tmp_path, restores):
     assert (cost.name, cost.unit) == ("latency", "ms")
     assert np.allclose(cost(subnets), [closed_form(stages, s, 2, 16) for s in subnets], rtol=1e-4)
     assert cost([]).shape == (0,)
+
+
+def test_in_another_runtime_two_whole_models_set_the_scale(tmp_path):
+    """Planted: another runtime takes 0.3 of the time, and 2 ms for a call."""
+    table, stages, _ = built(tmp_path / "t.csv")
+    subnets = [Subnet.full(3), Subnet.of_encoder([1]), Subnet.of_encoder([0, 1, 2], [9, 4, 2], 16)]
+    own = np.array([closed_form(stages, subnet, 2, 16) for subnet in subnets])
+
+    def within(*milliseconds: float) -> LatencyTable:
+        found = zip(whole_keys("fast", 2, 16), milliseconds, strict=True)
+        return replace(table, cells={**table.cells, **{key: (ms, ms, ms, 3) for key, ms in found}})
+
+    full, half = (closed_form(stages, subnet, 2, 16) for subnet in whole_models(3))
+    asked = (2, 16, "fast")
+    exact = PredictedLatency(within(2 + 0.3 * full, 2 + 0.3 * half), *asked)
+    assert np.allclose(exact(subnets), 2 + 0.3 * own, rtol=1e-4)
+    # A line that starts below nothing, or falls, is noise: one factor, of the full model.
+    for half_ms in (0.1 * half, 0.4 * full):
+        noisy = PredictedLatency(within(0.3 * full, half_ms), *asked)
+        assert np.allclose(noisy(subnets), 0.3 * own, rtol=1e-4)
+    with pytest.raises(LdsearchError, match="no times of whole models in fast at batch 2, length 16"):
+        PredictedLatency(table, *asked)(subnets)
 
 
 def test_a_table_goes_on_where_it_stopped(tmp_path):
