@@ -95,7 +95,11 @@ class Budget:
         return self.limit * full_costs[self.cost] if self.is_share else self.limit
 
     def check_reachable(
-        self, cheapest_costs: Mapping[str, float], full_costs: Mapping[str, float], cheapest: str
+        self,
+        cheapest_costs: Mapping[str, float],
+        full_costs: Mapping[str, float],
+        cheapest: str,
+        otherwise: str = "",
     ) -> None:
         """Refuse a budget that not even the cheapest sub-network meets.
 
@@ -106,11 +110,12 @@ class Budget:
         if least > self.absolute(full_costs):
             share = least / full_costs[self.cost]
             amount = f"{least:.2f} ms" if self.cost == "latency" else f"{least:,.0f} {self.cost}"
-            hint = "; only fewer blocks have fewer parameters: --genes depth"
+            hint = f"; {otherwise}" if otherwise else ""
+            if share == 1 and self.cost == "parameters":
+                hint = "; only fewer blocks have fewer parameters: --genes depth"
             raise BudgetError(
                 f"no sub-network meets the budget {self.source}: the cheapest ({cheapest}) costs "
-                f"{share:.4f} of the full model ({amount})"
-                f"{hint if share == 1 and self.cost == 'parameters' else ''}"
+                f"{share:.4f} of the full model ({amount}){hint}"
             )
 
     def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:

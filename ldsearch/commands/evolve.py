@@ -18,7 +18,7 @@ from ldsearch.commands.console import (
 from ldsearch.commands.latencies import know_latency
 from ldsearch.commands.options import Evolve, flags
 from ldsearch.commands.searching import RunOutcome, SearchSpec, plan_search, run_search
-from ldsearch.commands.spaces import training_gaps
+from ldsearch.commands.spaces import LEAST_SHARE, training_gaps
 from ldsearch.errors import RunError
 from ldsearch.goal import Goal
 from ldsearch.progress import NO_PROGRESS, Progress
@@ -30,6 +30,7 @@ _SHARED = frozenset({"supernet", "runs", "data", "storage", "swap", "budget", "a
 # What controls and held-out scoring add to a search: random search as many measurements again, the
 # constant-ratio line and the frontiers on the held-out rows some more.
 _CONTROL_SHARE = 1.5
+BELOW = f"--widen searches lengths down to {LEAST_SHARE:g} of the MACs, further than was trained"
 
 
 def main(options: Evolve) -> dict[str, Any]:
@@ -102,7 +103,8 @@ def _planned(bench: Bench, options: Evolve, goal: Goal, note: Callable[[str], No
     if goal.budget is not None:
         cheapest = spec.context.space.smallest()
         least, full = bench.evaluator.costs_of([cheapest, bench.full])
-        goal.budget.check_reachable(least, full, cheapest.describe())
+        otherwise = "" if options.widen or not spec.controlled else BELOW
+        goal.budget.check_reachable(least, full, cheapest.describe(), otherwise)
     for text in training_gaps(bench, spec.context.space):
         note(text)
     return spec

@@ -337,7 +337,8 @@ class SearchOptions:
     widen: bool = option(
         False,
         "Search beyond what was trained: any length of any block, blocks that were never skipped, depths "
-        "that were not listed. What training never covered is noted.",
+        "that were not listed; lengths down to a tenth of the MACs, or to the pinned last length. What "
+        "training never covered is noted.",
     )
     keep: tuple[int, ...] | Mapping[str, tuple[int, ...]] | None = option(
         None,

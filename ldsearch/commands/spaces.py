@@ -8,8 +8,8 @@ from typing import Any
 from ldsearch.bench import Bench
 from ldsearch.errors import RunError, SpaceError, TrainingError, unknown
 from ldsearch.space import GENES, BlockGenes, DepthGenes, LengthGenes, ListedDepths, Space, load_space
-from ldsearch.space.lengths import as_rate, default_bound
-from ldsearch.subnet import LengthMode
+from ldsearch.space.lengths import as_rate, constant_ratio_lengths, default_bound
+from ldsearch.subnet import LengthMode, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting
 from ldsearch.training.strategies.layerdrop import options_of
@@ -17,6 +17,8 @@ from ldsearch.training.strategies.layerdrop import options_of
 # A third of the blocks is the least that is searched, unless a space says otherwise or one alone was trained.
 _SHALLOWEST = 3
 LEVELS = 16
+LEAST_SHARE = 0.1  # of the full model's MACs, for --widen
+_RATES = 100  # constant ratios that are tried for it
 _GROUPS = {"ffn": "feed-forward halves", "head": "attention heads", "sublayer": "sub-layers"}
 
 
@@ -74,7 +76,7 @@ def search_space(
         parity: For lengths alone, as the reference code searches: every length instead of 16 levels, no
             pinned last length, and ``widen``.
         widen: Search beyond what was trained: any length of any block (``Space.widened``), blocks that were
-            never skipped, depths that were not listed. Nothing costs fewer MACs than what was trained.
+            never skipped, depths that were not listed; lengths alone down to ``LEAST_SHARE``.
 
     Raises:
         SpaceError: If there is no such space or gene, or the supernet cannot be searched so.
@@ -102,7 +104,34 @@ def search_space(
     except TrainingError as error:
         raise SpaceError(str(error)) from error
     space = Space("+".join(kinds), "built from the supernet's training", depths, lengths, options)
-    return space.widened() if widen or parity else space
+    if not (widen or parity):
+        return space
+    wide = space.widened()
+    if parity or wide.lengths is None or "depth" in kinds:  # fewer blocks are cheaper already
+        return wide
+    return replace(wide, lengths=_deepened(bench, wide.lengths))
+
+
+def _deepened(bench: Bench, lengths: LengthGenes) -> LengthGenes:
+    """The same lengths down to the constant ratio that costs ``LEAST_SHARE``, where training ended before."""
+    blocks, reference = len(lengths.floors), lengths.reference
+    ratios = [
+        tuple(
+            next(level for level in lengths.levels if level >= max(tokens, floor))
+            for tokens, floor in zip(
+                constant_ratio_lengths(reference, blocks, Fraction(step, _RATES)), lengths.floors, strict=True
+            )
+        )
+        for step in range(_RATES)
+    ]
+    lines = [Subnet.of_encoder(range(blocks), own, reference, lengths.mode) for own in ratios]
+    full, trained, *costs = bench.macs(
+        [bench.full, Subnet.of_encoder(range(blocks), lengths.least, reference, lengths.mode), *lines]
+    )
+    cheaper = [
+        (cost, own) for cost, own in zip(costs, ratios, strict=True) if LEAST_SHARE * full <= cost < trained
+    ]
+    return replace(lengths, least=min(cheaper)[1]) if cheaper else lengths
 
 
 def rule_space(

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from ldsearch.commands.spaces import search_space, trained_space, training_gaps
+from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.errors import SpaceError
 from ldsearch.space import DepthGenes, ListedDepths, Space
 from ldsearch.space.lengths import constant_ratio_lengths
 from ldsearch.subnet import Subnet
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
+from ldsearch.workload import Workload
 
 RATES = (0.0, 0.2, 0.2, 0.2, 0.2, 0.2)
 
@@ -43,7 +45,8 @@ def bench(strategy: str, rates: tuple[float, ...] = (), **fields: Any) -> Any:
         pinned=fields.pop("pinned", ()),
     )
     assert not fields
-    return SimpleNamespace(record=record, supernet=supernet)
+    macs = Macs(EncoderShape(6, 384, 1536), Workload.padded(64))
+    return SimpleNamespace(record=record, supernet=supernet, macs=macs, full=Subnet.full(encoder=6))
 
 
 LENGTHDROP = bench("lengthdrop", drop_bound="9/25")
@@ -75,10 +78,23 @@ def test_lengths_stay_in_what_training_drew_and_widen_only_when_told():
     assert not space.contains(far)
     wide = search_space(LENGTHDROP, widen=True)
     assert wide.contains(far)
-    assert wide.smallest() == space.smallest()
     assert training_gaps(LENGTHDROP, space) == []
-    (note,) = training_gaps(LENGTHDROP, wide)
-    assert "9/25" in note
+    below, alone = training_gaps(LENGTHDROP, wide)
+    assert "below the trained lengths (bound 9/25)" in below
+    assert "9/25" in alone
+    # To the last length in every block, as that is pinned. Counted in products with d x d: three for each
+    # token that enters a block, nine for each that leaves.
+    least, full = LENGTHDROP.macs([wide.smallest(), LENGTHDROP.full])
+    assert wide.smallest().encoder.lengths.tokens == (8,) * 6
+    assert least / full == pytest.approx((3 * 64 + 9 * 8 + 5 * 12 * 8) / (6 * 12 * 64), abs=0.005)
+    # Of longer inputs to a tenth, by a constant ratio.
+    long = bench("lengthdrop", drop_bound="9/25")
+    long.record.reference, long.macs = 512, Macs(EncoderShape(6, 384, 1536), Workload.padded(512))
+    long.supernet.reads_first = False
+    least, trained, full = long.macs(
+        [search_space(long, widen=True).smallest(), search_space(long).smallest(), long.full]
+    )
+    assert 0.1 <= least / full < 0.12 < trained / full
     # The reference code's search is the widened one, on every length.
     parity = search_space(LENGTHDROP, parity=True)
     assert (parity.lengths.least, parity.lengths.floors) == (
