@@ -23,11 +23,11 @@ def frontier(objectives: ArrayLike) -> NDArray[np.intp]:
         return np.array([], dtype=np.intp)
     feasible = np.flatnonzero(~np.isnan(values).any(axis=1))
     # Lexicographic order puts every dominating row before the rows it dominates.
-    order = feasible[np.lexsort(values[feasible].T[::-1])]
+    rest = feasible[np.lexsort(values[feasible].T[::-1])]
     kept: list[int] = []
-    for row in order:
-        if not any((values[other] <= values[row]).all() for other in kept):
-            kept.append(int(row))
+    while rest.size:
+        kept.append(int(rest[0]))
+        rest = rest[(values[rest[0]] > values[rest]).any(axis=1)]
     return np.array(kept, dtype=np.intp)
 
 

@@ -1,20 +1,22 @@
 """Optuna storages for measurements: a SQLite file, a journal file or a database server."""
 
 import contextlib
+import json
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-import optuna
 from filelock import FileLock, Timeout
 from optuna.exceptions import OptunaError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from sqlalchemy import column, select, table
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
@@ -33,6 +35,9 @@ _PATIENCE = 5.0  # seconds to wait for a locked SQLite file
 _LOCK_PATIENCE = 30.0  # seconds to wait for a locked journal
 _ATTEMPTS = 10  # to create the tables of a new database while other workers create them too
 _JOURNAL = "journal:"
+_PAGE = 1_000  # trials read at a time: a writer of a SQLite file waits for its readers
+_TRIALS = table("trials", column("trial_id"), column("number"), column("study_id"))
+_ATTRIBUTES = table("trial_user_attributes", column("trial_id"), column("key"), column("value_json"))
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,45 @@ def backend_of(storage: str | Path) -> Backend:
     return backend_of(Path(url.database))
 
 
+def attributes_since(storage: BaseStorage, study: str, number: int) -> Iterator[dict[str, Any]]:
+    """User attributes of a study's trials from this number on, in the order in which they were stored.
+
+    Nothing is created; there are none where there is no such study. A relational storage is asked directly:
+    a ``FrozenTrial`` of Optuna takes 0.7 ms and 40 KB. An attribute that is no JSON is left out.
+    """
+    try:
+        study_id = storage.get_study_id_from_name(study)
+    except KeyError:
+        return
+    if not isinstance(storage, RDBStorage):
+        for trial in storage.get_all_trials(study_id, deepcopy=False)[number:]:
+            yield trial.user_attrs
+        return
+    while page := _page(storage, study_id, number):
+        number += len(page)
+        yield from page
+
+
+def _page(storage: RDBStorage, study_id: int, number: int) -> list[dict[str, Any]]:
+    """Of at most a page of trials; Optuna numbers a study's trials without gaps."""
+    trial, attribute = _TRIALS.c, _ATTRIBUTES.c
+    wanted = (
+        select(trial.number, attribute.key, attribute.value_json)
+        .select_from(_TRIALS.outerjoin(_ATTRIBUTES, trial.trial_id == attribute.trial_id))
+        .where(trial.study_id == study_id, trial.number >= number, trial.number < number + _PAGE)
+        .order_by(trial.number)
+    )
+    with storage.engine.connect() as connection:
+        rows = connection.execute(wanted).all()
+    page: list[dict[str, Any]] = []
+    for _, of_trial in groupby(rows, key=lambda row: row[0]):
+        page.append({})
+        for _, key, value in of_trial:
+            with contextlib.suppress(TypeError, ValueError, RecursionError):
+                page[-1][key] = json.loads(value)
+    return page
+
+
 def _root(error: BaseException) -> BaseException:
     """The database's own error; those that Optuna and SQLAlchemy raise from it only guess."""
     while error.__cause__ is not None:
@@ -143,7 +187,7 @@ def _open_server(url: URL) -> BaseStorage:
 def _relational(url: str, **engine: Any) -> BaseStorage:
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return optuna.storages.get_storage(RDBStorage(url, engine_kwargs=engine))
+            return RDBStorage(url, engine_kwargs=engine)
         except _STORAGE_ERRORS as error:
             # Optuna checks for tables and then creates them; another worker may create them in between.
             raced = isinstance(error, IntegrityError) or "already exists" in str(_root(error))

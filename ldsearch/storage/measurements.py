@@ -23,7 +23,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from ldsearch.errors import SubnetError
-from ldsearch.storage.backends import Backend, backend_of
+from ldsearch.storage.backends import Backend, attributes_since, backend_of
 from ldsearch.storage.claims import Claims, Entry, name_of
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
@@ -76,24 +76,20 @@ class MeasurementCache:
         Raises:
             RunError: If it cannot be read.
         """
-        stored = self.backend.guarded(self._stored)
-        for item in stored[self._read :]:
+        self.backend.guarded(self._read_news)
+
+    def _read_news(self) -> None:
+        for fields in attributes_since(self._storage, self.fingerprint, self._read):
+            self._read += 1
             # Optuna's add_trial writes a trial and its attributes in one transaction, so a killed process
             # leaves all or nothing; but other programs may add trials of their own to an Optuna storage.
             with contextlib.suppress(KeyError, TypeError, ValueError, SubnetError):
-                trial = _from_attributes(item.user_attrs)
+                trial = _from_attributes(fields)
                 if trial.subnet not in self._makers:
                     self._known[trial.subnet] = trial
-                    self._makers[trial.subnet] = str(item.user_attrs.get("worker", ""))
-                    if item.user_attrs.get("held_out", False):
+                    self._makers[trial.subnet] = str(fields.get("worker", ""))
+                    if fields.get("held_out", False):
                         self._held_out.add(trial.subnet)
-        self._read = len(stored)
-
-    def _stored(self) -> list[FrozenTrial]:
-        # Reading must not create a study: the storage may be read-only.
-        if self._study is None and self.fingerprint in optuna.get_all_study_names(self._storage):
-            self._study = optuna.load_study(study_name=self.fingerprint, storage=self._storage)
-        return [] if self._study is None else self._study.get_trials(deepcopy=False)
 
     def workers(self, subnets: Iterable[Subnet]) -> int:
         """Number of processes that measured these; a restarted process counts again."""
@@ -181,12 +177,14 @@ class _ClaimLog:
 
     def news(self) -> list[Entry]:
         with self._lock:
-            stored = self._backend.guarded(lambda: self._study.get_trials(deepcopy=False))
-            fresh, self._read = stored[self._read :], len(stored)
+            fresh = self._backend.guarded(
+                lambda: list(attributes_since(self._storage, self._name, self._read))
+            )
+            self._read += len(fresh)
         entries = []
-        for item in fresh:
+        for fields in fresh:
             with contextlib.suppress(KeyError, TypeError, ValueError):  # of trials that other programs added
-                entries.append(Entry.from_fields(item.user_attrs))
+                entries.append(Entry.from_fields(fields))
         return entries
 
     def close(self) -> None:

@@ -207,7 +207,7 @@ def stored(kind: str, scene: str, place: Path, server: str) -> list[str]:
     found = [trial.user_attrs["subnet"] for trial in study.get_trials()]
     if kind == "postgresql":
         storage.remove_session()
-        storage._backend.engine.dispose()
+        storage.engine.dispose()
     return found
 
 
