@@ -5,8 +5,10 @@ word, within a search or report row are dropped. Shorter spans in common are no 
 and report on the same rows, which inflates both.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Literal
 
 import numpy as np
@@ -38,6 +40,9 @@ _ANYWAY = " (--keep-overlap ignores shared text)"
 # Any odd base and any fixed draw make a good hash of words; fixed, so that splits are the same everywhere.
 _BASE = 0x9E3779B97F4A7C15
 _WORD_SEED = 20_201_015
+_BLOCK = 2**18  # words or spans that are hashed at a time
+_PARTS = 8  # of the spans' hashes
+_LOW = 2**12
 
 
 @dataclass(frozen=True)
@@ -161,6 +166,8 @@ def _draw(rows: Index, groups: Index, count: int, rng: np.random.Generator) -> I
     _, member, sizes = np.unique(groups[rows], return_inverse=True, return_counts=True)
     taken = np.zeros(len(sizes), dtype=bool)
     for group in rng.permutation(len(sizes)):
+        if count == 0:
+            break
         if sizes[group] <= count:
             taken[group] = True
             count -= sizes[group]
@@ -207,18 +214,30 @@ class _Words:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        vocabulary: dict[str, int] = {}
-        ids = [[vocabulary.setdefault(w, len(vocabulary)) for w in text.casefold().split()] for text in texts]
-        self.counts = np.array([len(row) for row in ids], dtype=np.int64)
+        vocabulary: defaultdict[str, int] = defaultdict()
+        vocabulary.default_factory = vocabulary.__len__
+        counts = []
+
+        def ids() -> Iterator[Iterator[int]]:
+            for text in texts:
+                row = text.casefold().split()
+                counts.append(len(row))
+                yield map(vocabulary.__getitem__, row)
+
+        words = np.fromiter(chain.from_iterable(ids()), np.int32)
+        self.counts = np.array(counts, dtype=np.int64)
         self.starts = np.concatenate([[0], np.cumsum(self.counts)])
-        flat = np.fromiter((word for row in ids for word in row), dtype=np.int64, count=self.starts[-1])
         codes = np.random.default_rng(_WORD_SEED).integers(
             1, 2**64, size=max(1, len(vocabulary)), dtype=np.uint64
         )
-        powers = _powers(_BASE, len(flat) + 1)
         # Prefix sums modulo 2^64; the inverse powers make a span's hash independent of where it stands.
-        self._inverse = _powers(pow(_BASE, -1, 2**64), len(flat) + 1)
-        self._prefix = np.concatenate([np.zeros(1, np.uint64), np.cumsum(codes[flat] * powers[:-1])])
+        self._inverse = _Powers(pow(_BASE, -1, 2**64), len(words))
+        self._prefix = np.zeros(len(words) + 1, np.uint64)
+        powers = _Powers(_BASE, len(words))
+        for first in range(0, len(words), _BLOCK):
+            at = np.arange(first, min(first + _BLOCK, len(words)))
+            self._prefix[at + 1] = codes[words[at]] * powers[at]
+        np.cumsum(self._prefix, out=self._prefix)
 
     def distinct(self) -> Index:
         """The first of each of the different rows."""
@@ -226,17 +245,24 @@ class _Words:
 
     def linked(self, span: int) -> Index:
         """Group ids: rows with ``span`` words in a row, or all words, in common, if only through others."""
-        every = np.arange(len(self.counts))
-        owners, hashes = self._spans(every, span)
-        owners = np.concatenate([owners, every])
-        # One bit keeps whole rows and spans apart.
-        hashes = np.concatenate([hashes << np.uint64(1), self._whole() << np.uint64(1) | np.uint64(1)])
-        _, shared = np.unique(hashes, return_inverse=True)
-        size = len(every) + int(shared.max(initial=-1)) + 1
-        ones = np.ones(len(owners), np.int8)
-        links = coo_matrix((ones, (owners, len(every) + shared)), shape=(size, size))
+        spans = np.maximum(self.counts - span + 1, 0)
+        ends = np.concatenate([[0], np.cumsum(spans)])
+        hashes = np.empty(ends[-1], np.uint64)
+        owners = np.repeat(np.arange(len(spans), dtype=np.int32), spans)
+        # Blocks of rows of about so many spans, since what their hashes are made of takes five times as much.
+        cuts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1] + _BLOCK, _BLOCK)).clip(0, len(spans)))
+        for first, last in pairwise(cuts.tolist()):
+            hashes[ends[first] : ends[last]] = self._spans(np.arange(first, last), span)[1]
+        pairs = [_equal(self._whole())]
+        parts = (hashes % np.uint64(_PARTS)).astype(np.uint8)
+        for part in range(_PARTS):  # sorted apart, for the memory
+            there = np.flatnonzero(parts == part)
+            pairs.append(owners[there[_equal(hashes[there])]])
+        one, other = np.concatenate(pairs, axis=1)
+        rows = len(self.counts)
+        links = coo_matrix((np.ones(len(one), np.int8), (one, other)), shape=(rows, rows))
         _, groups = connected_components(links, directed=False)
-        return np.unique(groups[every], return_inverse=True)[1].astype(np.int64)
+        return groups.astype(np.int64)
 
     def lie_in(self, rows: Index, others: Index) -> NDArray[np.bool_]:
         """Mask of ``rows`` that occur word for word in one of ``others``, whole words only."""
@@ -259,10 +285,32 @@ class _Words:
         return owners, self._hashes(self.starts[owners] + offsets, span)
 
     def _hashes(self, starts: Index, counts: Index | int) -> NDArray[np.uint64]:
-        hashes: NDArray[np.uint64] = (self._prefix[starts + counts] - self._prefix[starts]) * self._inverse[
-            starts
-        ]
-        return hashes
+        return (self._prefix[starts + counts] - self._prefix[starts]) * self._inverse[starts]
+
+
+def _equal(hashes: NDArray[np.uint64]) -> Index:
+    """Places of equal hashes, each beside the next of its like; shape (2, pairs)."""
+    ordered = np.sort(hashes)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    # Finding the order takes far longer than sorting: only of what may be among the repeated ones.
+    marked = np.zeros(2**20, dtype=bool)
+    marked[repeated >> np.uint64(44)] = True
+    there = np.flatnonzero(marked[hashes >> np.uint64(44)])
+    order = there[np.argsort(hashes[there])]
+    same = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+    return np.stack([order[same], order[same + 1]])
+
+
+class _Powers:
+    """The powers 0 to ``last`` of a base modulo 2^64, each the product of two of a short table's."""
+
+    def __init__(self, base: int, last: int) -> None:
+        self._low = _powers(base, _LOW)
+        self._high = _powers(pow(base, _LOW, 2**64), last // _LOW + 1)
+
+    def __getitem__(self, exponents: Index) -> NDArray[np.uint64]:
+        product: NDArray[np.uint64] = self._low[exponents % _LOW] * self._high[exponents // _LOW]
+        return product
 
 
 def _powers(base: int, count: int) -> NDArray[np.uint64]:
