@@ -17,7 +17,7 @@ from ldsearch.commands.console import (
 )
 from ldsearch.commands.latencies import know_latency
 from ldsearch.commands.options import Evolve, flags
-from ldsearch.commands.searching import RunOutcome, SearchSpec, plan_search, run_search
+from ldsearch.commands.searching import CONTROL_SHARE, RunOutcome, SearchSpec, plan_search, run_search
 from ldsearch.commands.spaces import LEAST_SHARE, training_gaps
 from ldsearch.errors import RunError
 from ldsearch.goal import Goal
@@ -27,9 +27,6 @@ from ldsearch.trial import Trial
 
 # Options that a search and the rule that it is compared with share.
 _SHARED = frozenset({"supernet", "runs", "data", "storage", "swap", "budget", "at_least", "most_accurate"})
-# What controls and held-out scoring add to a search: random search as many measurements again, the
-# constant-ratio line and the frontiers on the held-out rows some more.
-_CONTROL_SHARE = 1.5
 BELOW = f"--widen searches lengths down to {LEAST_SHARE:g} of the MACs, further than was trained"
 
 
@@ -123,7 +120,7 @@ def _print_size(bench: Bench, spec: SearchSpec) -> dict[str, Any]:
         raise RunError("--dry-run is for searches: a rule measures the few sub-networks it names")
     space = spec.context.space
     cheap, dear, full = bench.macs([space.smallest(), space.largest(), bench.full])
-    passes = spec.evaluations * (1 + _CONTROL_SHARE)
+    passes = spec.evaluations * (1 + CONTROL_SHARE)
     minutes = bench.evaluator.seconds_per_full_pass() * (cheap + dear) / 2 / full * passes / 60
     print(f"search space {space.name}: up to {space.size():,} sub-networks")
     print(f"cheapest {cheap / full:.3f}, dearest {dear / full:.3f} of the full model's MACs")

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ldsearch.commands.binding import number, numbers, option, per_stack, trainer_words
+from ldsearch.secrets import without_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,6 +352,12 @@ class SearchOptions:
         "The most sub-networks to measure, the full model included.",
         shown="150; greedy 1000, lat 1823; rules all they propose",
         least=2,
+    )
+    minutes: float | None = option(
+        None,
+        "End after about so many minutes, controls and held-out scores included, with the best so far.",
+        shown="no limit",
+        least=0,
     )
     parity: bool = option(False, "The papers' numbers of children and, without --space, every length.")
     swap: bool = option(False, "Choose on the report rows and score on the search rows: the other half.")
@@ -700,7 +707,7 @@ def flags(verb: str, values: Mapping[str, Any]) -> str:
     words: list[str] = []
     for name, value in values.items():
         if name == "trainer":
-            words += trainer_words(value)
+            words += trainer_words(without_tokens(value))  # of an old record
         elif known[name]["argument"]:
             arguments += map(str, value if isinstance(value, list) else [value])
         elif value is True:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -43,6 +44,10 @@ from ldsearch.search.strategies import RULES, Search, search_named
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import report_disk_full
 from ldsearch.trial import Trial, pareto_front
+
+# What controls and held-out scoring add to a search: random search as many measurements again, the
+# constant-ratio line and the frontiers on the held-out rows some more.
+CONTROL_SHARE = 1.5
 
 
 @dataclass(frozen=True)
@@ -183,7 +188,8 @@ def run_search(
     (folder / BEST_FILE).unlink(missing_ok=True)
     with interruptible() as stop, report_disk_full(folder):
         progress = Stoppable(progress, stop)
-        result, controls = _search(bench, folder, spec, goal, strategy, screen, progress)
+        deadline = time.monotonic() + _seconds(spec, options.minutes)
+        result, controls = _search(bench, folder, spec, goal, strategy, screen, progress, deadline)
         full, fronts = result.trials[0], {name: control.frontier for name, control in controls.items()}
         taken = goal.take.choose(result.candidates, full, bench.loss_bound)
         compared = [taken, *pareto_front(result.candidates, goal.costs)]
@@ -210,10 +216,13 @@ def _search(
     strategy: SearchStrategy,
     screen: Evaluator | None,
     progress: Progress,
+    deadline: float,
 ) -> tuple[SearchResult, dict[str, SearchResult]]:
     """Run the search, screened by another score where there is one, and its controls.
 
     The regular configurations come first: what the search has to beat is known, whatever stops the rest.
+    Only the search ends at the deadline: its controls measure no more than it did, and of what another score
+    screened the frontier is little.
     """
 
     def searched(
@@ -221,9 +230,10 @@ def _search(
         most: int | None,
         evaluator: Evaluator | None = None,
         after: Callable[[SearchResult], None] | None = None,
+        deadline: float = math.inf,
     ) -> SearchResult:
         progress.phase(proposes.name, most)
-        return run_strategy(bench, spec, proposes, most, progress, goal.costs, evaluator, after)
+        return run_strategy(bench, spec, proposes, most, progress, goal.costs, evaluator, after, deadline)
 
     def write_trials(so_far: SearchResult) -> None:
         write_csv(trials_table(so_far.trials, strategy.name, goal.costs), folder / "trials.csv")
@@ -237,14 +247,16 @@ def _search(
         return proposes.name, searched(proposes, evaluations)
 
     most, measured = spec.evaluations, 0
-    known = most or 1 + spec.context.settings.initial
+    known = 1 + spec.context.settings.initial  # with which the search begins, so they take none of its time
+    known = most if most is not None and deadline == math.inf else known
     regular = control(constant_ratio, known) if spec.controlled else None
     if screen is not None:
         # Searched by one score, chosen by the other: what is measured is the frontier, cheapest first.
-        screened = searched(strategy, most, screen)
+        screened = searched(strategy, most, screen, deadline=deadline)
+        deadline = math.inf
         front = [trial.subnet for trial in screened.frontier if trial.subnet in screened.proposed]
         strategy, most, measured = Listed(f"{strategy.name}-kl", front), None, most or 0
-    result = searched(strategy, most, after=write_trials)
+    result = searched(strategy, most, after=write_trials, deadline=deadline)
     # Refuses before random search runs.
     goal.take.choose(result.candidates, result.trials[0], bench.loss_bound)
     if regular is None:
@@ -265,6 +277,7 @@ def run_strategy(
     costs: Sequence[str] = ("macs",),
     evaluator: Evaluator | None = None,
     on_generation: Callable[[SearchResult], None] | None = None,
+    deadline: float = math.inf,
 ) -> SearchResult:
     """Run a strategy as planned: the plan's own, or a control of it.
 
@@ -277,6 +290,7 @@ def run_strategy(
         costs: Names of the costs that are minimised.
         evaluator: Measures; None: the supernet's, by the task's score.
         on_generation: Called after each generation.
+        deadline: When it ends, by ``time.monotonic``.
     """
     return search(
         strategy,
@@ -287,7 +301,15 @@ def run_strategy(
         selectable=spec.context.space.contains,
         costs=costs,
         on_generation=on_generation,
+        deadline=deadline,
     )
+
+
+def _seconds(spec: SearchSpec, minutes: float | None) -> float:
+    """Seconds of a search that leave its controls and held-out scores the rest of so many minutes."""
+    if minutes is None:
+        return math.inf
+    return 60 * minutes / (1 + CONTROL_SHARE * spec.controlled)
 
 
 def evaluate_with(evaluator: Evaluator, progress: Progress) -> Evaluate:

@@ -6,7 +6,8 @@ running the same command again: the measurement cache answers what was measured 
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -26,6 +27,8 @@ Evaluate = Callable[[Sequence[Subnet], int], list[Trial]]
 # range of scores to the area, which is a mean score: of accuracies from 0.8 to 0.9 a hundredth of a point.
 PATIENCE = 5
 LEAST_GAIN = 1e-3
+# Where a search ends in time, so many sub-networks are measured between two looks at the clock.
+_PART = 16
 
 
 class SearchStrategy(Protocol):
@@ -110,8 +113,8 @@ class SearchResult:
 
     Args:
         trials: In the order they were measured; the first is the full model.
-        stopped: ``"evaluations"``, ``"converged"``, or ``"exhausted"`` where the strategy had nothing
-            new to propose.
+        stopped: ``"evaluations"``, ``"converged"``, ``"time"``, or ``"exhausted"`` where the strategy had
+            nothing new to propose.
         areas: ``areas_under`` the frontier after each generation; of several costs the mean of theirs.
         proposed: The proposals that may be chosen; the full model is measured for reference, whether or
             not it is one.
@@ -149,6 +152,7 @@ def search(
     *,
     evaluations: int | None = None,
     patience: int | None = PATIENCE,
+    deadline: float = math.inf,
     selectable: Callable[[Subnet], bool] = lambda subnet: True,
     costs: Sequence[str] = ("macs",),
     on_generation: Callable[[SearchResult], None] | None = None,
@@ -161,6 +165,7 @@ def search(
         full: The full model, measured first: the denominator of every share.
         evaluations: The most trials, the full model included; None: until the strategy is done.
         patience: Generations without a gain after which it ends; None: it never ends for that.
+        deadline: When it ends, if in the middle of a generation, by ``time.monotonic``.
         selectable: Whether a proposal may be chosen; others are stepping stones, measured all the same.
         costs: Names of the trials' costs that are minimised: they make the frontier and its area.
         on_generation: Called after each generation (reports that are written as the search goes).
@@ -181,18 +186,32 @@ def search(
             fresh = fresh[: evaluations - len(trials)]
         if not fresh:
             break
-        trials += evaluate(fresh, generation)
+        for part in _parts(fresh, deadline):
+            trials += evaluate(part, generation)
         counts.append(len(trials))
         result.areas = np.mean([areas_under(trials, counts, cost) for cost in costs], axis=0).tolist()
         if on_generation is not None:
             on_generation(result)
-        if patience is not None and _stands_still(result.areas, patience, trials):
-            result.stopped = "converged"
-            break
-        if len(trials) == evaluations:
-            result.stopped = "evaluations"
+        ends = {
+            "converged": patience is not None and _stands_still(result.areas, patience, trials),
+            "evaluations": len(trials) == evaluations,
+            "time": time.monotonic() >= deadline,
+        }
+        if any(ends.values()):
+            result.stopped = next(reason for reason, holds in ends.items() if holds)
             break
     return result
+
+
+def _parts(subnets: list[Subnet], deadline: float) -> Iterator[list[Subnet]]:
+    """All of them at once; where there is a deadline, a few at a time until it passes."""
+    if deadline == math.inf:
+        yield subnets
+        return
+    for first in range(0, len(subnets), _PART):
+        yield subnets[first : first + _PART]
+        if time.monotonic() >= deadline:
+            return
 
 
 def areas_under(trials: Sequence[Trial], counts: Sequence[int], cost: str) -> list[float]:

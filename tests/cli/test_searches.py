@@ -93,6 +93,21 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
+def test_a_search_out_of_time_takes_the_best_so_far_and_the_same_command_goes_on(
+    ldsearch: Ldsearch, wild_place: Path
+) -> None:
+    search = ("evolve", "--evaluations", 30, "--seed", 4, "--name", "timed")
+    short = ldsearch(*search, "--minutes", "0")
+    assert short.code == 0, short.err
+    assert "stopped: time" in short.out
+    first = rows_of(wild_place / "runs/timed")
+    assert 2 <= len(first) < 30
+    assert ldsearch(*search).code == 0
+    whole = rows_of(wild_place / "runs/timed")
+    assert [row["subnet"] for row in whole[: len(first)]] == [row["subnet"] for row in first]
+    assert len(whole) == 30
+
+
 def test_the_reference_codes_search_and_genes_that_were_not_trained(ldsearch: Ldsearch, place: Path) -> None:
     assert (outcome := ldsearch("evolve", "--strategy", "lat", "--evaluations", 12)).code == 0, outcome.err
     run = read(place / "runs/tiny-lat/run.json")

@@ -1,5 +1,6 @@
 """Evolution with and without a surrogate: its first population, its children, what it saves, its ends."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.pareto import staircase_area
+from ldsearch.search import loop
 from ldsearch.search.controls import constant_ratio_line
 from ldsearch.search.evolve import EXPLORED, MEASURED, Evolve, Surrogate, fit_process, latent, most_area
 from ldsearch.search.loop import EvolveSettings, StrategyContext, objectives, search
@@ -49,6 +51,22 @@ def test_a_search_stops_when_it_stands_still_or_at_its_evaluations_and_says_so()
     assert len(result.areas) == 1 + max(trial.generation for trial in result.trials)
     with pytest.raises(ValueError, match="at least one"):
         search(Evolve(CONTEXT), noise, DEMO.full(), evaluations=0)
+
+
+def test_a_search_out_of_time_ends_within_a_generation_and_goes_on_as_if_it_had_not(monkeypatch):
+    evaluate = measure(lambda s: tokens_of(s)[1] / 64, COST)
+    whole = search(Evolve(CONTEXT), evaluate, DEMO.full(), evaluations=60)
+
+    def until(look: int) -> loop.SearchResult:
+        """Its clock strikes at that look."""
+        clock = itertools.count()
+        monkeypatch.setattr(loop.time, "monotonic", lambda: next(clock))
+        return search(Evolve(CONTEXT), evaluate, DEMO.full(), evaluations=60, deadline=look)
+
+    for result, trials in ((until(0), 17), (until(1), len(constant_ratio_line(CONTEXT, 22)) + 1)):
+        assert (result.stopped, len(result.trials)) == ("time", trials)
+        assert result.trials == whole.trials[:trials]
+    assert until(99).trials == whole.trials
 
 
 class Downhill:
