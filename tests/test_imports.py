@@ -20,6 +20,8 @@ PURE = {
     "pareto": set(),
     "intervals": set(),
     "files": set(),
+    "secrets": set(),
+    "staging": {"errors"},
     "interruption": set(),
     "progress": {"interruption", "trial"},
     "goal": RECORDS | {"trial", "costs"},
@@ -27,7 +29,7 @@ PURE = {
     "costs": RECORDS | {"registry"},
     "search": RECORDS | {"space", "trial", "pareto", "registry"},
     "reports": RECORDS | {"trial", "pareto", "intervals", "files"},
-    "storage": RECORDS | {"trial", "files", "intervals"},
+    "storage": RECORDS | {"trial", "files", "intervals", "secrets"},
     "runs": RECORDS | {"files", "goal", "intervals", "reports"},
 }
 # Rooms that run models, and the rooms they must not know.
@@ -44,7 +46,7 @@ FORBIDDEN = {
 # Readable in an afternoon: what the core of the library is, model families not counted, and its lines.
 CORE = ("subnet", "workload", "errors", "registry", "trial", "goal", "space", "evaluation", "costs.macs")
 CORE += ("supernet", "training.trainer", "training.strategies", "search.loop", "search.evolve")
-CORE_LINES = 7_310
+CORE_LINES = 7_330
 # Longer than 450 lines, and why.
 LONG = {"ldsearch.commands.options": "the table of all options"}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ldsearch.errors import LdsearchError, TrainingError
+from ldsearch.secrets import without_password, without_tokens
 
 Read = Callable[[str, str], Any]
 STACKS = ("encoder", "decoder")
@@ -112,14 +113,17 @@ def _number(kind: type[int] | type[float], text: str) -> int | float:
     return value
 
 
+_SECRETS: Mapping[str, Callable[[Any], Any]] = {"trainer": without_tokens, "storage": without_password}
+
+
 def changed(options: Any) -> dict[str, Any]:
-    """The options that differ from their defaults, ready for JSON."""
+    """The options that differ from their defaults, ready for JSON and without tokens and passwords."""
     values = {}
     for field_ in fields(options):
         value = getattr(options, field_.name)
         default = field_.default_factory() if callable(field_.default_factory) else field_.default
         if value != default:
-            values[field_.name] = _plain(value)
+            values[field_.name] = _SECRETS.get(field_.name, _plain)(_plain(value))
     return values
 
 

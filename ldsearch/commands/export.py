@@ -17,7 +17,7 @@ from ldsearch.commands.options import Export
 from ldsearch.errors import DataError, ExportError, RunError
 from ldsearch.export.card import Provenance
 from ldsearch.export.check import LEAST_AGREEMENT, Rows, Verified, random_rows, verify_fresh
-from ldsearch.export.folder import FORMATS, check_hub_name, push, staged
+from ldsearch.export.folder import FORMATS, check_hub_name, push
 from ldsearch.export.reader import ONNX_FILE
 from ldsearch.export.timing import TOKENS, TimingJob
 from ldsearch.files import write_json
@@ -25,6 +25,7 @@ from ldsearch.latency.int8 import int8_instructions
 from ldsearch.latency.measure import generating
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.runs import Choice, HeldOutScore
+from ldsearch.staging import staged
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet

@@ -28,6 +28,7 @@ from ldsearch.reports.figures import draw_health, save_figure
 from ldsearch.runs import HEALTH_FILE, RUN_FILE, Run, Study, claim, read_json
 from ldsearch.search.controls import nearest_costs
 from ldsearch.search.loop import CostFunction
+from ldsearch.secrets import without_tokens
 from ldsearch.space import Space
 from ldsearch.subnet import Subnet
 from ldsearch.training.checkpoints import report_disk_full
@@ -78,7 +79,7 @@ def health(
         "subnets": [subnet.to_json() for subnet in subnets],
         "start": None if options.start is None else weights_fingerprint(options.start),
         "seed": how.seed,
-        "trainer": {name: str(value) for name, value in trainer.items()},
+        "trainer": {name: str(value) for name, value in without_tokens(trainer).items()},
     }
     claim(folder, RUN_FILE, identity)
     rows = []

@@ -16,6 +16,7 @@ from ldsearch.errors import RunError, one_line
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.interruption import interruptible
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
+from ldsearch.secrets import without_tokens
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import SupernetRecord, load_model, load_supernet, read_record
 from ldsearch.target import Target
@@ -67,7 +68,7 @@ def train_fixed(
         "label_share": options.label_share,
         "state_weight": options.state_weight,
         "seed": options.seed,
-        "trainer": {name: str(value) for name, value in flags.items()},
+        "trainer": {name: str(value) for name, value in without_tokens(flags).items()},
     }
     if (folder / SUPERNET_FILE).is_file():
         claim(folder, TRAINING_FILE, identity)

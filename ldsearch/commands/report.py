@@ -175,12 +175,12 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
             "cost": COST_WORDS.get(run.costs[0], run.costs[0]),
             "chosen": run.subnets.index(run.best.subnet) if run.best.subnet in run.subnets else None,
             "head": {
-                **info(run.folder),
+                **_shareable(info(run.folder)),
                 "seed": run.identity.get("seed", "none: the strategy draws nothing"),
                 "search space": _describe_space(run.identity),
                 "chosen by": "{metric} on {examples} examples of the {split} split".format(**first),
             },
-            "supernet_facts": info(run.supernet) if has_supernet else None,
+            "supernet_facts": _shareable(info(run.supernet)) if has_supernet else None,
             "held_out": held or {},
             "areas": areas,
             "structured": any(s.structured for subnet in run.subnets for s in subnet.stacks().values()),
@@ -271,15 +271,25 @@ def _count(counts: Mapping[str, Any], name: str) -> str:
     return f"{counts[name]:.1f}" if name == "seconds" else f"{counts[name]:,}"
 
 
+def _shareable(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields with the names of absolute paths, which would tell a reader whose machine it was."""
+    return {
+        name: Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+        for name, value in fields.items()
+    }
+
+
 def _commands(run: Run) -> dict[str, list[str]]:
     """The command lines that made the supernet and the run, from the options that both recorded; notes."""
-    lines, notes = [flags("evolve", run.options)], []
+    lines, notes = [flags("evolve", _shareable(run.options))], []
     training = run.supernet / TRAINING_FILE
     options = read_json(training).get("options") if training.is_file() else None
     if options is None:
         notes.append("the command that trained the supernet is not recorded")
     else:
-        lines.insert(0, flags("train-supernet", options))
+        lines.insert(0, flags("train-supernet", _shareable(options)))
         if options.keys() & {"model", "validation", "data"}:
-            notes.append("paths are as they were given, seen from where the command was run")
+            notes.append(
+                "paths are as they were given, seen from where the command was run; of absolute ones the name"
+            )
     return {"lines": lines, "notes": notes}

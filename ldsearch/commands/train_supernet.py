@@ -18,6 +18,7 @@ from ldsearch.errors import RunError, TrainingError
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import start_fingerprint, versions
 from ldsearch.runs import RUN_FILE, SUPERNET_FILE
+from ldsearch.secrets import without_tokens
 from ldsearch.space.assignments import warn_if_prime
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
@@ -110,7 +111,7 @@ def train_supernet(
         folder,
         {
             **{name: value for name, value in asdict(options).items() if name not in _NOT_IDENTITY},
-            "trainer": trainer_words(options.trainer),
+            "trainer": trainer_words(without_tokens(options.trainer)),
             "splits": fingerprints_of(task),
             "start": start_fingerprint(model.state_dict(), model.config.to_dict()),
             "taught_by": None if teacher is None else start_fingerprint(teacher.model.state_dict(), {}),

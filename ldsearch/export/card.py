@@ -1,5 +1,6 @@
 """Model cards: how the sub-network was trained, searched and measured, and how to load it."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -112,6 +113,7 @@ def model_card(
     environment.filters["cost"] = lambda cost: (
         f"{cost:,.0f}" if cost == round(cost) or cost >= 1000 else f"{cost:.3g}"
     )
+    environment.filters["name"] = lambda text: re.sub(r"([\\`*\[\]<>|&])", r"\\\1", " ".join(text.split()))
     return environment.get_template("card.md.j2").render(
         subnet=subnet,
         provenance=provenance,

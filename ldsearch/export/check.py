@@ -18,12 +18,13 @@ from ldsearch.errors import ExportError
 from ldsearch.export import reader
 from ldsearch.export.agreement import Agreement, Batch, agreement
 from ldsearch.export.card import Provenance, Written
-from ldsearch.export.folder import staged, write_huggingface
+from ldsearch.export.folder import write_huggingface
 from ldsearch.export.timing import TimingJob, latency_of
 from ldsearch.files import write_atomic
 from ldsearch.intervals import Interval
 from ldsearch.latency.measure import MeasuredLatency
 from ldsearch.progress import NO_PROGRESS, Progress
+from ldsearch.staging import staged
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference

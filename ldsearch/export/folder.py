@@ -3,11 +3,8 @@
 A Hugging Face folder is stock where only depth changed, and needs one line of ldsearch else.
 """
 
-import contextlib
 import json
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +16,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ldsearch.errors import ExportError, RunError, SupernetError, one_line
+from ldsearch.errors import ExportError, SupernetError, one_line
 from ldsearch.export.card import Alone, Provenance, Written, model_card
 from ldsearch.export.reader import ONNX_FILE
 from ldsearch.files import make_readable, write_json
@@ -166,31 +163,6 @@ def load_exported(folder: str | Path) -> PreTrainedModel | FixedSubnet:
         return FixedSubnet(Supernet(model, fields["score"], *how), subnet).eval()
     except (json.JSONDecodeError, KeyError) as error:
         raise SupernetError(f"{path} is damaged: {error}") from error
-
-
-@contextlib.contextmanager
-def staged(folder: Path) -> Iterator[Path]:
-    """A hidden folder next to the target, renamed to it at the end, and removed if anything goes wrong.
-
-    Raises:
-        RunError: If the target holds something or cannot be written.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(f"{folder} already exists and is not empty: choose another folder")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    except OSError as error:
-        raise RunError(f"cannot write to {folder}: {error.strerror or error}") from error
-    try:
-        staging.chmod(0o755)
-        yield staging
-        if folder.exists():
-            folder.rmdir()
-        staging.rename(folder)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
 
 
 def check_hub_name(name: str) -> None:

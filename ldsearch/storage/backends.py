@@ -21,6 +21,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from ldsearch.errors import RunError, one_line
+from ldsearch.secrets import without_password
 
 Result = TypeVar("Result")
 
@@ -104,11 +105,11 @@ def backend_of(storage: str | Path) -> Backend:
         url = make_url(storage)
     except SQLAlchemyError:
         raise RunError(
-            f"{storage!r} names no storage: use journal:PATH or a SQLAlchemy URL "
+            f"{without_password(storage)!r} names no storage: use journal:PATH or a SQLAlchemy URL "
             "(sqlite:///file.db, postgresql+psycopg://user@host/database)"
         ) from None
     if url.get_backend_name() != "sqlite":
-        return Backend(url.render_as_string(hide_password=True), None, partial(_open_server, url))
+        return Backend(without_password(storage), None, partial(_open_server, url))
     if url.database in (None, "", ":memory:"):
         raise RunError(f"{storage!r} names no file: measurements would be lost")
     return backend_of(Path(url.database))

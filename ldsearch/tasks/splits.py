@@ -257,12 +257,11 @@ class _Words:
         parts = (hashes % np.uint64(_PARTS)).astype(np.uint8)
         for part in range(_PARTS):  # sorted apart, for the memory
             there = np.flatnonzero(parts == part)
-            pairs.append(owners[there[_equal(hashes[there])]])
+            pairs.append(owners[there[_equal(hashes[there])]].astype(np.int64))
         one, other = np.concatenate(pairs, axis=1)
         rows = len(self.counts)
         links = coo_matrix((np.ones(len(one), np.int8), (one, other)), shape=(rows, rows))
-        _, groups = connected_components(links, directed=False)
-        return groups.astype(np.int64)
+        return np.asarray(connected_components(links, directed=False)[1], dtype=np.int64)
 
     def lie_in(self, rows: Index, others: Index) -> NDArray[np.bool_]:
         """Mask of ``rows`` that occur word for word in one of ``others``, whole words only."""
@@ -285,7 +284,8 @@ class _Words:
         return owners, self._hashes(self.starts[owners] + offsets, span)
 
     def _hashes(self, starts: Index, counts: Index | int) -> NDArray[np.uint64]:
-        return (self._prefix[starts + counts] - self._prefix[starts]) * self._inverse[starts]
+        hashes: NDArray[np.uint64] = self._prefix[starts + counts] - self._prefix[starts]
+        return hashes * self._inverse[starts]
 
 
 def _equal(hashes: NDArray[np.uint64]) -> Index:

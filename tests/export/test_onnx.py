@@ -15,7 +15,8 @@ import torch
 from ldsearch.errors import ExportError, SupernetError
 from ldsearch.export import reader
 from ldsearch.export.check import random_rows, verify
-from ldsearch.export.folder import load_exported, staged, write_onnx
+from ldsearch.export.folder import load_exported, write_onnx
+from ldsearch.staging import staged
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet, graph
 from ldsearch.supernet.supernet import inference

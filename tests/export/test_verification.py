@@ -11,7 +11,8 @@ from ldsearch.export import reader
 from ldsearch.export.agreement import ties
 from ldsearch.export.card import Written
 from ldsearch.export.check import Rows, random_rows, verify, verify_fresh
-from ldsearch.export.folder import staged, write_huggingface, write_onnx
+from ldsearch.export.folder import write_huggingface, write_onnx
+from ldsearch.staging import staged
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet, graph
 from ldsearch.supernet.supernet import inference

@@ -1,0 +1,106 @@
+"""Folders that are whole or not there: written under a hidden name, which is removed whatever ends it."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ldsearch.errors import RunError
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nobody can tell a dead process's stage and it stays
+    _CAN_LOCK = False
+else:
+    _CAN_LOCK = True
+
+_SUFFIX = "?" * 8  # that tempfile draws
+_WRITTEN = 600  # seconds in which any file is
+
+
+@contextlib.contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """A hidden folder next to the target, renamed to it at the end, and removed if anything goes wrong.
+
+    The stages that killed processes left of the same target are removed first.
+
+    Raises:
+        RunError: If the target holds something or cannot be written.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{folder} already exists and is not empty: choose another folder")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        remove(dead(folder.parent, folder.name))
+        staging, lock = _locked_stage(folder)
+    except OSError as error:
+        raise RunError(f"cannot write to {folder}: {error.strerror or error}") from error
+    try:
+        staging.chmod(0o755)
+        yield staging
+        if folder.exists():
+            folder.rmdir()
+        staging.rename(folder)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def dead(folder: Path, name: str = "*") -> list[Path]:
+    """What killed processes left half-written in a folder, of files and folders of this name.
+
+    A folder whose process ended is not locked any more; a file is written in less than ten minutes.
+    """
+    found = []
+    for path in folder.glob(f".{name}.{_SUFFIX}"):
+        with contextlib.suppress(OSError):  # another may remove it, or it is not ours to open
+            if path.is_symlink():
+                continue
+            if path.is_dir() and (lock := _lock(path)) is not None:
+                os.close(lock)
+                found.append(path)
+            elif path.is_file() and time.time() - path.stat().st_mtime > _WRITTEN:
+                found.append(path)
+    return found
+
+
+def remove(paths: list[Path]) -> None:
+    """Remove files and folders; those that cannot be stay."""
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _locked_stage(folder: Path) -> tuple[Path, int | None]:
+    while True:
+        staging = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        if not _CAN_LOCK:
+            return staging, None
+        lock = _lock(staging)
+        # Another process may have taken it for a dead one before it was locked.
+        if lock is not None and staging.exists():
+            return staging, lock
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """A lock on a folder that ends with this process; None where another holds one, or none can be had."""
+    if not _CAN_LOCK:
+        return None
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(opened)
+        return None
+    return opened
