@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ldsearch.commands.console import describe_choice, print_fields, print_table
+from ldsearch.commands.housekeeping import is_runs, list_runs
 from ldsearch.commands.options import Info
 from ldsearch.errors import RunError, one_line
 from ldsearch.files import write_json
@@ -20,6 +21,10 @@ from ldsearch.trial import Trial, pareto_front
 def main(options: Info) -> dict[str, Any]:
     """Print what the folder holds, or choose among what was measured on it."""
     chooses = options.budget or options.at_least or options.most_accurate or options.save
+    if not chooses and is_runs(options.folder):
+        return list_runs(options.folder, options.clean)
+    if options.clean:
+        raise RunError(f"--clean is for a folder of runs, which {options.folder} is not")
     if not chooses:
         from ldsearch.commands.describe import info  # torch, which answering a budget needs not
 

@@ -634,21 +634,23 @@ class Report(ImportanceOptions, HealthOptions, MovedData, Seed, RunFolder):
 
 @dataclass(frozen=True, kw_only=True)
 class Info(Take, SharedStorage):
-    """Describe a supernet or a search run; with a budget, choose among everything measured on the supernet.
+    """Describe a supernet, a search run or a folder of them; with a budget, choose among what was measured.
 
-    The choice is among the measurements of every search on the same supernet and rows. Loads no model and
-    runs nothing.
+    Of a folder of runs the sizes are listed, and what killed processes left there. The choice is among the
+    measurements of every search on the same supernet and rows. Loads no model and runs nothing.
 
     **Examples**
 
     - `ldsearch info runs/docstrings-lengthdrop`
+    - `ldsearch info runs --clean`
     - `ldsearch info runs/docstrings-lengthdrop-evolve`
     - `ldsearch info runs/sst2-lengthdrop-evolve --budget 0.5`
     - `ldsearch info runs/sst2-lengthdrop --at-least full --save full.json`
     - `ldsearch info runs/sst2-lengthdrop-evolve --budget 0.5 --storage journal:/mnt/shared/sst2.log`
     """
 
-    folder: Path = option(..., "A supernet or a search run.", argument="FOLDER")
+    folder: Path = option(..., "A supernet, a search run, or a folder of runs.", argument="FOLDER")
+    clean: bool = option(False, "Of a folder of runs: remove what killed processes left, after asking.")
     save: Path | None = option(None, "Write the chosen sub-network here, as --subnet takes it.")
 
 

@@ -1,7 +1,9 @@
 """Per-example statistics of measured sub-networks, from which intervals are computed; one file each."""
 
+import contextlib
 import io
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,21 +15,30 @@ from ldsearch.intervals import Statistics
 from ldsearch.subnet import Subnet
 
 FOLDER = "statistics"
+MOST = 2**30  # bytes of a folder: the frontier and controls of 100,000 rows take a tenth of it
 
 
 class Sidecar:
     """Statistics of sub-networks on one split, kept as ``<folder>/<digest of the sub-network>.npy``.
 
+    A folder that has grown too large loses those that were not asked for longest: what a frontier or a
+    control needs is asked for again, and measured again where it is gone.
+
     Args:
         folder: One per fingerprint.
         shape: (examples,) or (examples, parts); a file of another shape is damaged.
         digest: Names a sub-network's file.
+        most: Bytes that the folder may have.
     """
 
-    def __init__(self, folder: Path, shape: tuple[int, ...], digest: Callable[[str], str]) -> None:
+    def __init__(
+        self, folder: Path, shape: tuple[int, ...], digest: Callable[[str], str], most: int = MOST
+    ) -> None:
         self.folder = folder
         self.shape = shape
         self.digest = digest
+        self.most = most
+        self._bytes: int | None = None  # of the folder, at least; None until something is written
 
     def get(self, subnet: Subnet) -> Statistics | None:
         """Stored statistics; None where there are none, or the file is damaged or of another shape."""
@@ -40,6 +51,8 @@ class Sidecar:
         header = pattern[: len(pattern) - 8 * math.prod(self.shape)]
         if len(content) != len(pattern) or not content.startswith(header):
             return None
+        with contextlib.suppress(OSError):  # another's, or removed meanwhile
+            os.utime(self._path(subnet))
         return np.frombuffer(content, dtype=np.float64, offset=len(header)).reshape(self.shape)
 
     def put(self, subnet: Subnet, statistics: Statistics) -> None:
@@ -54,9 +67,28 @@ class Sidecar:
         path = self._path(subnet)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, _as_npy(statistics))
+            content = _as_npy(statistics)
+            write_atomic(path, content)
+            self._bytes = self._limited() if self._bytes is None else self._bytes + len(content)
+            if self._bytes > self.most:
+                self._bytes = self._limited()
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def _limited(self) -> int:
+        """Bytes of the folder, which loses half of what it may have once it has more."""
+        found = []
+        for path in self.folder.glob("*.npy"):
+            with contextlib.suppress(FileNotFoundError):  # other workers do the same
+                found.append((path.stat().st_mtime_ns, path.stat().st_size, path))
+        total = sum(size for _, size, _ in found)
+        if total > self.most:
+            for _, size, path in sorted(found):
+                path.unlink(missing_ok=True)
+                total -= size
+                if total <= self.most / 2:
+                    break
+        return total
 
     def _path(self, subnet: Subnet) -> Path:
         return self.folder / f"{self.digest(subnet.to_json())}.npy"

@@ -56,6 +56,22 @@ def test_what_was_put_comes_back_bit_for_bit_in_another_process_too(folder: Path
     np.testing.assert_array_equal(np.load(only_file(folder)), VALUES)  # anyone may read it
 
 
+def test_a_full_folder_loses_what_was_not_asked_for_longest(folder: Path) -> None:
+    size = stored(folder).stat().st_size
+    small = Sidecar(folder, (EXAMPLES,), digest, most=6 * size)
+    subnets = [FULL, *(Subnet.of_encoder(range(blocks)) for blocks in range(1, 16))]
+    for subnet in subnets[1:]:
+        small.put(subnet, VALUES)
+        for path in folder.iterdir():  # clocks of file systems are too coarse for a test
+            os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))
+        assert small.get(FULL) is not None  # asked for again and again, as a frontier's is
+        assert len(list(folder.iterdir())) <= 6
+        assert small.get(subnet) is not None
+    assert small.get(subnets[1]) is None
+    Sidecar(folder, (EXAMPLES,), digest, most=2 * size).put(FULL, VALUES)  # of an earlier process
+    assert len(list(folder.iterdir())) <= 2
+
+
 def test_the_last_that_was_put_counts_and_leaves_one_file(folder: Path) -> None:
     stored(folder)
     sidecar(folder).put(FULL, 1 - VALUES)
