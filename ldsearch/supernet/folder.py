@@ -18,6 +18,7 @@ from transformers import (
 
 from ldsearch.errors import SupernetError, one_line
 from ldsearch.files import make_readable, write_json
+from ldsearch.network import without_network_offline
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.heads import Head, head_named
 from ldsearch.supernet.stock import refuse_config
@@ -202,6 +203,8 @@ def load_config(name: str) -> PreTrainedConfig:
     # Hub ids have one slash at most and no leading dot; a path that is not there is no hub id.
     if (name.startswith((".", "/")) or name.count("/") > 1) and not Path(name).exists():
         raise SupernetError(f"no model folder {name}")
+    if not Path(name).exists():
+        without_network_offline()
     try:
         fields, _ = PreTrainedConfig.get_config_dict(name)
         refuse_config(fields, name)
