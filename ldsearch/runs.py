@@ -1,6 +1,7 @@
 """Run folders: which one is newest, which one may be written, and what they hold, as typed objects."""
 
 import json
+import math
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -9,14 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from ldsearch.errors import LdsearchError, RunError, SupernetError, one_line
-from ldsearch.files import write_json
+from ldsearch.errors import LdsearchError, RunError, SupernetError, of_system, one_line
+from ldsearch.files import read_fields, write_json
 from ldsearch.goal import Goal
 from ldsearch.intervals import Interval
+from ldsearch.records import as_record, typed
 from ldsearch.reports.held_out import HELD_OUT_COLUMNS
-from ldsearch.reports.tables import COLUMNS, write_csv
+from ldsearch.reports.tables import COLUMNS, read_table, write_csv
 from ldsearch.subnet import Subnet
 
 SUPERNET_FILE = "supernet.json"
@@ -26,6 +29,26 @@ BEST_FILE = "best.json"
 FRONTIER_FILE = "frontier.csv"
 HEALTH_FILE = "health.json"
 CACHE_FILE = "measurements.db"
+# What run.json of a finished search holds, beside a strategy's own facts.
+_RUN_FIELDS: Mapping[str, Any] = {
+    "identity": Mapping[str, Any],
+    "options": Mapping[str, Any],
+    "supernet": str,
+    "measurements": str,
+    "split": str,
+    "stopped": str,
+    "trials": int,
+    "frontier": int,
+    "costs": tuple[str, ...],
+    "controls": Mapping[str, int],
+    "held_out": Mapping[str, Any] | None,
+    "this_call": Mapping[str, Mapping[str, float]],
+    "peak_memory_bytes": int,
+    "measured_as": str,
+    "workload": Mapping[str, Any],
+    "versions": Mapping[str, str],
+}
+_GOAL = {"objective": str, "budget": str, "at_least": str, "most_accurate": bool}
 
 
 def newest_supernet(runs: Path) -> Path:
@@ -75,7 +98,7 @@ def claim(
             if _write_new(path, {"identity": identity, **({"options": options} if options else {})}):
                 return True
         except OSError as error:
-            raise RunError(f"cannot write to {folder}: {error.strerror or error}") from error
+            raise of_system(f"cannot write to {folder}", error) from error
     found = read_json(path).get("identity")
     if not isinstance(found, dict):
         raise RunError(f"{path} is damaged: it holds no identity")
@@ -114,14 +137,9 @@ def read_json(path: Path) -> dict[str, Any]:
         RunError: If it is missing or damaged.
     """
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        return read_fields(path)
     except FileNotFoundError:
         raise RunError(f"{path.parent} is not a run: it has no {path.name}") from None
-    except (ValueError, IsADirectoryError) as error:
-        raise RunError(f"{path} is damaged: {error}") from error
-    if not isinstance(fields, dict):
-        raise RunError(f"{path} is damaged: it holds no object")
-    return fields
 
 
 @dataclass(frozen=True)
@@ -173,23 +191,25 @@ class Choice:
     fingerprint: str
     supernet: str
 
+    def __post_init__(self) -> None:
+        for name in self.costs:
+            if not (math.isfinite(self.costs[name]) and self.full_costs.get(name, math.nan) > 0):
+                raise RunError(f"no {name} of the sub-network or of the full model")
+        if "macs" not in self.costs:
+            raise RunError("no macs of the sub-network")
+
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {**asdict(self), "subnet": json.loads(self.subnet.to_json())}
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "Choice":
+    def from_dict(cls, fields: Mapping[str, Any], source: str) -> "Choice":
         """The inverse.
 
         Raises:
-            KeyError, TypeError: If a field is missing or of another kind.
-            SubnetError: If it holds no sub-network.
+            RunError: If ``source`` is damaged: a field is missing or of another kind.
         """
-        held = fields["held_out"]
-        if held is not None:
-            held = HeldOutScore(**{**held, "difference": Interval(**held["difference"])})
-        subnet = Subnet.from_json(json.dumps(fields["subnet"]))
-        return cls(**{**fields, "subnet": subnet, "held_out": held})
+        return as_record(cls, fields, source)
 
     def describe(self) -> str:
         """The score, the rows it rests on, and what chose it, in words."""
@@ -243,29 +263,36 @@ class Run:
             raise RunError(f"{folder} is a model, not a search run: name a run that searched it")
         if not (folder / RUN_FILE).is_file():
             raise RunError(f"{folder} is not a search run: it has no {RUN_FILE}")
-        fields = read_json(folder / RUN_FILE)
+        path = folder / RUN_FILE
+        fields = read_json(path)
         if (folder / HEALTH_FILE).is_file():
             raise RunError(f"{folder} is a health run: name a search run, whose report shows it")
         if "trials" not in fields or not (folder / BEST_FILE).is_file():
             raise RunError(f"{folder} is an unfinished run: run the same command again to go on")
-        try:
-            best = Choice.from_dict(read_json(folder / BEST_FILE))
-        except (KeyError, TypeError, LdsearchError) as error:
-            raise RunError(f"{folder / BEST_FILE} is damaged: {one_line(error)}") from error
+        best = Choice.from_dict(read_json(folder / BEST_FILE), str(folder / BEST_FILE))
         if "options" not in fields:
             raise RunError(
                 f"{folder} was made by ldsearch 0.1: run its command again; nothing measured is lost"
             )
         try:
-            supernet, measurements = (
-                beside(folder, str(fields[name])) for name in ("supernet", "measurements")
-            )
-            costs = tuple(fields["costs"])
-            return cls(
-                folder, fields, fields["identity"], fields["options"], costs, supernet, measurements, best
-            )
-        except KeyError as error:
-            raise RunError(f"{folder / RUN_FILE} is damaged: {one_line(error)}") from error
+            checked = {name: typed(fields[name], kind, name) for name, kind in _RUN_FIELDS.items()}
+            for name in _GOAL.keys() & checked["options"].keys():
+                typed(checked["options"][name], _GOAL[name], f"options.{name}")
+        except (KeyError, ValueError) as error:
+            raise RunError(f"{path} is damaged: {one_line(error)}") from error
+        if strange := [name for name in checked["costs"] or ("costs",) if name not in best.costs]:
+            raise RunError(f"{path} is damaged: {BEST_FILE} has no cost {strange[0]}")
+        supernet, measurements = (beside(folder, checked[name]) for name in ("supernet", "measurements"))
+        return cls(
+            folder,
+            {**fields, **checked},
+            checked["identity"],
+            checked["options"],
+            checked["costs"],
+            supernet,
+            measurements,
+            best,
+        )
 
     @classmethod
     def open_all(cls, folders: Sequence[str | Path]) -> "list[Run]":
@@ -301,20 +328,46 @@ class Run:
         Raises:
             RunError: If it is missing or damaged, as with every table.
         """
-        return read_table(self.folder / "trials.csv", list(COLUMNS))
+        return self._table("trials.csv")
 
     @cached_property
     def frontier(self) -> pd.DataFrame:
         """``frontier.csv``, cheapest first."""
         held = list(HELD_OUT_COLUMNS) if self.best.held_out else []
-        return read_table(self.folder / FRONTIER_FILE, [*COLUMNS, *held])
+        return self._table(FRONTIER_FILE, held)
 
     @cached_property
     def controls(self) -> pd.DataFrame | None:
         """``controls.csv``; None where there were no controls."""
         if not self.fields.get("controls"):
             return None
-        return read_table(self.folder / "controls.csv", list(COLUMNS))
+        return self._table("controls.csv")
+
+    def _table(self, name: str, more: Sequence[str] = ()) -> pd.DataFrame:
+        table = read_table(self.folder / name, [*COLUMNS, *self.costs, *more])
+        for cost in self.costs:
+            if not np.isfinite(table[cost]).all():
+                raise RunError(f"{self.folder / name} is damaged: a row has no {cost}")
+        return table
+
+    def check_rows(self) -> None:
+        """Refuse tables with a row that names what the model, their first trial, has not.
+
+        Raises:
+            RunError: If one does, or holds no sub-network.
+        """
+        tables = {"trials.csv": self.trials, FRONTIER_FILE: self.frontier, "controls.csv": self.controls}
+        for name, table in tables.items():
+            if table is None:
+                continue
+            try:
+                full = Subnet.from_json(self.trials["subnet"].iloc[0]).stacks()
+                for text in table["subnet"]:
+                    for stack, part in Subnet.from_json(text).stacks().items():
+                        if stack not in full or not {*part.blocks} <= {*full[stack].blocks}:
+                            raise RunError(f"{text} is none of this model's")
+            except LdsearchError as error:
+                raise RunError(f"{self.folder / name} is damaged: {one_line(error)}") from error
 
     @cached_property
     def subnets(self) -> list[Subnet]:
@@ -325,7 +378,7 @@ class Run:
         """
         try:
             return [Subnet.from_json(text) for text in self.frontier["subnet"]]
-        except (LdsearchError, TypeError) as error:
+        except LdsearchError as error:
             raise RunError(f"{self.folder / FRONTIER_FILE} is damaged: {one_line(error)}") from error
 
     def points(self) -> list[Choice]:
@@ -337,7 +390,7 @@ class Run:
         choices = []
         try:
             for row, subnet in zip(self.frontier.to_dict("records"), self.subnets, strict=True):
-                costs = {name: float(row[name]) for name in self.best.costs if name in row}
+                costs = {name: float(row[name]) for name in self.best.costs}
                 held = self.best.held_out
                 if held is not None:
                     mean, low, high = (float(row[f"difference{end}"]) for end in ("", "_low", "_high"))
@@ -348,28 +401,9 @@ class Run:
                 choices.append(
                     Choice(**{**fields, "score": float(row["score"]), "held_out": held, "costs": costs})
                 )
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, LdsearchError) as error:
             raise RunError(f"{self.folder / FRONTIER_FILE} is damaged: {one_line(error)}") from error
         return choices
-
-
-def read_table(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    """A CSV file that has these columns and at least one row.
-
-    Raises:
-        RunError: If it is missing or has not.
-    """
-    try:
-        table = pd.read_csv(path)
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise RunError(f"{path} is damaged: {one_line(error)}") from error
-    if missing := [name for name in columns if name not in table.columns]:
-        raise RunError(f"{path} is damaged: it has no column {missing[0]}")
-    if table.empty:
-        raise RunError(f"{path} is damaged: it has no rows")
-    return table
 
 
 @dataclass(frozen=True)

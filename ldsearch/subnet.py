@@ -1,6 +1,7 @@
 """Sub-networks as frozen records: which blocks run, how many tokens leave each, which groups are off."""
 
 import json
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from ldsearch.errors import SubnetError
 
 SCHEMA_VERSION = 1
+# No stack and no input of a transformer comes near: what claims to is refused before it is built.
+MOST_BLOCKS, MOST_TOKENS = 2_048, 2**20
 LengthMode = Literal["ratio", "absolute"]
 Tokens = TypeVar("Tokens", int, NDArray[np.int64])
 Sublayer = Literal["attention", "feed_forward"]
@@ -41,6 +44,8 @@ class Lengths:
     def __post_init__(self) -> None:
         if self.mode not in ("ratio", "absolute"):
             raise SubnetError(f"unknown length mode {self.mode!r}: use 'ratio' or 'absolute'")
+        if not 1 <= self.reference <= MOST_TOKENS:
+            raise SubnetError(f"a reference length lies in 1..{MOST_TOKENS:,}, not {self.reference}")
         previous = self.reference
         for tokens in self.tokens:
             if not 1 <= tokens <= previous:
@@ -68,11 +73,22 @@ class Groups:
         heads_off: Attention heads that are off.
         ffn_share: Kept share of the feed-forward width; 1 for all of it.
         sublayers_off: Sub-layers that are skipped.
+
+    Raises:
+        SubnetError: If there is no such share, head or sub-layer.
     """
 
     heads_off: tuple[int, ...] = ()
     ffn_share: float = 1.0
     sublayers_off: tuple[Sublayer, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ffn_share <= 1:
+            raise SubnetError(f"a kept share of the feed-forward width lies in (0, 1], not {self.ffn_share}")
+        if list(self.heads_off) != sorted({*self.heads_off}) or (self.heads_off and self.heads_off[0] < 0):
+            raise SubnetError(f"heads {list(self.heads_off)} must be distinct 0-based ids in ascending order")
+        if unknown := {*self.sublayers_off} - {"attention", "feed_forward"}:
+            raise SubnetError(f"unknown sub-layers {sorted(map(str, unknown))}: attention or feed_forward")
 
     def width(self, feed_forward: int) -> int:
         """Kept feed-forward units of a layer of that width: the first ones, at least one."""
@@ -108,8 +124,7 @@ class Stack:
     sublayers_off: tuple[tuple[int, Sublayer], ...] = ()
 
     def __post_init__(self) -> None:
-        if list(self.blocks) != sorted(set(self.blocks)) or (self.blocks and self.blocks[0] < 0):
-            raise SubnetError(f"blocks {list(self.blocks)} must be distinct 0-based ids in ascending order")
+        self._check_blocks()
         if self.lengths is not None:
             tokens = self.lengths.tokens
             if len(tokens) != len(self.blocks):
@@ -126,8 +141,8 @@ class Stack:
             raise SubnetError("ffn_share takes shares between 0 and 1; leave full blocks out")
         if len({block for block, _ in self.ffn_share}) < len(self.ffn_share):
             raise SubnetError(f"ffn_share names a block twice: {list(self.ffn_share)}")
-        if unknown := {name for _, name in self.sublayers_off} - {"attention", "feed_forward"}:
-            raise SubnetError(f"unknown sub-layers {sorted(unknown)}: attention or feed_forward")
+        for _, name in self.sublayers_off:
+            Groups(sublayers_off=(name,))
         self._check_lengths_without_attention()
 
     @property
@@ -163,6 +178,12 @@ class Stack:
             sublayers_off=tuple((index[block], name) for block, name in self.sublayers_off),
         )
 
+    def _check_blocks(self) -> None:
+        if list(self.blocks) != sorted(set(self.blocks)) or (self.blocks and self.blocks[0] < 0):
+            raise SubnetError(f"blocks {list(self.blocks)} must be distinct 0-based ids in ascending order")
+        if self.blocks and self.blocks[-1] >= MOST_BLOCKS:
+            raise SubnetError(f"a stack has at most {MOST_BLOCKS:,} blocks, not a block {self.blocks[-1]}")
+
     def _check_lengths_without_attention(self) -> None:
         """Attention scores the tokens: where it is off, none can be dropped."""
         ends = pairwise((self.lengths.reference, *self.lengths.tokens)) if self.lengths else ()
@@ -180,7 +201,13 @@ class Subnet:
 
     @classmethod
     def full(cls, encoder: int = 0, decoder: int = 0) -> "Subnet":
-        """All blocks of an encoder, a decoder or both; a stack of 0 blocks is none."""
+        """All blocks of an encoder, a decoder or both; a stack of 0 blocks is none.
+
+        Raises:
+            SubnetError: If a number is negative or absurd.
+        """
+        if not all(0 <= depth <= MOST_BLOCKS for depth in (encoder, decoder)):
+            raise SubnetError(f"a stack has 1..{MOST_BLOCKS:,} blocks, not {max(encoder, decoder)}")
         whole = (Stack(tuple(range(depth))) if depth else None for depth in (encoder, decoder))
         return cls(*whole)
 
@@ -219,10 +246,21 @@ class Subnet:
         """
         try:
             fields = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise SubnetError(f"not a sub-network (no JSON): {text[:80]!r}") from error
-        if not isinstance(fields, dict) or fields.pop("version", None) != SCHEMA_VERSION:
-            raise SubnetError(f"not a sub-network of schema version {SCHEMA_VERSION}: {text[:80]!r}")
+        return cls.from_fields(fields)
+
+    @classmethod
+    def from_fields(cls, fields: Any) -> "Subnet":
+        """Read the JSON object that ``to_json`` wrote.
+
+        Raises:
+            SubnetError: If it is none, has another version, or an unknown field.
+        """
+        version = fields.get("version") if isinstance(fields, dict) else None
+        if type(version) is not int or version != SCHEMA_VERSION:
+            raise SubnetError(f"not a sub-network of schema version {SCHEMA_VERSION}: {reprlib.repr(fields)}")
+        fields = {name: value for name, value in fields.items() if name != "version"}
         if strangers := sorted(set(fields) - {"encoder", "decoder"}):
             raise SubnetError(f"unknown fields in a sub-network: {', '.join(strangers)}")
         return cls(**{name: _stack_from_dict(stack) for name, stack in fields.items()})
@@ -277,10 +315,12 @@ def _stack_from_dict(fields: Mapping[str, Any]) -> Stack:
         groups: dict[str, Any] = {
             name: tuple((block, what) for block, what in fields.get(name, ())) for name in _GROUPS
         }
+        if not isinstance(fields["blocks"], list):
+            raise TypeError("blocks are a list")
         counts = [*fields["blocks"], *((*lengths.tokens, lengths.reference) if lengths else ())]
         counts += [n for own in groups.values() for n, _ in own] + [n for _, n in groups["heads_off"]]
         if any(type(count) is not int for count in counts):
             raise TypeError("block ids, head ids and lengths are whole numbers")
         return Stack(tuple(fields["blocks"]), lengths, **groups)
     except (KeyError, ValueError, TypeError) as error:
-        raise SubnetError(f"malformed stack in a sub-network: {dict(fields)}") from error
+        raise SubnetError(f"malformed stack in a sub-network: {reprlib.repr(fields)}") from error

@@ -1,11 +1,11 @@
 """Reads what a command line names: a sub-network, the model it belongs to, and the rows that chose it."""
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from ldsearch.errors import RunError, SubnetError
+from ldsearch.files import read_json
 from ldsearch.runs import RUN_FILE, SUPERNET_FILE, Run, beside
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
@@ -64,10 +64,10 @@ class Target:
                 )
             chosen, split = _named(subnet, folder)
             return cls(folder, chosen, None, split)
-        own = Subnet.from_json(json.dumps(record.subnet))
+        own = Subnet.from_fields(record.subnet)
         if subnet is not None and _named(subnet, folder)[0] != own:
             raise RunError(f"{folder} holds one sub-network trained on its own: {own.describe()}")
-        parent = beside(folder, str(record.training["supernet"]))
+        parent = beside(folder, str(record.training.get("supernet", ".")))
         return cls(folder, own, None, record.training.get("chosen_on"), parent)
 
     def unbiased_split(self, splits: Collection[str]) -> str:
@@ -83,11 +83,11 @@ def _named(text: str, home: Path) -> tuple[Subnet, str | None]:
     if text.lstrip().startswith("{"):
         return Subnet.from_json(text), None
     if not Path(text).is_file():
-        raise SubnetError(f"no sub-network {text!r}: give JSON, a file that holds it, or 'full'")
-    try:
-        fields = json.loads(Path(text).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SubnetError(f"{text} holds no sub-network: {error}") from error
+        raise SubnetError(f"no sub-network {text[:80]!r}: give JSON, a file that holds it, or 'full'")
+    fields = read_json(Path(text), SubnetError)
     if isinstance(fields, dict) and "subnet" in fields:
-        return Subnet.from_json(json.dumps(fields["subnet"])), fields.get("split")
-    return Subnet.from_json(json.dumps(fields)), None
+        split = fields.get("split")
+        if not isinstance(split, str | None):
+            raise SubnetError(f"{text} names no split: {split!r}")
+        return Subnet.from_fields(fields["subnet"]), split
+    return Subnet.from_fields(fields), None

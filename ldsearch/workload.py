@@ -1,5 +1,6 @@
 """The lengths the model will really see: a histogram, and the padded reference length."""
 
+import operator
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ldsearch.errors import DataError
+from ldsearch.errors import DataError, one_line
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Workload:
     def __post_init__(self) -> None:
         if not self.histogram:
             raise DataError("a workload needs at least one length")
+        if any(count < 1 for _, count in self.histogram) or any(tokens < 0 for tokens in self.written):
+            raise DataError("a workload counts its lengths: none is 0 or below")
         if self.histogram[0][0] < 1 or self.histogram[-1][0] > self.reference:
             raise DataError(f"workload lengths must lie in 1..{self.reference}")
         if self.written and len(self.written) != len(self.histogram):
@@ -80,6 +83,14 @@ class Workload:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Workload":
-        """Read what ``to_dict`` wrote."""
-        histogram = tuple((int(n), int(count)) for n, count in fields["histogram"])
-        return cls(histogram, int(fields["reference"]), tuple(map(int, fields.get("written", ()))))
+        """Read what ``to_dict`` wrote.
+
+        Raises:
+            DataError: If it is something else.
+        """
+        try:
+            histogram = tuple((operator.index(n), operator.index(count)) for n, count in fields["histogram"])
+            reference, written = operator.index(fields["reference"]), tuple(fields.get("written", ()))
+            return cls(histogram, reference, tuple(map(operator.index, written)))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"no workload: {one_line(error)}") from error

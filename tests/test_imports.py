@@ -19,18 +19,19 @@ PURE = {
     "trial": RECORDS | {"pareto"},
     "pareto": set(),
     "intervals": set(),
-    "files": set(),
+    "files": {"errors"},
+    "records": {"errors"},
     "secrets": set(),
     "staging": {"errors"},
     "interruption": set(),
     "progress": {"interruption", "trial"},
     "goal": RECORDS | {"trial", "costs"},
-    "space": RECORDS | {"registry"},
+    "space": RECORDS | {"registry", "files", "records"},
     "costs": RECORDS | {"registry"},
     "search": RECORDS | {"space", "trial", "pareto", "registry"},
     "reports": RECORDS | {"trial", "pareto", "intervals", "files"},
-    "storage": RECORDS | {"trial", "files", "intervals", "secrets"},
-    "runs": RECORDS | {"files", "goal", "intervals", "reports"},
+    "storage": RECORDS | {"trial", "files", "records", "intervals", "secrets"},
+    "runs": RECORDS | {"files", "records", "goal", "intervals", "reports"},
 }
 # Rooms that run models, and the rooms they must not know.
 RIM = {"commands", "cli", "bench", "runs", "target"}
@@ -46,7 +47,7 @@ FORBIDDEN = {
 # Readable in an afternoon: what the core of the library is, model families not counted, and its lines.
 CORE = ("subnet", "workload", "errors", "registry", "trial", "goal", "space", "evaluation", "costs.macs")
 CORE += ("supernet", "training.trainer", "training.strategies", "search.loop", "search.evolve")
-CORE_LINES = 7_335
+CORE_LINES = 7_680
 # Longer than 450 lines, and why.
 LONG = {"ldsearch.commands.options": "the table of all options"}
 

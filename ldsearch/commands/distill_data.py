@@ -18,7 +18,7 @@ from ldsearch.commands.generation import decoding_of
 from ldsearch.commands.options import DistillData
 from ldsearch.decoding import TOKEN_IDS, decode_batches, generation_config
 from ldsearch.errors import DataError, RunError
-from ldsearch.files import write_atomic, write_json
+from ldsearch.files import report_disk_full, write_atomic, write_json
 from ldsearch.fingerprint import digest, start_fingerprint, versions
 from ldsearch.interruption import interruptible
 from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
@@ -28,7 +28,6 @@ from ldsearch.supernet.heads import HEADS
 from ldsearch.tasks import TASKS, DataSource
 from ldsearch.tasks.sequences import SequenceToSequence
 from ldsearch.tasks.tables import Columns
-from ldsearch.training.checkpoints import report_disk_full
 
 
 def main(options: DistillData) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ldsearch.commands.spaces import pinned_of
 from ldsearch.errors import RunError, unknown
 from ldsearch.evaluation import Evaluator
 from ldsearch.evaluation.evaluator import Counts
+from ldsearch.files import report_disk_full
 from ldsearch.fingerprint import versions
 from ldsearch.interruption import interruptible
 from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
@@ -26,7 +27,6 @@ from ldsearch.reports.figures import draw_importance, save_figure
 from ldsearch.runs import Run, Study, claim, read_json
 from ldsearch.search.importance import Ablation, importance
 from ldsearch.subnet import Subnet
-from ldsearch.training.checkpoints import report_disk_full
 
 MARKER = "importance.json"
 # Those of the table that the report shows.

@@ -9,9 +9,10 @@ from typing import Any
 from ldsearch.commands.console import describe_choice, print_fields, print_table
 from ldsearch.commands.housekeeping import is_runs, list_runs
 from ldsearch.commands.options import Info
-from ldsearch.errors import RunError, one_line
+from ldsearch.errors import LdsearchError, RunError, of_system, one_line
 from ldsearch.files import write_json
 from ldsearch.goal import Budget, Goal
+from ldsearch.records import typed
 from ldsearch.runs import CACHE_FILE, RUN_FILE, SUPERNET_FILE, beside, read_json
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
@@ -57,7 +58,7 @@ def main(options: Info) -> dict[str, Any]:
             # With the rows that chose it, so that evaluate reports on others.
             write_json(options.save, {"subnet": subnet, "split": best.split})
         except OSError as error:
-            raise RunError(f"cannot write {options.save}: {error.strerror or error}") from error
+            raise of_system(f"cannot write {options.save}", error) from error
         print(f"written: {options.save}; next: ldsearch evaluate {options.folder} --subnet {options.save}")
     return {"subnet": subnet, "score": best.score.value, "costs": dict(best.costs)}
 
@@ -75,8 +76,8 @@ def _measurements(run: Path, storage: str | None) -> tuple[Sequence[Trial], Tria
     fields = read_json(run / RUN_FILE)
     try:
         fingerprint = str(fields["identity"]["fingerprint"])
-        runs, home = (beside(run, str(fields[name])) for name in ("measurements", "supernet"))
-    except (KeyError, TypeError) as error:
+        runs, home = (beside(run, typed(fields[name], str, name)) for name in ("measurements", "supernet"))
+    except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{run} is no finished search ({one_line(error)}): run its command again") from error
     if not (home / SUPERNET_FILE).is_file():
         raise RunError(f"the supernet of {run} is not at {home} any more")
@@ -86,11 +87,21 @@ def _measurements(run: Path, storage: str | None) -> tuple[Sequence[Trial], Tria
     trials, place = cache.trials(), cache.backend.name
     if not trials:
         raise RunError(f"{place} has no measurements of {run}")
-    record = read_json(home / SUPERNET_FILE)  # not as a SupernetRecord, which would load torch
-    full = cache.get(Subnet.full(**(record.get("depths") or {"encoder": int(record["blocks"])})))
+    full = cache.get(_full_of(home))
     if full is None:
         raise RunError(f"{place} has no measurement of the full model: run {run}'s command again")
     return trials, full
+
+
+def _full_of(supernet: Path) -> Subnet:
+    """The full model; not by way of a SupernetRecord, which would load torch."""
+    path = supernet / SUPERNET_FILE
+    fields = read_json(path)
+    try:
+        depths = typed(fields.get("depths") or {"encoder": fields["blocks"]}, dict[str, int], "depths")
+        return Subnet.full(**depths)
+    except (KeyError, ValueError, TypeError, LdsearchError) as error:
+        raise RunError(f"{path} is damaged: {one_line(error)}") from error
 
 
 def _run_of(folder: Path) -> Path:

@@ -20,7 +20,7 @@ from ldsearch.commands.signals import SIGNALS
 from ldsearch.commands.spaces import rule_space, search_space
 from ldsearch.errors import RunError
 from ldsearch.evaluation.evaluator import Counts, Evaluator, peak_memory
-from ldsearch.files import write_json
+from ldsearch.files import report_disk_full, write_json
 from ldsearch.fingerprint import versions
 from ldsearch.goal import Goal
 from ldsearch.interruption import interruptible
@@ -42,7 +42,6 @@ from ldsearch.search.loop import (
 from ldsearch.search.rules import Listed
 from ldsearch.search.strategies import RULES, Search, search_named
 from ldsearch.subnet import Subnet
-from ldsearch.training.checkpoints import report_disk_full
 from ldsearch.trial import Trial, pareto_front
 
 # What controls and held-out scoring add to a search: random search as many measurements again, the

@@ -1,13 +1,15 @@
-"""Trials as tables: trials.csv and frontier.csv with documented columns; areas under frontiers."""
+"""Trials as tables: trials.csv and frontier.csv with documented columns, written and read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
-from ldsearch.files import write_atomic
+from ldsearch.errors import RunError, of_system, one_line
+from ldsearch.files import read_text, write_atomic
 from ldsearch.pareto import staircase_area
 from ldsearch.trial import Trial, pareto_front
 
@@ -36,6 +38,15 @@ COLUMNS: Mapping[str, str] = MappingProxyType(
         "subnet": "the sub-network as JSON, as `--subnet` takes it",
     }
 )
+
+# Columns that hold text, and those of which every trial has a number; the others hold numbers or nothing.
+WORDS = frozenset(
+    {
+        *("strategy", "blocks", "lengths", "length_mode", "metric", "split", "fingerprint", "subnet"),
+        "held_out_split",
+    }
+)
+FINITE = frozenset({"generation", "examples", "macs", "macs_share", "padded_macs", "parameters"})
 
 # Further columns, where the search knew the cost; registered costs stand under their own names.
 COST_COLUMNS: Mapping[str, str] = MappingProxyType(
@@ -138,3 +149,36 @@ def area_table(
 def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Atomic CSV; floats with ten significant digits."""
     write_atomic(path, table.to_csv(index=False, float_format="%.10g"))
+
+
+def read_table(path: Path, columns: Sequence[str], words: Collection[str] = WORDS) -> pd.DataFrame:
+    """A CSV file that has these columns and at least one row.
+
+    Args:
+        path: The file.
+        columns: The columns.
+        words: Those that hold text; the others hold numbers.
+
+    Raises:
+        RunError: If it is missing, or has not.
+    """
+    try:
+        text = read_text(path)
+    except FileNotFoundError as error:
+        raise of_system(f"cannot read {path}", error) from error
+    try:
+        table = pd.read_csv(StringIO(text), dtype=dict.fromkeys({*words} & {*columns}, str))
+    except (ValueError, OverflowError) as error:  # pandas' parser errors are ValueErrors
+        raise RunError(f"{path} is damaged: {one_line(error)}") from error
+    if missing := [name for name in columns if name not in table.columns]:
+        raise RunError(f"{path} is damaged: it has no column {missing[0]}")
+    if table.empty:
+        raise RunError(f"{path} is damaged: it has no rows")
+    for name in columns:
+        if name not in words and not pd.api.types.is_numeric_dtype(table[name]):
+            raise RunError(f"{path} is damaged: its column {name} holds more than numbers")
+        if name in FINITE and not np.isfinite(table[name]).all():
+            raise RunError(f"{path} is damaged: a row has no {name}")
+    if "subnet" in columns and table["subnet"].isna().any():
+        raise RunError(f"{path} is damaged: a row has no sub-network")
+    return table

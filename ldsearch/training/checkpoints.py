@@ -1,13 +1,10 @@
-"""Checkpoints: saved before a stop, resumed only where whole, averaged; one line where the disk is full."""
+"""Checkpoints: saved before a stop, resumed only where whole, averaged."""
 
-import contextlib
-import errno
 import json
-import os
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ldsearch.errors import RunError, TrainingError, one_line
+from ldsearch.errors import TrainingError, one_line
 from ldsearch.interruption import Stop
 from ldsearch.training.drop_rates import RATES_FILE
 
@@ -100,43 +97,6 @@ def remove_checkpoints(checkpoints: Path) -> None:
         shutil.rmtree(checkpoint)
     if checkpoints.is_dir() and not any(checkpoints.iterdir()):
         checkpoints.rmdir()
-
-
-@contextlib.contextmanager
-def report_disk_full(folder: Path) -> Iterator[None]:
-    """Context manager that turns a full disk into a one-line error; other errors pass unchanged.
-
-    It looks at every exception: tokenizers raises a bare ``Exception``, torch a ``RuntimeError``.
-
-    Args:
-        folder: Named in the error.
-
-    Raises:
-        RunError: If the disk is full, or a quota or limit is reached.
-    """
-    try:
-        yield
-    except BaseException as error:
-        reason = _full(error)
-        if reason is None:
-            raise
-        raise RunError(
-            f"cannot write to {folder}: {reason}; free some space and run the same command again"
-        ) from error
-
-
-def _full(error: BaseException) -> str | None:
-    """The limit that an error reports as reached, if any."""
-    number = error.errno if isinstance(error, OSError) else None
-    # Rust's way to say it, in safetensors and tokenizers.
-    if code := re.search(r"\(os error (\d+)\)", str(error)):
-        number = int(code[1])
-    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return os.strerror(number)
-    # torch's writer loses the number, and trips over its own shortened file on the way out.
-    if isinstance(error, RuntimeError) and "iostream error" in f"{error} {error.__context__}":
-        return "torch could not write a file to its end"
-    return None
 
 
 def average_checkpoints(folders: Sequence[Path]) -> dict[str, Tensor]:

@@ -9,12 +9,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, TrainerState
 
-from ldsearch.errors import RunError, TrainingError
+from ldsearch.errors import MachineError, TrainingError
+from ldsearch.files import report_disk_full
 from ldsearch.training.checkpoints import (
     average_checkpoints,
     average_last,
     last_complete_checkpoint,
-    report_disk_full,
 )
 from ldsearch.training.strategies import make_strategy
 from tests.tiny import small_setting
@@ -106,7 +106,7 @@ def by_torch(folder):
 @pytest.mark.usefixtures("no_room")
 @pytest.mark.parametrize("save", [by_python, by_safetensors, by_tokenizers, by_torch])
 def test_a_lack_of_room_is_one_line_whichever_library_meets_it(tmp_path, save):
-    with pytest.raises(RunError) as refused, report_disk_full(tmp_path):
+    with pytest.raises(MachineError) as refused, report_disk_full(tmp_path):
         save(tmp_path)
     reason = "torch could not write a file to its end" if save is by_torch else "File too large"
     line = f"cannot write to {tmp_path}: {reason}; free some space and run the same command again"
@@ -115,7 +115,7 @@ def test_a_lack_of_room_is_one_line_whichever_library_meets_it(tmp_path, save):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_and_a_spent_quota_are_a_lack_of_room(tmp_path, number):
-    with pytest.raises(RunError, match=os.strerror(number)), report_disk_full(tmp_path):
+    with pytest.raises(MachineError, match=os.strerror(number)), report_disk_full(tmp_path):
         raise OSError(number, os.strerror(number))
 
 
