@@ -154,6 +154,8 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Run]:
     runs = Run.open_all(folders)
     if gone := [run for run in runs if not (run.supernet / SUPERNET_FILE).is_file()]:
         raise RunError(f"the supernet of {gone[0].folder} is no longer at {gone[0].supernet}")
+    for run in runs:
+        run.check_rows()
     clear = len({run.name for run in runs}) == len(runs)
     return {run.name if clear else f"{index} {run.name}": run for index, run in enumerate(runs, 1)}
 

@@ -9,6 +9,7 @@ from ldsearch.bench import Bench
 from ldsearch.errors import RunError, SpaceError, TrainingError, unknown
 from ldsearch.space import GENES, BlockGenes, DepthGenes, LengthGenes, ListedDepths, Space, load_space
 from ldsearch.space.lengths import as_rate, constant_ratio_lengths, default_bound
+from ldsearch.space.space import grouped
 from ldsearch.subnet import LengthMode, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting
@@ -32,7 +33,12 @@ def trained_space(bench: Bench) -> Space:
     """
     record, supernet = bench.record, bench.supernet
     if record.space is not None:
-        return Space.from_dict(record.space)
+        space = Space.from_dict(record.space)
+        stated = {depth.stack: depth.blocks for depth in space.depths}
+        reference = record.reference if space.lengths is None else space.lengths.reference
+        if stated != dict(supernet.depths) or reference != record.reference:
+            raise SpaceError(f"{bench.folder.name} records a space of another model: it is damaged")
+        return space
     stacks = {
         name: StackSetting(
             depth,
@@ -269,6 +275,8 @@ def _named(bench: Bench, name: str) -> Space:
         raise SpaceError(
             f"the search space {space.name} is for {stated} blocks, the supernet has {dict(supernet.depths)}"
         )
+    for option in space.options:
+        supernet.check(Subnet(**{depth.stack: grouped((0,), {0: option}) for depth in space.depths}))
     if space.lengths is not None:
         if not supernet.supports_lengths:
             raise SpaceError(f"{supernet.why_depth_only}; select --strategy every-other cuts its depth")

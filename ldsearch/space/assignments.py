@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from ldsearch.errors import SpaceError, unknown
 from ldsearch.registry import Registry
-from ldsearch.subnet import Stack, Subnet
+from ldsearch.subnet import MOST_BLOCKS, Stack, Subnet
 
 # Depth to its blocks, 0-based, in the order they were taken: only Seq's are not ascending.
 Walks = Mapping[int, tuple[int, ...]]
@@ -17,9 +17,18 @@ def divisors(depth: int) -> tuple[int, ...]:
     Raises:
         SpaceError: If there is no block.
     """
-    if depth < 1:
-        raise SpaceError(f"depth tasks need a stack of at least 1 block, not {depth}")
+    check_blocks(depth)
     return tuple(count for count in range(1, depth + 1) if depth % count == 0)
+
+
+def check_blocks(depth: int) -> None:
+    """Refuse a number of blocks that no stack has.
+
+    Raises:
+        SpaceError: If it is below 1 or absurd: what follows from it would be built first.
+    """
+    if not 1 <= depth <= MOST_BLOCKS:
+        raise SpaceError(f"a stack has 1..{MOST_BLOCKS:,} blocks, not {depth}")
 
 
 def warn_if_prime(depth: int) -> str | None:

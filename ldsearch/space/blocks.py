@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ldsearch.errors import SpaceError
-from ldsearch.space.assignments import assignment_named
+from ldsearch.space.assignments import assignment_named, check_blocks
 
 # One 0 or 1 per block.
 Runs = tuple[int, ...]
@@ -35,6 +35,7 @@ class DepthGenes:
     pinned: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        check_blocks(self.blocks)
         if list(self.pinned) != sorted({*self.pinned} & {*range(self.blocks)}):
             raise SpaceError(f"pinned blocks {list(self.pinned)} must be ascending ids below {self.blocks}")
         least = max(1, len(self.pinned))
@@ -125,6 +126,7 @@ class ListedDepths:
     choices: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
+        check_blocks(self.blocks)
         for choice in self.choices or ((),):
             if not choice or list(choice) != sorted({*choice} & {*range(self.blocks)}):
                 raise SpaceError(f"choices of {self.blocks} blocks hold ascending ids, not {list(choice)}")

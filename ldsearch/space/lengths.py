@@ -5,6 +5,7 @@ product is off by one for a quarter of the percent values.
 """
 
 import operator
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ldsearch.errors import SpaceError
-from ldsearch.subnet import LengthMode, Lengths
+from ldsearch.subnet import MOST_BLOCKS, MOST_TOKENS, LengthMode, Lengths
 
 # The reference code never goes below two tokens: [CLS] and one more.
 MINIMUM_TOKENS = 2
@@ -34,12 +35,28 @@ def as_rate(value: float | str | Fraction) -> Fraction:
         SpaceError: If it does not lie in [0, 1).
     """
     try:
-        rate = value if isinstance(value, Fraction) else Fraction(str(value))
-    except (ValueError, ZeroDivisionError) as error:
+        rate = value if isinstance(value, Fraction) else as_fraction(str(value))
+    except ValueError as error:
         raise SpaceError(f"{value!r} is no drop rate: use a number from 0 up to 1, such as 0.2") from error
     if not 0 <= rate < 1:
         raise SpaceError(f"a drop rate must lie in [0, 1), not {value}")
     return rate
+
+
+def as_fraction(text: str) -> Fraction:
+    """A number as a person writes it: 0.2, 1/5, 2e-1.
+
+    Raises:
+        ValueError: If it is none. Exponents have two digits: to write out more takes for ever.
+    """
+    if not re.fullmatch(
+        r"\s*[+-]?[\d_]{0,24}(\.\d{0,24})?(e[+-]?\d{1,2}|/\d{1,24})?\s*", text, re.IGNORECASE
+    ):
+        raise ValueError(f"{text[:40]!r} is no number")
+    try:
+        return Fraction(text)
+    except ZeroDivisionError as error:
+        raise ValueError(f"{text!r} divides by zero") from error
 
 
 def default_bound(blocks: int) -> Fraction:
@@ -115,6 +132,12 @@ class LengthGenes:
     drop_bound: str | None = None
     least: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        if list(self.levels) != sorted({*self.levels}) or not self.levels or self.levels[0] < 1:
+            raise SpaceError("levels are distinct lengths in ascending order")
+        if self.levels[-1] != self.reference or not {*self.floors, *self.least} <= {*self.levels}:
+            raise SpaceError(f"levels end at the reference {self.reference}, and floors are among them")
+
     @classmethod
     def build(
         cls,
@@ -141,8 +164,11 @@ class LengthGenes:
         Raises:
             SpaceError: If a number makes no sense.
         """
-        if blocks < 1 or reference < 2:
-            raise SpaceError(f"a length space needs blocks and a reference length, not {blocks}, {reference}")
+        if not (1 <= blocks <= MOST_BLOCKS and 2 <= reference <= MOST_TOKENS):
+            raise SpaceError(
+                f"a length space has 1..{MOST_BLOCKS:,} blocks and 2..{MOST_TOKENS:,} tokens, not {blocks} "
+                f"and {reference}"
+            )
         rate = as_rate(drop_bound)
         every = cls(
             reference,
@@ -160,8 +186,8 @@ class LengthGenes:
         Raises:
             SpaceError: If there are fewer than 2.
         """
-        if levels < 2:
-            raise SpaceError(f"a grid needs at least 2 levels, not {levels}")
+        if not 2 <= levels <= MOST_TOKENS:
+            raise SpaceError(f"a grid has 2..{MOST_TOKENS:,} levels, not {levels}")
         grid = tuple(sorted({-(-self.reference * level // levels) for level in range(1, levels + 1)}))
         floors = tuple(next(level for level in grid if level >= tokens) for tokens in self.floors)
         return replace(self, levels=grid, floors=floors)
@@ -273,7 +299,10 @@ class LengthGenes:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "LengthGenes":
         """From what ``to_dict`` gave."""
-        every = range(1, operator.index(fields["reference"]) + 1)
+        reference = operator.index(fields["reference"])
+        if not 1 <= reference <= MOST_TOKENS:
+            raise ValueError(f"a reference length lies in 1..{MOST_TOKENS:,}, not {reference}")
+        every = range(1, reference + 1)
         levels = every if fields["levels"] == "all" else fields["levels"]
         vectors = {"levels": levels, "floors": fields["floors"], "least": fields["least"]}
         return cls(**{**fields, **{name: tuple(map(operator.index, v)) for name, v in vectors.items()}})

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ldsearch.errors import SpaceError
+from ldsearch.errors import LdsearchError, SpaceError, one_line
 from ldsearch.space.blocks import BlockGenes, DepthGenes, block_genes_from_dict
 from ldsearch.space.lengths import LengthGenes
 from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
@@ -288,8 +288,8 @@ class Space:
                     for option in fields["options"]
                 ),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise SpaceError(f"a search space is not described by {dict(fields)}") from error
+        except (KeyError, TypeError, ValueError, AttributeError, LdsearchError) as error:
+            raise SpaceError(f"the space that was trained is damaged: {one_line(error)}") from error
 
     def identity(self) -> dict[str, Any]:
         """Fields that equal spaces share; names are left out."""

@@ -1,13 +1,14 @@
 """Search spaces as YAML files: the shipped ones by name, and anybody's."""
 
-import operator
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from ldsearch.errors import SpaceError, SubnetError, one_line
+from ldsearch.files import read_text
+from ldsearch.records import typed
 from ldsearch.space.blocks import BlockGenes, DepthGenes, ListedDepths
 from ldsearch.space.lengths import LengthGenes
 from ldsearch.space.space import Space
@@ -22,6 +23,18 @@ _KINDS = (
     {"blocks", "depth", "lengths", "options"},
     {"depths", "assignment"},
 )
+
+
+LARGEST = 2**16  # bytes
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Reads YAML without aliases: ten of them in a row stand for a billion copies."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*name) are not read: write the value out")
+        return super().compose_node(parent, index)
 
 
 def space_folder() -> Path:
@@ -47,19 +60,24 @@ def load_space(name_or_path: str | Path, *, blocks: int | None = None, reference
         path = space_folder() / f"{name_or_path}.yaml"
     if not path.is_file():
         shipped = ", ".join(sorted(path.stem for path in space_folder().glob("*.yaml")))
-        raise SpaceError(f"no search space {str(name_or_path)!r}; shipped: {shipped}; or give a YAML file")
+        raise SpaceError(
+            f"no search space {str(name_or_path)[:80]!r}; shipped: {shipped}; or give a YAML file"
+        )
     try:
-        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+        fields = yaml.load(read_text(path, SpaceError, LARGEST), Loader=_PlainLoader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # A ValueError for a date that is none, and for a number of thousands of digits.
         raise SpaceError(f"{path} is no YAML: {one_line(error)}") from error
     try:
         return _from_fields(fields, blocks, reference)
-    except (KeyError, TypeError, ValueError, AttributeError, SubnetError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, SubnetError) as error:
         raise SpaceError(f"{path} does not describe a search space: {one_line(error)}") from error
 
 
 def _from_fields(fields: Mapping[str, Any], blocks: int | None, reference: int | None) -> Space:
-    name, source = str(fields["name"]), str(fields["source"])
+    if not isinstance(fields, Mapping):
+        raise TypeError("it holds no fields")
+    name, source = typed(fields["name"], str, "name"), typed(fields["source"], str, "source")
     kind = set(fields) - {"name", "source"}
     if kind not in _KINDS:
         raise SpaceError(
@@ -67,15 +85,16 @@ def _from_fields(fields: Mapping[str, Any], blocks: int | None, reference: int |
             f"if wanted, or depths and assignment, not {sorted(fields)}"
         )
     if "depths" in kind:
-        given = {name: blocks or operator.index(depth) for name, depth in fields["depths"].items()}
+        stated_depths = typed(fields["depths"], dict[str, int], "depths")
+        given = {name: blocks or depth for name, depth in stated_depths.items()}
         # An encoder comes first; a stack of another name is refused by the space.
         stacks = sorted(given.items(), key=lambda stack: stack[0] != "encoder")
-        assignment = str(fields["assignment"])
+        assignment = typed(fields["assignment"], str, "assignment")
         return Space(name, source, tuple(ListedDepths.assigned(*stack, assignment) for stack in stacks))
-    stated = int(fields["blocks"])
+    stated = typed(fields["blocks"], int, "blocks")
     depth: BlockGenes = DepthGenes.whole("encoder", blocks or stated)
     if "depth" in kind:
-        keep = [int(count) for count in fields["depth"]["keep"]]
+        keep = typed(fields["depth"]["keep"], list[int], "keep")
         if blocks is not None:
             # A scaled space keeps the same shares of the blocks.
             keep = [max(1, round(count * blocks / stated)) for count in keep]
@@ -84,19 +103,13 @@ def _from_fields(fields: Mapping[str, Any], blocks: int | None, reference: int |
     lengths = None
     if "lengths" in kind:
         given_lengths = dict(fields["lengths"])
-        levels, stated_reference = given_lengths.pop("levels"), int(given_lengths.pop("reference"))
+        levels = typed(given_lengths.pop("levels"), int | Literal["all"], "levels")
+        stated_reference = typed(given_lengths.pop("reference"), int, "reference")
         lengths = LengthGenes.build(
             blocks or stated,
             reference or stated_reference,
-            levels=None if levels == "all" else int(levels),
+            levels=None if levels == "all" else levels,
             **given_lengths,
         )
-    options = (
-        Groups(
-            heads_off=tuple(operator.index(head) for head in option.get("heads_off", ())),
-            ffn_share=float(option.get("ffn_share", 1.0)),
-            sublayers_off=tuple(option.get("sublayers_off", ())),
-        )
-        for option in fields.get("options", ())
-    )
+    options = typed(fields.get("options", []), tuple[Groups, ...], "options")
     return Space(name, source, (depth,), lengths, (WHOLE, *options))
