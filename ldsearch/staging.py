@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ldsearch.errors import RunError
+from ldsearch.errors import RunError, of_system
+from ldsearch.files import report_disk_full
 
 try:
     import fcntl
@@ -17,6 +18,8 @@ except ImportError:  # Windows, where nobody can tell a dead process's stage and
 else:
     _CAN_LOCK = True
 
+# What marks a folder as a run's, a supernet's or an export's own.
+_OURS = ("supernet.json", "run.json", "training.json", "ldsearch_subnet.json")
 _SUFFIX = "?" * 8  # that tempfile draws
 _WRITTEN = 600  # seconds in which any file is
 
@@ -28,8 +31,11 @@ def staged(folder: Path) -> Iterator[Path]:
     The stages that killed processes left of the same target are removed first.
 
     Raises:
-        RunError: If the target holds something or cannot be written.
+        RunError: If the target holds something, lies in a run or a model, or cannot be written.
     """
+    for parent in folder.absolute().parents:
+        if any((parent / name).is_file() for name in _OURS):
+            raise RunError(f"{folder} lies inside {parent}, which is a run or a model: choose another folder")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} already exists and is not empty: choose another folder")
     try:
@@ -37,13 +43,14 @@ def staged(folder: Path) -> Iterator[Path]:
         remove(dead(folder.parent, folder.name))
         staging, lock = _locked_stage(folder)
     except OSError as error:
-        raise RunError(f"cannot write to {folder}: {error.strerror or error}") from error
+        raise of_system(f"cannot write to {folder}", error) from error
     try:
-        staging.chmod(0o755)
-        yield staging
-        if folder.exists():
-            folder.rmdir()
-        staging.rename(folder)
+        with report_disk_full(folder):
+            staging.chmod(0o755)
+            yield staging
+            if folder.exists():
+                folder.rmdir()
+            staging.rename(folder)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise

@@ -22,7 +22,7 @@ PURE = {
     "files": {"errors"},
     "records": {"errors"},
     "secrets": set(),
-    "staging": {"errors"},
+    "staging": {"errors", "files"},
     "interruption": set(),
     "progress": {"interruption", "trial"},
     "goal": RECORDS | {"trial", "costs"},

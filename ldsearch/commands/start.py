@@ -1,13 +1,12 @@
 """The model a training starts from: loaded, or from scratch with a tokenizer trained on the spot."""
 
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from huggingface_hub.errors import StrictDataclassError
+import torch
 from transformers import (
     AutoConfig,
     AutoTokenizer,
@@ -18,10 +17,11 @@ from transformers import (
 
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.errors import SupernetError, TrainingError, one_line
+from ldsearch.files import read_fields
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_config, load_model
 from ldsearch.supernet.heads import HEADS, head_of
-from ldsearch.supernet.stock import refuse_config
+from ldsearch.supernet.refusals import REFUSALS, refuse_config, require_finite
 from ldsearch.tasks import Task
 from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
 
@@ -109,9 +109,17 @@ def initial_model(
     config.update(dict(task.head_config))
     _check_reloads(config, tokenizer, list(task.splits["train"].texts[:20]))
     try:
-        return cast(PreTrainedModel, head.auto.from_config(config)), tokenizer
-    except (ValueError, RuntimeError) as error:
+        model = cast(PreTrainedModel, head.auto.from_config(config))
+        # Some sizes only fail when the model runs.
+        tokens = torch.zeros(1, 2, dtype=torch.long)
+        answers = {"decoder_input_ids": tokens} if config.is_encoder_decoder else {}
+        with torch.no_grad():
+            model.eval()(input_ids=tokens, **answers)
+        model.train()
+    except REFUSALS as error:
         raise SupernetError(f"{options.model} describes no model: {one_line(error)}") from error
+    require_finite(model, str(options.model))
+    return model, tokenizer
 
 
 def _configuration(name: str | None, head: str) -> PreTrainedConfig:
@@ -119,9 +127,10 @@ def _configuration(name: str | None, head: str) -> PreTrainedConfig:
     try:
         fields = dict(_SMALL.get(head, _SMALL_BERT))
         if name is not None:
-            fields = json.loads(Path(name).read_text(encoding="utf-8"))
+            fields = read_fields(Path(name), SupernetError)
+        refuse_config(fields, str(name))
         return AutoConfig.for_model(fields.pop("model_type"), **fields)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, StrictDataclassError) as error:
+    except REFUSALS as error:
         raise SupernetError(f"{name} is no model configuration: {one_line(error)}") from error
 
 

@@ -8,18 +8,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
 
 from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # lazily exported
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ldsearch.errors import ExportError, SupernetError, one_line
+from ldsearch.errors import ExportError, LdsearchError, SupernetError, one_line
 from ldsearch.export.card import Alone, Provenance, Written, model_card
 from ldsearch.export.reader import ONNX_FILE
-from ldsearch.files import make_readable, write_json
+from ldsearch.files import make_readable, read_fields, write_json
+from ldsearch.hub import HTTP_ERROR, refused
 from ldsearch.latency.int8 import quantise
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
@@ -29,8 +28,6 @@ from ldsearch.supernet.graph import OPSET, refuse, trace
 from ldsearch.supernet.supernet import SUBNET_FILE
 
 TOLERANCE, ONNX_TOLERANCE = 1e-5, 1e-4
-# Of httpx, or of its successor: whichever the Hub's library stands on.
-_NETWORK_ERROR = cast(type[Exception], HfHubHTTPError.__bases__[0])
 
 
 def write_huggingface(
@@ -156,13 +153,13 @@ def load_exported(folder: str | Path) -> PreTrainedModel | FixedSubnet:
     path = Path(folder) / SUBNET_FILE
     if not path.is_file():
         return model
+    fields = read_fields(path, SupernetError)
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        subnet = Subnet.from_json(json.dumps(fields["subnet"]))
+        subnet = Subnet.from_fields(fields["subnet"])
         how = fields.get("memory", "restored"), fields.get("skipped", "identity")
         return FixedSubnet(Supernet(model, fields["score"], *how), subnet).eval()
-    except (json.JSONDecodeError, KeyError) as error:
-        raise SupernetError(f"{path} is damaged: {error}") from error
+    except (KeyError, LdsearchError) as error:
+        raise SupernetError(f"{path} is damaged: {one_line(error)}") from error
 
 
 def check_hub_name(name: str) -> None:
@@ -189,8 +186,8 @@ def push(folder: Path, name: str) -> str:
     try:
         address = api.create_repo(name, exist_ok=True)
         api.upload_folder(repo_id=address.repo_id, folder_path=folder, commit_message="Export of ldsearch")
-    except (OSError, _NETWORK_ERROR, ValueError) as error:
-        raise ExportError(
-            f"{folder} is written, but could not be pushed to {name}: {one_line(error)}"
+    except (OSError, HTTP_ERROR, ValueError) as error:
+        raise refused(
+            f"{folder} is written, but could not be pushed to {name}", error, ExportError
         ) from error
     return str(address)

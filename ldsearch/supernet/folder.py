@@ -1,13 +1,11 @@
 """A supernet on disk: a stock model folder with a supernet.json."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoTokenizer,
@@ -16,16 +14,51 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ldsearch.errors import SupernetError, one_line
-from ldsearch.files import make_readable, write_json
-from ldsearch.network import without_network_offline
-from ldsearch.subnet import Subnet
+from ldsearch.errors import LdsearchError, SupernetError, one_line
+from ldsearch.files import make_readable, read_fields, write_json
+from ldsearch.hub import go_offline_if_unreachable, refused
+from ldsearch.records import as_record, typed
+from ldsearch.space.lengths import as_rate
+from ldsearch.subnet import MOST_BLOCKS, MOST_TOKENS, Subnet
 from ldsearch.supernet.heads import Head, head_named
-from ldsearch.supernet.stock import refuse_config
+from ldsearch.supernet.refusals import (
+    REFUSALS,
+    refuse_config,
+    refuse_index,
+    require_finite,
+    require_vocabulary,
+)
 from ldsearch.supernet.supernet import Memory, Skipped, Supernet
 from ldsearch.workload import Workload
 
 RECORD = "supernet.json"
+# What the parts of a record hold, where they are there.
+_PARTS: Mapping[str, Mapping[str, Any]] = {
+    "source": {
+        "task": str,
+        "data": str,
+        "config": str | None,
+        "validation": str | None,
+        "columns": Mapping[str, str | None],
+        "keep_overlap": bool,
+        "search_rows": int | str,
+        "metric": str | None,
+        "stride": int,
+        "sentences": bool,
+    },
+    "training": {
+        "model": str | None,
+        "supernet": str,
+        "inherited": str,
+        "chosen_on": str | None,
+        "loss": str,
+        "arguments": Mapping[str, Any],
+        "plain_share": float | None,
+        "drop_groups": str | None,
+        "min_layers": int | None,
+        "depth_tasks": Mapping[str, Any] | None,
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -88,6 +121,11 @@ class SupernetRecord:
     space: dict[str, Any] | None = None
     skipped: Skipped = "identity"
 
+    def __post_init__(self) -> None:
+        problem = _wrong(self)
+        if problem:
+            raise SupernetError(problem)
+
     @property
     def full(self) -> Subnet:
         """The full model."""
@@ -113,6 +151,38 @@ class SupernetRecord:
         write_json(folder / RECORD, asdict(self))
 
 
+def _wrong(record: SupernetRecord) -> str | None:
+    """What a record claims that none can; None where it makes sense."""
+    try:
+        for name, kinds in _PARTS.items():
+            own = getattr(record, name)
+            for key in kinds.keys() & own.keys():
+                typed(own[key], kinds[key], f"{name}.{key}")
+        for name, needed in (("source", "data"), ("training", "model")):
+            if needed not in getattr(record, name):
+                return f"{name} has no {needed}"
+        for name, split in record.splits.items():
+            typed(split.get("examples"), int, f"splits.{name}.examples")
+            typed(split.get("fingerprint"), str, f"splits.{name}.fingerprint")
+        return _absurd(record)
+    except (ValueError, LdsearchError) as error:
+        return one_line(error)
+
+
+def _absurd(record: SupernetRecord) -> str | None:
+    """A size that no model has."""
+    if strange := set(record.depths) - {"encoder", "decoder"}:
+        return f"depths name {', '.join(strange)}"
+    if not 1 <= record.reference <= MOST_TOKENS:
+        return f"reference is {record.reference}, not in 1..{MOST_TOKENS}"
+    if not all(1 <= depth <= MOST_BLOCKS for depth in (record.blocks, *record.depths.values())):
+        return f"blocks are {record.blocks}, not in 1..{MOST_BLOCKS}"
+    if record.drop_bound is not None:
+        as_rate(record.drop_bound)
+    _ = record.lengths_seen
+    return None
+
+
 def read_record(folder: Path) -> SupernetRecord:
     """Read ``supernet.json``.
 
@@ -122,12 +192,10 @@ def read_record(folder: Path) -> SupernetRecord:
     if not folder.is_dir():
         raise SupernetError(f"{folder} is not a folder")
     try:
-        fields = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        return SupernetRecord(**fields)
+        fields = read_fields(folder / RECORD, SupernetError)
     except FileNotFoundError:
         raise SupernetError(f"{folder} is not a supernet: it has no {RECORD}") from None
-    except (ValueError, TypeError) as error:
-        raise SupernetError(f"{folder / RECORD} is damaged: {error}") from error
+    return as_record(SupernetRecord, fields, str(folder / RECORD), SupernetError)
 
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
@@ -146,8 +214,10 @@ def load_supernet(folder: Path) -> tuple[Supernet, SupernetRecord, PreTrainedTok
     """
     record = read_record(folder)
     model, tokenizer = load_model(str(folder))
-    supernet = Supernet(model, record.score, record.memory, record.skipped)
-    return supernet.eval(), record, tokenizer
+    supernet = Supernet(model, record.score, record.memory, record.skipped).eval()
+    if Subnet.full(**supernet.depths) != record.full or record.reference > supernet.longest:
+        raise SupernetError(f"{folder / RECORD} is damaged: it describes another model than lies beside it")
+    return supernet, record, tokenizer
 
 
 def load_model(
@@ -173,22 +243,28 @@ def load_model(
         raise SupernetError(
             f"{name} holds PEFT adapters: merge them into the weights first (merge_and_unload)"
         )
+    whole = head is None
     if head is None:
-        head = head_named((config.architectures or [""])[0])
+        head = head_named(str((config.architectures or [""])[0]))
+    refuse_index(Path(name))
     config.update(dict(head_config or {}))
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        model = head.auto.from_pretrained(
+        model, found = head.auto.from_pretrained(
             name,
             config=config,
             # Not the checkpoint's own precision: training takes bf16 as autocast, scores are fp32.
             dtype=torch.float32,
             use_safetensors=True,
             trust_remote_code=False,
+            output_loading_info=True,
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        # Missing files and unknown tokenizers; weights of other shapes; damaged weights.
-        raise SupernetError(f"cannot load the model {name!r}: {one_line(error)}") from error
+    except REFUSALS as error:
+        raise refused(f"cannot load the model {name[:80]!r}", error, SupernetError) from error
+    if whole and found["missing_keys"]:
+        raise SupernetError(f"the weights of {name!r} are not whole: {min(found['missing_keys'])} is missing")
+    require_finite(model, name)
+    require_vocabulary(tokenizer, model, name)
     # Whatever side its model generated from: heads read position 0, and outputs are cut by length.
     tokenizer.padding_side = "right"
     return cast(PreTrainedModel, model), tokenizer
@@ -202,13 +278,13 @@ def load_config(name: str) -> PreTrainedConfig:
     """
     # Hub ids have one slash at most and no leading dot; a path that is not there is no hub id.
     if (name.startswith((".", "/")) or name.count("/") > 1) and not Path(name).exists():
-        raise SupernetError(f"no model folder {name}")
-    if not Path(name).exists():
-        without_network_offline()
+        raise SupernetError(f"no model folder {name[:80]}")
+    if not Path(name).is_dir():
+        go_offline_if_unreachable()
     try:
         fields, _ = PreTrainedConfig.get_config_dict(name)
         refuse_config(fields, name)
         # Not left out: transformers would ask on the terminal, and run the code after a "y".
         return cast(PreTrainedConfig, AutoConfig.from_pretrained(name, trust_remote_code=False))
-    except (OSError, ValueError, KeyError) as error:
-        raise SupernetError(f"cannot load the model {name!r}: {one_line(error)}") from error
+    except REFUSALS as error:
+        raise refused(f"cannot load the model {name[:80]!r}", error, SupernetError) from error

@@ -1,4 +1,4 @@
-"""The generic view: a stock model's own forward with some of its blocks, and the models that are refused."""
+"""The generic view: a stock model's own forward with some of its blocks."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -103,40 +103,3 @@ def without_own_layer_drop(model: PreTrainedModel) -> None:
 
 def _unchanged(block: int, before: State, after: State) -> Tensor:
     return before.hidden
-
-
-# Fields of a configuration that are refused, and why.
-_REFUSED = {
-    "auto_map": "brings code of its own (auto_map), which ldsearch never runs",
-    "quantization_config": "is quantised: train and search in full precision, quantise the export",
-    "scale_attn_by_inverse_layer_idx": "scales attention by the block's number, so no block can be left out",
-}
-# What mixture-of-experts configurations call their number of experts.
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok")
-
-
-def refuse_model(model: PreTrainedModel) -> None:
-    """Refuse PEFT-wrapped, quantised and mixture-of-experts models.
-
-    Raises:
-        SupernetError: If it is one.
-    """
-    if hasattr(model, "peft_config") or type(model).__module__.partition(".")[0] == "peft":
-        raise SupernetError(
-            "the model carries PEFT adapters: merge them into the weights first (merge_and_unload)"
-        )
-    refuse_config(vars(model.config), type(model).__name__)
-
-
-def refuse_config(fields: Mapping[str, Any], name: str) -> None:
-    """Refuse models by their configuration, before any weight is read.
-
-    Raises:
-        SupernetError: For code shipped with the model, quantised weights, mixtures of experts, and blocks
-            that depend on their number.
-    """
-    for key, why in _REFUSED.items():
-        if fields.get(key):
-            raise SupernetError(f"the model {name!r} {why}")
-    if any(isinstance(fields.get(key), int) and fields[key] > 1 for key in _EXPERTS):
-        raise SupernetError(f"the model {name!r} is a mixture of experts, which ldsearch does not support")

@@ -24,8 +24,9 @@ from ldsearch.supernet.cutting import check_groups, cut, empty, find_stacks, lon
 from ldsearch.supernet.families import FAMILIES, Family
 from ldsearch.supernet.families.family import real_positions
 from ldsearch.supernet.heads import head_named, logits_of
+from ldsearch.supernet.refusals import refuse_model
 from ldsearch.supernet.stages import Between, Pipeline
-from ldsearch.supernet.stock import checkpoint_stock, refuse_model, run_stock, without_own_layer_drop
+from ldsearch.supernet.stock import checkpoint_stock, run_stock, without_own_layer_drop
 from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.workload import Workload
 
@@ -63,9 +64,9 @@ class Supernet(nn.Module):
         super().__init__()
         refuse_model(model)
         self.head = head_named(type(model).__name__)
-        if score not in TOKEN_SCORES:
+        if not isinstance(score, str) or score not in TOKEN_SCORES:
             raise SupernetError(unknown("token score", score, TOKEN_SCORES))
-        if memory not in get_args(Memory):
+        if memory not in list(get_args(Memory)):
             raise SupernetError(f"unknown memory {memory!r}: use {' or '.join(get_args(Memory))}")
         self.model, self.score = model, score
         self.memory: Memory = memory

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from ldsearch.errors import DataError, one_line
-from ldsearch.network import without_network_offline
+from ldsearch.hub import go_offline_if_unreachable
 from ldsearch.tasks.splits import SearchRows
 
 _SPLIT_PREFIXES = {"train": ("train",), "search": ("valid", "dev"), "report": ("test",)}
@@ -166,7 +166,7 @@ def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
                 str(folder), config, data_files=_split_files(folder), **_folder_options(folder)
             )
         else:
-            without_network_offline()
+            go_offline_if_unreachable()
             splits = datasets.load_dataset(name, config)
     except (DatasetsError, ValueError, OSError) as error:
         raise DataError(f"cannot load the dataset {name!r}: {one_line(error)}") from error

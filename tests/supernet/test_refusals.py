@@ -13,7 +13,7 @@ from ldsearch.errors import SupernetError
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.heads import HEADS, head_named
-from ldsearch.supernet.stock import refuse_config
+from ldsearch.supernet.refusals import refuse_config
 from tests.tiny import tiny_model
 
 TOKENS = {"vocab_size": 9, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}

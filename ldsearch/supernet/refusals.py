@@ -1,0 +1,137 @@
+"""Models that are refused: by configuration before anything is built, by weights and tokens after."""
+
+import math
+import re
+import reprlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ldsearch.errors import SupernetError, one_line
+from ldsearch.files import read_fields
+from ldsearch.records import typed
+from ldsearch.subnet import MOST_BLOCKS
+
+# What transformers and its models raise for a configuration or a file that makes no sense to them.
+REFUSALS = (
+    *(ValueError, TypeError, KeyError, AttributeError, IndexError, ArithmeticError, AssertionError),
+    *(RuntimeError, ImportError, RecursionError, SafetensorError, StrictDataclassError, OSError),
+)
+
+# Fields of a configuration that are refused, and why.
+_REFUSED = {
+    "auto_map": "brings code of its own (auto_map), which ldsearch never runs",
+    "chunk_size_feed_forward": "runs its feed-forward in chunks, of which every length would have to be some",
+    "quantization_config": "is quantised: train and search in full precision, quantise the export",
+    "scale_attn_by_inverse_layer_idx": "scales attention by the block's number, so no block can be left out",
+}
+# Numbers of blocks, heads and units by the words in their names, in lower case, with the largest of each.
+_LARGEST = (
+    (re.compile(r"(^|_)n?_?layers?$|_blocks$"), MOST_BLOCKS),
+    (re.compile(r"(^|_)heads?$"), 2**12),
+    (
+        re.compile(r"^(d_model|dim|n_embd|d_kv|head_dim)$|(hidden|embedding|word_embed_proj)_(size|dim)$"),
+        2**16,
+    ),
+    (re.compile(r"^(d_ff|n_inner)$|intermediate_size$|ffn_dim$|^hidden_dim$|(_vocab|^vocab)_size$"), 2**24),
+    (re.compile(r"positions?(_embeddings)?$"), 2**24),
+)
+# What mixture-of-experts configurations call their number of experts.
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok")
+
+
+def refuse_model(model: PreTrainedModel) -> None:
+    """Refuse PEFT-wrapped, quantised and mixture-of-experts models.
+
+    Raises:
+        SupernetError: If it is one.
+    """
+    if hasattr(model, "peft_config") or type(model).__module__.partition(".")[0] == "peft":
+        raise SupernetError(
+            "the model carries PEFT adapters: merge them into the weights first (merge_and_unload)"
+        )
+    refuse_config(vars(model.config), type(model).__name__)
+
+
+def refuse_config(fields: Mapping[str, Any], name: str) -> None:
+    """Refuse models by their configuration, before any weight is read.
+
+    Raises:
+        SupernetError: For code shipped with the model, quantised weights, mixtures of experts, and blocks
+            that depend on their number.
+    """
+    for key, why in _REFUSED.items():
+        if fields.get(key):
+            raise SupernetError(f"the model {name!r} {why}")
+    if any(isinstance(fields.get(key), int) and fields[key] > 1 for key in _EXPERTS):
+        raise SupernetError(f"the model {name!r} is a mixture of experts, which ldsearch does not support")
+    for key, value in fields.items():
+        _refuse_size(key, value, name)
+
+
+def _refuse_size(key: str, value: Any, name: str) -> None:
+    """A size that is none, or that no model has: what follows from it would be built first."""
+    largest = next((most for pattern, most in _LARGEST if pattern.search(key)), None)
+    if largest is None or value is None or isinstance(value, bool | dict | list):
+        return
+    # Some models have no token types.
+    least = 0 if key == "type_vocab_size" else 1
+    if type(value) is not int or not least <= value <= largest:
+        raise SupernetError(
+            f"the model {name!r} has {key} {reprlib.repr(value)}, no whole number in {least}..{largest:,}"
+        )
+
+
+def require_finite(model: nn.Module, name: str, why: str = "") -> None:
+    """Refuse weights that are NaN or infinite: every score would be an accident.
+
+    Args:
+        model: The model.
+        name: Whose weights they are, for the message.
+        why: What may have made them so.
+
+    Raises:
+        SupernetError: Naming the first such weight.
+    """
+    for key, tensor in model.named_parameters():
+        if tensor.numel() and not all(map(math.isfinite, map(float, torch.aminmax(tensor.detach())))):
+            raise SupernetError(f"the weights of {name} are NaN or infinite ({key}){why}")
+
+
+def require_vocabulary(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, name: str) -> None:
+    """Refuse a tokenizer that knows no word, or tokens that the model has not.
+
+    Where a folder lacks the tokenizer's files, transformers makes one of special tokens alone.
+
+    Raises:
+        SupernetError: If it is one.
+    """
+    if len(tokenizer) <= len({*tokenizer.all_special_tokens, *tokenizer.added_tokens_encoder}):
+        raise SupernetError(f"the model {name!r} has no tokenizer files: save its tokenizer beside it")
+    rows = cast(nn.Embedding, model.get_input_embeddings()).num_embeddings
+    if len(tokenizer) > rows:
+        raise SupernetError(f"the tokenizer of {name!r} has {len(tokenizer)} tokens, its model only {rows}")
+
+
+def refuse_index(folder: Path) -> None:
+    """Refuse an index of weights that names anything but safetensors in the folder itself.
+
+    Raises:
+        SupernetError: If it does, or is damaged.
+    """
+    path = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file() or not path.is_file():
+        return
+    try:
+        names = set(typed(read_fields(path, SupernetError).get("weight_map"), dict[str, str]).values())
+    except ValueError as error:
+        raise SupernetError(f"{path} is damaged: {one_line(error)}") from error
+    for name in names or {"no file"}:
+        if Path(name).name != name or not name.endswith(".safetensors") or not (folder / name).is_file():
+            raise SupernetError(f"{path} names {name}, which is no safetensors file beside it")
