@@ -1,5 +1,6 @@
 """Text classification: labelled texts or pairs; one label, several, or a number to predict."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -13,7 +14,15 @@ from ldsearch.errors import DataError
 from ldsearch.intervals import Statistics
 from ldsearch.tasks.base import Encoded, Rows, Task, features_of
 from ldsearch.tasks.objectives import Categorical, Objective, Regression, independent_labels, one_label
-from ldsearch.tasks.tables import PAIR_MARK, Columns, DataSource, is_missing, refuse_rows, texts_of
+from ldsearch.tasks.tables import (
+    PAIR_MARK,
+    Columns,
+    DataSource,
+    is_missing,
+    is_no_text,
+    refuse_rows,
+    texts_of,
+)
 
 # A table that has both members of a pair is a pair task.
 _PAIRS = (
@@ -183,6 +192,7 @@ def class_names(column: "Column[Any]", known: Sequence[str] | None) -> list[str]
         DataError: If classes are missing, fewer than two or almost as many as rows, or not the model's.
     """
     refuse_rows(_unlabelled(column), "train", "have no label")
+    refuse_rows(map(is_no_text, column), "train", f"have no label but something else in {column.name!r}")
     distinct = set(map(_text, column))
     if known is not None:
         return _fitting(distinct, known)
@@ -203,6 +213,7 @@ def class_ids(column: "Column[Any]", names: Sequence[str], role: str) -> tuple[i
         DataError: If one is missing or not among the names.
     """
     refuse_rows(_unlabelled(column), role, "have no label")
+    refuse_rows(map(is_no_text, column), role, f"have no label but something else in {column.name!r}")
     texts, ids = list(map(_text, column)), {name: index for index, name in enumerate(names)}
     _refuse_strangers(set(texts) - set(ids), role)
     return tuple(ids[text] for text in texts)
@@ -220,7 +231,7 @@ def _fitting(distinct: set[str], known: Sequence[str]) -> list[str]:
 
 
 def _in_order(distinct: set[str]) -> list[str]:
-    numeric = all(name.lstrip("-").isdigit() for name in distinct)
+    numeric = all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in distinct)
     return sorted(distinct, key=int) if numeric else sorted(distinct)
 
 
@@ -243,6 +254,6 @@ def _text(value: Any) -> str:
 def _several(value: Any) -> list[str]:
     if isinstance(value, str):
         return [name.strip() for name in value.split(",") if name.strip()]
-    if isinstance(value, Sequence | np.ndarray):
+    if isinstance(value, list | tuple | np.ndarray) and not any(map(is_no_text, value)):
         return [_text(name) for name in value]
     raise DataError(f"several labels are a list, or names with commas between, not {value!r}")

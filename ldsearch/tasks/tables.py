@@ -4,12 +4,18 @@ Single files are read in place with pandas (compression by suffix); ids and fold
 """
 
 import gzip
+import lzma
+import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ldsearch.errors import DataError, one_line
@@ -100,19 +106,18 @@ def read_file(path: Path) -> pd.DataFrame:
         DataError: If it is missing, of another format, unreadable or empty.
     """
     if not path.is_file():
-        raise DataError(f"no data file {path}")
+        raise DataError(f"no data file {str(path)[:200]}")
     suffixes = [suffix.lstrip(".").lower() for suffix in path.suffixes]
     kind = next((suffix for suffix in reversed(suffixes) if suffix in _READERS), None)
     if kind is None:
         raise DataError(f"{path}: unknown format; use one of {', '.join(_READERS)} (optionally .gz)")
     try:
         table = _READERS[kind](path)
-    except (ValueError, OSError, EOFError, zlib.error) as error:
-        # pandas' parser errors and bytes that are no text are ValueErrors, pyarrow's errors OSErrors or
-        # ValueErrors, the last two gzip's.
+    except _UNREADABLE as error:
         raise DataError(f"cannot read {path}: {one_line(error)}") from error
     if table.empty:
         raise DataError(f"{path} has no rows")
+    table.columns = table.columns.map(str)
     return table
 
 
@@ -142,6 +147,13 @@ def _read_lines(path: Path) -> pd.DataFrame:
     return pd.DataFrame({LINE: lines if any(line.strip() for line in lines) else []})
 
 
+# pandas' parser errors and bytes that are no text are ValueErrors, pyarrow's errors OSErrors or ValueErrors;
+# of archives each library has its own, ImportError where it is not installed.
+_UNREADABLE = (
+    *(ValueError, OSError, EOFError, OverflowError, RecursionError, ImportError, TypeError, AttributeError),
+    *(zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError),
+)
+
 _READERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
     "csv": _read_delimited(","),
     "tsv": _read_delimited("\t"),
@@ -157,6 +169,8 @@ def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
     import datasets
     from datasets.exceptions import DatasetsError
 
+    from ldsearch.hub import go_offline_if_unreachable, refused
+
     datasets.disable_progress_bars()
     try:
         if Path(name).is_dir():
@@ -168,8 +182,8 @@ def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
         else:
             go_offline_if_unreachable()
             splits = datasets.load_dataset(name, config)
-    except (DatasetsError, ValueError, OSError) as error:
-        raise DataError(f"cannot load the dataset {name!r}: {one_line(error)}") from error
+    except (DatasetsError, ValueError, TypeError, KeyError, OSError, NotImplementedError) as error:
+        raise refused(f"cannot load the dataset {name[:80]!r}", error, DataError) from error
     finally:
         datasets.enable_progress_bars()
     tables = {}
@@ -207,6 +221,8 @@ def check_columns(table: pd.DataFrame, columns: Columns, source: str) -> list[st
     for column in named:
         if column not in there:
             raise DataError(f"{source} has no column {column!r}; it has {', '.join(there)}")
+        if there.count(column) > 1:
+            raise DataError(f"{source} has several columns {column!r}")
         if named.count(column) > 1:
             raise DataError(f"{source}: column {column!r} cannot be two of text, pair and label")
     return there
@@ -232,6 +248,11 @@ def find_columns(
     for kind, names in usual.items():
         free = [name for name in names if name in there and name not in found.values()]
         found[kind] = found[kind] or next(iter(free), None)
+    taken = [name for name in found.values() if name]
+    if len(set(taken)) < len(taken):
+        raise DataError(
+            f"{source}: column {max(taken, key=taken.count)!r} cannot be two of text, pair and label"
+        )
     missing = [kind for kind in usual if found[kind] is None]
     if missing:
         lacking = " and ".join(f"no {kind} column ({', '.join(usual[kind])})" for kind in missing)
@@ -257,7 +278,20 @@ def texts_of(column: "pd.Series[Any]", role: str) -> tuple[str, ...]:
         DataError: If one is missing.
     """
     refuse_rows(column.isna(), role, f"have no text in column {column.name!r}")
+    refuse_rows(map(is_no_text, column), role, f"have no text but something else in column {column.name!r}")
     return tuple(map(str, column))
+
+
+def is_no_text(cell: Any) -> bool:
+    """Whether a cell can be written down as text only by chance: bytes, a list, half of a surrogate pair."""
+    if not isinstance(cell, str):
+        numbers = bool | int | float | np.number | np.bool_ | Decimal | date
+        return not isinstance(cell, numbers)
+    try:
+        cell.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def refuse_rows(bad: Iterable[bool], role: str, what: str) -> None:
