@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -16,7 +17,7 @@ from filelock import FileLock, Timeout
 from optuna.exceptions import OptunaError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-from sqlalchemy import column, select, table
+from sqlalchemy import column, create_engine, inspect, select, table
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
@@ -27,7 +28,12 @@ Result = TypeVar("Result")
 
 # Optuna wraps some of SQLAlchemy's errors and passes others on; it raises RuntimeError for a file of another
 # of its versions, ImportError for a server without a driver.
-_STORAGE_ERRORS = (SQLAlchemyError, OptunaError, sqlite3.Error, OSError, RuntimeError, ImportError)
+_STORAGE_ERRORS = (
+    *(SQLAlchemyError, OptunaError, sqlite3.Error, OSError, RuntimeError, ImportError),
+    *(ValueError, KeyError, AssertionError),  # of Optuna, for rows that are not whole
+)
+# Tables that Optuna makes first.
+_OURS = frozenset({"studies", "version_info", "alembic_version"})
 _DAMAGED = "the measurement cache {} is damaged: move it away; measurements will be made again"
 _LOCKED = (
     "the measurement cache {} is locked by another process: run the same command again once that has ended"
@@ -46,6 +52,7 @@ class Backend:
     """A place for an Optuna storage.
 
     Args:
+        holds: Whether it holds any measurements; creates nothing.
         name: Its name in messages and records, without any password.
         path: Its file; None for a server.
         open: Connects, and creates what is missing.
@@ -54,10 +61,15 @@ class Backend:
     name: str
     path: Path | None
     open: Callable[[], BaseStorage]
+    holds: Callable[[], bool]
 
     def exists(self) -> bool:
-        """Whether there is something to read: always on a server; checking creates nothing."""
-        return self.path is None or self.path.exists()
+        """Whether there is something to read; checking creates nothing.
+
+        Raises:
+            RunError: One line, if the storage fails.
+        """
+        return self.guarded(self.holds)
 
     def guarded(self, work: Callable[[], Result]) -> Result:
         """Result of work on the storage.
@@ -97,19 +109,21 @@ def backend_of(storage: str | Path) -> Backend:
         RunError: If a text is neither.
     """
     if isinstance(storage, Path):
-        return Backend(str(storage), storage, partial(_open_sqlite, storage))
+        return Backend(str(storage), storage, partial(_open_sqlite, storage), partial(_holds_ours, storage))
     if storage.startswith(_JOURNAL):
         path = Path(storage.removeprefix(_JOURNAL))
-        return Backend(str(path), path, partial(_open_journal, path))
+        return Backend(str(path), path, partial(_open_journal, path), path.exists)
     try:
         url = make_url(storage)
-    except SQLAlchemyError:
+    except (SQLAlchemyError, ValueError):  # the latter for a port that is no number
         raise RunError(
             f"{without_password(storage)!r} names no storage: use journal:PATH or a SQLAlchemy URL "
             "(sqlite:///file.db, postgresql+psycopg://user@host/database)"
         ) from None
     if url.get_backend_name() != "sqlite":
-        return Backend(without_password(storage), None, partial(_open_server, url))
+        return Backend(
+            without_password(storage), None, partial(_open_server, url), partial(_server_holds, url)
+        )
     if url.database in (None, "", ":memory:"):
         raise RunError(f"{storage!r} names no file: measurements would be lost")
     return backend_of(Path(url.database))
@@ -163,32 +177,60 @@ def _root(error: BaseException) -> BaseException:
 
 def _open_sqlite(path: Path) -> BaseStorage:
     """A SQLite file, shared by processes of one machine."""
-    if path.exists():
-        # Undo what a killed process left half-written and check every page. Not mode=ro, which cannot undo;
-        # not the default, which would create a missing file.
-        uri = f"{path.absolute().as_uri()}?mode=rw"
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_PATIENCE)) as connection:
-            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    _holds_ours(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not as text: a path may hold what a URL gives a meaning to.
+    url = URL.create("sqlite", database=str(path), query={"timeout": str(_PATIENCE)})
+    return _relational(url)
+
+
+def _holds_ours(path: Path) -> bool:
+    """Whether a SQLite file holds an Optuna storage.
+
+    Raises:
+        RunError: If a page is damaged, or it is another program's.
+    """
+    if not path.exists() and not path.is_symlink():
+        return False
+    # Undo what a killed process left half-written and check every page. Not mode=ro, which cannot undo; not
+    # the default, which would create a missing file.
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_PATIENCE)) as connection:
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise RunError(_DAMAGED.format(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return _relational(f"sqlite:///{path}?timeout={_PATIENCE}")
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    if tables and not tables & _OURS:
+        raise RunError(f"{path} is another program's database: name another with --storage, or move it away")
+    return bool(tables)
+
+
+def _server_holds(url: URL) -> bool:
+    engine = create_engine(url, **_server_options(url))
+    try:
+        return bool(set(inspect(engine).get_table_names()) & _OURS)
+    finally:
+        engine.dispose()
 
 
 def _open_server(url: URL) -> BaseStorage:
     """A database server, for workers on several machines."""
+    return _relational(url, **_server_options(url))
+
+
+def _server_options(url: URL) -> dict[str, Any]:
     # A connection may have been cut while the last generation was measured.
     options: dict[str, Any] = {"pool_pre_ping": True}
     if url.get_backend_name() == "postgresql":
         # Otherwise a machine that vanishes in the middle of a transaction blocks the others for hours.
         options["connect_args"] = {"options": "-c idle_in_transaction_session_timeout=20s"}
-    return _relational(url.render_as_string(hide_password=False), **options)
+    return options
 
 
-def _relational(url: str, **engine: Any) -> BaseStorage:
+def _relational(url: URL, **engine: Any) -> BaseStorage:
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return RDBStorage(url, engine_kwargs=engine)
+            return RDBStorage(url.render_as_string(hide_password=False), engine_kwargs=engine)
         except _STORAGE_ERRORS as error:
             # Optuna checks for tables and then creates them; another worker may create them in between.
             raced = isinstance(error, IntegrityError) or "already exists" in str(_root(error))

@@ -23,6 +23,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from ldsearch.errors import SubnetError
+from ldsearch.records import typed
 from ldsearch.storage.backends import Backend, attributes_since, backend_of
 from ldsearch.storage.claims import Claims, Entry, name_of
 from ldsearch.subnet import Subnet
@@ -219,15 +220,18 @@ def _to_attributes(trial: Trial) -> dict[str, Any]:
 
 
 def _from_attributes(fields: Mapping[str, Any]) -> Trial:
-    value = math.nan if fields["score"] is None else float(fields["score"])
+    costs = typed(json.loads(fields["costs"]), dict[str, float], "costs")
+    if not (math.isfinite(costs["macs"]) and costs["macs"] > 0):
+        raise ValueError("no measurement has such a cost")
+    value, error = (typed(fields[name], float | None, name) for name in ("score", "standard_error"))
     return Trial(
         subnet=Subnet.from_json(fields["subnet"]),
-        metric=fields["metric"],
-        score=Score(value, fields["higher_is_better"]),
-        costs=json.loads(fields["costs"]),
-        examples=fields["examples"],
-        split=fields["split"],
-        seconds=fields["seconds"],
-        fingerprint=fields["fingerprint"],
-        standard_error=math.nan if fields["standard_error"] is None else fields["standard_error"],
+        metric=typed(fields["metric"], str, "metric"),
+        score=Score(math.nan if value is None else value, typed(fields["higher_is_better"], bool)),
+        costs=costs,
+        examples=typed(fields["examples"], int, "examples"),
+        split=typed(fields["split"], str, "split"),
+        seconds=typed(fields["seconds"], float, "seconds"),
+        fingerprint=typed(fields["fingerprint"], str, "fingerprint"),
+        standard_error=math.nan if error is None else error,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ldsearch.errors import RunError
+from ldsearch.errors import of_system
 from ldsearch.files import write_atomic
 from ldsearch.intervals import Statistics
 from ldsearch.subnet import Subnet
@@ -41,7 +41,7 @@ class Sidecar:
         self._bytes: int | None = None  # of the folder, at least; None until something is written
 
     def get(self, subnet: Subnet) -> Statistics | None:
-        """Stored statistics; None where there are none, or the file is damaged or of another shape."""
+        """Stored statistics; None where there are none, or the file is damaged, as one with NaN is."""
         try:
             content = self._path(subnet).read_bytes()
         except OSError:
@@ -51,9 +51,12 @@ class Sidecar:
         header = pattern[: len(pattern) - 8 * math.prod(self.shape)]
         if len(content) != len(pattern) or not content.startswith(header):
             return None
+        values = np.frombuffer(content, dtype=np.float64, offset=len(header)).reshape(self.shape)
+        if not np.isfinite(values).all():
+            return None
         with contextlib.suppress(OSError):  # another's, or removed meanwhile
             os.utime(self._path(subnet))
-        return np.frombuffer(content, dtype=np.float64, offset=len(header)).reshape(self.shape)
+        return values
 
     def put(self, subnet: Subnet, statistics: Statistics) -> None:
         """Store atomically.
@@ -73,7 +76,7 @@ class Sidecar:
             if self._bytes > self.most:
                 self._bytes = self._limited()
         except OSError as error:
-            raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+            raise of_system(f"cannot write {path}", error) from error
 
     def _limited(self) -> int:
         """Bytes of the folder, which loses half of what it may have once it has more."""
