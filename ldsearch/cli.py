@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import re
 import signal
 import sys
@@ -11,13 +12,13 @@ from dataclasses import MISSING, Field, fields
 from importlib import import_module
 from inspect import Parameter, Signature
 from types import MappingProxyType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
 
 import typer
 
 from ldsearch.commands.binding import read_trainer
 from ldsearch.commands.options import VERBS, Options, flag_of
-from ldsearch.errors import LdsearchError
+from ldsearch.errors import LdsearchError, MachineError, of_system, printable
 
 # Verbs of 0.1 and what took their place.
 FORMER = MappingProxyType(
@@ -116,6 +117,7 @@ def _parameter(options: type[Options], field: Field[Any], kind: Any) -> Paramete
             help=about["help"],
             rich_help_panel=next(panels, None),
             min=about["least"],
+            max=about["most"],
             show_default=True if shown is None else shown,
         )
     return Parameter(
@@ -133,18 +135,41 @@ for _verb, _options in VERBS.items():
 
 
 def main() -> None:
-    """Entry point: what a user did wrong is one line on stderr and exit code 2."""
+    """Entry point: what went wrong is one line on stderr.
+
+    The exit code is 2 for what a user can put right (options, data, files), 1 for the machine and the
+    network, 130 and 143 after SIGINT and SIGTERM.
+    """
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     try:
         if words and words[0] in FORMER:
             raise LdsearchError(f"`ldsearch {words[0]}` is now {FORMER[words[0]]}")
         code = app(standalone_mode=False)
-    except (LdsearchError, typer.TyperException) as error:
+        sys.stdout.flush()  # here, where a full disk behind it can still be said
+    except LdsearchError as error:
+        _leave(str(error), error.exit_code)
+    except typer.TyperException as error:
         # Without any argument typer has printed the help, and says no more.
-        said = error.format_message() if isinstance(error, typer.TyperException) else str(error)
-        if message := " ".join(said.split()):
-            print(f"error: {message}", file=sys.stderr)
-        sys.exit(2)
+        _leave(error.format_message(), 2)
     except typer.Abort:
         sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        _leave("", 1)
+    except OSError as error:
+        refused = of_system(f"cannot use {error.filename or 'the output'}", error)
+        _leave(str(refused), refused.exit_code)
+    except MemoryError:
+        _leave("out of memory", MachineError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _leave(message: str, code: int) -> NoReturn:
+    """Print one line and end; what cannot be printed any more is dropped."""
+    if line := " ".join(message.split()):
+        print(f"error: {printable(line)}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Python would try again when it ends, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, fields
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ def option(
     *,
     shown: str | None = None,
     least: float | None = None,
+    most: float | None = None,
     read: Read | None = None,
     argument: str | None = None,
 ) -> Any:
@@ -30,6 +30,7 @@ def option(
         help: One sentence.
         shown: The default as ``--help`` prints it, where the value says too little.
         least: The least value.
+        most: The largest.
         read: Makes the value from its flag and text, where its type does not say how.
         argument: It is given without a flag; this is its placeholder in the usage line.
     """
@@ -37,6 +38,7 @@ def option(
         "help": help,
         "shown": shown,
         "least": least,
+        "most": most,
         "read": read,
         "argument": argument,
     }
@@ -107,10 +109,12 @@ def per_stack(read: Read) -> Read:
 
 
 def _number(kind: type[int] | type[float], text: str) -> int | float:
-    value = kind(Fraction(text))
-    if kind is int and (value < 1 or value != Fraction(text)):
+    from ldsearch.space.lengths import as_fraction  # NumPy, which ``--help`` needs not
+
+    number = as_fraction(text)
+    if kind is int and (number < 1 or number.denominator != 1 or number > 2**31):
         raise ValueError
-    return value
+    return kind(number)
 
 
 _SECRETS: Mapping[str, Callable[[Any], Any]] = {"trainer": without_tokens, "storage": without_password}

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ldsearch.bench import Bench
+from ldsearch.commands.applicable import check_comparison
 from ldsearch.commands.console import print_table, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.contenders import (
     Benches,
@@ -25,7 +26,7 @@ from ldsearch.commands.contenders import (
 )
 from ldsearch.commands.options import Compare
 from ldsearch.errors import BudgetError, RunError
-from ldsearch.files import write_json
+from ldsearch.files import report_disk_full, write_json
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.goal import Budget
 from ldsearch.interruption import interruptible
@@ -35,7 +36,6 @@ from ldsearch.reports.figures import draw_comparison, save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs import Run, claim, newest_supernet
 from ldsearch.supernet.folder import read_record
-from ldsearch.training.checkpoints import report_disk_full
 from ldsearch.trial import Trial
 
 MARKER = "compare.json"
@@ -97,6 +97,7 @@ class ComparisonRow:
 
 def main(options: Compare) -> dict[str, Any]:
     """Compare and print a table for each supernet and limit."""
+    check_comparison(options)
     quiet_libraries()
     runs, supernets, strategies = options.finished, options.supernet, options.strategy
     if not strategies and (supernets or not runs):
@@ -105,7 +106,7 @@ def main(options: Compare) -> dict[str, Any]:
         supernets = tuple(dict.fromkeys(Run.open(run).supernet for run in runs))
         supernets = supernets or (newest_supernet(options.runs),)
     shown = [path.resolve().name for path in (*supernets, *runs)]
-    folder = options.runs / (options.name or f"{'-'.join(shown)}-compare")
+    folder = options.place(f"{'-'.join(shown)}-compare")
     options = replace(options, strategy=strategies, supernet=supernets)
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
         rows = compare(options, folder, progress=bars)

@@ -40,6 +40,8 @@ def main(options: Evaluate) -> dict[str, Any]:
         return all_depths(options)
     if options.assignment is not None or options.baseline is not None:
         raise RunError("--assignment and --baseline are for --all-depths")
+    if options.name is not None:
+        raise RunError("--name is for --all-depths: other scores are printed, or written to the run")
     of_texts = options.frontier or options.limit or decoding_of(options) != Decoding()
     if options.metric is None and of_texts:
         raise RunError("--frontier, --limit and the options of decoding are for a --metric of texts")

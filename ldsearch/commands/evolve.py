@@ -33,6 +33,9 @@ BELOW = f"--widen searches lengths down to {LEAST_SHARE:g} of the MACs, further 
 def main(options: Evolve) -> dict[str, Any]:
     """Search and print the frontier and the choice."""
     goal = _goal(options)  # before anything is loaded
+    _ = options.place("x")
+    if options.latency_table is not None and goal.cell is None:
+        raise RunError("--latency-table is for a latency: --objective latency@..., or a --budget in ms")
     split = "report" if options.swap else "search"
     supernet = options.supernet or newest_supernet(options.runs)
     bench = open_bench(supernet, options.runs, options.data, split=split, storage=options.storage)
@@ -44,7 +47,7 @@ def main(options: Evolve) -> dict[str, Any]:
     name = options.name or f"{bench.folder.name}-{kind}{'-swap' if options.swap else ''}"
     options = replace(options, name=name, supernet=supernet)
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
-        outcome = evolve(bench, options.runs / name, options, progress=bars, note=_note)
+        outcome = evolve(bench, options.place(name), options, progress=bars, note=_note)
     printed = print_outcome(outcome)
     gain = outcome.held_out.gains.get("constant-ratio") if outcome.held_out else None
     if gain is not None and gain.low <= 0:

@@ -41,7 +41,7 @@ def all_depths(options: Evaluate) -> dict[str, Any]:
     options = replace(options, metric=options.metric or "nats")
     baseline = None if options.baseline is None else load_grid(options.baseline)
     bench = open_bench(options.folder, options.runs, options.data, split="report")
-    folder = options.runs / (options.name or f"{bench.folder.name}-grid-{options.metric}")
+    folder = options.place(f"{bench.folder.name}-grid-{options.metric}")
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
         result = measure_grid(bench, folder, options, baseline, bars)
     compared = None if baseline is None else baseline.scores

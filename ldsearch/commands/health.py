@@ -19,8 +19,9 @@ from ldsearch.commands.console import print_table
 from ldsearch.commands.options import Report, TrainSupernet
 from ldsearch.commands.recover import train_fixed
 from ldsearch.commands.spaces import search_space
+from ldsearch.commands.trainer import training_arguments
 from ldsearch.errors import RunError
-from ldsearch.files import write_json
+from ldsearch.files import report_disk_full, write_json
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.interruption import interruptible
 from ldsearch.ranking import partial_tau, tau_within
@@ -31,7 +32,6 @@ from ldsearch.search.loop import CostFunction
 from ldsearch.secrets import without_tokens
 from ldsearch.space import Space
 from ldsearch.subnet import Subnet
-from ldsearch.training.checkpoints import report_disk_full
 
 LEAST = 3
 ENOUGH = 30  # sub-networks; fewer cannot tell ranks from chance
@@ -72,6 +72,7 @@ def health(
     if len(subnets) < LEAST:
         raise RunError(f"the search space {space.name} has only {len(subnets)} sub-networks to compare")
     trainer = {"max_steps": options.steps, **options.trainer}
+    training_arguments(folder, trainer, seed=options.seed)  # refused before the folder is made
     how = TrainSupernet(teacher="none", seed=options.seed, trainer=trainer)
     identity = {
         "strategy": "health",

@@ -6,6 +6,7 @@ options stand under in ``--help``. ``cli.py`` binds the classes to the command l
 Nothing heavy is imported here, so that ``--help`` answers at once.
 """
 
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -14,7 +15,10 @@ from types import MappingProxyType
 from typing import Any
 
 from ldsearch.commands.binding import number, numbers, option, per_stack, trainer_words
+from ldsearch.errors import RunError
 from ldsearch.secrets import without_tokens
+
+_LONGEST_NAME = 200  # bytes: what stands beside a folder while it is written has a longer name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +28,27 @@ class RunFolder:
     name: str | None = option(None, "Folder below --runs to write to.")
     runs: Path = option(Path("runs"), "Folder that holds the runs.")
 
+    def place(self, default: str) -> Path:
+        """The folder to write to.
+
+        Args:
+            default: Its name, where none was given.
+
+        Raises:
+            RunError: If ``--name`` is no name of a folder in ``--runs``.
+        """
+        name = default if self.name is None else self.name
+        hidden = name.startswith(".") or not name.strip() or name != Path(name).name
+        if hidden or "\\" in name or len(os.fsencode(name)) > _LONGEST_NAME:
+            raise RunError(f"--name {name[:80]!r} names no folder below {self.runs}: use one plain name")
+        return self.runs / name
+
 
 @dataclass(frozen=True, kw_only=True)
 class Seed:
     """Randomness."""
 
-    seed: int = option(0, "Seed of everything random.", least=0)
+    seed: int = option(0, "Seed of everything random.", least=0, most=2**32 - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +337,7 @@ class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainD
     def folder(self) -> Path:
         """Where the supernet goes."""
         stem = Path(self.data).name.split(".")[0] or "supernet"
-        return self.runs / (self.name or f"{stem}-{self.strategy}")
+        return self.place(f"{stem}-{self.strategy}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,6 +371,7 @@ class SearchOptions:
         "The most sub-networks to measure, the full model included.",
         shown="150; greedy 1000, lat 1823; rules all they propose",
         least=2,
+        most=10**6,
     )
     minutes: float | None = option(
         None,
@@ -410,7 +430,9 @@ class Evolve(SearchOptions, Take, Seed, MovedData, SharedStorage, RunFolder):
         shown="score+macs; a budget in ms: score+latency",
     )
     supernet: Path | None = option(None, "Supernet folder.", shown="the newest in --runs")
-    cache: float = option(4.0, "GiB of memory for what later generations have in common.", least=0)
+    cache: float = option(
+        4.0, "GiB of memory for what later generations have in common.", least=0, most=2**20
+    )
     dry_run: bool = option(False, "Say how large the search is and how long it takes; run nothing.")
     runtime: str = option(
         "eager",
@@ -526,8 +548,8 @@ class Profile(NamedSubnet, RunFolder):
         shown="as it was trained",
         read=numbers(int, "whole numbers above 0 or data", words=("data",), distinct=True),
     )
-    repeats: int = option(5, "Timed rounds.", least=1)
-    threads: int | None = option(None, "Threads of an operation.", shown="torch's", least=1)
+    repeats: int = option(5, "Timed rounds.", least=1, most=10**6)
+    threads: int | None = option(None, "Threads of an operation.", shown="torch's", least=1, most=1024)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
 """Measures latency and memory of sub-networks beside the full model."""
 
-import json
 import math
 import os
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from ldsearch.bench import Bench
 from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.latencies import CSV_FILE, JSON_FILE, latency_table
 from ldsearch.commands.options import Profile
-from ldsearch.errors import LdsearchError, RunError, unknown
-from ldsearch.files import write_json
+from ldsearch.errors import LdsearchError, of_system, unknown
+from ldsearch.files import read_fields, write_json
 from ldsearch.latency.clock import Clock, Noise, crowding, device_facts, load_average, synchroniser, threads
 from ldsearch.latency.measure import (
     FORWARD,
@@ -111,7 +110,7 @@ def profile(options: Profile, progress: Progress = NO_PROGRESS) -> ProfileResult
         cells = _cells(home, supernet, options, probe)
         place = options.folder
         if options.name is not None or not (place / RUN_FILE).is_file():
-            place = options.runs / (options.name or f"{place.resolve().name}-profile")
+            place = options.place(f"{place.resolve().name}-profile")
             pairs = [[entry.subnet.to_json(), entry.runtime] for entry in entries]
             claim(place, JSON_FILE, {"supernet": home.name, **measured_as, "subnets": pairs})
         progress.phase("timing", len(cells) * clock.calls(len(entries) * len(probe.written)))
@@ -123,7 +122,7 @@ def profile(options: Profile, progress: Progress = NO_PROGRESS) -> ProfileResult
     table = latency_table(supernet, lines, [_predicted(tabled, line) for line in lines])
     drawn = options.frontier and len(subnets) >= FEWEST_POINTS
     path = place / JSON_FILE
-    held = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    held = read_fields(path) if path.is_file() else {}
     identity = {"identity": held["identity"]} if "identity" in held else {}
     heard = {name: each.to_dict() for name, each in noise.items()}
     try:
@@ -133,7 +132,7 @@ def profile(options: Profile, progress: Progress = NO_PROGRESS) -> ProfileResult
             save_figure(draw_latency(shown, f"{home.name}, {options.runtime}"), place / "latency.png")
         write_json(path, {**identity, **facts, "load_average": load, "options": measured_as, "noise": heard})
     except OSError as error:
-        raise RunError(f"cannot write to {place}: {error.strerror or error}") from error
+        raise of_system(f"cannot write to {place}", error) from error
     notes += [f"{cell}: {each.describe()}" for cell, each in noise.items() if each.noisy]
     if crowd := crowding(load, os.cpu_count() or 1, facts["threads"]):
         notes.append(crowd)
@@ -229,7 +228,7 @@ def _fill_table(options: Profile, path: Path) -> dict[str, Any]:
                     table, added = time_whole(supernet, table, options.runtime, cells, path, clock, bars)
                 noises += added
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+        raise of_system(f"cannot write {path}", error) from error
     noisy = sum(noise.noisy for noise in noises)
     print(f"{facts['device']}, {facts['threads']} threads, {facts['dtype']}")
     print(f"lengths {' '.join(map(str, lengths))}; {len(table.cells)} cells in all")

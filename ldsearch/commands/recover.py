@@ -57,7 +57,8 @@ def train_fixed(
         Interrupted: On SIGINT or SIGTERM, after a checkpoint from which the same call goes on.
     """
     bench.supernet.check(subnet)
-    flags = {"max_steps": STEPS, **options.trainer}
+    # Steps, unless epochs are asked for.
+    flags = {**({} if "num_train_epochs" in options.trainer else {"max_steps": STEPS}), **options.trainer}
     arguments = training_arguments(folder, flags, seed=options.seed)
     loss: Literal["label", "distill"] = "label" if options.teacher == "none" else "distill"
     inherited = weights_fingerprint(start or bench.folder)
@@ -144,7 +145,7 @@ def recover(options: TrainSupernet) -> dict[str, Any]:
         raise RunError("one sub-network learns from its own full model: --teacher takes in-place or none")
     source = Path(str(options.model))
     target = Target.resolve(source, options.subnet)
-    folder = options.runs / (options.name or f"{source.resolve().name}-recovered")
+    folder = options.place(f"{source.resolve().name}-recovered")
     if folder.resolve() == target.supernet.resolve():
         raise RunError(f"{folder} is the supernet itself: choose another --name")
     split = target.unbiased_split(read_record(target.supernet).splits)

@@ -8,12 +8,13 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from ldsearch.bench import Bench
+from ldsearch.commands.applicable import check_report
 from ldsearch.commands.console import open_bench, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.describe import info
 from ldsearch.commands.health import health, newest_health, print_health, verdict
 from ldsearch.commands.importance import block_importance, importances_of, print_importance, stack_of
 from ldsearch.commands.options import Report, flags
-from ldsearch.errors import RunError, one_line
+from ldsearch.errors import LdsearchError, RunError, one_line
 from ldsearch.reports.figures import (
     RunFrontier,
     common_areas,
@@ -27,14 +28,13 @@ from ldsearch.reports.figures import (
 )
 from ldsearch.reports.heat_maps import draw_kept
 from ldsearch.reports.page import Drawing, number, write_page
-from ldsearch.reports.tables import COST_WORDS, area_table
+from ldsearch.reports.tables import COST_WORDS, area_table, read_table
 from ldsearch.runs import (
     SUPERNET_FILE,
     TRAINING_FILE,
     Run,
     newest_supernet,
     read_json,
-    read_table,
 )
 from ldsearch.space import Space
 from ldsearch.subnet import Subnet
@@ -51,6 +51,7 @@ _COUNTS = {
     "hits": "more that were in memory (hits)",
     "seconds": "seconds",
 }
+_LATENCY_WORDS = ("subnet", "runtime", "phase", "length")  # a length may be "data"
 _LATENCY_COLUMNS = (
     *("subnet", "runtime", "phase", "batch", "length", "median_ms", "low_ms", "high_ms", "ratio"),
     *("macs_ratio", "not_faster", "noisy"),
@@ -60,6 +61,7 @@ _LATENCY_COLUMNS = (
 def main(options: Report) -> dict[str, Any]:
     """Measure what is asked for, then write the page, unless supernets alone were named."""
     measured: dict[str, Any] = {}
+    check_report(options)
     runs = list(options.folders)
     if options.health or options.importance:
         quiet_libraries()
@@ -84,7 +86,7 @@ def main(options: Report) -> dict[str, Any]:
 
 
 def _measure_health(bench: Bench, options: Report) -> dict[str, Any]:
-    folder = options.runs / (options.name or f"{bench.folder.name}-health")
+    folder = options.place(f"{bench.folder.name}-health")
     with resumable("run the same command again; finished sub-networks are kept"):
         result = health(bench, folder, options, announce=lambda text: print(text, file=sys.stderr))
     return print_health(result)
@@ -93,7 +95,7 @@ def _measure_health(bench: Bench, options: Report) -> dict[str, Any]:
 def _measure_importance(bench: Bench, options: Report) -> dict[str, Any]:
     stack = stack_of(bench, options.stack)
     suffix = f"-{stack}" if len(bench.supernet.depths) > 1 else ""
-    folder = options.runs / (options.name or f"{bench.folder.name}-importance{suffix}")
+    folder = options.place(f"{bench.folder.name}-importance{suffix}")
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
         result = block_importance(bench, folder, options, progress=bars)
     return print_importance(result)
@@ -151,6 +153,7 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
     Raises:
         RunError: If the folder is damaged.
     """
+    run.check_rows()
     try:
         first = run.trials.iloc[0]
         has_supernet = (run.supernet / SUPERNET_FILE).is_file()
@@ -193,14 +196,14 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
                 words: [_count(counts, name) for counts in run.fields["this_call"].values()]
                 for name, words in _COUNTS.items()
             },
-            "latency": read_table(latency, _LATENCY_COLUMNS) if latency.is_file() else None,
+            "latency": read_table(latency, _LATENCY_COLUMNS, _LATENCY_WORDS) if latency.is_file() else None,
             "device": read_json(device) if device.is_file() else None,
             "commands": _commands(run),
             "drawings": {
                 name: figure and Drawing(f"{index}-{name}", figure) for name, figure in figures.items()
             },
         }
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, LdsearchError) as error:
         raise RunError(f"{run.folder} is damaged: {one_line(error)}") from error
 
 

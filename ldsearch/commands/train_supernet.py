@@ -1,5 +1,6 @@
 """Trains a supernet and writes its folder; an interrupted training goes on where it stopped."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase, set_seed
 
+from ldsearch.commands.applicable import check_training
 from ldsearch.commands.binding import changed, trainer_words
 from ldsearch.commands.console import print_notes, quiet_libraries, resumable
 from ldsearch.commands.describe import info
@@ -58,6 +60,7 @@ def main(options: TrainSupernet) -> dict[str, Any]:
     with resumable("run the same command again to go on from the last checkpoint"):
         if options.subnet is not None or (options.model and (Path(options.model) / RUN_FILE).is_file()):
             return recover(options)
+        check_training(options)
         folder = train_supernet(options.folder, options, lambda text: print_notes([text]))
     facts = info(folder)
     print(f"splits: {facts['splits']}; {facts['overlap']}")
@@ -126,6 +129,7 @@ def train_supernet(
         pad_to=setting.reference if options.pad_inputs else None,
         teacher=teacher,
         options=changed(options),
+        averaged=options.average_last,
     )
     space = strategy.space.to_dict()
     return run_training(
@@ -165,6 +169,8 @@ def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Sett
         raise TrainingError(
             "--sandwich taught needs --teacher FOLDER: the full pass sees too little to teach"
         )
+    if options.memory != "restored" and supernet.reads_first and "decoder" not in supernet.stacks:
+        raise TrainingError("--memory is for decoders and for heads that read every token")
     if options.drop_groups != "layer" and options.strategy != "layerdrop":
         raise TrainingError(f"--drop-groups is for --strategy layerdrop, not {options.strategy}")
     if options.drop_groups != "layer" and (not supernet.supports_lengths or "decoder" in supernet.stacks):
@@ -204,8 +210,8 @@ def _distillation(options: TrainSupernet, supernet: Supernet) -> Distillation:
         raise TrainingError("--label-share and --state-weight are for --strategy lengthdrop with a teacher")
     if share is not None and not 0 <= share <= 1:
         raise TrainingError(f"--label-share must lie in 0..1, not {share}")
-    if not weight >= 0:
-        raise TrainingError(f"--state-weight must not be negative, as {weight} is")
+    if not 0 <= weight < math.inf:
+        raise TrainingError(f"--state-weight must be a number from 0 on, not {weight}")
     if weight and not supernet.reads_first:
         raise TrainingError("--state-weight is for heads that read the first token only")
     return Distillation(share, weight, options.reverse_kl)

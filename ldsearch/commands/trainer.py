@@ -1,35 +1,42 @@
 """The Trainer of a run: its arguments (our defaults, the user's flags), and how it goes on."""
 
 import argparse
+import contextlib
+import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
+from types import MappingProxyType
 from typing import Any, NoReturn, cast
 
 import torch
+from filelock import FileLock, Timeout
 from transformers import (
     HfArgumentParser,
     PreTrainedTokenizerBase,
     ProgressCallback,
     Trainer,
     TrainingArguments,
+    get_scheduler,
 )
 
 from ldsearch.commands.binding import trainer_words
-from ldsearch.errors import TrainingError, one_line
+from ldsearch.errors import RunError, TrainingError, one_line
+from ldsearch.files import report_disk_full
 from ldsearch.fingerprint import weights_fingerprint
+from ldsearch.hub import HTTP_ERROR, refused
 from ldsearch.interruption import interruptible
-from ldsearch.runs import TRAINING_FILE, claim
+from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, save_model
+from ldsearch.supernet.refusals import REFUSALS, require_finite
 from ldsearch.tasks import Task
 from ldsearch.training.checkpoints import (
     StopAfterSaving,
     average_last,
     last_complete_checkpoint,
     remove_checkpoints,
-    report_disk_full,
 )
 from ldsearch.training.strategies import Plan
 from ldsearch.training.trainer import Distillation, SupernetTrainer
@@ -74,11 +81,13 @@ def training_arguments(
         arguments, unknown = parser.parse_args_into_dataclasses(
             args=[*words, *trainer_words(flags)], return_remaining_strings=True, look_for_args_file=False
         )
-    except (ValueError, ImportError) as error:
+    except REFUSALS as error:
         raise TrainingError(f"the Trainer refuses its arguments: {one_line(error)}") from error
     if unknown:
         raise TrainingError(f"neither ldsearch nor the Trainer knows {' '.join(unknown)}")
     assert isinstance(arguments, TrainingArguments)
+    if {"max_steps", "num_train_epochs"} <= flags.keys():
+        raise TrainingError("--max_steps and --num_train_epochs say different things: give one of them")
     if Path(str(arguments.output_dir)) != folder / "checkpoints":
         raise TrainingError("--output_dir is the run's own folder: choose it with --name and --runs")
     _check(arguments)
@@ -86,9 +95,50 @@ def training_arguments(
         raise TrainingError(f"--average-last must lie in 1..--save_total_limit, not {average_last}")
     try:
         Trainer.get_optimizer_cls_and_kwargs(arguments)
-    except (ValueError, ImportError) as error:
+        # A schedule is made when training begins; some need arguments of their own.
+        optimizer = torch.optim.SGD([torch.zeros(1)])
+        kwargs = cast(dict[str, Any], arguments.lr_scheduler_kwargs)
+        get_scheduler(arguments.lr_scheduler_type, optimizer, 0, 1, scheduler_specific_kwargs=kwargs)
+    except REFUSALS as error:
         raise TrainingError(f"the Trainer refuses its arguments: {one_line(error)}") from error
     return arguments
+
+
+_LARGE = float(2**31 - 1)
+# Least and largest of what the Trainer takes as it comes; NaN lies in no range.
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "learning_rate": (0, 1e6),
+    "weight_decay": (0, 1e6),
+    "adam_beta1": (0, 1 - 1e-12),
+    "adam_beta2": (0, 1 - 1e-12),
+    "adam_epsilon": (0, 1),
+    "max_grad_norm": (0, 1e12),
+    "label_smoothing_factor": (0, 1 - 1e-12),
+    "warmup_steps": (0, _LARGE),
+    "seed": (0, 2**32 - 1),
+    "data_seed": (0, 2**32 - 1),
+    "max_steps": (-1, _LARGE),
+    "num_train_epochs": (0, _LARGE),
+    "per_device_train_batch_size": (1, 2**20),
+    "per_device_eval_batch_size": (1, 2**20),
+    "gradient_accumulation_steps": (1, 2**20),
+    "dataloader_num_workers": (0, 1024),
+    "save_steps": (0, _LARGE),
+    "logging_steps": (0, _LARGE),
+    "eval_steps": (0, _LARGE),
+    "eval_delay": (0, _LARGE),
+    "save_total_limit": (1, _LARGE),
+    "torch_empty_cache_steps": (1, _LARGE),
+}
+# What has no effect, or breaks the training.
+_UNUSED = MappingProxyType(
+    {
+        "torch_compile": "every sub-network would be compiled anew",
+        "use_liger_kernel": "the strategies run the blocks themselves",
+        "neftune_noise_alpha": "the strategies run the blocks themselves, without noise",
+        "remove_unused_columns": "features hold what the model reads, and nothing else",
+    }
+)
 
 
 def changed_arguments(arguments: TrainingArguments) -> dict[str, Any]:
@@ -118,20 +168,23 @@ def _check(arguments: TrainingArguments) -> None:
             f"{arguments.n_gpu} GPUs in one process are not supported: start one process a GPU with torchrun "
             "--nproc_per_node, or hide the others with CUDA_VISIBLE_DEVICES=0"
         )
-    positive: dict[str, float] = {
-        "--per_device_train_batch_size": arguments.per_device_train_batch_size,
-        "--gradient_accumulation_steps": arguments.gradient_accumulation_steps,
-    }
+    _check_values(arguments)
+
+
+def _check_values(arguments: TrainingArguments) -> None:
     # -1 steps stand for "count epochs".
-    if arguments.max_steps == -1:
-        positive["--num_train_epochs"] = arguments.num_train_epochs
-    else:
-        positive["--max_steps"] = arguments.max_steps
-    if not arguments.learning_rate >= 0:
-        raise TrainingError(f"--learning_rate must not be negative, as {arguments.learning_rate} is")
-    for flag, value in positive.items():
-        if not value > 0:
-            raise TrainingError(f"{flag} must be above 0, not {value}")
+    counted = "num_train_epochs" if arguments.max_steps == -1 else "max_steps"
+    if not getattr(arguments, counted) > 0:
+        raise TrainingError(f"--{counted} must be above 0, not {getattr(arguments, counted)}")
+    for name, (least, most) in _RANGES.items():
+        value = getattr(arguments, name, None)
+        if value is not None and not least <= value <= most:
+            raise TrainingError(f"--{name} must lie in {least:g}..{most:g}, not {value}")
+    for name, why in _UNUSED.items():
+        if getattr(arguments, name, None):
+            raise TrainingError(f"--{name}: {why}")
+    if arguments.dataloader_persistent_workers and not arguments.dataloader_num_workers:
+        raise TrainingError("--dataloader_persistent_workers is for --dataloader_num_workers above 0")
 
 
 def _raise_instead_of_exit(parser: argparse.ArgumentParser) -> None:
@@ -155,6 +208,7 @@ def make_trainer(
     pad_to: int | None,
     teacher: Supernet | None = None,
     options: Mapping[str, Any] | None = None,
+    averaged: int = 1,
 ) -> SupernetTrainer:
     """The trainer of a run, whose folder is made, or is this run's already.
 
@@ -169,6 +223,12 @@ def make_trainer(
     epochs = (
         arguments.max_steps * batch / len(train) if arguments.max_steps > 0 else arguments.num_train_epochs
     )
+    steps = max(1, math.ceil(epochs * math.ceil(len(train) / batch)))
+    if averaged > (saved := checkpoints_of(arguments, steps, math.ceil(epochs))):
+        raise TrainingError(f"--average-last {averaged}: this training saves {saved} checkpoints")
+    best = arguments.metric_for_best_model if arguments.load_best_model_at_end else None
+    if best is not None and best.removeprefix("eval_") not in ("loss", task.metric.name):
+        raise TrainingError(f"--metric_for_best_model is loss or {task.metric.name}, not {best}")
     once = teacher is not None and supernet.head.pools and epochs >= 1
     fresh = claim(folder, TRAINING_FILE, identity, options)
     try:
@@ -185,10 +245,21 @@ def make_trainer(
             teacher=teacher,
             taught=train if once else None,
         )
-    except (ValueError, RuntimeError, ImportError) as error:
+    except (*REFUSALS, HTTP_ERROR) as error:
         if fresh:
             shutil.rmtree(folder)
-        raise TrainingError(f"the Trainer refuses its arguments: {one_line(error)}") from error
+        raise refused("the Trainer refuses its arguments", error, TrainingError) from error
+
+
+def checkpoints_of(arguments: TrainingArguments, steps: int, epochs: int) -> int:
+    """The most checkpoints that a training saves."""
+    if arguments.save_strategy == "no":
+        return 1
+    if arguments.save_strategy == "steps":
+        # Below 1 it is a share of the training.
+        every = arguments.save_steps if arguments.save_steps >= 1 else arguments.save_steps * steps
+        return math.ceil(steps / max(1, every))
+    return max(1, epochs)
 
 
 def run_training(
@@ -210,17 +281,46 @@ def run_training(
     model, tokenizer = trainer.supernet.model, cast(PreTrainedTokenizerBase, trainer.processing_class)
     # Once trained, a stop waits for the end: between two of the final files it would leave half a model, and
     # without checkpoints nothing to go on from.
-    with interruptible(), report_disk_full(folder):
+    with interruptible(), report_disk_full(folder), alone(folder, trainer.is_world_process_zero()):
         fit(trainer, folder)
         if not trainer.is_world_process_zero():
             return folder
         if averaged > 1:
             # Without what is tied to another weight, which follows it.
             model.load_state_dict(average_last(folder / "checkpoints", averaged), strict=False)
+        require_finite(model, str(folder), ": the training diverged; take a lower --learning_rate")
         save_model(model, tokenizer, folder)
         record(weights_fingerprint(folder)).save(folder)
     remove_checkpoints(folder / "checkpoints")
     return folder
+
+
+@contextlib.contextmanager
+def alone(folder: Path, leads: bool) -> Iterator[None]:
+    """Hold a run's folder for one training: two would remove each other's checkpoints.
+
+    Args:
+        folder: The run's.
+        leads: Whether this is the one process of a training that writes.
+
+    Raises:
+        RunError: If another process is training there, or has finished meanwhile.
+    """
+    if not leads:
+        yield
+        return
+    lock = FileLock(folder / f".{TRAINING_FILE}.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RunError(f"another process is training in {folder}: wait, or choose another --name") from None
+    try:
+        if (folder / SUPERNET_FILE).exists():
+            raise RunError(f"{folder} already holds a finished supernet: choose another --name")
+        yield
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 def fit(trainer: SupernetTrainer, folder: Path) -> None:

@@ -303,7 +303,8 @@ def draw_comparison(table: pd.DataFrame) -> Figure:
             axes.set_yscale("log")
         axes.set_xlabel("budget, share of the full model's MACs" if same_cost else "million MACs per example")
         axes.set_ylabel(f"{metric} on {examples} {split} examples, 95%")
-        axes.legend()
+        if len(scores):  # no budget bought anything: nothing was drawn
+            axes.legend()
     return figure
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import random
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterator

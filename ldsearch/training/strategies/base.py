@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast, get_args
 
 import numpy as np
 
-from ldsearch.errors import TrainingError
+from ldsearch.errors import TrainingError, unknown
 from ldsearch.space import DepthGenes, LengthGenes, Space
 from ldsearch.space.lengths import as_rate, default_bound
 from ldsearch.subnet import LengthMode, Subnet
@@ -174,6 +174,8 @@ class Setting:
     def __post_init__(self) -> None:
         if not 0 <= self.plain_share < 1:
             raise TrainingError(f"the plain share must lie in [0, 1), not {self.plain_share}")
+        if self.length_mode not in get_args(LengthMode):
+            raise TrainingError(unknown("length mode", self.length_mode, get_args(LengthMode)))
 
     @property
     def now(self) -> "Setting":

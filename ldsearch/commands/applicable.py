@@ -1,0 +1,112 @@
+"""Options that would have no effect, or contradict each other, refused before anything is loaded."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ldsearch.commands.options import (
+    PARITY,
+    Compare,
+    HealthOptions,
+    ImportanceOptions,
+    Report,
+    TrainSupernet,
+    flag_of,
+)
+from ldsearch.errors import LdsearchError
+
+_LENGTHDROP = ("lengthdrop",)
+_DROPS = ("layerdrop", "lengthdrop")
+_SHORTENS = ("lengthdrop", "flexible-depth with --drop-bound")
+_FLEXIBLE = ("flexible-depth",)
+# The training strategies that read an option; those that others registered may read any.
+_READERS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("layer_drop", "layer_drop_schedule", "target_layers", "min_layers"), _DROPS),
+        "drop_groups": ("layerdrop",),
+        "drop_bound": ("lengthdrop", "flexible-depth"),
+        **dict.fromkeys(("sandwich", "label_share", "state_weight", "teacher_drops"), _LENGTHDROP),
+        **dict.fromkeys(
+            ("plain_share", "teacher", "token_score", "memory", "length_mode", "reverse_kl"), _SHORTENS
+        ),
+        **dict.fromkeys(("assignment", "encoder_tasks", "decoder_tasks"), _FLEXIBLE),
+        **dict.fromkeys(("batch_share", "always_full", "reduction"), _FLEXIBLE),
+    }
+)
+_BUILT_IN = ("plain", "layerdrop", "lengthdrop", "flexible-depth")
+_CLASSIFIES = ("classification", "regression", "multi-label")
+
+
+def given(options: Any) -> list[str]:
+    """Names of the options that differ from their defaults."""
+    return [
+        field.name
+        for field in fields(options)
+        if field.default is not MISSING and getattr(options, field.name) != field.default
+    ]
+
+
+def check_training(options: TrainSupernet) -> None:
+    """Refuse options that the strategy, the task or the data do not read.
+
+    Raises:
+        LdsearchError: Naming the first, and what reads it.
+    """
+    strategy = options.strategy
+    if strategy == "flexible-depth" and options.trains_lengths:
+        strategy = "flexible-depth with --drop-bound"
+    for name in given(options):
+        if options.parity and getattr(options, name) == PARITY.get(name):
+            continue
+        readers = _READERS.get(name, ())
+        reads = not readers or strategy in readers or options.strategy in readers
+        if options.strategy in _BUILT_IN and not reads:
+            raise LdsearchError(f"{flag_of(name)} is for --strategy {' or '.join(readers)}, not {strategy}")
+    if options.stride != TrainSupernet.stride and options.task != "questions":
+        raise LdsearchError(f"--stride is for --task questions, not {options.task}")
+    if options.pair_column is not None and options.task not in _CLASSIFIES:
+        raise LdsearchError(f"--pair-column is for --task {', '.join(_CLASSIFIES)}, not {options.task}")
+    check_data(options.data, options.config)
+
+
+def check_data(data: str, config: str | None) -> None:
+    """Refuse a configuration of what has none.
+
+    Raises:
+        LdsearchError: If the data are a file.
+    """
+    if config is not None and Path(data).is_file():
+        raise LdsearchError(f"--config names a configuration of a hub dataset; {data} is a file")
+
+
+def check_report(options: Report) -> None:
+    """Refuse options of measurements that are not asked for.
+
+    Raises:
+        LdsearchError: Naming the first.
+    """
+    measures = {"health": HealthOptions, "importance": ImportanceOptions}
+    for name in given(options):
+        for what, own in measures.items():
+            if name in own.__annotations__ and not getattr(options, what):
+                raise LdsearchError(f"{flag_of(name)} is for --{what}")
+    if not options.health and not options.importance and (options.data or options.name is not None):
+        raise LdsearchError("--data and --name are for --health and --importance")
+    if options.trainer and not options.health:
+        raise LdsearchError(f"--{next(iter(options.trainer))} is for --health, which trains")
+    if "max_steps" in options.trainer or "num_train_epochs" in options.trainer:
+        raise LdsearchError("--steps says how long each sub-network of --health is trained")
+
+
+def check_comparison(options: Compare) -> None:
+    """Refuse what is named twice: it would be shown twice.
+
+    Raises:
+        LdsearchError: Naming it.
+    """
+    for name in ("strategy", "budget", "supernet"):
+        values = [str(value) for value in getattr(options, name)]
+        if twice := [value for value in values if values.count(value) > 1]:
+            raise LdsearchError(f"{flag_of(name)} names {twice[0]} twice")
