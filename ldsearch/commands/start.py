@@ -20,7 +20,7 @@ from ldsearch.errors import SupernetError, TrainingError, one_line
 from ldsearch.files import read_fields
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_config, load_model
-from ldsearch.supernet.heads import HEADS, head_of
+from ldsearch.supernet.heads import HEADS, head_of, logits_of
 from ldsearch.supernet.refusals import REFUSALS, refuse_config, require_finite
 from ldsearch.tasks import Task
 from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
@@ -114,11 +114,13 @@ def initial_model(
         tokens = torch.zeros(1, 2, dtype=torch.long)
         answers = {"decoder_input_ids": tokens} if config.is_encoder_decoder else {}
         with torch.no_grad():
-            model.eval()(input_ids=tokens, **answers)
+            finite = bool(logits_of(model.eval()(input_ids=tokens, **answers)).isfinite().all())
         model.train()
     except REFUSALS as error:
         raise SupernetError(f"{options.model} describes no model: {one_line(error)}") from error
     require_finite(model, str(options.model))
+    if not finite:
+        raise SupernetError(f"the outputs of the model that {options.model} describes are NaN or infinite")
     return model, tokenizer
 
 
