@@ -105,14 +105,15 @@ def require_finite(model: nn.Module, name: str, why: str = "") -> None:
 
 
 def require_vocabulary(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, name: str) -> None:
-    """Refuse a tokenizer that knows no word, or tokens that the model has not.
+    """Refuse a folder without a tokenizer's files, or a tokenizer with tokens that the model has not.
 
-    Where a folder lacks the tokenizer's files, transformers makes one of special tokens alone.
+    Where the files are missing, transformers makes a tokenizer of special tokens alone.
 
     Raises:
         SupernetError: If it is one.
     """
-    if len(tokenizer) <= len({*tokenizer.all_special_tokens, *tokenizer.added_tokens_encoder}):
+    files = set(tokenizer.vocab_files_names.values())
+    if Path(name).is_dir() and files and not any((Path(name) / file).is_file() for file in files):
         raise SupernetError(f"the model {name!r} has no tokenizer files: save its tokenizer beside it")
     rows = cast(nn.Embedding, model.get_input_embeddings()).num_embeddings
     if len(tokenizer) > rows:
