@@ -275,7 +275,7 @@ def _named(bench: Bench, name: str) -> Space:
         raise SpaceError(
             f"the search space {space.name} is for {stated} blocks, the supernet has {dict(supernet.depths)}"
         )
-    for option in space.options:
+    for option in space.options[1:]:
         supernet.check(Subnet(**{depth.stack: grouped((0,), {0: option}) for depth in space.depths}))
     if space.lengths is not None:
         if not supernet.supports_lengths:

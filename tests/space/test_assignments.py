@@ -143,7 +143,7 @@ def test_nonsense_is_refused_in_one_line():
         SpaceError, match="unknown assignment 'best': use one of head, seq, left, middle-left"
     ):
         assignment_named("best", 6)
-    with pytest.raises(SpaceError, match="at least 1 block, not 0"):
+    with pytest.raises(SpaceError, match="blocks, not 0"):
         divisors(0)
     for depths in ({}, {"encoder": 4, "middle": 4}):
         with pytest.raises(SpaceError, match="an encoder, a decoder or both"):

@@ -194,7 +194,8 @@ def test_the_trained_passes_are_drawn_at_the_rates_that_were_asked_for(
         return forward(self, batch, subnet, *more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Supernet, "forward", recording)
-    assert ldsearch(*LAYERDROP, "--layer-drop", "0,1", "--max_steps", "5").code == 0
+    five = (*TRAIN, "--max_steps", "5", "--strategy", "layerdrop", "--name", "new")
+    assert ldsearch(*five, "--layer-drop", "0,1").code == 0
     assert seen == [Subnet.of_encoder([0])] * 5
 
 
