@@ -26,7 +26,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line_in_seconds(tmp_path: Path, wor
     command = [sys.executable, "-m", "ldsearch", "train-supernet", *words, "--max_steps", "1"]
     start = time.monotonic()
     told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-    assert told.returncode == 2
+    assert told.returncode == 1
     assert told.stderr.startswith("error: cannot load the ")
     assert told.stderr.count("\n") == 1, told.stderr
     assert time.monotonic() - start < 60  # most of it imports; retries take 23 seconds more

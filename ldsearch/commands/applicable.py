@@ -25,7 +25,7 @@ _FLEXIBLE = ("flexible-depth",)
 _READERS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         **dict.fromkeys(("layer_drop", "layer_drop_schedule", "target_layers", "min_layers"), _DROPS),
-        "drop_groups": ("layerdrop",),
+        **dict.fromkeys(("drop_groups", "skipped"), ("layerdrop",)),
         "drop_bound": ("lengthdrop", "flexible-depth"),
         **dict.fromkeys(("sandwich", "label_share", "state_weight", "teacher_drops"), _LENGTHDROP),
         **dict.fromkeys(

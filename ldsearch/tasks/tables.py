@@ -169,7 +169,7 @@ def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
     import datasets
     from datasets.exceptions import DatasetsError
 
-    from ldsearch.hub import go_offline_if_unreachable, refused
+    from ldsearch.hub import refused
 
     datasets.disable_progress_bars()
     try:
