@@ -46,7 +46,7 @@ WRITERS = {"csv": delimited(","), "tsv": delimited("\t"), "jsonl": jsonl, "json"
 def put(path: Path, rows: Sequence[dict[str, object]] = ROWS) -> Path:
     kind = next(kind for kind in reversed(path.name.split(".")) if kind in WRITERS)
     content = WRITERS[kind](rows)
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
     return path
 
 
@@ -139,14 +139,14 @@ def test_a_folder_without_training_rows_is_refused(folder: Path, file: str | Non
         ("a.csv", b'text,label\n"a,b\n', "cannot read"),
         ("a.csv", b"text,label\n\xff\xfe,b\n", "cannot read"),
         ("a.csv.gz", b"text,label\na,b\n", "cannot read"),
-        ("a.csv.gz", gzip.compress(b"text,label\n" + bytes(range(256)) * 9)[:-200], "cannot read"),
+        ("a.csv.gz", gzip.compress(b"text,label\n" + bytes(range(256)) * 9, mtime=0)[:-200], "cannot read"),
         ("a.jsonl", b'{"text": "a", "label": 1}\n{"text": \n', "cannot read"),
         ("a.jsonl", b"words\n", "cannot read"),
         ("a.parquet", b"words", "cannot read"),
         ("a.parquet", b"", "cannot read"),
         ("a.txt", b"\n \n\n", "no rows"),
         ("a.txt", "größe".encode("latin-1"), "cannot read"),
-        ("a.conll.gz", gzip.compress(b"a\n" * 99)[:-9], "cannot read"),
+        ("a.conll.gz", gzip.compress(b"a\n" * 99, mtime=0)[:-9], "cannot read"),
     ],
 )
 def test_what_cannot_be_read_is_one_line_that_names_the_file(
