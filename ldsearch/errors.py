@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterable
 from typing import ClassVar
 
+_LONGEST = 300  # of a name in a message
+
 
 class LdsearchError(Exception):
     """Base of every error that ldsearch raises on purpose; its message is one line for a person."""
@@ -91,6 +93,11 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, KeyError):
         return f"it has no {error}"
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def shortened(name: str) -> str:
+    """What a user named, without the middle of what nobody would read."""
+    return name if len(name) <= _LONGEST else f"{name[:100]}...{name[-100:]}"
 
 
 def printable(text: str) -> str:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ldsearch.commands.binding import number, numbers, option, per_stack, trainer_words
-from ldsearch.errors import RunError
+from ldsearch.errors import RunError, shortened
 from ldsearch.secrets import without_tokens
 
 _LONGEST_NAME = 200  # bytes: what stands beside a folder while it is written has a longer name
@@ -40,7 +40,9 @@ class RunFolder:
         name = default if self.name is None else self.name
         hidden = name.startswith(".") or not name.strip() or name != Path(name).name
         if hidden or "\\" in name or len(os.fsencode(name)) > _LONGEST_NAME:
-            raise RunError(f"--name {name[:80]!r} names no folder below {self.runs}: use one plain name")
+            raise RunError(
+                f"--name {shortened(name)!r} names no folder below {self.runs}: use one plain name"
+            )
         return self.runs / name
 
 

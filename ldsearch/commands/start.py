@@ -21,7 +21,7 @@ from ldsearch.files import read_fields
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_config, load_model
 from ldsearch.supernet.heads import HEADS, head_of, logits_of
-from ldsearch.supernet.refusals import REFUSALS, refuse_config, require_finite
+from ldsearch.supernet.refusals import REFUSALS, refuse_config, refuse_sizes, require_finite
 from ldsearch.tasks import Task
 from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
 
@@ -98,6 +98,7 @@ def initial_model(
     end = tokenizer.eos_token_id
     config = _configuration(options.model, head.name)
     refuse_config(vars(config), str(options.model))
+    refuse_sizes(vars(config), str(options.model))
     config.vocab_size = len(tokenizer)
     config.pad_token_id = tokenizer.pad_token_id
     if head.generates:
@@ -131,6 +132,7 @@ def _configuration(name: str | None, head: str) -> PreTrainedConfig:
         if name is not None:
             fields = read_fields(Path(name), SupernetError)
         refuse_config(fields, str(name))
+        refuse_sizes(fields, str(name))
         return AutoConfig.for_model(fields.pop("model_type"), **fields)
     except REFUSALS as error:
         raise SupernetError(f"{name} is no model configuration: {one_line(error)}") from error

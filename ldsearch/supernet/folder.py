@@ -14,7 +14,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ldsearch.errors import LdsearchError, SupernetError, one_line
+from ldsearch.errors import LdsearchError, SupernetError, one_line, shortened
 from ldsearch.files import make_readable, read_fields, write_json
 from ldsearch.hub import go_offline_if_unreachable, refused
 from ldsearch.records import as_record, typed
@@ -25,6 +25,7 @@ from ldsearch.supernet.refusals import (
     REFUSALS,
     refuse_config,
     refuse_index,
+    refuse_sizes,
     require_finite,
     require_vocabulary,
 )
@@ -260,7 +261,7 @@ def load_model(
             output_loading_info=True,
         )
     except REFUSALS as error:
-        raise refused(f"cannot load the model {name[:80]!r}", error, SupernetError) from error
+        raise refused(f"cannot load the model {shortened(name)!r}", error, SupernetError) from error
     if whole and found["missing_keys"]:
         raise SupernetError(f"the weights of {name!r} are not whole: {min(found['missing_keys'])} is missing")
     require_finite(model, name)
@@ -278,13 +279,14 @@ def load_config(name: str) -> PreTrainedConfig:
     """
     # Hub ids have one slash at most and no leading dot; a path that is not there is no hub id.
     if (name.startswith((".", "/")) or name.count("/") > 1) and not Path(name).exists():
-        raise SupernetError(f"no model folder {name[:80]}")
+        raise SupernetError(f"no model folder {shortened(name)}")
     if not Path(name).is_dir():
         go_offline_if_unreachable()
     try:
         fields, _ = PreTrainedConfig.get_config_dict(name)
         refuse_config(fields, name)
+        refuse_sizes(fields, name)
         # Not left out: transformers would ask on the terminal, and run the code after a "y".
         return cast(PreTrainedConfig, AutoConfig.from_pretrained(name, trust_remote_code=False))
     except REFUSALS as error:
-        raise refused(f"cannot load the model {name[:80]!r}", error, SupernetError) from error
+        raise refused(f"cannot load the model {shortened(name)!r}", error, SupernetError) from error

@@ -40,7 +40,7 @@ _LARGEST = (
         2**16,
     ),
     (re.compile(r"^(d_ff|n_inner)$|intermediate_size$|ffn_dim$|^hidden_dim$|(_vocab|^vocab)_size$"), 2**24),
-    (re.compile(r"positions?(_embeddings)?$"), 2**24),
+    (re.compile(r"^(max_position_embeddings|n_positions)$"), 2**24),
 )
 # What mixture-of-experts configurations call their number of experts.
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok")
@@ -71,6 +71,14 @@ def refuse_config(fields: Mapping[str, Any], name: str) -> None:
             raise SupernetError(f"the model {name!r} {why}")
     if any(isinstance(fields.get(key), int) and fields[key] > 1 for key in _EXPERTS):
         raise SupernetError(f"the model {name!r} is a mixture of experts, which ldsearch does not support")
+
+
+def refuse_sizes(fields: Mapping[str, Any], name: str) -> None:
+    """Refuse a configuration with sizes that are none, or that no model has, before they are built.
+
+    Raises:
+        SupernetError: Naming the first.
+    """
     for key, value in fields.items():
         _refuse_size(key, value, name)
 

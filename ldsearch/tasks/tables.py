@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ldsearch.errors import DataError, one_line
+from ldsearch.errors import DataError, one_line, shortened
 from ldsearch.hub import go_offline_if_unreachable
 from ldsearch.tasks.splits import SearchRows
 
@@ -183,7 +183,7 @@ def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
             go_offline_if_unreachable()
             splits = datasets.load_dataset(name, config)
     except (DatasetsError, ValueError, TypeError, KeyError, OSError, NotImplementedError) as error:
-        raise refused(f"cannot load the dataset {name[:80]!r}", error, DataError) from error
+        raise refused(f"cannot load the dataset {shortened(name)!r}", error, DataError) from error
     finally:
         datasets.enable_progress_bars()
     tables = {}

@@ -1,6 +1,7 @@
 """Inputs for the laws: random weights, padded batches, sub-networks of every kind."""
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import TypeVar
 
 import torch
@@ -49,9 +50,13 @@ def padded_batch(lengths: Sequence[int], vocabulary: int, pad: int = 0, seed: in
 
 
 def stock_output(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-    """A stock model's logits, without gradients."""
+    """A stock model's logits, without gradients and without a cache.
+
+    A cache puts the keys into another layout, whose products some processors round otherwise.
+    """
+    uncached = {"use_cache": False} if "use_cache" in signature(model.forward).parameters else {}
     with torch.no_grad():
-        return logits_of(model(**batch))
+        return logits_of(model(**batch, **uncached))
 
 
 def assert_close(ours: Tensor, theirs: Tensor, subnet: Subnet, tolerance: float = 1e-5) -> None:

@@ -178,7 +178,7 @@ def test_an_export_is_timed_beside_its_full_model(tmp_path, name: str, monkeypat
     folders = [tmp_path / str(index) for index in range(len(subnets))]
     for subnet, folder in zip(subnets, folders, strict=True):
         write_huggingface(supernet, TOKENIZER, subnet, folder, PROVENANCE)
-    monkeypatch.setattr("ldsearch.export.timing.load_supernet", lambda folder: (supernet, None, None))
+    monkeypatch.setattr("ldsearch.export.timing._opened", lambda folder: supernet)
     monkeypatch.setattr("ldsearch.export.timing.REPEATS", 1)
     monkeypatch.setattr("ldsearch.export.timing.WARMUP", 0)
     job = TimingJob("", [subnet.to_json() for subnet in subnets], [(1, 6), (2, 5)])

@@ -32,10 +32,17 @@ def run(reported: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = {"subnet": [s.to_json() for s in subnets], "macs_share": shares, "score": [5.0, 4.0, 3.0]}
     write_csv(pd.DataFrame({**dict.fromkeys(COLUMNS, 0), **rows}), run / "frontier.csv")
     supernet = str(reported.folder)
-    best = Choice(subnets[1], "most accurate", "nats", 4.0, 5.0, "search", 20, None, {}, {}, "", supernet)
+    costs = {"macs": 1.0}
+    best = Choice(
+        subnets[1], "most accurate", "nats", 4.0, 5.0, "search", 20, None, costs, costs, "", supernet
+    )
     write_json(run / "best.json", best.to_dict())
-    fields = {"measurements": "..", "supernet": supernet, "trials": 3, "options": {}, "identity": {}}
-    write_json(run / "run.json", {**fields, "costs": ["macs"]})
+    fields = {"measurements": "..", "supernet": supernet, "split": "search", "stopped": "exhausted"}
+    fields |= dict.fromkeys(("trials", "frontier", "peak_memory_bytes"), 3) | {"measured_as": ""}
+    empty = ("options", "identity", "controls", "this_call", "workload", "versions")
+    write_json(
+        run / "run.json", {**fields, **{key: {} for key in empty}, "costs": ["macs"], "held_out": None}
+    )
     return run
 
 
