@@ -1,10 +1,11 @@
 """Run folders: which one is newest, which one may be written, and what they hold, as typed objects."""
 
+import contextlib
 import json
 import math
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ldsearch.errors import LdsearchError, RunError, SupernetError, of_system, one_line
+from ldsearch.errors import LdsearchError, MachineError, RunError, SupernetError, of_system, one_line
 from ldsearch.files import read_fields, write_json
 from ldsearch.goal import Goal
 from ldsearch.intervals import Interval
@@ -108,6 +109,23 @@ def claim(
             f"{folder} holds another run (its {', '.join(different)} differ): choose another --name"
         )
     return False
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, marker: str, identity: dict[str, Any]) -> Iterator[None]:
+    """``claim``, taken back where what was asked is refused before anything else is in the folder.
+
+    Where the machine failed the folder stays, since the same command will go on.
+    """
+    fresh = claim(folder, marker, identity)
+    try:
+        yield
+    except LdsearchError as error:
+        empty = [path.name for path in folder.iterdir()] == [marker]
+        if fresh and empty and not isinstance(error, MachineError):
+            (folder / marker).unlink()
+            folder.rmdir()
+        raise
 
 
 def beside(folder: Path, relative: str) -> Path:

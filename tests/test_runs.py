@@ -1,5 +1,6 @@
 """Run folders: whose they are, and which supernet is the newest."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ldsearch.errors import RunError, SupernetError
-from ldsearch.runs import claim, newest_supernet, read_json
+from ldsearch.errors import LdsearchError, MachineError, RunError, SupernetError
+from ldsearch.runs import claim, claimed, newest_supernet, read_json
 
 
 def listing(folder: Path) -> dict[str, bytes]:
@@ -103,3 +104,23 @@ def test_live_processes_claim_one_run_folder_and_only_one_is_first(tmp_path: Pat
     told = [json.loads(child.communicate()[0].lower()) for child in children]
     assert [sum(first) for first in zip(*told, strict=True)] == [1] * 50
     assert [sorted(path.name for path in (tmp_path / "7").iterdir())] == [["run.json"]]
+
+
+def test_a_claim_is_taken_back_where_what_was_asked_is_refused(tmp_path: Path) -> None:
+    def run(error: Exception | None, *files: str) -> list[str]:
+        folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+        with contextlib.suppress(LdsearchError), claimed(folder, "run.json", {"seed": 0}):
+            for name in files:
+                (folder / name).write_text("kept")
+            if error is not None:
+                raise error
+        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+    assert run(None) == ["run.json"]
+    assert run(RunError("refused")) == []
+    assert run(MachineError("no space")) == ["run.json"]
+    assert run(RunError("refused"), "trials.csv") == ["run.json", "trials.csv"]
+    claim(tmp_path / "mine", "run.json", {"seed": 0})
+    with pytest.raises(RunError), claimed(tmp_path / "mine", "run.json", {"seed": 0}):
+        raise RunError("of another worker, whose claim it is")
+    assert (tmp_path / "mine" / "run.json").is_file()

@@ -34,7 +34,7 @@ from ldsearch.intervals import over_seeds
 from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
 from ldsearch.reports.figures import draw_comparison, save_figure
 from ldsearch.reports.tables import write_csv
-from ldsearch.runs import Run, claim, newest_supernet
+from ldsearch.runs import Run, claimed, newest_supernet
 from ldsearch.supernet.folder import read_record
 from ldsearch.trial import Trial
 
@@ -184,9 +184,8 @@ def compare(options: Compare, folder: Path, *, progress: Progress = NO_PROGRESS)
         "searched": [dict(run.identity) for run in runs.values()],
         "weights": [weights_fingerprint(subject.folder) for subject in subjects],
     }
-    claim(folder, MARKER, identity)
     benches = Benches(options.data)
-    with interruptible() as stop, report_disk_full(folder):
+    with claimed(folder, MARKER, identity), interruptible() as stop, report_disk_full(folder):
         progress = Stoppable(progress, stop)
         # No bench outlives its call: two supernets at once may not fit.
         measured = {

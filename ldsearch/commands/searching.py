@@ -29,7 +29,7 @@ from ldsearch.progress import Progress, Stoppable
 from ldsearch.reports.figures import draw_frontier, save_figure
 from ldsearch.reports.held_out import HeldOut, held_out_table, hold_out
 from ldsearch.reports.tables import frontier_table, trials_table, write_csv
-from ldsearch.runs import BEST_FILE, FRONTIER_FILE, RUN_FILE, Choice, HeldOutScore, claim
+from ldsearch.runs import BEST_FILE, FRONTIER_FILE, RUN_FILE, Choice, HeldOutScore, claimed
 from ldsearch.search.controls import constant_ratio, random_search
 from ldsearch.search.loop import (
     Evaluate,
@@ -182,10 +182,9 @@ def run_search(
         **spec.identity,
         **({"evaluations": spec.evaluations} if screen and spec.evaluations is not None else {}),
     }
-    claim(folder, RUN_FILE, identity)
-    # The goal may be another one now: the old choice must not pass for its own if this is killed.
-    (folder / BEST_FILE).unlink(missing_ok=True)
-    with interruptible() as stop, report_disk_full(folder):
+    with claimed(folder, RUN_FILE, identity), interruptible() as stop, report_disk_full(folder):
+        # The goal may be another one now: the old choice must not pass for its own if this is killed.
+        (folder / BEST_FILE).unlink(missing_ok=True)
         progress = Stoppable(progress, stop)
         deadline = time.monotonic() + _seconds(spec, options.minutes)
         result, controls = _search(bench, folder, spec, goal, strategy, screen, progress, deadline)
