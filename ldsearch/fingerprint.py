@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
+
+from ldsearch.errors import SupernetError, one_line
 
 # A change here means that the same sub-network on the same weights may give other logits.
 EXECUTOR_SEMANTICS = 4
@@ -28,15 +30,19 @@ def weights_fingerprint(folder: Path) -> str:
 
     Raises:
         FileNotFoundError: If the folder holds no safetensors.
+        SupernetError: If a file is damaged.
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise FileNotFoundError(f"{folder} holds no safetensors")
     tensors: dict[str, str] = {}
     for path in files:
-        with safe_open(path, framework="pt") as weights:
-            for name in weights.keys():  # noqa: SIM118 (safe_open is no mapping)
-                tensors[name] = _tensor_digest(weights.get_tensor(name))
+        try:
+            with safe_open(path, framework="pt") as weights:
+                for name in weights.keys():  # noqa: SIM118 (safe_open is no mapping)
+                    tensors[name] = _tensor_digest(weights.get_tensor(name))
+        except SafetensorError as error:
+            raise SupernetError(f"{path} is damaged: {one_line(error)}") from error
     return digest(sorted(tensors.items()))
 
 

@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from transformers import BertTokenizer
 
 from ldsearch import bench
+from ldsearch.errors import SupernetError
 from ldsearch.fingerprint import digest, weights_fingerprint
 from ldsearch.supernet.folder import load_model
 from ldsearch.tasks import EMBEDDED, DataSource, load_task
@@ -46,6 +47,10 @@ def test_the_layout_in_files_does_not_matter(tmp_path):
     assert weights_fingerprint(tmp_path / "one") == weights_fingerprint(tmp_path / "two")
     with pytest.raises(FileNotFoundError):
         weights_fingerprint(tmp_path)
+    weights = tmp_path / "one" / "0.safetensors"
+    weights.write_bytes(weights.read_bytes()[:40])
+    with pytest.raises(SupernetError, match=r"0.safetensors is damaged"):
+        weights_fingerprint(tmp_path / "one")
 
 
 def test_a_half_precision_checkpoint_is_loaded_in_fp32(tmp_path):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from ldsearch.errors import LdsearchError
+from ldsearch.errors import LdsearchError, RunError
 
 LEASE = 60.0  # seconds
 LEAST = 4  # sub-networks of one part: fewer have few prefixes in common
@@ -122,6 +122,9 @@ class Claims:
         Returns:
             What this worker holds of the part now, in the given order, and what of that another worker held
             before whose lease has ended.
+
+        Raises:
+            RunError: If the log does not give back what is appended to it.
         """
         with self._lock:
             self._read()
@@ -137,6 +140,11 @@ class Claims:
             # An entry that claims nothing says that this worker is there: the others leave it a share.
             presumed = tuple((worker, state.written[worker]) for worker in sorted(dead))
             self._append(Entry(self.worker, tuple(part), presumed))
+            if not state.holder.keys() >= set(part):
+                raise RunError(
+                    "the measurement cache is damaged: it does not hold what was just written; move it away, "
+                    "measurements will be made again"
+                )
             held = [name for name in part if state.holder[name] == self.worker]
             self._taken.update(held)
             return held, {name for name in held if holders[name] != self.worker}

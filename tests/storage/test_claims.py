@@ -12,6 +12,7 @@ from itertools import chain
 
 import pytest
 
+from ldsearch.errors import RunError
 from ldsearch.storage import claims
 from ldsearch.storage.claims import Claims, Entry, Holders, worker_of
 
@@ -88,6 +89,15 @@ def test_who_was_found_dead_loses_its_claims_unless_it_wrote_meanwhile(
 ) -> None:
     log = [Entry("a", ("x",)), *between, Entry("b", ("x",), dead=(("a", 1),))]
     assert taken(log)["x"] == winner
+
+
+def test_a_log_that_loses_what_is_written_is_damaged() -> None:
+    class Forgetful(Shared):
+        def append(self, entry: Entry) -> None:
+            """As a database whose rows were deleted under it."""
+
+    with pytest.raises(RunError, match="is damaged: it does not hold what was just written"):
+        Claims(Forgetful([]), "a").take(["x"])
 
 
 def test_an_entry_comes_back_from_json() -> None:
