@@ -1,11 +1,9 @@
 """Run folders: which one is newest, which one may be written, and what they hold, as typed objects."""
 
-import contextlib
 import json
 import math
 import os
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ldsearch.errors import LdsearchError, MachineError, RunError, SupernetError, of_system, one_line
+from ldsearch.errors import LdsearchError, RunError, SupernetError, one_line
 from ldsearch.files import read_fields, write_json
 from ldsearch.goal import Goal
 from ldsearch.intervals import Interval
@@ -65,87 +63,9 @@ def newest_supernet(runs: Path) -> Path:
     return found[-1].parent
 
 
-def claim(
-    folder: Path, marker: str, identity: dict[str, Any], options: Mapping[str, Any] | None = None
-) -> bool:
-    """Make the folder this run's own, or go on with the same run, which other workers may write too.
-
-    Args:
-        folder: Where the run writes.
-        marker: The file that carries the identity.
-        identity: What makes two runs the same run.
-        options: The options that the run was started with, for the record.
-
-    Returns:
-        Whether the folder is new; False where a run goes on.
-
-    Raises:
-        RunError: If the folder holds anything else (nothing is touched then) or cannot be written.
-    """
-    path = folder / marker
-    identity = json.loads(json.dumps(identity))  # as it reads back
-    if not path.is_file():
-        # What a killed process left of its claim, or what another is making of it, is nobody's.
-        others = folder.is_dir() and any(
-            not (file.name.startswith(".") and file.name.lstrip(".").startswith(f"{marker}."))
-            for file in folder.iterdir()
-        )
-        foreign = others or (folder.exists() and not folder.is_dir())
-        # Another worker of the same run may have made it meanwhile.
-        if foreign and not path.is_file():
-            raise RunError(f"{folder} is not empty and holds another run: choose another --name")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if _write_new(path, {"identity": identity, **({"options": options} if options else {})}):
-                return True
-        except OSError as error:
-            raise of_system(f"cannot write to {folder}", error) from error
-    found = read_json(path).get("identity")
-    if not isinstance(found, dict):
-        raise RunError(f"{path} is damaged: it holds no identity")
-    different = sorted(key for key in {*found, *identity} if found.get(key) != identity.get(key))
-    if different:
-        raise RunError(
-            f"{folder} holds another run (its {', '.join(different)} differ): choose another --name"
-        )
-    return False
-
-
-@contextlib.contextmanager
-def claimed(folder: Path, marker: str, identity: dict[str, Any]) -> Iterator[None]:
-    """``claim``, taken back where what was asked is refused before anything else is in the folder.
-
-    Where the machine failed the folder stays, since the same command will go on.
-    """
-    fresh = claim(folder, marker, identity)
-    try:
-        yield
-    except LdsearchError as error:
-        empty = [path.name for path in folder.iterdir()] == [marker]
-        if fresh and empty and not isinstance(error, MachineError):
-            (folder / marker).unlink()
-            folder.rmdir()
-        raise
-
-
 def beside(folder: Path, relative: str) -> Path:
     """A path that a folder's files name as seen from the folder, so that both may move together."""
     return Path(os.path.normpath(folder / relative))
-
-
-def _write_new(path: Path, fields: dict[str, Any]) -> bool:
-    """Write a file that is whole from the start; False where there is one: of two workers one is first."""
-    made = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    write_json(made, fields)
-    try:
-        os.link(made, path)
-    except FileExistsError:
-        return False
-    except OSError:  # a file system without links
-        write_json(path, fields)
-    finally:
-        made.unlink()
-    return True
 
 
 def read_json(path: Path) -> dict[str, Any]:

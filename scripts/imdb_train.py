@@ -29,7 +29,8 @@ from ldsearch.commands.trainer import fit, training_arguments
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
 from ldsearch.interruption import interruptible
-from ldsearch.runs import TRAINING_FILE, claim, read_json
+from ldsearch.run_folder import claim
+from ldsearch.runs import TRAINING_FILE, read_json
 from ldsearch.space.lengths import constant_ratio_lengths
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import load_supernet, save_model

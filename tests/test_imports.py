@@ -31,10 +31,11 @@ PURE = {
     "search": RECORDS | {"space", "trial", "pareto", "registry"},
     "reports": RECORDS | {"trial", "pareto", "intervals", "files"},
     "storage": RECORDS | {"trial", "files", "records", "intervals", "secrets"},
+    "run_folder": {"errors", "files", "runs"},
     "runs": RECORDS | {"files", "records", "goal", "intervals", "reports"},
 }
 # Rooms that run models, and the rooms they must not know.
-RIM = {"commands", "cli", "bench", "runs", "target"}
+RIM = {"commands", "cli", "bench", "runs", "run_folder", "target"}
 FORBIDDEN = {
     "supernet": RIM | {"training", "tasks", "search", "evaluation", "export", "reports", "latency"},
     "tasks": RIM | {"training", "search", "evaluation", "export", "supernet", "latency"},

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from ldsearch.errors import LdsearchError, MachineError, RunError, SupernetError
-from ldsearch.runs import claim, claimed, newest_supernet, read_json
+from ldsearch.run_folder import claim, claimed
+from ldsearch.runs import newest_supernet, read_json
 
 
 def listing(folder: Path) -> dict[str, bytes]:
@@ -90,7 +91,7 @@ def test_the_newest_supernet_is_the_one_finished_last_whatever_its_name(tmp_path
 
 def test_live_processes_claim_one_run_folder_and_only_one_is_first(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from ldsearch.runs import claim; sys.stdin.readline(); "
+        "import sys; from pathlib import Path; from ldsearch.run_folder import claim; sys.stdin.readline  ; "
         "print([claim(Path(sys.argv[1]) / str(i), 'run.json', {'seed': 1}) for i in range(50)])"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]

@@ -34,7 +34,8 @@ from ldsearch.intervals import over_seeds
 from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
 from ldsearch.reports.figures import draw_comparison, save_figure
 from ldsearch.reports.tables import write_csv
-from ldsearch.runs import Run, claimed, newest_supernet
+from ldsearch.run_folder import claimed
+from ldsearch.runs import Run, newest_supernet
 from ldsearch.supernet.folder import read_record
 from ldsearch.trial import Trial
 

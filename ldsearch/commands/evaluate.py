@@ -20,7 +20,8 @@ from ldsearch.fingerprint import digest, versions
 from ldsearch.intervals import Statistics, paired_bootstrap
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.reports.tables import write_csv
-from ldsearch.runs import Run, claim
+from ldsearch.run_folder import claim
+from ldsearch.runs import Run
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
 from ldsearch.target import Target

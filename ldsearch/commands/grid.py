@@ -20,7 +20,7 @@ from ldsearch.intervals import Interval, Statistics, bootstrap
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.heat_maps import draw_grid, draw_pruning_ratios, grid_text
-from ldsearch.runs import claim
+from ldsearch.run_folder import claim
 from ldsearch.space.assignments import configurations
 from ldsearch.subnet import Subnet
 from ldsearch.tasks.metrics import METRICS, Metric, metric_named

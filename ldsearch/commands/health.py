@@ -26,7 +26,8 @@ from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.interruption import interruptible
 from ldsearch.ranking import partial_tau, tau_within
 from ldsearch.reports.figures import draw_health, save_figure
-from ldsearch.runs import HEALTH_FILE, RUN_FILE, Run, Study, claim, read_json
+from ldsearch.run_folder import claim
+from ldsearch.runs import HEALTH_FILE, RUN_FILE, Run, Study, read_json
 from ldsearch.search.controls import nearest_costs
 from ldsearch.search.loop import CostFunction
 from ldsearch.secrets import without_tokens

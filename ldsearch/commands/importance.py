@@ -24,7 +24,8 @@ from ldsearch.fingerprint import versions
 from ldsearch.interruption import interruptible
 from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
 from ldsearch.reports.figures import draw_importance, save_figure
-from ldsearch.runs import Run, Study, claim, read_json
+from ldsearch.run_folder import claim
+from ldsearch.runs import Run, Study, read_json
 from ldsearch.search.importance import Ablation, importance
 from ldsearch.subnet import Subnet
 

@@ -34,7 +34,8 @@ from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import FEWEST_POINTS, correlations, draw_latency, prediction_errors
 from ldsearch.reports.tables import write_csv
-from ldsearch.runs import RUN_FILE, Run, claim
+from ldsearch.run_folder import claim
+from ldsearch.runs import RUN_FILE, Run
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet, read_record

@@ -15,7 +15,8 @@ from ldsearch.commands.trainer import changed_arguments, make_trainer, run_train
 from ldsearch.errors import RunError, one_line
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.interruption import interruptible
-from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
+from ldsearch.run_folder import claim
+from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE
 from ldsearch.secrets import without_tokens
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import SupernetRecord, load_model, load_supernet, read_record

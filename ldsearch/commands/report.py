@@ -29,13 +29,7 @@ from ldsearch.reports.figures import (
 from ldsearch.reports.heat_maps import draw_kept
 from ldsearch.reports.page import Drawing, number, write_page
 from ldsearch.reports.tables import COST_WORDS, area_table, read_table
-from ldsearch.runs import (
-    SUPERNET_FILE,
-    TRAINING_FILE,
-    Run,
-    newest_supernet,
-    read_json,
-)
+from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, Run, newest_supernet, read_json
 from ldsearch.space import Space
 from ldsearch.subnet import Subnet
 from ldsearch.workload import Workload

@@ -29,7 +29,8 @@ from ldsearch.progress import Progress, Stoppable
 from ldsearch.reports.figures import draw_frontier, save_figure
 from ldsearch.reports.held_out import HeldOut, held_out_table, hold_out
 from ldsearch.reports.tables import frontier_table, trials_table, write_csv
-from ldsearch.runs import BEST_FILE, FRONTIER_FILE, RUN_FILE, Choice, HeldOutScore, claimed
+from ldsearch.run_folder import claimed
+from ldsearch.runs import BEST_FILE, FRONTIER_FILE, RUN_FILE, Choice, HeldOutScore
 from ldsearch.search.controls import constant_ratio, random_search
 from ldsearch.search.loop import (
     Evaluate,

@@ -27,7 +27,8 @@ from ldsearch.files import report_disk_full
 from ldsearch.fingerprint import weights_fingerprint
 from ldsearch.hub import HTTP_ERROR, refused
 from ldsearch.interruption import interruptible
-from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, claim
+from ldsearch.run_folder import claim
+from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, save_model
 from ldsearch.supernet.refusals import REFUSALS, require_finite

@@ -1,0 +1,91 @@
+"""A folder that becomes one run's own: claimed with its identity, gone on with by the same run alone."""
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ldsearch.errors import LdsearchError, MachineError, RunError, of_system
+from ldsearch.files import write_json
+from ldsearch.runs import read_json
+
+
+def claim(
+    folder: Path, marker: str, identity: dict[str, Any], options: Mapping[str, Any] | None = None
+) -> bool:
+    """Make the folder this run's own, or go on with the same run, which other workers may write too.
+
+    Args:
+        folder: Where the run writes.
+        marker: The file that carries the identity.
+        identity: What makes two runs the same run.
+        options: The options that the run was started with, for the record.
+
+    Returns:
+        Whether the folder is new; False where a run goes on.
+
+    Raises:
+        RunError: If the folder holds anything else (nothing is touched then) or cannot be written.
+    """
+    path = folder / marker
+    identity = json.loads(json.dumps(identity))  # as it reads back
+    if not path.is_file():
+        # What a killed process left of its claim, or what another is making of it, is nobody's.
+        others = folder.is_dir() and any(
+            not (file.name.startswith(".") and file.name.lstrip(".").startswith(f"{marker}."))
+            for file in folder.iterdir()
+        )
+        foreign = others or (folder.exists() and not folder.is_dir())
+        # Another worker of the same run may have made it meanwhile.
+        if foreign and not path.is_file():
+            raise RunError(f"{folder} is not empty and holds another run: choose another --name")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if _write_new(path, {"identity": identity, **({"options": options} if options else {})}):
+                return True
+        except OSError as error:
+            raise of_system(f"cannot write to {folder}", error) from error
+    found = read_json(path).get("identity")
+    if not isinstance(found, dict):
+        raise RunError(f"{path} is damaged: it holds no identity")
+    different = sorted(key for key in {*found, *identity} if found.get(key) != identity.get(key))
+    if different:
+        raise RunError(
+            f"{folder} holds another run (its {', '.join(different)} differ): choose another --name"
+        )
+    return False
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, marker: str, identity: dict[str, Any]) -> Iterator[None]:
+    """``claim``, taken back where what was asked is refused before anything else is in the folder.
+
+    Where the machine failed the folder stays, since the same command will go on.
+    """
+    fresh = claim(folder, marker, identity)
+    try:
+        yield
+    except LdsearchError as error:
+        empty = [path.name for path in folder.iterdir()] == [marker]
+        if fresh and empty and not isinstance(error, MachineError):
+            (folder / marker).unlink()
+            folder.rmdir()
+        raise
+
+
+def _write_new(path: Path, fields: dict[str, Any]) -> bool:
+    """Write a file that is whole from the start; False where there is one: of two workers one is first."""
+    made = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    write_json(made, fields)
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        write_json(path, fields)
+    finally:
+        made.unlink()
+    return True
