@@ -250,7 +250,7 @@ def load_model(
     refuse_index(Path(name))
     config.update(dict(head_config or {}))
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer = _load_tokenizer(name)
         model, found = head.auto.from_pretrained(
             name,
             config=config,
@@ -269,6 +269,16 @@ def load_model(
     # Whatever side its model generated from: heads read position 0, and outputs are cut by length.
     tokenizer.padding_side = "right"
     return cast(PreTrainedModel, model), tokenizer
+
+
+def _load_tokenizer(name: str) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except Exception as error:
+        # What its library in Rust raises for a damaged file is an Exception and nothing more.
+        if type(error) is Exception:
+            raise SupernetError(f"the tokenizer of {name!r} is damaged: {one_line(error)}") from error
+        raise
 
 
 def load_config(name: str) -> PreTrainedConfig:

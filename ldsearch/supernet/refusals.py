@@ -69,6 +69,10 @@ def refuse_config(fields: Mapping[str, Any], name: str) -> None:
     for key, why in _REFUSED.items():
         if fields.get(key):
             raise SupernetError(f"the model {name!r} {why}")
+    try:
+        typed(fields.get("architectures") or [], list[str], "architectures")
+    except ValueError as error:
+        raise SupernetError(f"the configuration of {name!r} is damaged: {error}") from error
     if any(isinstance(fields.get(key), int) and fields[key] > 1 for key in _EXPERTS):
         raise SupernetError(f"the model {name!r} is a mixture of experts, which ldsearch does not support")
 

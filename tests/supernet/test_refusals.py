@@ -127,3 +127,18 @@ def test_other_heads_are_refused_with_those_there_are(name):
 
 def test_an_unknown_token_score_names_those_there_are():
     refused(lambda: Supernet(tiny_model("bert"), "row"), "column, power")
+
+
+def test_a_tokenizer_that_rust_cannot_read_is_one_line(tmp_path: Path) -> None:
+    tiny_model("bert").save_pretrained(tmp_path)
+    transformers.BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[MASK]": 2}).save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    fields = json.loads(path.read_text())
+    fields["version"] = None  # JSON, but no tokenizer
+    path.write_text(json.dumps(fields))
+    refused(lambda: load_model(str(tmp_path)), "the tokenizer of .* is damaged")
+
+
+@pytest.mark.parametrize("wrong", [0.5, "BertModel", [1]])
+def test_architectures_are_names(wrong: object) -> None:
+    refused(lambda: refuse_config({"architectures": wrong}, "odd"), "of 'odd' is damaged: architectures")
