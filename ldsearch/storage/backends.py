@@ -1,6 +1,7 @@
 """Optuna storages for measurements: a SQLite file, a journal file or a database server."""
 
 import contextlib
+import errno
 import json
 import random
 import sqlite3
@@ -20,7 +21,7 @@ from sqlalchemy import column, create_engine, inspect, select, table
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from ldsearch.errors import RunError, one_line
+from ldsearch.errors import RunError, of_system, one_line
 from ldsearch.secrets import without_password
 
 Result = TypeVar("Result")
@@ -74,11 +75,14 @@ class Backend:
         """Result of work on the storage.
 
         Raises:
-            RunError: One line, if the storage fails.
+            LdsearchError: One line, if the storage fails; a ``MachineError`` where the disk is full.
         """
         try:
             return work()
         except _STORAGE_ERRORS as error:
+            cause = _root(error)
+            if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
+                raise of_system(f"cannot use the measurement cache {self.name}", cause) from error
             raise RunError(self._explain(error)) from error
 
     def _explain(self, error: BaseException) -> str:

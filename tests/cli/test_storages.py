@@ -39,7 +39,7 @@ def test_a_full_disk_is_one_line_the_same_command_goes_on_and_pareto_reads_the_s
     search = ("evolve", *WILD_SEARCH, "--name", "shared", "--storage", storage)
     with small_disk():
         outcome = ldsearch(*search)
-    assert outcome.code == 2
+    assert outcome.code == 1
     assert outcome.err.splitlines()[-1] == (
         f"error: cannot use the measurement cache {wild_place}/shared.log: No space left on device"
     )
