@@ -96,7 +96,7 @@ def one_line(error: BaseException) -> str:
 
 
 def shortened(name: str) -> str:
-    """What a user named, without the middle of what nobody would read."""
+    """A name in a message; of a very long one the two ends."""
     return name if len(name) <= _LONGEST else f"{name[:100]}...{name[-100:]}"
 
 

@@ -71,7 +71,7 @@ def read_text(path: Path, error: type[LdsearchError] = RunError, most: int = LAR
 
 
 def read_json(path: Path, error: type[LdsearchError] = RunError) -> Any:
-    """What a JSON file holds.
+    """Read a JSON file.
 
     Raises:
         FileNotFoundError: If there is none.
@@ -81,7 +81,7 @@ def read_json(path: Path, error: type[LdsearchError] = RunError) -> Any:
 
 
 def from_json(text: str, source: str, error: type[LdsearchError] = RunError) -> Any:
-    """What JSON text holds.
+    """Parse JSON text.
 
     Args:
         text: The JSON.

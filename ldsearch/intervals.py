@@ -77,18 +77,9 @@ def bootstrap(
     Raises:
         ValueError: If the statistics differ in shape or are empty, or ``of_means`` does not fit them.
     """
-    rows, value = _joint(terms, of_means)
-    examples = len(rows)
-    rng = np.random.default_rng(seed)
-    # Resampling counts instead of rows: statistics that are counts repeat, so a multinomial over the
-    # distinct ones is the same bootstrap in a fraction of the memory; in parts, as areas repeat less.
-    distinct, counts = np.unique(rows, axis=0, return_counts=True)
-    parts = [
-        value(rng.multinomial(examples, counts / examples, size=part) @ distinct / examples)
-        for part in np.diff(np.linspace(0, resamples, 21).round().astype(int))
-    ]
-    low, high = np.quantile(np.concatenate(parts), [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(value(rows.mean(axis=0))), float(low), float(high), examples)
+    (estimate,), drawn = _resampled([terms], of_means, np.random.default_rng(seed), resamples)
+    low, high = np.quantile(drawn[:, 0], [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(estimate), float(low), float(high), len(terms[0][1]))
 
 
 def simultaneous(
@@ -182,6 +173,8 @@ def _resampled(
         split = zip(np.split(means, edges, axis=-1), parts, strict=True)
         return np.stack([of(part if own.ndim == 2 else part[..., 0]) for part, (own, of) in split], axis=-1)
 
+    # Resampling counts instead of rows: statistics that are counts repeat, so a multinomial over the
+    # distinct ones is the same bootstrap in a fraction of the memory; in parts, as areas repeat less.
     distinct, counts = np.unique(joined, axis=0, return_counts=True)
     drawn = np.concatenate(
         [

@@ -60,7 +60,7 @@ def staged(folder: Path) -> Iterator[Path]:
 
 
 def dead(folder: Path, name: str = "*") -> list[Path]:
-    """What killed processes left half-written in a folder, of files and folders of this name.
+    """Half-written files and folders of this name that killed processes left in a folder.
 
     A folder whose process ended is not locked any more; a file is written in less than ten minutes.
     """

@@ -33,8 +33,8 @@ from imdb_train import (
     shortened,
     train_all,
 )
-from int8_graphs import quantise, write_graphs
 from int8_graphs import versions as graph_versions
+from int8_graphs import write_graphs
 from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification
 
@@ -47,6 +47,7 @@ from ldsearch.fingerprint import digest, weights_fingerprint
 from ldsearch.goal import Budget
 from ldsearch.intervals import paired_bootstrap
 from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, threads
+from ldsearch.latency.int8 import quantise
 from ldsearch.latency.measure import data_cell
 from ldsearch.latency.runtimes import in_session
 from ldsearch.runs import read_json

@@ -4,14 +4,11 @@ Weights have a scale per output channel: with one per matrix, the default, more 
 fp32 (results/imdb).
 """
 
-import contextlib
-import io
-import logging
 from pathlib import Path
 
 import onnxruntime
-from onnxruntime.quantization import QuantType, quantize_dynamic
 
+from ldsearch.latency.int8 import quantise
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.graph import trace
@@ -25,16 +22,6 @@ def write_graphs(supernet: Supernet, subnet: Subnet, folder: Path) -> tuple[Path
         trace(supernet, subnet, fp32)
         quantise(fp32, int8)
     return fp32, int8
-
-
-def quantise(fp32: Path, int8: Path, per_channel: bool = True) -> None:
-    """Write the int8 graph of a graph."""
-    torn = int8.with_name("torn.onnx")
-    # The quantiser recommends a pre-processing that changes nothing here, on a logger and on stdout.
-    logging.getLogger().setLevel(logging.ERROR)
-    with contextlib.redirect_stdout(io.StringIO()):
-        quantize_dynamic(fp32, torn, weight_type=QuantType.QInt8, per_channel=per_channel)
-    torn.rename(int8)
 
 
 def versions() -> dict[str, str]:

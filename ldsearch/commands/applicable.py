@@ -1,11 +1,10 @@
 """Options that would have no effect, or contradict each other, refused before anything is loaded."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
+from ldsearch.commands.binding import changed
 from ldsearch.commands.options import (
     PARITY,
     Compare,
@@ -39,15 +38,6 @@ _BUILT_IN = ("plain", "layerdrop", "lengthdrop", "flexible-depth")
 _CLASSIFIES = ("classification", "regression", "multi-label")
 
 
-def given(options: Any) -> list[str]:
-    """Names of the options that differ from their defaults."""
-    return [
-        field.name
-        for field in fields(options)
-        if field.default is not MISSING and getattr(options, field.name) != field.default
-    ]
-
-
 def check_training(options: TrainSupernet) -> None:
     """Refuse options that the strategy, the task or the data do not read.
 
@@ -57,7 +47,7 @@ def check_training(options: TrainSupernet) -> None:
     strategy = options.strategy
     if strategy == "flexible-depth" and options.trains_lengths:
         strategy = "flexible-depth with --drop-bound"
-    for name in given(options):
+    for name in changed(options):
         if options.parity and getattr(options, name) == PARITY.get(name):
             continue
         readers = _READERS.get(name, ())
@@ -88,7 +78,7 @@ def check_report(options: Report) -> None:
         LdsearchError: Naming the first.
     """
     measures = {"health": HealthOptions, "importance": ImportanceOptions}
-    for name in given(options):
+    for name in changed(options):
         for what, own in measures.items():
             if name in own.__annotations__ and not getattr(options, what):
                 raise LdsearchError(f"{flag_of(name)} is for --{what}")

@@ -17,7 +17,7 @@ from ldsearch.workload import Workload
 
 AS_IT_IS = "none"
 # Tokens that a model's inputs are cut to where its tokenizer names no limit below this.
-MOST_TOKENS = 512
+LONGEST_INPUT = 512
 
 
 def is_model(folder: Path) -> bool:
@@ -43,7 +43,7 @@ def open_model(
     """
     model, tokenizer = load_model(str(folder))
     supernet = Supernet(model).eval()
-    reference = min(tokenizer.model_max_length, supernet.longest, MOST_TOKENS)
+    reference = min(tokenizer.model_max_length, supernet.longest, LONGEST_INPUT)
     source, labels, splits = {"data": folder.name}, known_labels(str(folder), supernet.head.name) or [], {}
     seen = Workload.padded(reference)
     if data is not None:

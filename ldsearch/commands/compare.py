@@ -136,7 +136,7 @@ def _print_rows(title: str, rows: Sequence[ComparisonRow]) -> None:
 
 
 def _resampled(rows: Sequence[ComparisonRow]) -> str:
-    """What the intervals speak of."""
+    """The seeds and rows that the intervals are over, in words."""
     seeds = sorted({row.seeds for row in rows if row.seeds})
     if seeds[-1:] <= [1]:
         return "over rows: one seed of each, so it speaks of what this seed found, not of the strategy"

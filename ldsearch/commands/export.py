@@ -208,7 +208,7 @@ def export(
 def _open(
     folder: Path, subnet: str | None, data: str | None, task: str | None, columns: Columns
 ) -> tuple[Target, Supernet, SupernetRecord, PreTrainedTokenizerBase]:
-    """What is exported, and the model it belongs to."""
+    """The target of an export, and the model, record and tokenizer that it belongs to."""
     if not is_model(folder):
         if task is not None or columns != Columns():
             raise ExportError(
@@ -236,12 +236,10 @@ def _entry(name: str, choice: Choice, verified: Verified) -> dict[str, Any]:
     fields = {"folder": name, **{key: choice.to_dict()[key] for key in names}, **verified.to_dict()}
     if verified.int8:
         unseen = verified.unseen
-        held = (
-            None
-            if unseen is None
-            else HeldOutScore(unseen.split, unseen.score, unseen.full_score, unseen.difference)
-        )
-        fields["held_out"] = None if held is None else asdict(held)
+        fields["held_out"] = None
+        if unseen is not None:
+            held = HeldOutScore(unseen.split, unseen.score, unseen.full_score, unseen.difference)
+            fields["held_out"] = asdict(held)
     return fields
 
 

@@ -53,7 +53,7 @@ def list_runs(folder: Path, clean: bool) -> dict[str, Any]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """What killed processes left in a folder of runs: half-written files and folders, at any depth."""
+    """Half-written files and folders of killed processes in a folder of runs, at any depth."""
     folders = [folder, *(path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())]
     found = [path for each in folders for path in dead(each)]
     return [path for path in found if not any(other in path.parents for other in found)]

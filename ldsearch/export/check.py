@@ -31,7 +31,7 @@ from ldsearch.supernet.supernet import inference
 
 # What an example in doubt may move a score by, in examples: F1 of a rare label hangs on few of them.
 SWAY = 10
-# Predictions that int8 must share with fp32: on trained models 0.99 and more (results/int8).
+# Predictions that int8 must share with fp32; results/imdb has what trained models share.
 LEAST_AGREEMENT = 0.98
 
 

@@ -17,12 +17,18 @@ INSTRUCTIONS = ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp")
 _FACTS = Path("/proc/cpuinfo")
 
 
-def quantise(fp32: Path, int8: Path) -> None:
-    """Write the int8 graph of a graph; both may be the same path."""
+def quantise(fp32: Path, int8: Path, *, per_channel: bool = True) -> None:
+    """Write the int8 graph of a graph; both may be the same path.
+
+    Args:
+        fp32: The graph.
+        int8: Where its int8 graph goes.
+        per_channel: A scale for each output channel of a weight, or one for all of it.
+    """
     library = import_module("onnxruntime.quantization")
     made = int8.with_name(f".{int8.name}.int8")
     with _quiet():
-        library.quantize_dynamic(fp32, made, weight_type=library.QuantType.QInt8, per_channel=True)
+        library.quantize_dynamic(fp32, made, weight_type=library.QuantType.QInt8, per_channel=per_channel)
     made.replace(int8)
 
 

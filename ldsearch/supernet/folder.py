@@ -153,7 +153,7 @@ class SupernetRecord:
 
 
 def _wrong(record: SupernetRecord) -> str | None:
-    """What a record claims that none can; None where it makes sense."""
+    """The first contradiction in a record, in words; None where there is none."""
     try:
         for name, kinds in _PARTS.items():
             own = getattr(record, name)

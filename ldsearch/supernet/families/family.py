@@ -84,7 +84,7 @@ class Family:
         return family
 
     def skip(self, norm: nn.Module, hidden: Tensor) -> Tensor:
-        """What leaves a sub-layer that is off, given its norm."""
+        """Output of a sub-layer that is off, given its norm."""
         normed: Tensor = norm(hidden) if self.norms_stay else hidden
         return normed
 
