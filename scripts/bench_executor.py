@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
 from ldsearch.costs.macs import EncoderShape, Macs
-from ldsearch.evaluation.evaluator import length_batches
+from ldsearch.evaluation.batches import length_batches
 from ldsearch.evaluation.executor import Executor
 from ldsearch.fingerprint import versions
 from ldsearch.space import LengthGenes, Space, load_space

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ldsearch.evaluation.evaluator import collated, length_batches
+from ldsearch.evaluation.batches import collated, length_batches
 from ldsearch.export.check import Rows
 from ldsearch.intervals import Interval, Statistics, paired_bootstrap
 from ldsearch.supernet import Supernet
@@ -55,7 +55,7 @@ def split_rows(
     rest = length_batches(encoded.lengths[mixed:most], lambda n: min(BATCH, held), min(BATCH, held))
     index += [mixed + own for own in rest]
     pad_to = record.pad_to
-    batches = collated(task, encoded, tokenizer, pad_to, index)
+    batches = list(collated(task, encoded, tokenizer, pad_to, index))
     whole = most == len(encoded)
     origin = f"rows of the {split} split"
     if not whole:

@@ -20,6 +20,7 @@ from ldsearch.commands.options import Evolve, flags
 from ldsearch.commands.searching import CONTROL_SHARE, RunOutcome, SearchSpec, plan_search, run_search
 from ldsearch.commands.spaces import LEAST_SHARE, training_gaps
 from ldsearch.errors import RunError
+from ldsearch.evaluation.memory import GIB
 from ldsearch.goal import Goal
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.runs import BEST_FILE, newest_supernet, read_json
@@ -39,7 +40,6 @@ def main(options: Evolve) -> dict[str, Any]:
     split = "report" if options.swap else "search"
     supernet = options.supernet or newest_supernet(options.runs)
     bench = open_bench(supernet, options.runs, options.data, split=split, storage=options.storage)
-    bench.evaluator.cache_budget = int(options.cache * 2**30)
     if options.dry_run:
         return _print_size(bench, _planned(bench, options, goal, _note))
     genes = [options.genes] if options.genes else []
@@ -96,9 +96,27 @@ def evolve(
     return run_search(bench, Path(folder), spec, goal, options, progress)
 
 
+def bound_memory(bench: Bench, gib: float | None) -> None:
+    """Let searches and held-out scores of a supernet take so much memory in all, what is loaded included.
+
+    Args:
+        bench: The supernet.
+        gib: None: the default.
+
+    Raises:
+        RunError: If model, data and batches of one row take more.
+    """
+    for evaluator in (bench.held_out, bench.evaluator):
+        if evaluator is not None:
+            evaluator.bound = None if gib is None else gib * GIB
+            evaluator.forget()
+    bench.evaluator.memory.check()
+
+
 def _planned(bench: Bench, options: Evolve, goal: Goal, note: Callable[[str], None]) -> SearchSpec:
     """The search that the options name; refuses a budget below the cheapest sub-network of its space."""
     know_latency(bench, goal.cell, options.latency_table, options.runtime)
+    bound_memory(bench, options.max_memory)
     spec = plan_search(bench, options, goal.costs)
     if goal.budget is not None:
         cheapest = spec.context.space.smallest()
@@ -111,7 +129,7 @@ def _planned(bench: Bench, options: Evolve, goal: Goal, note: Callable[[str], No
 
 
 def _print_size(bench: Bench, spec: SearchSpec) -> dict[str, Any]:
-    """Size and duration of a search, without running it.
+    """Size, duration and memory of a search, without running it.
 
     The minutes are those of search, controls and held-out scoring, were they run one by one; estimated from
     one measured batch and the mean cost of the space's two ends.
@@ -127,7 +145,9 @@ def _print_size(bench: Bench, spec: SearchSpec) -> dict[str, Any]:
     minutes = bench.evaluator.seconds_per_full_pass() * (cheap + dear) / 2 / full * passes / 60
     print(f"search space {space.name}: up to {space.size():,} sub-networks")
     print(f"cheapest {cheap / full:.3f}, dearest {dear / full:.3f} of the full model's MACs")
+    peak = bench.evaluator.expected_peak(spec.evaluations)
     print(f"at most {spec.evaluations} evaluations and controls, at most some {minutes:.1f} minutes")
+    print(f"peak memory: at most some {peak / GIB:.1f} GiB")
     return {
         "space": space.name,
         "size": space.size(),
@@ -135,6 +155,7 @@ def _print_size(bench: Bench, spec: SearchSpec) -> dict[str, Any]:
         "dearest": dear / full,
         "evaluations": spec.evaluations,
         "minutes": minutes,
+        "peak_memory_bytes": peak,
     }
 
 

@@ -30,12 +30,14 @@ def imitator(bench: Bench, budget: int = BUDGET) -> Evaluator:
         DataError: If the task's answers are no distributions, or not even one row fits.
     """
     blank = Imitation(bench.task)  # refuses before anything runs
-    teacher = _teacher(bench, blank, budget)
+    bound = bench.evaluator.bound
+    teacher = _teacher(bench, blank, budget if bound is None else min(budget, int(bound / 4)))
     answers = {key: logits for own in teacher.values() for key, logits in own.items()}
     evaluator = bench.evaluator_of(replace(blank, teacher=answers), bench.split, rows=sorted(teacher))
     evaluator.costs = bench.evaluator.costs  # a sub-network costs the same, whatever rows are looked at
     # The screen is part of what the search takes.
-    evaluator.counts, evaluator.cache_budget = bench.evaluator.counts, bench.evaluator.cache_budget
+    evaluator.counts, evaluator.bound = bench.evaluator.counts, bound
+    bench.evaluator.forget()  # its share is smaller beside the full model's logits
     return evaluator
 
 

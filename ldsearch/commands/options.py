@@ -432,8 +432,13 @@ class Evolve(SearchOptions, Take, Seed, MovedData, SharedStorage, RunFolder):
         shown="score+macs; a budget in ms: score+latency",
     )
     supernet: Path | None = option(None, "Supernet folder.", shown="the newest in --runs")
-    cache: float = option(
-        4.0, "GiB of memory for what later generations have in common.", least=0, most=2**20
+    max_memory: float | None = option(
+        None,
+        "GiB of memory that the search may take in all; what model, data and batches leave of it keeps what "
+        "later generations have in common.",
+        shown="3; more for a model that leaves too little",
+        least=0,
+        most=2**20,
     )
     dry_run: bool = option(False, "Say how large the search is and how long it takes; run nothing.")
     runtime: str = option(
@@ -721,6 +726,10 @@ VERBS: Mapping[str, type[Options]] = MappingProxyType(
 )
 
 
+# Options of earlier versions that changed no result.
+_GONE: Mapping[str, tuple[str, ...]] = MappingProxyType({"evolve": ("cache",)})
+
+
 def flags(verb: str, values: Mapping[str, Any]) -> str:
     """The command line that gives these options.
 
@@ -732,6 +741,8 @@ def flags(verb: str, values: Mapping[str, Any]) -> str:
     arguments: list[str] = []
     words: list[str] = []
     for name, value in values.items():
+        if name in _GONE.get(verb, ()):
+            continue  # of an old record
         if name == "trainer":
             words += trainer_words(without_tokens(value))  # of an old record
         elif known[name]["argument"]:

@@ -19,7 +19,8 @@ from ldsearch.commands.options import Evolve
 from ldsearch.commands.signals import SIGNALS
 from ldsearch.commands.spaces import rule_space, search_space
 from ldsearch.errors import RunError
-from ldsearch.evaluation.evaluator import Counts, Evaluator, peak_memory
+from ldsearch.evaluation.evaluator import Counts, Evaluator
+from ldsearch.evaluation.memory import peak_memory
 from ldsearch.files import report_disk_full, write_json
 from ldsearch.fingerprint import versions
 from ldsearch.goal import Goal
@@ -189,6 +190,7 @@ def run_search(
         progress = Stoppable(progress, stop)
         deadline = time.monotonic() + _seconds(spec, options.minutes)
         result, controls = _search(bench, folder, spec, goal, strategy, screen, progress, deadline)
+        bench.evaluator.forget()
         full, fronts = result.trials[0], {name: control.frontier for name, control in controls.items()}
         taken = goal.take.choose(result.candidates, full, bench.loss_bound)
         compared = [taken, *pareto_front(result.candidates, goal.costs)]
@@ -251,7 +253,9 @@ def _search(
     regular = control(constant_ratio, known) if spec.controlled else None
     if screen is not None:
         # Searched by one score, chosen by the other: what is measured is the frontier, cheapest first.
+        bench.evaluator.forget()  # the states of two evaluators would not fit
         screened = searched(strategy, most, screen, deadline=deadline)
+        screen.forget()
         deadline = math.inf
         front = [trial.subnet for trial in screened.frontier if trial.subnet in screened.proposed]
         strategy, most, measured = Listed(f"{strategy.name}-kl", front), None, most or 0

@@ -1,20 +1,20 @@
 """Measures sub-networks on a split: runs what the cache does not know, counts what it ran."""
 
-import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Cost
+from ldsearch.evaluation.batches import by_feature, collated, length_batches
 from ldsearch.evaluation.executor import Executor, shares_prefixes
+from ldsearch.evaluation.memory import RESERVE, Memory, describe_peak_memory, release, resident, taken
 from ldsearch.evaluation.prefixes import PrefixCache, path_of
 from ldsearch.evaluation.stock import StockExecutor
 from ldsearch.intervals import Statistics, standard_error
@@ -24,7 +24,7 @@ from ldsearch.storage.sidecar import Sidecar
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
-from ldsearch.tasks.base import Batch, Encoded, Scorer, score, trimmed
+from ldsearch.tasks.base import Batch, Encoded, Scorer, score
 from ldsearch.trial import Trial
 from ldsearch.workload import Workload
 
@@ -34,46 +34,6 @@ Outputs = list[NDArray[np.float32]]
 LEAST = 8
 # Sub-networks that are run together: they are stored when all of them are through.
 TOGETHER = 512
-# Bytes of block states that are kept for later generations.
-CACHE_BUDGET = 4 * 2**30
-
-
-def length_batches(
-    lengths: Sequence[int] | NDArray[np.int64], most: Callable[[int], int], least: int
-) -> list[NDArray[np.int64]]:
-    """Rows in ascending order of length, cut into batches.
-
-    A batch with enough rows ends where the length changes: rows of one length need no padding, and
-    sub-networks that act alike on it are one.
-
-    Args:
-        lengths: True length of each row in tokens.
-        most: The most rows of a length that a batch may have.
-        least: Rows that are enough; fewer are joined by longer ones.
-
-    Returns:
-        Row indices of each batch.
-    """
-    batches: list[list[int]] = []
-    for row in np.argsort(lengths, kind="stable").tolist():
-        batch = batches[-1] if batches else []
-        longer = bool(batch) and lengths[row] > lengths[batch[-1]]
-        if not batch or len(batch) >= most(int(lengths[row])) or (longer and len(batch) >= least):
-            batches.append(batch := [])
-        batch.append(row)
-    return [np.array(batch, dtype=np.int64) for batch in batches]
-
-
-def collated(
-    task: Scorer,
-    encoded: Encoded,
-    tokenizer: PreTrainedTokenizerBase,
-    pad_to: int | None,
-    batches: Iterable[NDArray[np.int64]],
-) -> list[tuple[NDArray[np.int64], Batch]]:
-    """Batches of features, as their indices and as tensors; padded to ``pad_to`` or to their longest."""
-    collate = task.collate(tokenizer, pad_to)
-    return [(index, collate([encoded[int(i)] for i in index])) for index in batches]
 
 
 @dataclass
@@ -120,25 +80,6 @@ class Counts:
             f"{executed:.1f} passes of the full model over the rows (one by one {alone:.1f}; padded too, "
             f"as the papers' code runs them, {padded:.1f}); {describe_peak_memory()}"
         )
-
-
-def describe_peak_memory() -> str:
-    """The most memory this process has had."""
-    gib = f"peak memory {peak_memory() / 2**30:.1f} GiB"
-    if torch.cuda.is_available():
-        gib += f", {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB on the device"
-    return gib
-
-
-def peak_memory() -> int:
-    """Bytes of this process's largest resident set so far; 0 where the system does not say."""
-    if sys.platform == "win32":
-        return 0
-    import resource
-
-    # Kibibytes, but on macOS bytes.
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 _FIRST_PAUSE, _LAST_PAUSE = 0.02, 0.2  # seconds between two looks at what others have stored
@@ -205,8 +146,7 @@ class Evaluator:
         cache: Where they are kept; None keeps nothing.
         sidecar: Where their per-example statistics are kept; None keeps none.
         batch_size: The most examples per batch; it does not change a score.
-        budget: Bytes for the states of sub-networks that run together; it may make batches smaller.
-        cache_budget: Bytes for states that later generations may need.
+        cache_budget: Bytes for states that later generations may need; None: what the memory leaves.
         pad_to: Pad every input to this length; for the reference code's token score, which counts pads.
         held_out: Whether it scores what other rows have chosen; recorded with the measurements.
     """
@@ -224,8 +164,7 @@ class Evaluator:
         cache: MeasurementCache | None = None,
         sidecar: Sidecar | None = None,
         batch_size: int = 64,
-        budget: int = 2**30,
-        cache_budget: int = CACHE_BUDGET,
+        cache_budget: int | None = None,
         pad_to: int | None = None,
         held_out: bool = False,
     ) -> None:
@@ -241,16 +180,46 @@ class Evaluator:
         self._macs = next(cost for cost in self.costs if cost.name == "macs")
         self.counts = Counts(float(self._macs([supernet.full])[0]) * len(encoded))
         self._lengths = encoded.lengths
-        self.executor: Executor | StockExecutor | None = None
-        if not pad_to and shares_prefixes(supernet):
-            self.executor = Executor(supernet, budget)
-        elif not pad_to:
-            self.executor = StockExecutor(supernet, self._macs, budget)
+        self._longest = int(pad_to or self._lengths.max(initial=1))
+        self._executor: Executor | StockExecutor
+        if shares_prefixes(supernet):
+            self._executor = Executor(supernet)
+        else:
+            self._executor = StockExecutor(supernet, self._macs)
+        self._pad_to = pad_to
         self._batch_size = batch_size
-        # What others have chosen is scored in one go: no generation follows.
-        self.cache_budget = 0 if held_out else cache_budget
         self._collated = partial(collated, task, encoded, tokenizer, pad_to)
-        self._batches = self._collated(length_batches(self._lengths, lambda n: batch_size, len(encoded)))
+        self._apart = partial(by_feature, task, self._lengths)
+        # What others have chosen is scored in one go: no generation follows.
+        self._cache_budget = 0 if held_out else cache_budget
+        self.bound: float | None = None  # bytes that all may take; None: the default
+
+    @property
+    def executor(self) -> Executor | StockExecutor | None:
+        """Runs sub-networks together; None where padding may change a score."""
+        return None if self._pad_to else self._executor
+
+    @cached_property
+    def memory(self) -> Memory:
+        """How much batches and kept states may take, by ``bound`` and what is loaded now."""
+        device = self.supernet.model.device
+        return Memory(taken(device), self._executor.row_bytes(self._longest), self.bound)
+
+    def forget(self) -> None:
+        """Drop the states kept for later generations; what comes next divides the memory anew."""
+        for name in ("memory", "_batches", "_alike", "_prefixes"):
+            self.__dict__.pop(name, None)
+        release()
+
+    def expected_peak(self, evaluations: int) -> int:
+        """Bytes that a search of so many evaluations takes at most, those of model and data among them."""
+        work = max(
+            len(index) * self._executor.row_bytes(int(self._pad_to or self._lengths[index].max()))
+            for index in self._alike
+        )
+        tokens = sum(map(self._executor.state_bytes, self._lengths.tolist()))
+        states = evaluations * sum(self.supernet.depths.values()) * tokens
+        return self.memory.loaded + RESERVE + work + min(self.memory.cache, states)
 
     def __call__(
         self,
@@ -342,9 +311,9 @@ class Evaluator:
     def outputs(self, subnet: Subnet) -> Outputs:
         """The task's reading of each feature's logits, in the order of the split."""
         rows: dict[int, NDArray[np.float32]] = {}
-        for index, batch in self._batches:
+        for index, batch in self._collated(self._batches):
             logits = inference(self.supernet, self.supernet.inputs(batch), subnet)
-            rows.update(self._read(index, batch, logits))
+            rows.update(self._apart(index, self._read(batch, logits)))
         return [rows[feature] for feature in range(len(self.encoded))]
 
     def statistics(self, subnet: Subnet) -> Statistics:
@@ -355,7 +324,7 @@ class Evaluator:
     def seconds_per_full_pass(self) -> float:
         """Estimated seconds of the full model on the split, from its middle batch."""
         full = self.supernet.full
-        index, batch = self._batches[len(self._batches) // 2]
+        ((index, batch),) = self._collated([self._batches[len(self._batches) // 2]])
         inference(self.supernet, self.supernet.inputs(batch), full)
         start = time.perf_counter()
         inference(self.supernet, self.supernet.inputs(batch), full)
@@ -384,65 +353,87 @@ class Evaluator:
         )
         self.counts.alone_macs += sum(alone)
         self.counts.padded_macs += sum(padded)
-        if self.executor is None or len(subnets) == 1:
+        if self.executor is None or len(subnets) < 2:
             for subnet, macs in zip(subnets, alone, strict=True):
                 start = time.perf_counter()
                 outputs = self.outputs(subnet)
                 self.counts.executed_macs += macs
                 yield subnet, outputs, time.perf_counter() - start
             return
-        for first in range(0, len(subnets), TOGETHER):
-            chunk, start = subnets[first : first + TOGETHER], time.perf_counter()
-            outputs_of = self._together(self.executor, chunk)
+        most = max(1, min(TOGETHER, self.memory.outputs // self._output_bytes))
+        for first in range(0, len(subnets), most):
+            chunk, start = subnets[first : first + most], time.perf_counter()
+            parts = self._together(self.executor, chunk)
             seconds = (time.perf_counter() - start) / len(chunk)
-            for subnet in chunk:
-                yield subnet, outputs_of.pop(subnet), seconds
+            for place, subnet in enumerate(chunk):
+                rows: dict[int, NDArray[np.float32]] = {}
+                for index, read in zip(self._alike, parts[place], strict=True):
+                    rows.update(self._apart(index, read))
+                parts[place] = []
+                yield subnet, [rows[feature] for feature in range(len(self.encoded))], seconds
 
     def _together(
         self, executor: Executor | StockExecutor, subnets: Sequence[Subnet]
-    ) -> dict[Subnet, Outputs]:
-        rows: list[dict[int, NDArray[np.float32]]] = [{} for _ in subnets]
+    ) -> list[list[NDArray[np.float32]]]:
+        """For each sub-network the task's reading of each batch; what acts alike shares one array."""
+        parts: list[list[NDArray[np.float32]]] = [[] for _ in subnets]
         before = replace(executor.work)
         device = self.supernet.model.device
-        for (index, cut), prefixes in zip(self._alike, self._prefixes, strict=True):
+        for (_, cut), prefixes in zip(self._collated(self._alike), self._prefixes, strict=True):
             batch = {name: tensor.to(device) for name, tensor in cut.items()}
 
-            def keep(
-                ends: Sequence[int], logits: Tensor, index: NDArray[np.int64] = index, batch: Batch = batch
-            ) -> None:
-                read = self._read(index, batch, logits)
+            def keep(ends: Sequence[int], logits: Tensor, batch: Batch = batch) -> None:
+                read = self._read(batch, logits)
                 for end in ends:
-                    rows[end].update(read)
+                    parts[end].append(read)
 
             executor.run(self.supernet.inputs(batch), subnets, keep, prefixes)
+            kept = sum(one.bytes for one in self._prefixes if one is not None)
+            if resident() - self.memory.loaded - kept > RESERVE // 2:
+                release()
         self.counts.executed_macs += executor.work.macs - before.macs
         self.counts.evaluations += executor.work.evaluations - before.evaluations
         self.counts.hits += executor.work.hits - before.hits
-        features = range(len(self.encoded))
-        return {subnet: [own[i] for i in features] for subnet, own in zip(subnets, rows, strict=True)}
+        return parts
 
     @cached_property
-    def _alike(self) -> list[tuple[NDArray[np.int64], Batch]]:
+    def _output_bytes(self) -> int:
+        """Of one sub-network on the split, from the shortest row."""
+        shortest = int(self._lengths.argmin())
+        ((_, batch),) = self._collated([np.array([shortest])])
+        logits = inference(self.supernet, self.supernet.inputs(batch), self.supernet.full)
+        units = self._lengths if self.task.per_token else np.ones_like(self._lengths)
+        return max(1, self._read(batch, logits).nbytes * int(units.sum()) // int(units[shortest]))
+
+    def _batches_of(self, least: int) -> list[NDArray[np.int64]]:
+        executor = self._executor
+        executor.budget = self.memory.work
+
+        def most(length: int) -> int:
+            return min(self._batch_size, executor.rows(self._pad_to or length))
+
+        return length_batches(self._lengths, most, least)
+
+    @cached_property
+    def _batches(self) -> list[NDArray[np.int64]]:
+        return self._batches_of(len(self.encoded))
+
+    @cached_property
+    def _alike(self) -> list[NDArray[np.int64]]:
         """Batches of one length each, where that makes enough rows."""
-        executor = self.executor
-        assert executor is not None
-        return self._collated(
-            length_batches(self._lengths, lambda n: min(self._batch_size, executor.rows(n)), LEAST)
-        )
+        return self._batches_of(LEAST)
 
     @cached_property
     def _prefixes(self) -> list[PrefixCache | None]:
         """One cache for each batch, of its share of the bytes: a sweep over the batches evicts nothing."""
-        if not (self.cache_budget and isinstance(self.executor, Executor)):
+        most = self.memory.cache if self._cache_budget is None else self._cache_budget
+        if not (most and isinstance(self.executor, Executor)):
             return [None] * len(self._alike)
-        tokens = [float(self._lengths[index].sum()) for index, _ in self._alike]
-        return [PrefixCache(int(self.cache_budget * share / sum(tokens))) for share in tokens]
+        tokens = [float(self._lengths[index].sum()) for index in self._alike]
+        return [PrefixCache(int(most * share / sum(tokens))) for share in tokens]
 
-    def _read(
-        self, index: NDArray[np.int64], batch: Batch, logits: Tensor
-    ) -> Mapping[int, NDArray[np.float32]]:
-        """The task's reading of a batch's logits, by feature."""
+    def _read(self, batch: Batch, logits: Tensor) -> NDArray[np.float32]:
+        """The task's reading of a batch's logits, row by row."""
         on_device = {name: tensor.to(logits.device) for name, tensor in batch.items()}
-        read = self.task.read(logits.float(), on_device).cpu().numpy()
-        lengths = self._lengths[index].tolist()
-        return dict(zip(index.tolist(), trimmed(read, lengths, self.task.per_token), strict=True))
+        read: NDArray[np.float32] = self.task.read(logits.float(), on_device).cpu().numpy()
+        return read

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ldsearch.costs.macs import EncoderShape
 from ldsearch.errors import SupernetError
+from ldsearch.evaluation.memory import WORK
 from ldsearch.evaluation.prefixes import Kept, Node, Outcome, Path, PrefixCache, Step, grow
 from ldsearch.subnet import WHOLE, Groups, Subnet
 from ldsearch.supernet import Supernet
@@ -60,7 +61,7 @@ class Executor:
         SupernetError: If the model is no encoder of a registered family.
     """
 
-    def __init__(self, supernet: Supernet, budget: int = 2**30) -> None:
+    def __init__(self, supernet: Supernet, budget: int = WORK) -> None:
         if not shares_prefixes(supernet):
             raise SupernetError(
                 supernet.why_depth_only or "an encoder-decoder runs through its stock forward"
@@ -70,7 +71,11 @@ class Executor:
         self.work = Work()
 
     def rows(self, length: int) -> int:
-        """How many rows of ``length`` tokens fit the budget, at least one: an upper bound on their bytes."""
+        """How many rows of ``length`` tokens fit the budget, at least one."""
+        return max(1, self.budget // self.row_bytes(length))
+
+    def row_bytes(self, length: int) -> int:
+        """The most bytes that a row of ``length`` tokens takes while it runs."""
         shape = self.supernet.shape
         d, ff, reads_first = shape.hidden, shape.feed_forward, self.supernet.reads_first
         # Along the path: a state, its scores and positions, three shared projections, two restored inputs.
@@ -79,8 +84,12 @@ class Executor:
         attention = length * 10 * d + 6 * shape.heads * length**2
         units = length * (4 * d + 2 * shape.ffn_matrices * ff)
         head = 0 if reads_first else length * (2 * d + 3 * shape.head_per_token // d)
-        floats = (shape.blocks + 1) * level + max(attention, units, head)
-        return max(1, self.budget // (4 * floats))
+        return 4 * ((shape.blocks + 1) * level + max(attention, units, head))
+
+    def state_bytes(self, length: int) -> int:
+        """Bytes that a cache keeps of a row of ``length`` tokens for one block evaluation, at most."""
+        # The state and, where tokens come back, what they come back to; scores, positions and a mask.
+        return length * ((4 if self.supernet.reads_first else 8) * self.supernet.shape.hidden + 13)
 
     def run(
         self,

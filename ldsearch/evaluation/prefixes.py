@@ -119,7 +119,9 @@ class Outcome:
     @property
     def bytes(self) -> int:
         """Bytes of the storages; ``restored`` belongs to the outcome that made it."""
-        held = (self.state.hidden, self.state.real, self.state.positions, self.scores, self.dropped)
+        state = self.state
+        held = (state.hidden, state.real, state.positions, *state.per_token.values())
+        held = (*held, self.scores, self.dropped)
         return sum({t.data_ptr(): t.untyped_storage().nbytes() for t in held if t is not None}.values())
 
 

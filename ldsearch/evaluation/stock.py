@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ldsearch.costs.macs import Cost
 from ldsearch.evaluation.executor import OnLogits, Work
+from ldsearch.evaluation.memory import WORK
 from ldsearch.evaluation.prefixes import PrefixCache
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
@@ -36,7 +37,7 @@ class StockExecutor:
         budget: Bytes that the outputs of one path and the logits may take; it sets ``rows``.
     """
 
-    def __init__(self, supernet: Supernet, macs: Cost, budget: int = 2**30) -> None:
+    def __init__(self, supernet: Supernet, macs: Cost, budget: int = WORK) -> None:
         self.supernet = supernet
         self.macs = macs
         self.budget = budget
@@ -44,12 +45,20 @@ class StockExecutor:
 
     def rows(self, length: int) -> int:
         """How many rows of ``length`` tokens fit the budget, at least one."""
+        return max(1, self.budget // self.row_bytes(length))
+
+    def row_bytes(self, length: int) -> int:
+        """The most bytes that a row of ``length`` tokens takes while it runs."""
         config = self.supernet.model.config
         # Beside the path, one block's units and probabilities; of logits also what reads them.
         path = (sum(self.supernet.depths.values()) + 16) * config.hidden_size
         probabilities = 3 * config.num_attention_heads * length
         logits = 3 * config.vocab_size if self.supernet.head.generates else 0
-        return int(max(1, self.budget // (4 * length * (path + probabilities + logits))))
+        return int(4 * length * (path + probabilities + logits))
+
+    def state_bytes(self, length: int) -> int:
+        """Nothing is kept for later generations."""
+        return 0
 
     def run(
         self,

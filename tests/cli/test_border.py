@@ -281,7 +281,9 @@ def test_spaces_are_refused_before_anything_is_built(ldsearch: Ldsearch, place: 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        ("--cache inf", "--cache"),
+        ("--max-memory inf", "--max-memory"),
+        ("--max-memory nan", "--max-memory"),
+        ("--max-memory 0.1", "is the least"),
         ("--latency-table nope.csv", "--latency-table"),
         ("--strategy every-other --keep 1e999999999", "--keep"),
         (f"--strategy every-other --keep {'9' * 5000}", "--keep"),

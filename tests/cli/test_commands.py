@@ -114,6 +114,8 @@ def test_a_dry_run_counts_and_writes_nothing(ldsearch: Ldsearch, place: Path) ->
     assert outcome.code == 0
     assert "up to 12 sub-networks" in outcome.out  # the first length has 5 to 16 tokens, the last is pinned
     assert "at most 13 evaluations" in outcome.out
+    peak = float(outcome.out.split("peak memory: at most some ")[1].split(" GiB")[0])
+    assert 0.3 < peak <= 4
     assert sorted(place.rglob("*")) == before
 
 

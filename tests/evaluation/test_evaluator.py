@@ -7,7 +7,8 @@ from transformers import BertTokenizer
 
 from ldsearch.costs.macs import Macs
 from ldsearch.evaluation import Evaluator
-from ldsearch.evaluation.evaluator import length_batches, peak_memory
+from ldsearch.evaluation.batches import length_batches
+from ldsearch.evaluation.memory import peak_memory
 from ldsearch.fingerprint import digest
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.sidecar import Sidecar
