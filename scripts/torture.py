@@ -4,8 +4,10 @@ In turns: one kill (SIGKILL) of a searching worker, a training, an export or a r
 command must end where an undisturbed one ends; then wrong inputs, each in a fresh copy of a place with
 data, a tiny supernet and its search, most in a process forked from this one, which has imported everything,
 every tenth through the real program. A refusal must be one line or a usage box and leave nothing. Each
-input that fails is printed as JSON, which ``--again`` takes. The last line is one JSON object of counts:
-but for ``kills`` and ``inputs`` all should be 0, and the exit status says whether they are.
+input that fails is printed as JSON, which ``--again`` takes. Searches are killed on a PostgreSQL server of
+its own too, where its programs are installed. The last line is one JSON object of counts: but for ``kills``
+(in all, and of each kind in ``killed``) and ``inputs`` all should be 0, and the exit status says whether
+they are.
 
     PYTHONPATH=. OMP_NUM_THREADS=1 python scripts/torture.py --minutes 10 --seed 1
 """
@@ -23,7 +25,6 @@ import resource
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,15 +37,18 @@ from typing import Any
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from torture_grammar import SECRET, inputs, words
+from transformers.utils import logging as transformers_logging
 
 import ldsearch
 from ldsearch.cli import main as run_program
 from scripts.kill_workers import Scene, killed, same, tables
 from tests.cli.conftest import CONFIG, reviews, unsettle
+from tests.postgres import database, serving
 from tests.search.test_killed import train
 
 ROOT = Path(__file__).parents[1]
-HANG = 90  # seconds; the longest command takes a tenth of that
+HANG = 90  # seconds of its own; the longest command takes a tenth of that
+PATIENCE = 6  # times as long on the clock, since other processes may have the machine
 MEMORY = 12 * 2**30  # bytes of addresses that a command may have
 INPUTS = 25  # after each kill
 SEARCH = words("evolve --supernet runs/tiny --evaluations 24 --seed 4 --budget 0.8 --name tiny-evolve")
@@ -57,6 +61,11 @@ WORK = {
     "export-hf": ["export", "runs/tiny-evolve", "out"],
     "export-onnx": ["export", "runs/tiny-evolve", "out", "--format", "onnx"],
     "report": ["report", "runs/tiny-evolve"],
+}
+STORAGES = {
+    "sqlite": "sqlite:///{folder}/shared.db",
+    "journal": "journal:{folder}/shared.log",
+    "postgresql": "",
 }
 CODES = (0, 1, 2, 130, 143)
 COUNTS = words("kills inputs lost doubled tracebacks hangs leftovers wordy leaks")
@@ -98,23 +107,33 @@ def fork(work: Callable[[], object], out: Path) -> int:
         os._exit(code)
 
 
-def wait(child: int, seconds: float) -> int | None:
-    """Exit code; None after that many seconds, when it and all that it started are killed."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def seconds_of(process: int) -> float:
+    """Processor time of a process and of its children that have ended; 0 where the system does not say."""
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def wait(child: int, seconds: float = HANG) -> int | None:
+    """Exit code; None where it takes so many seconds, when it and all that it started are killed."""
+    end = time.monotonic() + PATIENCE * seconds
+    while time.monotonic() < end and seconds_of(child) < seconds:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
+        time.sleep(0.02)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return None
 
 
-def command(place: Path, argv: list[str]) -> None:
-    """The program in this process."""
+def command(place: Path, argv: list[str], real: bool = False) -> None:
+    """The program in this process; the real one in its stead."""
     os.chdir(place)
+    if real:
+        os.execv(sys.executable, [sys.executable, "-m", "ldsearch", *argv])
     sys.argv = ["ldsearch", *argv]
     run_program()
 
@@ -122,23 +141,7 @@ def command(place: Path, argv: list[str]) -> None:
 def call(place: Path, argv: list[str], real: bool = False) -> tuple[int | None, str]:
     """Exit code (None: it hung) and output of a command, forked or as the real program."""
     out = place.with_suffix(".out")
-    if not real:
-        code = wait(fork(lambda: command(place, argv), out), HANG)
-    else:
-        with out.open("wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "ldsearch", *argv],
-                cwd=place,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
-            try:
-                code = process.wait(2 * HANG)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                code = None
+    code = wait(fork(lambda: command(place, argv, real), out))
     return code, out.read_text(encoding="utf-8", errors="replace")
 
 
@@ -233,12 +236,14 @@ class Torture:
     Args:
         home: An empty folder.
         draw: Moments and victims.
-        server: URL of a PostgreSQL server with ``{}`` for the database, each used once; None: none.
+        server: URL of a PostgreSQL server with ``{}`` for the database; or why there is none.
     """
 
-    def __init__(self, home: Path, draw: random.Random, server: str | None) -> None:
-        self.home, self.draw = home, draw
-        self.server, self.databases = server, 0
+    def __init__(self, home: Path, draw: random.Random, server: str) -> None:
+        self.home, self.draw, self.server = home, draw, server
+        self.killed: dict[str, int | str] = dict.fromkeys((*WORK, *STORAGES), 0)
+        if "{}" not in server:
+            self.killed["postgresql"] = f"skipped: {server}"
         self.counts = Counter(dict.fromkeys(COUNTS, 0))
         self.started = 0
         self.truth: dict[str, tuple[dict[str, str], float]] = {}
@@ -259,7 +264,7 @@ class Torture:
 
         for work in (trained, lambda: command(place, SEARCH)):
             out = self.home / "made.out"
-            if wait(fork(work, out), 5 * HANG):
+            if wait(fork(work, out), 3 * HANG):
                 raise SystemExit(out.read_text())
         return place
 
@@ -310,8 +315,16 @@ class Torture:
 
     def kill(self) -> None:
         """One kill of anything."""
-        kind = self.draw.choice([*WORK, "sqlite", "journal", *(["postgresql"] if self.server else [])])
-        (self._kill_command if kind in WORK else self._kill_search)(kind)
+        kind = self.draw.choice([kind for kind, count in self.killed.items() if isinstance(count, int)])
+        before = self.counts["kills"]
+        if kind in WORK:
+            self._kill_command(kind)
+        else:
+            folder = Path(tempfile.mkdtemp(dir=self.home))
+            with self._storage(kind, folder) as url:
+                self._kill_search(kind, folder, url)
+            shutil.rmtree(folder)
+        self.killed[kind] = int(self.killed[kind]) + self.counts["kills"] - before
 
     def _kill_command(self, kind: str) -> None:
         argv = WORK[kind]
@@ -340,16 +353,18 @@ class Torture:
             os.killpg(child, signal.SIGKILL)  # what it had started
         shutil.rmtree(place.parent)
 
-    def _kill_search(self, kind: str) -> None:
+    def _kill_search(self, kind: str, folder: Path, url: str) -> None:
         """One of some workers that share a storage; a lone one is started again."""
+        net = self.place / "runs/tiny"
         if "search" not in self.truth:
-            scene, start = self._scene("sqlite", apart=False), time.monotonic()
+            alone = Scene(net, 24, folder / "alone", f"sqlite:///{folder}/alone.db", apart=False)
+            scene, start = alone, time.monotonic()
             process = scene.start(0, 0)
             process.join()
             self.alone = tables(scene.runs(0) / "run"), set(scene.stored())
             self.truth["search"] = {}, time.monotonic() - start
         workers, apart = self.draw.choice([1, 2, 3]), self.draw.random() < 0.5
-        scene = self._scene(kind, apart)
+        scene = Scene(net, 24, folder / "scene", url, apart)
         victim, moment = self.draw.randrange(workers), self.draw.uniform(0, self.truth["search"][1])
         died, codes = killed(scene, workers, victim, moment)
         if died:
@@ -368,16 +383,12 @@ class Torture:
                 fault["leftovers"] = ", ".join(left[:6])
             what = {"workers": workers, "victim": victim, "moment": moment, "apart": apart}
             self.tell(fault, {"kill": kind, **what})
-        shutil.rmtree(scene.place.parent)
 
-    def _scene(self, kind: str, apart: bool) -> Scene:
-        folder = Path(tempfile.mkdtemp(dir=self.home))
-        url = {"sqlite": f"sqlite:///{folder}/shared.db", "journal": f"journal:{folder}/shared.log"}.get(kind)
-        if url is None:
-            assert self.server is not None
-            url = self.server.format(f"torture{self.databases}")
-            self.databases += 1
-        return Scene(self.place / "runs/tiny", 24, folder / "scene", url, apart)
+    def _storage(self, kind: str, folder: Path) -> contextlib.AbstractContextManager[str]:
+        """URL of an empty storage of that kind."""
+        if kind == "postgresql":
+            return database(self.server, f"torture{self.counts['kills']}")
+        return contextlib.nullcontext(STORAGES[kind].format(folder=folder))
 
 
 def _made_by(place: Path) -> dict[str, str]:
@@ -404,14 +415,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--inputs", type=int, default=INPUTS, help="after each kill")
     parser.add_argument("--again", help="an input as it was printed")
-    parser.add_argument("--server", help="postgresql+psycopg://...{}, for databases torture0, torture1, ...")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    transformers_logging.disable_progress_bar()
     os.environ.update(HF_HUB_OFFLINE="1", HF_TOKEN=SECRET, TOKENIZERS_PARALLELISM="false", COLUMNS="100")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     import_everything()
-    with tempfile.TemporaryDirectory() as folder:
-        torture = Torture(Path(folder), random.Random(options.seed), options.server)
+    with tempfile.TemporaryDirectory() as folder, serving() as server:
+        torture = Torture(Path(folder), random.Random(options.seed), server)
         if options.again:
             again(torture, json.loads(options.again))
             return
@@ -421,7 +432,7 @@ def main() -> None:
             torture.inputs(options.inputs, 10**6 * options.seed + turn)
             if time.monotonic() >= end:
                 break
-    print(json.dumps({**torture.counts, "seed": options.seed}))
+    print(json.dumps({**torture.counts, "killed": torture.killed, "seed": options.seed}))
     sys.exit(any(torture.counts[kind] for kind in COUNTS[2:]))
 
 

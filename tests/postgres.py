@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def serving(databases: Iterable[str]) -> Iterator[str]:
+def serving(databases: Iterable[str] = ()) -> Iterator[str]:
     """A server for as long as the block runs.
 
     Yields:
@@ -50,3 +50,20 @@ def serving(databases: Iterable[str]) -> Iterator[str]:
             capture_output=True,
         )
         shutil.rmtree(home, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def database(server: str, name: str) -> Iterator[str]:
+    """A database of a server, for as long as the block runs; yields its URL."""
+    import psycopg
+
+    def say(statement: str) -> None:
+        # Closed at once: processes forked in the block would share it.
+        with psycopg.connect(
+            server.format("postgres").replace("+psycopg", ""), autocommit=True
+        ) as connection:
+            connection.execute(statement.encode())
+
+    say(f"CREATE DATABASE {name}")
+    yield server.format(name)
+    say(f"DROP DATABASE {name} WITH (FORCE)")
