@@ -104,6 +104,8 @@ def test_numbers_are_read_and_anything_else_is_refused_with_the_flag(verb, name,
 
 def test_parity_is_the_options_it_stands_for() -> None:
     assert replace(TrainSupernet(parity=True), parity=False) == TrainSupernet(**PARITY)
+    own = TrainSupernet(parity=True, length_mode="ratio")
+    assert (own.length_mode, own.token_score) == ("ratio", "column-with-pads")
     own = TrainSupernet(parity=True, drop_bound=0.3)
     assert (own.drop_bound, own.length_mode) == (0.3, "absolute")
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,8 @@ import torch
 import transformers
 
 import ldsearch.registry
+from ldsearch.commands.applicable import check_training
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.errors import LdsearchError
 from ldsearch.registry import Registry
 from ldsearch.space.lengths import default_bound
@@ -25,7 +28,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import TOKEN_SCORES
-from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting, make_strategy
+from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting, make_strategy, reads
 from tests.tiny import padded_batch, tiny_model
 
 FAMILY = '''
@@ -212,6 +215,27 @@ def test_a_registered_strategy_is_made_by_its_name(tmp_path):
     assert [len(one.subnet.encoder.blocks) for one in passes] == [4, 2]
     with pytest.raises(LdsearchError, match="unknown training strategy 'halves'"):
         make_strategy("halves", setting)
+
+
+def test_a_registered_strategy_may_read_any_option_but_where_it_declares_which(tmp_path):
+    options = TrainSupernet(strategy="halves", assignment="seq", sandwich="shares", drop_bound=0.3)
+    with registered("strategy", tmp_path) as module:
+        check_training(options)
+        reads("assignment", "drop_bound", drop_bound=["sandwich"])(module.thing)
+        check_training(options)
+        with pytest.raises(
+            LdsearchError, match="--sandwich is for --strategy lengthdrop or halves with --drop"
+        ):
+            check_training(replace(options, drop_bound=None))
+        reads("sandwich")(module.thing)
+        with pytest.raises(LdsearchError, match="--assignment is for --strategy flexible-depth, not halves"):
+            check_training(replace(options, drop_bound=None))
+
+
+def test_what_strategies_declare_are_options_of_the_command():
+    options = {field.name for field in fields(TrainSupernet)}
+    for name in ("plain", "layerdrop", "lengthdrop", "flexible-depth"):
+        assert {*STRATEGIES[name].reads, *STRATEGIES[name].reads.values()} <= options
 
 
 @pytest.mark.parametrize("kind", PLUGINS)

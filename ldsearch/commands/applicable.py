@@ -1,8 +1,6 @@
 """Options that would have no effect, or contradict each other, refused before anything is loaded."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from ldsearch.commands.binding import changed
 from ldsearch.commands.options import (
@@ -15,26 +13,8 @@ from ldsearch.commands.options import (
     flag_of,
 )
 from ldsearch.errors import LdsearchError
+from ldsearch.training.strategies import STRATEGIES
 
-_LENGTHDROP = ("lengthdrop",)
-_DROPS = ("layerdrop", "lengthdrop")
-_SHORTENS = ("lengthdrop", "flexible-depth with --drop-bound")
-_FLEXIBLE = ("flexible-depth",)
-# The training strategies that read an option; those that others registered may read any.
-_READERS: Mapping[str, Sequence[str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("layer_drop", "layer_drop_schedule", "target_layers", "min_layers"), _DROPS),
-        **dict.fromkeys(("drop_groups", "skipped"), ("layerdrop",)),
-        "drop_bound": ("lengthdrop", "flexible-depth"),
-        **dict.fromkeys(("sandwich", "label_share", "state_weight", "teacher_drops"), _LENGTHDROP),
-        **dict.fromkeys(
-            ("plain_share", "teacher", "token_score", "memory", "length_mode", "reverse_kl"), _SHORTENS
-        ),
-        **dict.fromkeys(("assignment", "encoder_tasks", "decoder_tasks"), _FLEXIBLE),
-        **dict.fromkeys(("batch_share", "always_full", "reduction"), _FLEXIBLE),
-    }
-)
-_BUILT_IN = ("plain", "layerdrop", "lengthdrop", "flexible-depth")
 _CLASSIFIES = ("classification", "regression", "multi-label")
 
 
@@ -44,16 +24,18 @@ def check_training(options: TrainSupernet) -> None:
     Raises:
         LdsearchError: Naming the first, and what reads it.
     """
-    strategy = options.strategy
-    if strategy == "flexible-depth" and options.trains_lengths:
-        strategy = "flexible-depth with --drop-bound"
+    declared = {name: make.reads for name, make in STRATEGIES.items() if hasattr(make, "reads")}
     for name in changed(options):
-        if options.parity and getattr(options, name) == PARITY.get(name):
-            continue
-        readers = _READERS.get(name, ())
-        reads = not readers or strategy in readers or options.strategy in readers
-        if options.strategy in _BUILT_IN and not reads:
-            raise LdsearchError(f"{flag_of(name)} is for --strategy {' or '.join(readers)}, not {strategy}")
+        needs = {strategy: reads[name] for strategy, reads in declared.items() if name in reads}
+        own = declared.get(options.strategy, {name: name})
+        preset = options.parity and name in PARITY  # where that has no effect --parity is refused
+        if needs and not preset and getattr(options, own.get(name, ""), None) is None:
+            by = [
+                who + (f" with {flag_of(needed)}" if needed != name else "") for who, needed in needs.items()
+            ]
+            raise LdsearchError(
+                f"{flag_of(name)} is for --strategy {' or '.join(by)}, not {options.strategy}"
+            )
     if options.stride != TrainSupernet.stride and options.task != "questions":
         raise LdsearchError(f"--stride is for --task questions, not {options.task}")
     if options.pair_column is not None and options.task not in _CLASSIFIES:

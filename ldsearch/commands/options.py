@@ -242,8 +242,10 @@ class LengthDropOptions:
         "The length-adaptive reference code's choices: --drop-bound 0.2 --token-score column-with-pads "
         "--length-mode absolute --pad-inputs --teacher-drops --reverse-kl.",
     )
-    length_mode: str = option(
-        "ratio", "Of shorter inputs a block keeps the same share of tokens (ratio) or as many (absolute)."
+    length_mode: str | None = option(
+        None,
+        "Of shorter inputs a block keeps the same share of tokens (ratio) or as many (absolute).",
+        shown="ratio",
     )
     pad_inputs: bool = option(False, "Pad every input to --max-length.")
     teacher_drops: bool = option(False, "Blocks are left out of the full pass, which teaches, too.")

@@ -22,6 +22,7 @@ from ldsearch.fingerprint import start_fingerprint, versions
 from ldsearch.runs import RUN_FILE, SUPERNET_FILE
 from ldsearch.secrets import without_tokens
 from ldsearch.space.assignments import warn_if_prime
+from ldsearch.subnet import LengthMode
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
 from ldsearch.supernet.supernet import Memory, Skipped
@@ -31,16 +32,16 @@ from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.drop_rates import mean_rate
 from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.strategies.flexible_depth import DEPTH_TASKS
 from ldsearch.training.strategies.layerdrop import applied_rates, drops_whole_blocks, parts_of
 from ldsearch.training.trainer import Distillation, SupernetTrainer
 
 # Share of a training that the full model of a new head has for itself.
 _PLAIN_SHARE = 0.4
-_DEPTH_TASKS = ("assignment", "encoder_tasks", "decoder_tasks", "batch_share", "always_full", "reduction")
-# Options that a strategy reads as they are: those that a setting has too, but for two whose default is the
-# model's.
+# Options that a strategy reads as they are: those that a setting has too, but for those whose default is the
+# model's, and one that --parity presets.
 _OF_STRATEGY = {field.name for field in fields(Setting)} & {field.name for field in fields(TrainSupernet)} - {
-    *("drop_bound", "plain_share"),
+    *("drop_bound", "plain_share", "length_mode"),
 }
 # Options that make no other training: where it goes, a preset, and names of data, whose fingerprints count.
 _NOT_IDENTITY = frozenset({"name", "runs", "parity", "subnet", "trainer"}) | {
@@ -60,7 +61,6 @@ def main(options: TrainSupernet) -> dict[str, Any]:
     with resumable("run the same command again to go on from the last checkpoint"):
         if options.subnet is not None or (options.model and (Path(options.model) / RUN_FILE).is_file()):
             return recover(options)
-        check_training(options)
         folder = train_supernet(options.folder, options, lambda text: print_notes([text]))
     facts = info(folder)
     print(f"splits: {facts['splits']}; {facts['overlap']}")
@@ -86,6 +86,7 @@ def train_supernet(
         Interrupted: On SIGINT or SIGTERM, after a checkpoint from which the same call goes on.
     """
     folder, options = Path(folder), options or TrainSupernet()
+    check_training(options)
     if (folder / SUPERNET_FILE).exists():
         raise RunError(f"{folder} already holds a finished supernet: choose another --name")
     arguments = training_arguments(
@@ -171,8 +172,6 @@ def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Sett
         )
     if options.memory != "restored" and supernet.reads_first and "decoder" not in supernet.stacks:
         raise TrainingError("--memory is for decoders and for heads that read every token")
-    if options.drop_groups != "layer" and options.strategy != "layerdrop":
-        raise TrainingError(f"--drop-groups is for --strategy layerdrop, not {options.strategy}")
     if options.drop_groups != "layer" and (not supernet.supports_lengths or "decoder" in supernet.stacks):
         raise TrainingError(supernet.why_depth_only or "a decoder works depth-only: drop layers")
     how = options.strategy, options.drop_groups
@@ -192,6 +191,7 @@ def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Sett
         setting,
         distil=options.teacher != "none",
         plain_share=plain_share,
+        length_mode=cast(LengthMode, options.length_mode or "ratio"),
         depth_lengths=options.trains_lengths,
         **{name: getattr(options, name) for name in _OF_STRATEGY},
     )
@@ -206,8 +206,8 @@ def _distillation(options: TrainSupernet, supernet: Supernet) -> Distillation:
     share, weight = options.label_share, options.state_weight
     if share is None and not weight:
         return Distillation(reverse_kl=options.reverse_kl)
-    if options.strategy != "lengthdrop" or options.teacher == "none":
-        raise TrainingError("--label-share and --state-weight are for --strategy lengthdrop with a teacher")
+    if options.teacher == "none":
+        raise TrainingError("--label-share and --state-weight need a teacher")
     if share is not None and not 0 <= share <= 1:
         raise TrainingError(f"--label-share must lie in 0..1, not {share}")
     if not 0 <= weight < math.inf:
@@ -253,7 +253,7 @@ def _record(
             "min_layers": options.min_layers if rates else None,
             "layer_drop_schedule": options.layer_drop_schedule if rates else None,
             "depth_tasks": {
-                **{name: getattr(setting, name) for name in _DEPTH_TASKS},
+                **{name: getattr(setting, name) for name in DEPTH_TASKS},
                 "lengths": options.trains_lengths,
             }
             if options.strategy == "flexible-depth"

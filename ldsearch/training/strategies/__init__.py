@@ -22,6 +22,7 @@ from ldsearch.training.strategies.base import (
     Setting,
     StackSetting,
     TrainingStrategy,
+    reads,
 )
 from ldsearch.training.strategies.flexible_depth import FlexibleDepth
 from ldsearch.training.strategies.lengthdrop import layerdrop, lengthdrop, plain
@@ -52,4 +53,5 @@ __all__ = [
     "StackSetting",
     "TrainingStrategy",
     "make_strategy",
+    "reads",
 ]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ldsearch.supernet import Supernet
 
 T = TypeVar("T")
+Make = TypeVar("Make", bound=Callable[..., object])
 # The generator of one pass of this batch; a function of (seed, optimizer step, micro-step, pass).
 Draws = Callable[[int], np.random.Generator]
 
@@ -228,6 +229,21 @@ class TrainingStrategy(Plan, Protocol):
     @property
     def space(self) -> Space:
         """The space that the passes draw from; a search stays in it. Heads are chosen by halves in it."""
+
+
+def reads(*options: str, **beside: Sequence[str]) -> Callable[[Make], Make]:
+    """Declare the options that a strategy reads, of those that some do: others are refused at once.
+
+    A strategy that declares none may read any. ``drop_bound=["teacher"]``: the teacher, beside a bound.
+    """
+    needed = ((option, other) for other, several in beside.items() for option in several)
+    found = {option: option for option in options} | dict(needed)
+
+    def declare(make: Make) -> Make:
+        make.reads = found  # type: ignore[attr-defined]
+        return make
+
+    return declare
 
 
 class Fixed:

@@ -11,9 +11,12 @@ from ldsearch.errors import TrainingError
 from ldsearch.space import Space
 from ldsearch.space.lengths import constant_ratio_lengths, draw_lengths
 from ldsearch.subnet import Lengths, Subnet
-from ldsearch.training.strategies.base import Draws, Pass, Setting
+from ldsearch.training.strategies.base import Draws, Pass, Setting, reads
 from ldsearch.training.strategies.layerdrop import draw_stacks, layerdrop_space
 
+_BLOCKS = ("layer_drop", "layer_drop_schedule", "target_layers", "min_layers")  # LayerDrop's options
+# Options of whatever trains dropped lengths.
+TEACHING = ("plain_share", "teacher", "token_score", "memory", "length_mode", "reverse_kl")
 RANDOM_PASSES = 2  # n_s of Sec. 3.1
 _ALL = (0, 1)
 # Rows of the batch that the full, the smallest and the random sub-networks see.
@@ -96,11 +99,13 @@ def shortened(setting: Setting, subnet: Subnet, rng: np.random.Generator | None)
     return replace(subnet, encoder=replace(subnet.encoder, lengths=lengths))
 
 
+@reads()
 def plain(setting: Setting) -> Sampled:
     """The full model with the task's loss: the control of every comparison."""
     return Sampled(setting, [Draw()])
 
 
+@reads(*_BLOCKS, "drop_groups", "skipped")
 def layerdrop(setting: Setting) -> Sampled:
     """One random sub-network with the task's loss (Fan, Grave & Joulin 2019).
 
@@ -110,6 +115,9 @@ def layerdrop(setting: Setting) -> Sampled:
     return Sampled(setting, [Draw(drops=True)])
 
 
+@reads(
+    *_BLOCKS, *TEACHING, "drop_bound", "parity", "sandwich", "label_share", "state_weight", "teacher_drops"
+)
 def lengthdrop(setting: Setting) -> Sampled:
     """Full with the task's loss, then smallest and two random ones with the full pass's logits.
 
