@@ -139,7 +139,7 @@ def _cut(given: Mapping[str, Index], groups: Index, seed: int, search_rows: Sear
         # What is linked to given report rows would be dropped again.
         free = rows[~np.isin(groups[rows], groups[sides.get("report", _NONE)])]
         sides[role] = _draw(free, groups, count, rng)
-        sides[table] = np.setdiff1d(rows, sides[role])
+        sides[table] = np.setdiff1d(rows, sides[role], assume_unique=True)
         if min(len(sides[role]), len(sides[table])) == 0:
             raise DataError(
                 f"{len(given[table])} {name} rows are too few, or share too much text, to cut {role} rows "
@@ -248,16 +248,15 @@ class _Words:
         spans = np.maximum(self.counts - span + 1, 0)
         ends = np.concatenate([[0], np.cumsum(spans)])
         hashes = np.empty(ends[-1], np.uint64)
-        owners = np.repeat(np.arange(len(spans), dtype=np.int32), spans)
         # Blocks of rows of about so many spans, since what their hashes are made of takes five times as much.
         cuts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1] + _BLOCK, _BLOCK)).clip(0, len(spans)))
         for first, last in pairwise(cuts.tolist()):
             hashes[ends[first] : ends[last]] = self._spans(np.arange(first, last), span)[1]
         pairs = [_equal(self._whole())]
-        parts = (hashes % np.uint64(_PARTS)).astype(np.uint8)
+        parts = hashes.view(np.uint8)[::8] % _PARTS  # a byte of each
         for part in range(_PARTS):  # sorted apart, for the memory
             there = np.flatnonzero(parts == part)
-            pairs.append(owners[there[_equal(hashes[there])]].astype(np.int64))
+            pairs.append(np.searchsorted(ends, there[_equal(hashes[there])], side="right") - 1)
         one, other = np.concatenate(pairs, axis=1)
         rows = len(self.counts)
         links = coo_matrix((np.ones(len(one), np.int8), (one, other)), shape=(rows, rows))

@@ -122,9 +122,9 @@ def read_file(path: Path) -> pd.DataFrame:
 
 
 def _read_delimited(separator: str) -> Callable[[Path], pd.DataFrame]:
-    # Text such as "NA" or "null" is text.
+    # Text such as "NA" or "null" is text; as objects each cell exists once, here and in the examples.
     return lambda path: pd.read_csv(
-        path, sep=separator, dtype=str, keep_default_na=False, compression="infer"
+        path, sep=separator, dtype=object, keep_default_na=False, compression="infer"
     )
 
 
@@ -278,8 +278,9 @@ def texts_of(column: "pd.Series[Any]", role: str) -> tuple[str, ...]:
         DataError: If one is missing.
     """
     refuse_rows(column.isna(), role, f"have no text in column {column.name!r}")
-    refuse_rows(map(is_no_text, column), role, f"have no text but something else in column {column.name!r}")
-    return tuple(map(str, column))
+    cells = column.tolist()
+    refuse_rows(map(is_no_text, cells), role, f"have no text but something else in column {column.name!r}")
+    return tuple(map(str, cells))
 
 
 def is_no_text(cell: Any) -> bool:
