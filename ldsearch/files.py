@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,26 @@ _DEEPEST = 64  # objects and lists inside one another
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write beside the target, then rename: a reader never sees half a file."""
-    data = content.encode() if isinstance(content, str) else content
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    write_together({path: content})
+
+
+def write_together(contents: Mapping[Path, str | bytes]) -> None:
+    """Write files beside their targets, then rename all: where one cannot be written, none is."""
+    made: list[tuple[Path, Path]] = []
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        make_readable(Path(temporary))
-        Path(temporary).replace(path)
+        for path, content in contents.items():
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            made.append((Path(temporary), path))
+            with os.fdopen(handle, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            make_readable(Path(temporary))
+        for whole, path in made:
+            whole.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        for whole, _ in made:
+            whole.unlink(missing_ok=True)
         raise
 
 

@@ -42,11 +42,15 @@ def claim(
         # Another worker of the same run may have made it meanwhile.
         if foreign and not path.is_file():
             raise RunError(f"{folder} is not empty and holds another run: choose another --name")
+        made = not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if _write_new(path, {"identity": identity, **({"options": options} if options else {})}):
                 return True
         except OSError as error:
+            if made:
+                with contextlib.suppress(OSError):  # another worker's, or there is none
+                    folder.rmdir()
             raise of_system(f"cannot write to {folder}", error) from error
     found = read_json(path).get("identity")
     if not isinstance(found, dict):

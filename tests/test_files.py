@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from ldsearch.files import write_atomic, write_json
+from ldsearch.files import write_atomic, write_json, write_together
 
 
 def test_writing_again_replaces_the_content_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
@@ -37,6 +37,27 @@ def test_a_write_that_fails_midway_leaves_the_old_content_and_no_temporary_file(
             write_atomic(target, "new")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_files_that_belong_together_are_all_written_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents: dict[Path, str | bytes] = {tmp_path / name: f"new {name}" for name in "abc"}
+    write_atomic(tmp_path / "a", "old")
+    sync, room = os.fsync, iter("ab")
+
+    def full(handle: int) -> None:
+        if next(room, None) is None:
+            raise OSError(28, "No space left on device")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_together(contents)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old"}
+    monkeypatch.setattr(os, "fsync", sync)
+    write_together(contents)
+    assert {path: path.read_text() for path in tmp_path.iterdir()} == contents
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])

@@ -1,5 +1,6 @@
 """The HTML page on finished runs: ``report.html.j2`` filled in, figures inside it and as files next to it."""
 
+import contextlib
 import io
 import math
 import re
@@ -14,8 +15,8 @@ from markupsafe import Markup, escape
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from ldsearch.errors import RunError
-from ldsearch.files import write_atomic
+from ldsearch.errors import RunError, of_system
+from ldsearch.files import write_together
 from ldsearch.subnet import Subnet
 
 # Marks the files that may be replaced.
@@ -77,7 +78,8 @@ def write_page(output: Path, drawings: Sequence[Drawing], context: Mapping[str, 
         The figures' files.
 
     Raises:
-        RunError: If a file of another kind is where one would be written, or cannot be written.
+        RunError: If a file of another kind is where one would be written.
+        LdsearchError: If one cannot be written; then none is.
     """
     files = {
         output.with_name(drawing.file(output.stem, kind)): (drawing, kind)
@@ -95,15 +97,18 @@ def write_page(output: Path, drawings: Sequence[Drawing], context: Mapping[str, 
     environment.filters["number"] = number
     environment.globals.update(zip=zip, describe=lambda text: Subnet.from_json(text).describe())
     template = environment.get_template("report.html.j2")
+    fresh = not output.parent.exists()
     try:
         for path in (output, *files):  # before anything is written
             if path.exists() and not (path.is_file() and GENERATOR.encode() in path.read_bytes()):
                 raise RunError(f"{path} was not written by this command: choose another --output")
         page = template.render({**context, "stem": output.stem, "generator": GENERATOR})
         output.parent.mkdir(parents=True, exist_ok=True)
-        for path, (drawing, kind) in files.items():
-            write_atomic(path, drawing.contents[kind])
-        write_atomic(output, page)
+        figures = {path: drawing.contents[kind] for path, (drawing, kind) in files.items()}
+        write_together({**figures, output: page})
     except OSError as error:
-        raise RunError(f"cannot write {output}: {error.strerror or error}") from error
+        if fresh:
+            with contextlib.suppress(OSError):  # there is none, or another's file in it
+                output.parent.rmdir()
+        raise of_system(f"cannot write {output}", error) from error
     return tuple(files)

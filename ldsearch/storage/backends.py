@@ -1,7 +1,6 @@
 """Optuna storages for measurements: a SQLite file, a journal file or a database server."""
 
 import contextlib
-import errno
 import json
 import random
 import sqlite3
@@ -21,7 +20,7 @@ from sqlalchemy import column, create_engine, inspect, select, table
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from ldsearch.errors import RunError, of_system, one_line
+from ldsearch.errors import MachineError, RunError, of_system, one_line
 from ldsearch.secrets import without_password
 
 Result = TypeVar("Result")
@@ -32,6 +31,7 @@ _STORAGE_ERRORS = (
     *(SQLAlchemyError, OptunaError, sqlite3.Error, OSError, RuntimeError, ImportError),
     *(ValueError, KeyError, AssertionError),  # of Optuna, for rows that are not whole
 )
+_OF_THE_DISK = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 # Tables that Optuna makes first.
 _OURS = frozenset({"studies", "version_info", "alembic_version"})
 _DAMAGED = "the measurement cache {} is damaged: move it away; measurements will be made again"
@@ -75,15 +75,16 @@ class Backend:
         """Result of work on the storage.
 
         Raises:
-            LdsearchError: One line, if the storage fails; a ``MachineError`` where the disk is full.
+            LdsearchError: One line, if the storage fails; a ``MachineError`` where the disk is full or fails.
         """
         try:
             return work()
         except _STORAGE_ERRORS as error:
             cause = _root(error)
-            if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
+            if isinstance(cause, OSError):
                 raise of_system(f"cannot use the measurement cache {self.name}", cause) from error
-            raise RunError(self._explain(error)) from error
+            kind = MachineError if _code(cause) in _OF_THE_DISK else RunError
+            raise kind(self._explain(error)) from error
 
     def _explain(self, error: BaseException) -> str:
         if isinstance(error, ImportError):
@@ -92,13 +93,17 @@ class Backend:
                 "pip install 'psycopg[binary]' and begin the URL with postgresql+psycopg://"
             )
         cause = _root(error)
-        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # without the extended part
+        code = _code(cause)
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return _DAMAGED.format(self.name)
         if code == sqlite3.SQLITE_BUSY:
             return _LOCKED.format(self.name)
-        reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else one_line(cause)
-        return f"cannot use the measurement cache {self.name}: {reason}"
+        return f"cannot use the measurement cache {self.name}: {one_line(cause)}"
+
+
+def _code(error: BaseException) -> int:
+    """SQLite's code without its extended part; 0 of another error."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def backend_of(storage: str | Path) -> Backend:

@@ -495,6 +495,26 @@ def test_what_the_machine_refuses_is_one_line_and_exit_code_1(
         assert outcome.err == line
 
 
+@pytest.mark.parametrize("folder", ["", "new"])
+def test_a_page_for_which_there_is_no_room_leaves_nothing(
+    ldsearch: Ldsearch, wild_place: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    before, room, sync = listing(wild_place), iter(range(3)), os.fsync
+
+    def full(handle: int) -> None:
+        if next(room, None) is None:
+            raise OSError(28, "No space left on device")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    outcome = ldsearch("report", RUN, "--output", str(Path(folder) / "page.html"))
+    assert (outcome.code, outcome.err.splitlines()[-1]) == (
+        1,
+        f"error: cannot write {Path(folder) / 'page.html'}: No space left on device",
+    )
+    assert listing(wild_place) == before
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 def test_output_that_cannot_be_written(wild_place: Path) -> None:
     import subprocess

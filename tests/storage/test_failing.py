@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ldsearch.errors import RunError
+from ldsearch.errors import MachineError, RunError
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from tests.storage.test_measurements import FULL, SHORT, trial
@@ -101,7 +101,7 @@ def test_without_room_storing_is_one_line_and_what_was_stored_before_stays(
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, hard))
     try:
         # A full disk is "database or disk is full"; a limit on files, all that a test can set, is this.
-        with pytest.raises(RunError, match=f"cannot use the measurement cache {path}: disk I/O error"):
+        with pytest.raises(MachineError, match=f"cannot use the measurement cache {path}: disk I/O error"):
             fill(cache)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -132,7 +132,7 @@ def test_a_damaged_journal_is_one_line_and_stays_as_it_is(content: bytes, tmp_pa
 
 FULL_DISK = """
 import resource, sys
-from ldsearch.errors import RunError
+from ldsearch.errors import MachineError
 from ldsearch.storage import MeasurementCache
 from tests.storage.test_failing import fill
 from tests.storage.test_measurements import FULL, trial
@@ -144,7 +144,7 @@ cache.put(trial(FULL))
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
     fill(cache)
-except RunError as error:
+except MachineError as error:
     print(len(cache), error)
 """
 
