@@ -19,8 +19,7 @@ from ldsearch.commands.options import Evolve
 from ldsearch.commands.signals import SIGNALS
 from ldsearch.commands.spaces import rule_space, search_space
 from ldsearch.errors import RunError
-from ldsearch.evaluation.evaluator import Counts, Evaluator
-from ldsearch.evaluation.memory import peak_memory
+from ldsearch.evaluation import Counts, Evaluator, peak_memory
 from ldsearch.files import report_disk_full, write_json
 from ldsearch.fingerprint import versions
 from ldsearch.goal import Goal
@@ -222,8 +221,7 @@ def _search(
     """Run the search, screened by another score where there is one, and its controls.
 
     The regular configurations come first: what the search has to beat is known, whatever stops the rest.
-    Only the search ends at the deadline: its controls measure no more than it did, and of what another score
-    screened the frontier is little.
+    Only the search ends at the deadline: controls measure no more, and what another score screened is little.
     """
 
     def searched(
@@ -434,9 +432,8 @@ def _write_run(
             "costs": list(result.costs),
             **({"latency": outcome.latencies.to_dict(outcome.best.subnet)} if outcome.latencies else {}),
             "controls": {name: len(control.trials) for name, control in outcome.controls.items()},
-            "held_out": None
-            if held is None
-            else {
+            "held_out": held
+            and {
                 "split": held.split,
                 "fingerprint": evaluators[-1].fingerprint,
                 "area": None if math.isnan(held.area) else held.area,

@@ -1,5 +1,6 @@
 """Scores sub-networks: the only place that runs, counts and caches measurements."""
 
-from ldsearch.evaluation.evaluator import Evaluator
+from ldsearch.evaluation.evaluator import Counts, Evaluator
+from ldsearch.evaluation.memory import peak_memory
 
-__all__ = ["Evaluator"]
+__all__ = ["Counts", "Evaluator", "peak_memory"]

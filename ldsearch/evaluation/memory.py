@@ -95,14 +95,16 @@ class Memory:
     @property
     def left(self) -> int:
         """For a batch, and for states of earlier generations."""
-        default = max(DEFAULT_BOUND, self.needed + WORK + _COMFORTABLE)
-        return max(self.least, int(default if self.bound is None else self.bound) - self.loaded - RESERVE)
+        bound = self.bound
+        if bound is None:
+            bound = max(DEFAULT_BOUND, self.needed + WORK + _COMFORTABLE)
+        return max(self.least, int(bound) - self.loaded - RESERVE)
 
     @property
     def work(self) -> int:
         """For the states and temporaries of one batch."""
         # A power of two, so that batches do not follow every change of what is loaded.
-        return max(self.least, min(WORK, 2 ** ((self.left // 2).bit_length() - 1)))
+        return max(self.least, min(WORK, 1 << (self.left // 2).bit_length() - 1))
 
     @property
     def outputs(self) -> int:
