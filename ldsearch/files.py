@@ -12,6 +12,13 @@ from typing import Any
 
 from ldsearch.errors import LdsearchError, MachineError, RunError, of_system, one_line
 
+try:
+    import fcntl
+except ImportError:  # Windows, where nobody can tell a dead process's stage and it stays
+    CAN_LOCK = False
+else:
+    CAN_LOCK = True
+
 LARGEST = 2**28  # bytes; no file of ours comes near
 _DEEPEST = 64  # objects and lists inside one another
 
@@ -23,22 +30,53 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
 def write_together(contents: Mapping[Path, str | bytes]) -> None:
     """Write files beside their targets, then rename all: where one cannot be written, none is."""
-    made: list[tuple[Path, Path]] = []
-    try:
-        for path, content in contents.items():
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            made.append((Path(temporary), path))
-            with os.fdopen(handle, "wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            make_readable(Path(temporary))
-        for whole, path in made:
+    with contextlib.ExitStack() as stack:
+        made = [stack.enter_context(_beside(path, content)) for path, content in contents.items()]
+        for whole, path in zip(made, contents, strict=True):
             whole.replace(path)
-    except BaseException:
-        for whole, _ in made:
-            whole.unlink(missing_ok=True)
-        raise
+
+
+def write_new(path: Path, content: str) -> bool:
+    """Write a file that is whole from the start; False where there is one: of two processes one is first."""
+    with _beside(path, content) as whole:
+        try:
+            os.link(whole, path)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without links
+            whole.replace(path)
+    return True
+
+
+@contextlib.contextmanager
+def _beside(path: Path, content: str | bytes) -> Iterator[Path]:
+    """A hidden file next to a target, locked as long as its process lives, and removed at the end."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        lock(handle)
+        if os.fstat(handle).st_nlink:  # else another process has taken it for a dead one's before the lock
+            break
+        os.close(handle)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(handle)
+            make_readable(Path(name))
+            yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def lock(handle: int) -> bool:
+    """Lock an open file or folder until it is closed; False where another has, or none can."""
+    if not CAN_LOCK:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def make_readable(path: Path) -> None:
@@ -50,7 +88,12 @@ def make_readable(path: Path) -> None:
 
 def write_json(path: Path, fields: Any) -> None:
     """Atomic, indented JSON with a final newline."""
-    write_atomic(path, json.dumps(fields, indent=2, ensure_ascii=False) + "\n")
+    write_atomic(path, as_json(fields))
+
+
+def as_json(fields: Any) -> str:
+    """Text of a JSON file: indented, with a final newline."""
+    return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_text(path: Path, error: type[LdsearchError] = RunError, most: int = LARGEST) -> str:

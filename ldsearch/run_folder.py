@@ -2,15 +2,14 @@
 
 import contextlib
 import json
-import os
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ldsearch.errors import LdsearchError, MachineError, RunError, of_system
-from ldsearch.files import write_json
+from ldsearch.files import as_json, write_new
 from ldsearch.runs import read_json
+from ldsearch.staging import dead, remove
 
 
 def claim(
@@ -45,13 +44,14 @@ def claim(
         made = not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if _write_new(path, {"identity": identity, **({"options": options} if options else {})}):
+            if write_new(path, as_json({"identity": identity, **({"options": options} if options else {})})):
                 return True
         except OSError as error:
             if made:
                 with contextlib.suppress(OSError):  # another worker's, or there is none
                     folder.rmdir()
             raise of_system(f"cannot write to {folder}", error) from error
+    remove(dead(folder))
     found = read_json(path).get("identity")
     if not isinstance(found, dict):
         raise RunError(f"{path} is damaged: it holds no identity")
@@ -78,18 +78,3 @@ def claimed(folder: Path, marker: str, identity: dict[str, Any]) -> Iterator[Non
             (folder / marker).unlink()
             folder.rmdir()
         raise
-
-
-def _write_new(path: Path, fields: dict[str, Any]) -> bool:
-    """Write a file that is whole from the start; False where there is one: of two workers one is first."""
-    made = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    write_json(made, fields)
-    try:
-        os.link(made, path)
-    except FileExistsError:
-        return False
-    except OSError:  # a file system without links
-        write_json(path, fields)
-    finally:
-        made.unlink()
-    return True

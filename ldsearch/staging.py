@@ -9,14 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ldsearch.errors import RunError, of_system
-from ldsearch.files import report_disk_full
-
-try:
-    import fcntl
-except ImportError:  # Windows, where nobody can tell a dead process's stage and it stays
-    _CAN_LOCK = False
-else:
-    _CAN_LOCK = True
+from ldsearch.files import CAN_LOCK, lock, report_disk_full
 
 # What marks a folder as a run's, a supernet's or an export's own.
 _OURS = ("supernet.json", "run.json", "training.json", "ldsearch_subnet.json")
@@ -41,7 +34,7 @@ def staged(folder: Path) -> Iterator[Path]:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove(dead(folder.parent, folder.name))
-        staging, lock = _locked_stage(folder)
+        staging, opened = _locked_stage(folder)
     except OSError as error:
         raise of_system(f"cannot write to {folder}", error) from error
     try:
@@ -55,24 +48,22 @@ def staged(folder: Path) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
         raise
     finally:
-        if lock is not None:
-            os.close(lock)
+        if opened is not None:
+            os.close(opened)
 
 
 def dead(folder: Path, name: str = "*") -> list[Path]:
     """Half-written files and folders of this name that killed processes left in a folder.
 
-    A folder whose process ended is not locked any more; a file is written in less than ten minutes.
+    What a process that ended was writing is not locked any more; where files cannot be locked, they are
+    written in less than ten minutes.
     """
     found = []
     for path in folder.glob(f".{name}.{_SUFFIX}"):
         with contextlib.suppress(OSError):  # another may remove it, or it is not ours to open
             if path.is_symlink():
                 continue
-            if path.is_dir() and (lock := _lock(path)) is not None:
-                os.close(lock)
-                found.append(path)
-            elif path.is_file() and time.time() - path.stat().st_mtime > _WRITTEN:
+            if _is_free(path) or (path.is_file() and time.time() - path.stat().st_mtime > _WRITTEN):
                 found.append(path)
     return found
 
@@ -90,24 +81,20 @@ def remove(paths: list[Path]) -> None:
 def _locked_stage(folder: Path) -> tuple[Path, int | None]:
     while True:
         staging = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-        if not _CAN_LOCK:
+        if not CAN_LOCK:
             return staging, None
-        lock = _lock(staging)
+        opened = os.open(staging, os.O_RDONLY)
+        lock(opened)
         # Another process may have taken it for a dead one before it was locked.
-        if lock is not None and staging.exists():
-            return staging, lock
-        if lock is not None:
-            os.close(lock)
-
-
-def _lock(folder: Path) -> int | None:
-    """A lock on a folder that ends with this process; None where another holds one, or none can be had."""
-    if not _CAN_LOCK:
-        return None
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        if staging.exists():
+            return staging, opened
         os.close(opened)
-        return None
-    return opened
+
+
+def _is_free(path: Path) -> bool:
+    """Whether nobody alive has a file or folder locked."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        return lock(opened)
+    finally:
+        os.close(opened)

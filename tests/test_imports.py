@@ -31,7 +31,7 @@ PURE = {
     "search": RECORDS | {"space", "trial", "pareto", "registry"},
     "reports": RECORDS | {"trial", "pareto", "intervals", "files"},
     "storage": RECORDS | {"trial", "files", "records", "intervals", "secrets"},
-    "run_folder": {"errors", "files", "runs"},
+    "run_folder": {"errors", "files", "runs", "staging"},
     "runs": RECORDS | {"files", "records", "goal", "intervals", "reports"},
 }
 # Rooms that run models, and the rooms they must not know.

@@ -6,6 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from ldsearch.files import lock
+from ldsearch.run_folder import claim
 from ldsearch.staging import dead, remove, staged
 
 ROOT = Path(__file__).parents[1]
@@ -47,11 +51,37 @@ def test_the_next_call_removes_what_a_killed_one_left_and_nothing_of_one_that_ru
     assert (tmp_path / "other/half").is_file()
 
 
-def test_a_half_written_file_is_dead_once_nobody_can_be_writing_it(tmp_path: Path) -> None:
-    for name, age in ((".run.json.abcdefgh", 3600), (".run.json.12345678", 5), ("run.json", 3600)):
-        path = tmp_path / name
-        path.write_text("{")
-        os.utime(path, (time.time() - age,) * 2)
+def test_a_half_written_file_is_dead_once_its_process_is(tmp_path: Path) -> None:
+    for name in (".run.json.abcdefgh", ".run.json.12345678", "run.json"):
+        (tmp_path / name).write_text("{")
+    with (tmp_path / ".run.json.12345678").open() as held:
+        assert lock(held.fileno())
+        assert [path.name for path in dead(tmp_path)] == [".run.json.abcdefgh"]
+        remove(dead(tmp_path))
+        assert len(list(tmp_path.iterdir())) == 2
+    assert [path.name for path in dead(tmp_path)] == [".run.json.12345678"]
+
+
+def test_where_files_cannot_be_locked_only_old_ones_are_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ldsearch.staging.lock", lambda handle: False)
+    for name, age in ((".run.json.abcdefgh", 3600), (".run.json.12345678", 5)):
+        (tmp_path / name).write_text("{")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
     assert [path.name for path in dead(tmp_path)] == [".run.json.abcdefgh"]
-    remove(dead(tmp_path))
-    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_run_that_goes_on_removes_what_a_killed_worker_was_writing(tmp_path: Path) -> None:
+    writes = """
+import os, sys
+from pathlib import Path
+from ldsearch.files import write_atomic
+os.fsync = lambda handle: os.kill(os.getpid(), 9)
+write_atomic(Path(sys.argv[1]) / "trials.csv", "half")
+"""
+    assert claim(tmp_path, "run.json", {"seed": 1})
+    subprocess.run([sys.executable, "-c", writes, str(tmp_path)], cwd=ROOT)
+    assert len(list(tmp_path.glob(".trials.csv.*"))) == 1
+    assert not claim(tmp_path, "run.json", {"seed": 1})
+    assert os.listdir(tmp_path) == ["run.json"]

@@ -75,7 +75,8 @@ class Backend:
         """Result of work on the storage.
 
         Raises:
-            LdsearchError: One line, if the storage fails; a ``MachineError`` where the disk is full or fails.
+            LdsearchError: One line, if the storage fails; a ``MachineError`` where the disk is full, or a
+                server cannot be reached.
         """
         try:
             return work()
@@ -83,7 +84,7 @@ class Backend:
             cause = _root(error)
             if isinstance(cause, OSError):
                 raise of_system(f"cannot use the measurement cache {self.name}", cause) from error
-            kind = MachineError if _code(cause) in _OF_THE_DISK else RunError
+            kind = MachineError if _is_of_the_machine(cause) else RunError
             raise kind(self._explain(error)) from error
 
     def _explain(self, error: BaseException) -> str:
@@ -104,6 +105,12 @@ class Backend:
 def _code(error: BaseException) -> int:
     """SQLite's code without its extended part; 0 of another error."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _is_of_the_machine(error: BaseException) -> bool:
+    """Whether a disk is full or fails, or a server does not answer: psycopg's error then has no state."""
+    failed = type(error).__name__ == "OperationalError" and getattr(error, "sqlstate", "") is None
+    return _code(error) in _OF_THE_DISK or (failed and "FATAL" not in str(error))
 
 
 def backend_of(storage: str | Path) -> Backend:

@@ -164,6 +164,12 @@ def test_without_room_for_a_journal_it_is_one_line_and_what_was_stored_before_st
     assert len(MeasurementCache(storage, "print")) == count + 1
 
 
+def test_a_server_that_does_not_answer_is_the_networks_fault() -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(MachineError, match="Connection refused"):
+        MeasurementCache("postgresql+psycopg://me@127.0.0.1:1/x", "print").put(trial(FULL))
+
+
 @pytest.fixture
 def open_place() -> Iterator[Path]:
     """A folder that every user of the machine can look into."""
