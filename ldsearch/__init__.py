@@ -28,6 +28,7 @@ _LAZY = MappingProxyType(
         "Budget": "ldsearch.goal",
         "DataSource": "ldsearch.tasks",
         "Evaluator": "ldsearch.evaluation",
+        "ExportedModel": "ldsearch.export.loading",
         "Goal": "ldsearch.goal",
         "Provenance": "ldsearch.export.card",
         "Run": "ldsearch.runs",
@@ -56,9 +57,16 @@ _VERBS = MappingProxyType(
 __all__ = sorted([*_LAZY, *_VERBS, "__version__", "load"])
 
 
-def load(folder: str | PathLike[str]) -> Any:
-    """Load an exported sub-network, whatever it is: called like the stock model, in eval mode."""
-    return import_module("ldsearch.export.folder").load_exported(folder)
+def load(name: str | PathLike[str], *, revision: str | None = None, subfolder: str = "") -> Any:
+    """Load an exported sub-network, whatever it is: called like the stock model, in eval mode.
+
+    Args:
+        name: A folder, or a repository of the Hub (``"user/model"``), whose cache is used.
+        revision: Branch, tag or commit of the repository.
+        subfolder: Which model of an exported frontier.
+    """
+    loading = import_module("ldsearch.export.loading")
+    return loading.load_exported(name, revision=revision, subfolder=subfolder)
 
 
 def _verb(name: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""A fine-tuned model that was not trained here, opened as a supernet of which only the full model works."""
+"""A fine-tuned model that was not trained here, or an export: a supernet of which one sub-network works."""
 
 from pathlib import Path
 
@@ -6,10 +6,12 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.commands.start import known_labels
 from ldsearch.errors import SupernetError
+from ldsearch.export.loading import open_exported
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.runs import RUN_FILE, SUPERNET_FILE
+from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.folder import SupernetRecord, load_model
+from ldsearch.supernet.folder import SupernetRecord
 from ldsearch.tasks import TASKS, DataSource, Task, load_task
 from ldsearch.tasks.base import fingerprints_of
 from ldsearch.tasks.tables import Columns
@@ -28,8 +30,8 @@ def is_model(folder: Path) -> bool:
 
 def open_model(
     folder: Path, data: str | None, task: str | None, columns: Columns
-) -> tuple[Supernet, SupernetRecord, PreTrainedTokenizerBase]:
-    """The model, a record of what is known of it, and its tokenizer.
+) -> tuple[Supernet, Subnet, SupernetRecord, PreTrainedTokenizerBase]:
+    """The model, what runs of it, a record of what is known of it, and its tokenizer.
 
     Args:
         folder: Of a fine-tuned model as ``save_pretrained`` writes it.
@@ -41,15 +43,15 @@ def open_model(
         SupernetError: If it is no model of a supported kind.
         DataError: If the data cannot be read, or are labelled otherwise than the model.
     """
-    model, tokenizer = load_model(str(folder))
-    supernet = Supernet(model).eval()
+    supernet, subnet, tokenizer = open_exported(folder)
+    supernet.eval()
     reference = min(tokenizer.model_max_length, supernet.longest, LONGEST_INPUT)
     source, labels, splits = {"data": folder.name}, known_labels(str(folder), supernet.head.name) or [], {}
     seen = Workload.padded(reference)
     if data is not None:
         kinds = [name for name, kind in TASKS.items() if kind.head == supernet.head.name]
         if not (task or kinds):
-            raise SupernetError(f"no task reads data for a {type(model).__name__}: leave --data out")
+            raise SupernetError(f"no task reads data for a {type(supernet.model).__name__}: leave --data out")
         read: Task = load_task(task or kinds[0], DataSource(data, columns=columns), labels)
         source, labels = dict(read.source), list(read.labels)
         prints = fingerprints_of(read)
@@ -67,6 +69,8 @@ def open_model(
         layer_drop=0.0,
         length_mode="ratio",
         score=supernet.score,
+        memory=supernet.memory,
+        skipped=supernet.skipped,
         parity=False,
         source=source,
         labels=labels,
@@ -77,4 +81,4 @@ def open_model(
         training={"model": folder.name},
         versions=versions(),
     )
-    return supernet, record, tokenizer
+    return supernet, subnet, record, tokenizer

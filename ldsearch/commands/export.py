@@ -17,10 +17,11 @@ from ldsearch.commands.options import Export
 from ldsearch.errors import DataError, ExportError, RunError
 from ldsearch.export.card import Provenance
 from ldsearch.export.check import LEAST_AGREEMENT, Rows, Verified, random_rows, verify_fresh
-from ldsearch.export.folder import FORMATS, check_hub_name, push
-from ldsearch.export.reader import ONNX_FILE
+from ldsearch.export.folder import FORMATS, check_hub_name, onnx_file, push
+from ldsearch.export.loading import INDEX_FILE
 from ldsearch.export.timing import TOKENS, TimingJob
 from ldsearch.files import write_json
+from ldsearch.hub import origin_of
 from ldsearch.latency.int8 import int8_instructions
 from ldsearch.latency.measure import generating
 from ldsearch.progress import NO_PROGRESS, Progress
@@ -28,13 +29,12 @@ from ldsearch.runs import Choice, HeldOutScore
 from ldsearch.staging import staged
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.folder import SupernetRecord, load_supernet
+from ldsearch.supernet.folder import RECORD, SupernetRecord, load_supernet, read_record
 from ldsearch.supernet.heads import head_named
 from ldsearch.supernet.supernet import SUBNET_FILE
 from ldsearch.target import Target
 from ldsearch.tasks.tables import Columns
 
-INDEX_FILE = "index.json"
 # Rows at once whose latency is measured where the run's budget names none.
 BATCHES = (1, 8)
 # Of a model whose data nobody named.
@@ -90,8 +90,8 @@ def _how(written: Path, everything: bool) -> str:
     """How to go on."""
     if everything:
         return f"{written / 'index.json'} names every folder with its score and costs"
-    if (written / ONNX_FILE).is_file():
-        return f'run it with onnxruntime.InferenceSession("{written / ONNX_FILE}")'
+    if (name := onnx_file(written)) is not None:
+        return f'run it with onnxruntime.InferenceSession("{written / name}")'
     if (written / SUBNET_FILE).is_file():
         return f'load it with ldsearch.load("{written}")'
     architecture = json.loads((written / "config.json").read_text(encoding="utf-8"))["architectures"][0]
@@ -133,13 +133,15 @@ def export(
     """Write sub-networks with model cards, once a fresh process has given their outputs and scores.
 
     A frontier's lie in folders of their own, and ``index.json`` is a list, cheapest first, of ``folder``,
-    ``subnet``, ``metric``, ``score``, ``held_out`` (the score on rows that chose nothing, and its difference
-    to the full model with a 95% interval; null where the run has none), ``costs``, ``full_costs``, and of
-    what the export itself gave: ``verified`` in words, ``measured_score``, ``latency`` and ``machine``
-    (``Verified.to_dict``). Of int8, ``dtype`` says so and ``held_out`` is the int8 graph's own.
+    ``file`` (of its ONNX graph, from the index on; null without one), ``subnet``, ``metric``, ``score``,
+    ``held_out`` (the score on rows that chose nothing, and its difference to the full model with a 95%
+    interval; null where the run has none), ``costs``, ``full_costs``, and of what the export itself gave:
+    ``verified`` in words, ``measured_score``, ``latency`` and ``machine`` (``Verified.to_dict``). Of int8,
+    ``dtype`` says so and ``held_out`` is the int8 graph's own.
 
     Args:
-        folder: A search run, a supernet together with ``subnet``, or any fine-tuned model, exported whole.
+        folder: A search run, a supernet together with ``subnet``, or any fine-tuned model, exported whole,
+            or an export, exported again.
         output: Must not exist or be empty.
         subnet: JSON or ``"full"``; None takes the run's best.
         frontier: Every sub-network of the run's frontier.
@@ -196,7 +198,7 @@ def export(
         )
         if frontier:
             entries = [
-                _entry(place.name, choice, own)
+                _entry(place, choice, own)
                 for (index, _), place, own in zip(jobs, places, verified, strict=True)
                 if (choice := measured[index]) is not None
             ]
@@ -221,8 +223,8 @@ def _open(
         raise ExportError(
             f"{folder} was not trained by ldsearch: its sub-networks do not work, export it whole"
         )
-    supernet, record, tokenizer = open_model(folder, data, task, columns)
-    return Target(folder, supernet.full), supernet, record, tokenizer
+    supernet, own, record, tokenizer = open_model(folder, data, task, columns)
+    return Target(folder, own), supernet, record, tokenizer
 
 
 def _place(index: int, format: str) -> str:
@@ -230,10 +232,13 @@ def _place(index: int, format: str) -> str:
     return f"{index}-int8" if format.endswith("int8") else str(index)
 
 
-def _entry(name: str, choice: Choice, verified: Verified) -> dict[str, Any]:
+def _entry(place: Path, choice: Choice, verified: Verified) -> dict[str, Any]:
     """An export's entry in the index."""
     names = ("subnet", "metric", "score", "held_out", "costs", "full_costs")
-    fields = {"folder": name, **{key: choice.to_dict()[key] for key in names}, **verified.to_dict()}
+    graph = onnx_file(place)
+    file = None if graph is None else f"{place.name}/{graph}"
+    own = {key: choice.to_dict()[key] for key in names}
+    fields = {"folder": place.name, "file": file, **own, **verified.to_dict()}
     if verified.int8:
         unseen = verified.unseen
         fields["held_out"] = None
@@ -307,7 +312,7 @@ def _provenance(target: Target, record: SupernetRecord, run: str, choice: Choice
         supernet=target.supernet.name,
         training=training_in_words(record),
         data=Path(str(record.source["data"])).name,
-        search="the whole model"
+        search=("the whole model" if target.subnet == record.full else "as it came")
         if record.strategy == AS_IT_IS
         else "recovered on its own"
         if record.subnet
@@ -316,4 +321,16 @@ def _provenance(target: Target, record: SupernetRecord, run: str, choice: Choice
         costs={name: (value, full_costs[name]) for name, value in costs.items() if name in full_costs},
         fingerprint="" if choice is None else choice.fingerprint,
         versions=record.versions,
+        origin=origin_of(_started_from(target, record), str(record.source["data"])),
+        metric=next(iter(record.metrics), "") if choice is None else choice.metric,
     )
+
+
+def _started_from(target: Target, record: SupernetRecord) -> str | None:
+    """The model that training began with: a recovered one's is its supernet's."""
+    if record.strategy == AS_IT_IS:
+        return str(target.supernet)
+    if target.parent is not None and (target.parent / RECORD).is_file():
+        record = read_record(target.parent)
+    name: str | None = record.training["model"]
+    return name

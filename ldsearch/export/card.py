@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from huggingface_hub import ModelCardData
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from ldsearch.hub import Origin
 from ldsearch.latency.measure import PATHS, MeasuredLatency
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.graph import OPSET, Graph
@@ -27,11 +29,9 @@ class Alone(Enum):
     """Behaviour of the folder in stock classes without ldsearch, as the card says it."""
 
     SAME = ""
-    SLOWER = "Stock AutoModel and pipelines load this folder too: same outputs, not faster."
-    LONGER = "Stock AutoModel and pipelines load this folder too, but run it at full length."
-    OTHER = (
-        "Stock AutoModel would load this folder, but compute something else: what is left out here cannot be."
-    )
+    SLOWER = "Without trust_remote_code, stock classes give the same outputs, not faster, and warn."
+    LONGER = "Without trust_remote_code, stock classes run this folder at full length, and warn."
+    OTHER = "Without trust_remote_code, stock classes compute something else, and warn: do not use it."
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Provenance:
         costs: Cost name to (this sub-network, full model).
         fingerprint: What the score belongs to.
         versions: Library versions.
+        origin: What is known of the model that training started from, and of its data.
+        metric: Name of the score; empty: it was not measured.
     """
 
     supernet: str
@@ -57,6 +59,8 @@ class Provenance:
     costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     fingerprint: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    origin: Origin = field(default_factory=Origin)
+    metric: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ def model_card(
         subnet=subnet,
         provenance=provenance,
         head=head,
-        pipeline=_PIPELINES[head],
+        matter=_front_matter(provenance, head, graph, dtype),
         alone=alone.value,
         graph=graph,
         dtype=dtype,
@@ -128,3 +132,18 @@ def model_card(
         latency=latency,
         machine=machine,
     )
+
+
+def _front_matter(provenance: Provenance, head: str, graph: Graph | None, dtype: str) -> str:
+    """The Hub's fields as YAML; what is not known is left out."""
+    origin = provenance.origin
+    data = ModelCardData(
+        base_model=list(origin.base_model) or None,
+        datasets=list(origin.datasets) or None,
+        license=origin.licence or None,
+        library_name="onnx" if graph else "transformers",
+        pipeline_tag=_PIPELINES[head],
+        metrics=[provenance.metric] if provenance.metric else None,
+        tags=["ldsearch", *(["onnx", dtype] if graph else [])],
+    )
+    return data.to_yaml()

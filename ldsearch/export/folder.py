@@ -1,29 +1,32 @@
-"""Folders of sub-networks, for transformers or for ONNX Runtime: written, loaded, put on the Hub.
+"""Folders of sub-networks, for transformers or for ONNX Runtime: written, put on the Hub.
 
 A Hugging Face folder is stock where only depth changed, and needs one line of ldsearch else.
 """
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from huggingface_hub import HfApi
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # lazily exported
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ldsearch.errors import ExportError, LdsearchError, SupernetError, one_line
+from ldsearch.errors import ExportError, one_line
 from ldsearch.export.card import Alone, Provenance, Written, model_card
-from ldsearch.export.reader import ONNX_FILE
-from ldsearch.files import make_readable, read_fields, write_json
+from ldsearch.export.reader import INT8_FILE, ONNX_FILE
+from ldsearch.files import make_readable, write_json
 from ldsearch.hub import HTTP_ERROR, refused
 from ldsearch.latency.int8 import quantise
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.cutting import silence
-from ldsearch.supernet.folder import load_model, save_model
+from ldsearch.supernet.folder import save_beside
 from ldsearch.supernet.graph import OPSET, refuse, trace
 from ldsearch.supernet.supernet import SUBNET_FILE
 
@@ -49,11 +52,11 @@ def write_huggingface(
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(model, FixedSubnet):
         stock, own, alone = _stand_in(supernet, subnet)
-        save_model(stock, tokenizer, folder)
-        FixedSubnet.save_subnet(folder, supernet, own)
+        FixedSubnet.save(folder, stock, supernet, own)
     else:
         alone = Alone.SAME
-        save_model(model, tokenizer, folder)
+        model.save_pretrained(folder)
+    save_beside(_bounded(tokenizer, supernet), folder)
     card = partial(model_card, subnet, provenance, supernet.head.name, alone)
     return Written(folder, subnet, _READERS[alone], TOLERANCE, card)
 
@@ -66,7 +69,10 @@ def write_onnx(
     provenance: Provenance,
     dtype: str = "float32",
 ) -> Written:
-    """Write ``model.onnx`` with configuration, tokenizer and sub-network beside it; float32 or int8.
+    """Write ``onnx/model.onnx`` with configuration, tokenizer and sub-network above it; float32 or int8.
+
+    An int8 graph is ``onnx/model_quantized.onnx`` too: who asks for int8 (transformers.js) looks there, who
+    asks for a model (Text Embeddings Inference, sentence-transformers) knows the first name alone.
 
     Inputs ``input_ids``, ``attention_mask`` and, where the model has segments, ``token_type_ids``, each
     int64 of shape (batch, length), padded on the right. Output ``logits``; a span head's ``start_logits``
@@ -77,13 +83,16 @@ def write_onnx(
         SubnetError: If the sub-network does not fit.
     """
     refuse(supernet)
-    folder.mkdir(parents=True, exist_ok=True)
-    graph = trace(supernet, subnet, folder / ONNX_FILE)
+    path = folder / ONNX_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    graph = trace(supernet, subnet, path)
     if dtype == INT8:
-        quantise(folder / ONNX_FILE, folder / ONNX_FILE)
-    make_readable(folder / ONNX_FILE)
-    graph.model.config.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+        quantise(path, path)
+    make_readable(path)
+    if dtype == INT8:
+        _same(path, folder / INT8_FILE)
+    write_json(folder / "config.json", _whole(graph.model))
+    _bounded(tokenizer, supernet).save_pretrained(folder)
     fields = {
         "subnet": json.loads(subnet.to_json()),
         "score": supernet.score,
@@ -102,6 +111,13 @@ INT8 = "int8"
 FORMATS: Mapping[str, Callable[..., Written]] = MappingProxyType(
     {"hf": write_huggingface, "onnx": write_onnx, "onnx-int8": partial(write_onnx, dtype=INT8)}
 )
+
+
+def onnx_file(folder: Path) -> str | None:
+    """The name of an export's graph, from its folder on; None: it has none."""
+    if not (folder / ONNX_FILE).is_file():
+        return None
+    return INT8_FILE if is_int8(folder) else ONNX_FILE
 
 
 def is_int8(folder: Path) -> bool:
@@ -140,26 +156,27 @@ def _stand_in(supernet: Supernet, subnet: Subnet) -> tuple[PreTrainedModel, Subn
     return model, own, Alone.SLOWER if stack.lengths is None else Alone.LONGER
 
 
-def load_exported(folder: str | Path) -> PreTrainedModel | FixedSubnet:
-    """Load what ``export_subnet`` wrote, in eval mode; called like the stock model either way.
+def _whole(model: PreTrainedModel) -> dict[str, Any]:
+    """A configuration with what is usual in it too: servers know no defaults, nor a family's own names."""
+    fields = model.config.to_dict()
+    names = ("id2label", "label2id", "hidden_size", "num_hidden_layers", "pad_token_id")
+    fields |= {name: getattr(model.config, name) for name in names}
+    return {**fields, "architectures": [type(model).__name__]}
 
-    Raises:
-        SupernetError: If the folder holds no model of a supported family.
-    """
-    if (Path(folder) / ONNX_FILE).is_file():
-        raise SupernetError(f"{folder} holds an ONNX model: its README says how ONNX Runtime runs it")
-    model, _ = load_model(str(folder))
-    model.train(False)
-    path = Path(folder) / SUBNET_FILE
-    if not path.is_file():
-        return model
-    fields = read_fields(path, SupernetError)
+
+def _bounded(tokenizer: PreTrainedTokenizerBase, supernet: Supernet) -> PreTrainedTokenizerBase:
+    """The tokenizer, cutting to what the model has positions for, where it knows no bound below."""
+    bounded = copy(tokenizer)
+    bounded.model_max_length = min(tokenizer.model_max_length, supernet.longest)
+    return bounded
+
+
+def _same(path: Path, other: Path) -> None:
+    """The same file by another name, without its bytes where the file system can."""
     try:
-        subnet = Subnet.from_fields(fields["subnet"])
-        how = fields.get("memory", "restored"), fields.get("skipped", "identity")
-        return FixedSubnet(Supernet(model, fields["score"], *how), subnet).eval()
-    except (KeyError, LdsearchError) as error:
-        raise SupernetError(f"{path} is damaged: {one_line(error)}") from error
+        other.hardlink_to(path)
+    except OSError:
+        shutil.copyfile(path, other)
 
 
 def check_hub_name(name: str) -> None:

@@ -26,11 +26,9 @@ Loaded = tuple[Callable[[Batch], Logits], list[str]]
 # A folder, and who reads it: names of ``READERS``.
 Export = tuple[Path, Sequence[str]]
 
-ONNX_FILE = "model.onnx"
+ONNX_FILE, INT8_FILE = "onnx/model.onnx", "onnx/model_quantized.onnx"
 JOB_FILE, INPUTS_FILE = "job.json", "inputs.safetensors"
 LOGITS_FILE, LATENCY_FILE = "logits.safetensors", "latency.json"
-# What stock configurations leave out, since it is their default.
-UNNAMED = ("LABEL_0", "LABEL_1")
 
 
 @dataclass(frozen=True)
@@ -127,20 +125,22 @@ def _of_onnxruntime(folder: Path, device: str) -> Loaded:
         return np.stack(outputs, axis=-1) if len(outputs) > 1 else outputs[0]
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    named = config.get("id2label") or dict(enumerate(UNNAMED))
-    return call, [name for _, name in sorted(named.items(), key=lambda pair: int(pair[0]))]
+    return call, [name for _, name in sorted(config["id2label"].items(), key=lambda pair: int(pair[0]))]
 
 
 def _of_ldsearch(folder: Path, device: str) -> Loaded:
-    from ldsearch.export.folder import load_exported
+    from ldsearch.export.loading import load_exported
 
     return _of_torch(load_exported(folder), device)
 
 
 def _of_transformers(folder: Path, device: str) -> Loaded:
     from ldsearch.supernet.folder import load_model
+    from ldsearch.supernet.remote_code import unwarned
 
-    return _of_torch(load_model(str(folder))[0].eval(), device)
+    with unwarned():
+        model, _ = load_model(str(folder))
+    return _of_torch(model.eval(), device)
 
 
 def _of_torch(model: Any, device: str) -> Loaded:

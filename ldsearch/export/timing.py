@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from ldsearch.errors import ExportError
-from ldsearch.export.folder import is_int8, load_exported
+from ldsearch.export.folder import is_int8
+from ldsearch.export.loading import load_exported, open_exported
 from ldsearch.export.reader import ONNX_FILE
 from ldsearch.latency.clock import Clock, Run, device_facts, synchroniser
 from ldsearch.latency.int8 import int8_instructions
@@ -30,7 +31,7 @@ from ldsearch.latency.runtimes import RUNTIMES, in_session
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.cutting import copy_sharing
-from ldsearch.supernet.folder import RECORD, load_model, load_supernet
+from ldsearch.supernet.folder import RECORD, load_supernet
 from ldsearch.supernet.graph import onnx_session
 
 REPEATS, WARMUP = 5, 2
@@ -119,6 +120,8 @@ def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
             latencies[-1] += [line.to_dict() for line in _of_export(lines)]
     facts = device_facts(device, supernet.model.dtype)
     machine = f"{facts['device']}, {facts['threads']} threads"
+    if device.type == "cpu":
+        machine += f", {torch.backends.cpu.get_cpu_capability()}"
     if full_int8:
         machine += f", int8 by {', '.join(int8_instructions() or ()) or 'no instruction of its own'}"
     return {"machine": machine, "latencies": latencies}
@@ -126,7 +129,7 @@ def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
 
 def _opened(folder: Path) -> Supernet:
     """A supernet, or a model without a record as one."""
-    return load_supernet(folder)[0] if (folder / RECORD).is_file() else Supernet(load_model(str(folder))[0])
+    return load_supernet(folder)[0] if (folder / RECORD).is_file() else open_exported(folder)[0]
 
 
 def _of_export(lines: Sequence[MeasuredLatency]) -> list[MeasuredLatency]:

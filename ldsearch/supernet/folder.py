@@ -29,6 +29,7 @@ from ldsearch.supernet.refusals import (
     require_finite,
     require_vocabulary,
 )
+from ldsearch.supernet.remote_code import without_own_code
 from ldsearch.supernet.supernet import Memory, Skipped, Supernet
 from ldsearch.workload import Workload
 
@@ -202,6 +203,11 @@ def read_record(folder: Path) -> SupernetRecord:
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """A stock model folder, with the permissions of the folder."""
     model.save_pretrained(folder)
+    save_beside(tokenizer, folder)
+
+
+def save_beside(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """The tokenizer of a stock model that is there, which gets the permissions of the folder."""
     tokenizer.save_pretrained(folder)
     for weights in folder.glob("*.safetensors"):
         make_readable(weights)  # safetensors writes a private temporary file and renames it
@@ -271,6 +277,16 @@ def load_model(
     return cast(PreTrainedModel, model), tokenizer
 
 
+def refuse_missing(name: str) -> None:
+    """Refuse a path that is not there and no hub id: those have one slash at most and no leading dot.
+
+    Raises:
+        SupernetError: If it is one.
+    """
+    if (name.startswith((".", "/")) or name.count("/") > 1) and not Path(name).exists():
+        raise SupernetError(f"no model folder {shortened(name)}")
+
+
 def _load_tokenizer(name: str) -> Any:
     try:
         return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
@@ -287,16 +303,18 @@ def load_config(name: str) -> PreTrainedConfig:
     Raises:
         SupernetError: If there is none, or it is refused.
     """
-    # Hub ids have one slash at most and no leading dot; a path that is not there is no hub id.
-    if (name.startswith((".", "/")) or name.count("/") > 1) and not Path(name).exists():
-        raise SupernetError(f"no model folder {shortened(name)}")
+    refuse_missing(name)
     if not Path(name).is_dir():
         go_offline_if_unreachable()
     try:
-        fields, _ = PreTrainedConfig.get_config_dict(name)
+        given, _ = PreTrainedConfig.get_config_dict(name)
+        fields = without_own_code(given, name)
         refuse_config(fields, name)
         refuse_sizes(fields, name)
         # Not left out: transformers would ask on the terminal, and run the code after a "y".
-        return cast(PreTrainedConfig, AutoConfig.from_pretrained(name, trust_remote_code=False))
+        config = cast(PreTrainedConfig, AutoConfig.from_pretrained(name, trust_remote_code=False))
+        if fields.keys() < given.keys():
+            del config.auto_map
+        return config
     except REFUSALS as error:
         raise refused(f"cannot load the model {shortened(name)!r}", error, SupernetError) from error

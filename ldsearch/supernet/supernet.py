@@ -25,6 +25,7 @@ from ldsearch.supernet.families import FAMILIES, Family
 from ldsearch.supernet.families.family import real_positions
 from ldsearch.supernet.heads import head_named, logits_of
 from ldsearch.supernet.refusals import refuse_model
+from ldsearch.supernet.remote_code import save_warned
 from ldsearch.supernet.stages import Between, Pipeline
 from ldsearch.supernet.stock import checkpoint_stock, run_stock, without_own_layer_drop
 from ldsearch.supernet.tokens import TOKEN_SCORES
@@ -378,7 +379,8 @@ class FixedSubnet(nn.Module):
         labels: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
-    ) -> ModelOutput:
+        return_dict: bool = True,
+    ) -> Any:  # a ModelOutput; where it says so, sentence-transformers wants to know the fields of one class
         """The stock model's output, with its loss where it is given labels, or the positions of a span.
 
         So the stock ``Trainer`` fine-tunes it. An encoder-decoder reads its labels, shifted right, where
@@ -396,7 +398,7 @@ class FixedSubnet(nn.Module):
         if labels is not None and decoder_input_ids is None:
             batch = self.supernet.inputs({**batch, "labels": labels})
         output: ModelOutput = self.supernet(batch, self._runs, targets=targets)
-        return output
+        return output if return_dict else output.to_tuple()
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a folder that ``ldsearch.load`` reads once the tokenizer is saved there too.
@@ -409,12 +411,19 @@ class FixedSubnet(nn.Module):
             set(self.subnet.stacks()[self.supernet.stack].blocks) != set(range(self.supernet.blocks))
         ):
             raise SupernetError("a sub-network whose weights are cut cannot be saved by itself: export it")
-        self.model.save_pretrained(folder)
-        self.save_subnet(Path(folder), self.supernet, self.subnet)
+        self.save(Path(folder), self.model, self.supernet, self.subnet)
 
     @staticmethod
-    def save_subnet(folder: Path, supernet: Supernet, subnet: Subnet) -> None:
-        """Write the file that names the sub-network that runs of the stock model in a folder."""
+    def save(folder: Path, model: PreTrainedModel, supernet: Supernet, subnet: Subnet) -> None:
+        """Write a stock model, the file that names what runs of it, and what stock classes need to know.
+
+        Args:
+            folder: Where it goes.
+            model: The stock model.
+            supernet: How tokens are scored and kept.
+            subnet: What runs of the model.
+        """
+        save_warned(model, folder, subnet)
         how = {name: getattr(supernet, name) for name in ("score", "memory", "skipped")}
         write_json(folder / SUBNET_FILE, {"subnet": json.loads(subnet.to_json()), **how})
 

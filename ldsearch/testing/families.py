@@ -14,7 +14,7 @@ from transformers import BertTokenizer, PreTrainedModel
 from ldsearch.errors import SupernetError
 from ldsearch.export.card import Provenance
 from ldsearch.export.check import export_subnet
-from ldsearch.export.folder import load_exported
+from ldsearch.export.loading import load_exported
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.heads import logits_of

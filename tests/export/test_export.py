@@ -1,16 +1,17 @@
 """Exports: nothing half-written, block 0 removable, cards that say what was measured and run as they say."""
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
-from transformers import AutoConfig, AutoTokenizer, BertTokenizer, pipeline
+from transformers import AutoConfig, AutoTokenizer, BertTokenizer, dynamic_module_utils, pipeline
 
 from ldsearch.errors import ExportError, RunError, SupernetError
 from ldsearch.export.card import Alone, Provenance, model_card
 from ldsearch.export.check import export_subnet
-from ldsearch.export.folder import load_exported
+from ldsearch.export.loading import load_exported
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.heads import logits_of
@@ -104,11 +105,13 @@ def test_what_stock_classes_make_of_a_folder_is_what_the_card_says(tmp_path, fam
 @pytest.mark.parametrize(
     ("head", "subnet"), [*((head, DEPTH) for head in HEADED), ("SequenceClassification", LENGTHS)]
 )
-def test_the_code_on_the_card_runs(tmp_path, head, subnet):
+def test_the_code_on_the_card_runs(tmp_path, monkeypatch, head, subnet):
     folder = exported(Supernet(tiny_model("bert", head=head)), subnet, tmp_path / "out")
     card = (folder / "README.md").read_text()
     code = card.split("```python\n")[1].split("```")[0]
-    assert ("import ldsearch" in code) == (subnet is LENGTHS)
+    assert ("trust_remote_code" in code) == (subnet is LENGTHS)
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
     names: dict[str, object] = {}
     exec(code.replace("this folder", str(folder)), names)
     found = logits_of(names["output"]) if head == "QuestionAnswering" else names["logits"]
@@ -181,7 +184,7 @@ def test_the_card_says_how_it_was_made_measured_and_loaded():
         "ldsearch.load",
     ):
         assert text in card
-    assert card.startswith(f"---\nlibrary_name: transformers\ntags: [ldsearch, {tag}]\n---\n")
+    assert card.startswith(f"---\nlibrary_name: transformers\npipeline_tag: {tag}\n")
     assert "encoder blocks 0-2, lengths 20 9 4 of 24" in card
     stock = model_card(DEPTH, PROVENANCE, head, verified="")
     assert f"AutoModelFor{head}.from_pretrained" in stock

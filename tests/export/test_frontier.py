@@ -120,4 +120,4 @@ def test_without_a_network_a_push_fails_in_one_line_and_the_folder_stays(
     assert outcome.code == 1
     assert outcome.err.count("\n") == 1
     assert "out is written, but could not be pushed to me/mine" in outcome.err
-    assert (wild_place / "out" / "model.onnx").is_file()
+    assert (wild_place / "out" / "onnx" / "model.onnx").is_file()

@@ -45,7 +45,7 @@ def test_outputs_are_within_a_twentieth_of_their_spread(tmp_path, family, name):
 def test_weights_are_int8_with_a_scale_for_each_output(tmp_path):
     supernet = Supernet(tiny_model("bert", blocks=3))
     onnx = pytest.importorskip("onnx")
-    small = onnx.load(int8(supernet, "lengths", tmp_path / "int8").folder / "model.onnx")
+    small = onnx.load(int8(supernet, "lengths", tmp_path / "int8").folder / "onnx" / "model.onnx")
     onnx.checker.check_model(small)
     kinds = [node.op_type for node in small.graph.node]
     # Six products with weights in a block; those of two activations, for attention, stay in float.
@@ -103,7 +103,7 @@ def test_the_frontier_in_both_precisions(ldsearch: Ldsearch, wild_place: Path):
     small = [entry for entry in index if entry["dtype"] == "int8"]
     for entry, row in zip(small, rows, strict=True):
         assert entry["folder"].endswith("-int8")
-        onnxruntime.InferenceSession(wild_place / "all" / entry["folder"] / "model.onnx")
+        onnxruntime.InferenceSession(wild_place / "all" / entry["folder"] / "onnx" / "model.onnx")
         held = entry["held_out"]
         assert held["difference"]["low"] <= held["difference"]["mean"] <= held["difference"]["high"]
         assert held["difference"]["mean"] == pytest.approx(held["score"] - held["full_score"])
@@ -159,7 +159,7 @@ def test_any_fine_tuned_model_is_exported_whole(ldsearch: Ldsearch, wild_place: 
     assert scored.code == 0, scored.err
     supernet = ldsearch("export", "runs/tiny", "same", *least, "--subnet", "full")
     assert supernet.code == 0, supernet.err
-    files = [(wild_place / name / "model.onnx").read_bytes() for name in ("scored", "same")]
+    files = [(wild_place / name / "onnx" / "model.onnx").read_bytes() for name in ("scored", "same")]
     assert files[0] == files[1]
     said = [outcome.out.split("predictions")[1].splitlines()[0] for outcome in (scored, supernet)]
     assert said[0] == said[1].replace("the run's", "the supernet's")

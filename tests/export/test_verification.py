@@ -63,7 +63,7 @@ def test_a_fresh_process_reads_both_formats_and_says_what_it_cannot_read(tmp_pat
         assert "5 of 5 predictions the same" in sentence
         assert sentence in (export.folder / "README.md").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "onnx"]  # no inputs are left behind
-    model = tmp_path / "onnx" / "model.onnx"
+    model = tmp_path / "onnx" / "onnx" / "model.onnx"
     model.write_bytes(model.read_bytes()[:1000])
     with pytest.raises(ExportError, match=r"the loading failed: .* in a fresh process: .*onnx") as error:
         verify_fresh(supernet, [exports[1]], rows, None, tmp_path)

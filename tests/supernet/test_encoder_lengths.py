@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.export.card import Provenance
 from ldsearch.export.check import export_subnet
-from ldsearch.export.folder import load_exported
+from ldsearch.export.loading import load_exported
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.supernet import inference

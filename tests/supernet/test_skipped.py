@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from ldsearch.errors import SupernetError
-from ldsearch.export.folder import load_exported, write_huggingface, write_onnx
+from ldsearch.export.folder import write_huggingface, write_onnx
+from ldsearch.export.loading import load_exported
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.graph import onnx_session
 from ldsearch.supernet.heads import logits_of
@@ -55,7 +56,7 @@ def test_what_is_exported_is_the_sub_network(tmp_path, kind):
         found = logits_of(load_exported(tmp_path / "hf")(**BATCH))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     write_onnx(supernet, TOKENIZER, SUBNETS[kind], tmp_path / "onnx", PROVENANCE)
-    session = onnx_session(tmp_path / "onnx" / "model.onnx", 1)
+    session = onnx_session(tmp_path / "onnx" / "onnx" / "model.onnx", 1)
     inputs = {
         one.name: BATCH.get(one.name, torch.zeros_like(BATCH["input_ids"])).numpy()
         for one in session.get_inputs()

@@ -9,7 +9,7 @@ import transformers
 from ldsearch.errors import SupernetError
 from ldsearch.export.card import Provenance
 from ldsearch.export.check import export_subnet
-from ldsearch.export.folder import load_exported
+from ldsearch.export.loading import load_exported
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
@@ -75,7 +75,7 @@ def test_an_export_is_an_ordinary_folder_that_writes(name, tmp_path):
     assert type(loaded) is type(supernet.model)
     assert_close(stock_output(loaded, batch), inference(supernet, batch, subnet), subnet)
     card = (folder / "README.md").read_text()
-    assert f"tags: [ldsearch, {task}]" in card
+    assert f"pipeline_tag: {task}" in card
     assert auto in card
     assert "import ldsearch" not in card
     names: dict[str, Any] = {}

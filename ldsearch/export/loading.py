@@ -1,0 +1,222 @@
+"""Loads what was exported, from a folder or the Hub: as itself, whatever runs it."""
+
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from huggingface_hub import constants, snapshot_download
+from torch import Tensor, nn
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.generic import ModelOutput
+
+from ldsearch.errors import LdsearchError, MachineError, SupernetError, one_line, shortened
+from ldsearch.export.reader import ONNX_FILE
+from ldsearch.files import read_fields, read_json
+from ldsearch.hub import HTTP_ERROR, go_offline_if_unreachable, refused
+from ldsearch.records import typed
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import FixedSubnet, Supernet
+from ldsearch.supernet.folder import load_model, refuse_missing
+from ldsearch.supernet.graph import onnx_session
+from ldsearch.supernet.remote_code import unwarned
+from ldsearch.supernet.supernet import SUBNET_FILE
+
+INDEX_FILE = "index.json"
+_WEIGHTS = "model*.safetensors"
+# All that is read but weights: it says which of them there are.
+_SMALL = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")
+
+
+class OnnxModel(nn.Module):
+    """A graph in ONNX Runtime, called like the stock model that it was made of; so by a pipeline too.
+
+    Args:
+        folder: Of an export.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        if find_spec("onnxruntime") is None:
+            raise SupernetError(f"{folder} holds an ONNX model: pip install 'ldsearch[onnx]'")
+        self.config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        self.session = onnx_session(folder / ONNX_FILE)
+        self.inputs = [entry.name for entry in self.session.get_inputs()]
+        self.outputs = [entry.name for entry in self.session.get_outputs()]
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return torch.device("cpu")
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        return_dict: bool = True,
+    ) -> Any:  # as of FixedSubnet
+        """Outputs by name; inputs of shape (B, n), padded on the right."""
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        named = {"input_ids": input_ids, "attention_mask": mask, "token_type_ids": segments}
+        answers = self.session.run(None, {name: named[name].cpu().numpy() for name in self.inputs})
+        output = ModelOutput(zip(self.outputs, map(torch.from_numpy, answers), strict=True))
+        return output if return_dict else output.to_tuple()
+
+
+def load_exported(
+    name: str | Path, *, revision: str | None = None, subfolder: str = "", cache_only: bool = False
+) -> PreTrainedModel | FixedSubnet | OnnxModel:
+    """Load an export, in eval mode; called like the stock model.
+
+    Args:
+        name: A folder or a repository of the Hub.
+        revision: Branch, tag or commit of the repository.
+        subfolder: Which model of an exported frontier.
+        cache_only: Do not ask the Hub.
+
+    Raises:
+        SupernetError: If it holds no model of a supported family, or several.
+        MachineError: If the Hub cannot be reached and its cache holds less than is needed.
+    """
+    folder = _local(str(name), revision, subfolder, cache_only)
+    if not (folder / "config.json").is_file() and (folder / INDEX_FILE).is_file():
+        models = ", ".join(_names(folder / INDEX_FILE))
+        raise SupernetError(
+            f"{name} holds several models, which {INDEX_FILE} lists: subfolder= one of {models}"
+        )
+    if _is_onnx(folder):
+        return OnnxModel(folder).eval()
+    if not (folder / SUBNET_FILE).is_file():
+        model, _ = load_model(str(folder))
+        return cast(PreTrainedModel, model.train(False))
+    supernet, subnet, _ = open_exported(folder)
+    return FixedSubnet(supernet, subnet).eval()
+
+
+def open_exported(folder: Path) -> tuple[Supernet, Subnet, PreTrainedTokenizerBase]:
+    """The stock model in a folder as a supernet, the sub-network of it that runs, and the tokenizer.
+
+    Of a folder that names no sub-network, all of it runs.
+
+    Raises:
+        SupernetError: If either is damaged.
+    """
+    with unwarned():
+        model, tokenizer = load_model(str(folder))
+    path = folder / SUBNET_FILE
+    if not path.is_file():
+        return (supernet := Supernet(model)), supernet.full, tokenizer
+    fields = read_fields(path, SupernetError)
+    try:
+        how = fields.get("memory", "restored"), fields.get("skipped", "identity")
+        supernet, subnet = Supernet(model, fields["score"], *how), Subnet.from_fields(fields["subnet"])
+        supernet.check(subnet)
+    except (KeyError, LdsearchError) as error:
+        raise SupernetError(f"{path} is damaged: {one_line(error)}") from error
+    return supernet, subnet, tokenizer
+
+
+class ExportedModel:
+    """What transformers calls where a folder of ours is loaded with ``trust_remote_code=True``."""
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str,
+        *,
+        config: Any = None,
+        revision: str | None = None,
+        subfolder: str = "",
+        local_files_only: bool = False,
+        dtype: torch.dtype | str | None = None,
+        trust_remote_code: bool | None = None,
+        adapter_kwargs: Any = None,
+        _from_auto: bool = False,
+        **others: Any,
+    ) -> Any:
+        """As ``ldsearch.load``, in the words of transformers.
+
+        Args:
+            name: Folder or repository.
+            config: Read again from there.
+            revision: Of the repository.
+            subfolder: In it.
+            local_files_only: Read the cache alone.
+            dtype: Of the weights; None or "auto": float32.
+            trust_remote_code: Has been asked.
+            adapter_kwargs: There are none.
+            others: Refused. Not as a ``TypeError``, after which a pipeline would take the stock class.
+
+        Raises:
+            SupernetError: For an option that it would have to ignore.
+        """
+        if others:
+            raise SupernetError(
+                f"{name} is loaded without {', '.join(others)}: move and change it afterwards"
+            )
+        model = load_exported(name, revision=revision, subfolder=subfolder, cache_only=local_files_only)
+        return nn.Module.to(model, dtype) if isinstance(dtype, torch.dtype) else model
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str) -> None:
+        """Nothing: the folders that ``save_pretrained`` writes name this class by themselves."""
+
+
+def _is_onnx(folder: Path) -> bool:
+    path = folder / SUBNET_FILE
+    return path.is_file() and read_fields(path, SupernetError).get("format") == "onnx"
+
+
+def _names(index: Path) -> list[str]:
+    try:
+        entries = typed(read_json(index, SupernetError), list[dict[str, Any]], INDEX_FILE)
+        return [str(entry["folder"]) for entry in entries]
+    except (ValueError, KeyError) as error:
+        raise SupernetError(f"{index} is damaged: {one_line(error)}") from error
+
+
+def _local(name: str, revision: str | None, subfolder: str, cache_only: bool) -> Path:
+    """The folder itself, or what is needed of a repository, in the Hub's cache."""
+    refuse_missing(name)
+    if Path(name).is_dir():
+        if revision is not None:
+            raise SupernetError(f"{name} is a folder, which has no revision {revision}")
+        return Path(name) / subfolder
+    go_offline_if_unreachable()
+    download = partial(_snapshot, name, cache_only or constants.HF_HUB_OFFLINE)
+    # In these patterns a star stands for slashes too.
+    inside = f"{subfolder}/" if subfolder else ""
+    home = download(revision, [inside + one for one in _SMALL], [f"{inside}*/*"])
+    folder = home / subfolder
+    if not (folder / "config.json").is_file():
+        if not (folder / INDEX_FILE).is_file():
+            where = f"{name} {subfolder}".strip()
+            raise SupernetError(f"{where} is no model: its repository has no {inside}config.json")
+        return folder
+    wanted = ONNX_FILE if _is_onnx(folder) else _WEIGHTS
+    # By its commit: the branch may have moved on.
+    folder = download(home.name, [inside + wanted], []) / subfolder
+    if not any(folder.glob(wanted)):
+        if cache_only or constants.HF_HUB_OFFLINE:
+            raise MachineError(f"the cache holds no {inside}{wanted} of {name}, and the Hub is not asked")
+        raise SupernetError(f"{name} has no {inside}{wanted}")
+    return folder
+
+
+def _snapshot(
+    name: str, cache_only: bool, revision: str | None, wanted: list[str], unwanted: list[str]
+) -> Path:
+    try:
+        place = snapshot_download(
+            name,
+            revision=revision,
+            local_files_only=cache_only,
+            allow_patterns=wanted,
+            ignore_patterns=unwanted or None,
+        )
+    except (OSError, HTTP_ERROR, ValueError) as error:
+        raise refused(f"cannot load the model {shortened(name)!r}", error, SupernetError) from error
+    return Path(place)
