@@ -2,10 +2,12 @@
 
 Batch and length are dynamic. A padded batch keeps as many tokens as its longest row does and masks the
 rest, as torch does it, so what a row gives does not depend on the other rows. Written by torch's
-tracing exporter: its successor, dynamo=True, refuses counts of tokens that depend on the data.
+tracing exporter; docs/exporting.md says why not by its successor.
 """
 
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
@@ -19,12 +21,15 @@ from torch import Tensor, nn
 
 from ldsearch.errors import ExportError
 from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
-from ldsearch.supernet import FixedSubnet, Supernet, tokens
+from ldsearch.supernet import FixedSubnet, Supernet, operators, tokens
 from ldsearch.supernet.heads import run_head
+from ldsearch.supernet.operators import reshaped
 from ldsearch.supernet.stages import Block, Keep, run_stages
-from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, State, reshaped, restored
+from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, Chosen, State, restored
 
 OPSET = 17  # the first with layer norms as one operator
+# A mask of positions (B, n) beside attention (B, H, n, n).
+KEYS = (0, 1, 1, -1)
 # What a protocol buffer can hold.
 MOST_BYTES = 2**31
 
@@ -44,9 +49,7 @@ def trace(supernet: Supernet, subnet: Subnet, path: Path) -> "Graph":
     mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2], device=graph.model.device)
     example = {"input_ids": mask, "attention_mask": mask, "token_type_ids": torch.zeros_like(mask)}
     axes = {0: "batch", 1: "length"}
-    with warnings.catch_warnings(), torch.no_grad():
-        # Of this exporter's age, and of Python decisions, none of which depends on the data here.
-        warnings.simplefilter("ignore")
+    with _expected_warnings(), torch.no_grad():
         torch.onnx.export(
             graph,
             tuple(example[name] for name in graph.names),
@@ -60,7 +63,18 @@ def trace(supernet: Supernet, subnet: Subnet, path: Path) -> "Graph":
             opset_version=OPSET,
             dynamo=False,
         )
+    import_module("onnx").checker.check_model(path)
     return graph
+
+
+@contextmanager
+def _expected_warnings() -> Iterator[None]:
+    """Those of this exporter's age, and of Python decisions, none of which depends on the data here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "You are using the legacy TorchScript", DeprecationWarning)
+        warnings.filterwarnings("ignore", "The feature will be removed", DeprecationWarning)
+        warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]
+        yield
 
 
 def refuse(supernet: Supernet) -> None:
@@ -123,7 +137,7 @@ class Graph(nn.Module):
         entered = self.family.embed(self.model, dict(zip(self.names, inputs, strict=True)))
         state = run_stages(
             self.stack.blocks,
-            self._keeps(entered.real.sum(dim=1)),
+            self._keeps(entered.real),
             entered,
             lambda block, state, keep: self.blocks[block](state, keep, self.stack.groups(block)),
             restore=None if self.reads_first else restored,
@@ -133,17 +147,20 @@ class Graph(nn.Module):
         )
         return tuple(cast(Tensor, output[name]) for name in self.outputs)
 
-    def _keeps(self, true_lengths: Tensor) -> list[Tensor | None]:
-        """Tokens of each row that leave each block, shape (B,); None where as many leave as enter."""
+    def _keeps(self, real: Tensor) -> "list[Chosen | None]":
+        """What each block keeps of rows (B, n); None where as many tokens leave as enter."""
         lengths = self.stack.lengths
         if lengths is None:
             return [None] * len(self.stack.blocks)
         # What is kept of every length alike drops nothing.
         whole = lengths.reference if lengths.mode == "ratio" else None
-        return [
-            None if now == before else kept_counts(lengths, place, true_lengths)
-            for place, (before, now) in enumerate(pairwise([whole, *lengths.tokens]))
-        ]
+        entering = [whole, *lengths.tokens]
+        places = [place for place, (before, now) in enumerate(pairwise(entering)) if now != before]
+        if not places:
+            return [None] * len(lengths.tokens)
+        counts = kept_counts(lengths, places, real.sum(dim=1, keepdim=True))
+        chosen = kept_tokens(counts, len(places), real.shape[1])
+        return [next(chosen) if place in places else None for place in range(len(lengths.tokens))]
 
 
 class GraphBlock(Block):
@@ -159,13 +176,16 @@ class GraphBlock(Block):
         """As of ``Block``; heads that are off were cut out of the weights."""
         attention = traced(attention)
         context = (attention.probabilities @ attention.values).transpose(1, 2)
-        return reshaped(context, (0, 0, -1)), self.score(attention) if scored else None
+        context = reshaped(context, (0, 0, -1))
+        return context, self.score(attention) if scored else None
 
     def drop(self, state: State, scores: Tensor, keep: Keep) -> tuple[State, Tensor]:
-        """As of ``Block``, in rank order."""
-        assert isinstance(keep, Tensor)
-        index, real = select(scores, state.real, keep, self.keep_first)
-        return state.take(state.hidden, index, real), index
+        """As of ``Block``, in rank order: positions travel with the tokens."""
+        assert isinstance(keep, Chosen)
+        # Pads lose against every score, and are the last among equals.
+        ranked = chosen_of(state.real, scores, torch.finfo(scores.dtype).min)
+        index = operators.best(ranked + keep.bonus if self.keep_first else ranked, keep.longest)
+        return state.take(state.hidden, index, keep.real), index
 
 
 class Traced(Attention):
@@ -176,56 +196,50 @@ class Traced(Attention):
         """As of ``Attention``."""
         products = (self.queries * self.scaling) @ self.keys.transpose(-1, -2)
         assert self.allowed is not None
-        lowest = torch.finfo(products.dtype).min
-        added = torch.zeros_like(self.allowed, dtype=products.dtype).masked_fill(~self.allowed, lowest)
+        nothing = torch.tensor(0.0, dtype=products.dtype, device=products.device)
+        added = chosen_of(self.allowed, nothing, torch.finfo(products.dtype).min)
         return (products + added).softmax(dim=-1)
+
+
+def chosen_of(where: Tensor, chosen: Tensor, other: float) -> Tensor:
+    """One operator, where the exporter makes three of ``masked_fill``."""
+    return torch.where(where, chosen, torch.tensor(other, dtype=chosen.dtype, device=chosen.device))
 
 
 def traced(attention: Attention) -> Traced:
     """The same, masked whether the example's rows end in pads here or not."""
-    allowed = attention.real[:, None, None, :] if attention.allowed is None else attention.allowed
+    allowed = reshaped(attention.real, KEYS) if attention.allowed is None else attention.allowed
     parts = (attention.queries, attention.keys, attention.values, attention.real, attention.scaling)
     return Traced(*parts, allowed)
 
 
 def product_column(attention: Attention) -> Tensor:
     """``ldsearch.supernet.tokens.column`` as one matrix product, which reads the probabilities once."""
-    real = attention.real[:, None, None, :].to(attention.probabilities.dtype)
+    real = reshaped(attention.real, KEYS).to(attention.probabilities.dtype)
     return (real @ attention.probabilities).sum(dim=(1, 2))
 
 
-def kept_counts(lengths: Lengths, position: int, true_lengths: Tensor) -> Tensor:
-    """``Lengths.kept`` of each row, shape (B,), in whole numbers throughout.
+def kept_counts(lengths: Lengths, places: Sequence[int], true_lengths: Tensor) -> Tensor:
+    """``Lengths.kept`` of rows (B, 1) at several places at once, shape (B, places), in whole numbers.
 
     Lengths never rise, so no row keeps more than entered.
     """
-    kept = lengths.tokens[position]
+    kept = torch.tensor([lengths.tokens[place] for place in places], device=true_lengths.device)
     if lengths.mode == "absolute":
-        return true_lengths.clamp(max=kept)
+        return torch.minimum(true_lengths, kept)
     raised = true_lengths * kept + (lengths.reference - 1)
     return torch.div(raised, lengths.reference, rounding_mode="trunc").clamp(min=1)
 
 
-def select(scores: Tensor, real: Tensor, counts: Tensor, keep_first: bool) -> tuple[Tensor, Tensor]:
-    """``ldsearch.supernet.tokens.select`` in rank order: positions travel with the tokens.
-
-    Args:
-        scores: Shape (B, n).
-        real: Shape (B, n).
-        counts: Shape (B,).
-        keep_first: Whether position 0 always stays; it is the first then.
-
-    Returns:
-        Indices (B, k), best first, and the new ``real`` (B, k), with k the largest count.
-    """
-    ranked = scores.masked_fill(~real, -torch.inf)
-    if keep_first:
-        first = torch.arange(real.shape[1], device=real.device) == 0
-        ranked = ranked.masked_fill(first, torch.inf)
-    # A tensor, not a number: the trace would keep the number.
-    longest = cast(int, counts.max())
-    index = ranked.topk(longest, dim=1).indices
-    return index, torch.arange(longest, device=real.device) < counts[:, None]
+def kept_tokens(counts: Tensor, places: int, width: int) -> Iterator[Chosen]:
+    """What is kept by counts (B, places) of ``width`` positions, place by place."""
+    position = torch.arange(width, device=counts.device)[None]
+    bonus = chosen_of(position > 0, torch.tensor(0.0, device=counts.device), torch.inf)
+    longest = operators.split(counts.amax(dim=0), 0, places)
+    for most, count in zip(longest, operators.split(counts, 1, places), strict=True):
+        position = operators.leading(position, most)
+        yield Chosen(most, position < count, bonus)
+        bonus = operators.leading(bonus, most)
 
 
 def onnx_session(path: Path, threads: int = 0) -> Any:

@@ -15,10 +15,10 @@ from ldsearch.subnet import WHOLE, Groups, Stack
 from ldsearch.supernet import tokens
 from ldsearch.supernet.families import Family
 from ldsearch.supernet.heads import run_head
-from ldsearch.supernet.tokens import Attention, State, TokenScore, drop_tokens, restored
+from ldsearch.supernet.tokens import Attention, Chosen, State, TokenScore, drop_tokens, restored
 
-# Tokens of each row that leave a block: numbers, or a tensor (B,) in a traced graph.
-Keep = Sequence[int] | Tensor
+# Tokens of each row that leave a block: numbers, or tensors in a traced graph.
+Keep = Sequence[int] | Chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ class Block:
 
     def drop(self, state: State, scores: Tensor, keep: Keep) -> tuple[State, Tensor]:
         """The state of the best tokens of each row, and their indices (B, longest)."""
-        assert not isinstance(keep, Tensor)
+        assert not isinstance(keep, Chosen)
         return drop_tokens(state, scores, keep, self.keep_first)
 
     def mix(

@@ -6,12 +6,12 @@ Nothing here knows a model. Shapes: B sequences of n positions, H heads.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from ldsearch.registry import Registry
+from ldsearch.supernet import operators
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,21 @@ class Attention:
             allowed = self.real[:, None, None, :] if self.allowed is None else self.allowed
             products.masked_fill_(~allowed, torch.finfo(products.dtype).min)
         return products.softmax(dim=-1)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a block of a traced graph keeps, where nothing may be a number that depends on the data.
+
+    Args:
+        longest: Shape (1,), tokens of the row that keeps most.
+        real: Shape (B, longest), True where a row keeps that many.
+        bonus: Shape (1, n), what is added to scores so that position 0 stays.
+    """
+
+    longest: Tensor
+    real: Tensor
+    bonus: Tensor
 
 
 TokenScore = Callable[[Attention], Tensor]
@@ -237,11 +252,11 @@ def _best(ranked: Tensor, count: int, keep_first: bool) -> Tensor:
 def gather(hidden: Tensor, index: Tensor) -> Tensor:
     """Rows ``index`` (B, k) of ``hidden`` (B, n, d): shape (B, k, d)."""
     if torch.onnx.is_in_onnx_export():
-        return cast(Tensor, cast(Any, _Rows).apply(hidden, index))
-    rows, n = hidden.shape[:2]
-    if rows == 1:
+        return operators.rows(hidden, index)
+    batch, n = hidden.shape[:2]
+    if batch == 1:
         return hidden[0].index_select(0, index[0])[None]
-    first = torch.arange(rows, device=index.device)[:, None] * n
+    first = torch.arange(batch, device=index.device)[:, None] * n
     # Whole rows are copied, where ``gather`` looks up every number by itself.
     return hidden.flatten(0, 1).index_select(0, (first + index).flatten()).reshape(*index.shape, -1)
 
@@ -276,39 +291,3 @@ def put_back(sequence: Tensor, state: State) -> Tensor:
 def restored(whole: State, state: State) -> State:
     """The whole state with the other's real tokens at the positions they came from."""
     return replace(whole, hidden=put_back(whole.hidden, state))
-
-
-# Operators of ONNX that torch's exporter would spell out in a dozen nodes each, for traced graphs.
-
-
-class _Rows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, index: Tensor) -> Tensor:
-        return hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[-1]))
-
-    @staticmethod
-    def symbolic(g: Any, hidden: Any, index: Any) -> Any:
-        last = g.op("Constant", value_t=torch.tensor([-1]))
-        return g.op("GatherND", hidden, g.op("Unsqueeze", index, last), batch_dims_i=1)
-
-
-class _Reshaped(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-        return _of_shape(tensor, shape)
-
-    @staticmethod
-    def symbolic(g: Any, tensor: Any, shape: tuple[int, ...]) -> Any:
-        return g.op("Reshape", tensor, g.op("Constant", value_t=torch.tensor(shape)))
-
-
-def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The tensor in another shape, in a graph or not: 0 stands for an axis as long as it was."""
-    if not torch.onnx.is_in_onnx_export():
-        return _of_shape(tensor, shape)
-    other: Tensor = cast(Any, _Reshaped).apply(tensor, shape)
-    return other
-
-
-def _of_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return tensor.reshape([size or tensor.shape[axis] for axis, size in enumerate(shape)])

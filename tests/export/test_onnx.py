@@ -114,10 +114,12 @@ def test_segments_are_read(tmp_path):
 def test_kept_counts_are_the_exact_ceiling():
     lengths, n = torch.arange(1, 400), range(1, 400)
     for kept, reference in ((3, 7), (269, 384), (1, 384), (90, 128), (7, 7)):
-        counts = graph.kept_counts(Lengths((kept,), reference), 0, lengths)
-        assert counts.tolist() == [math.ceil(Fraction(own * kept, reference)) for own in n]
-        counts = graph.kept_counts(Lengths((kept,), reference, "absolute"), 0, lengths)
-        assert counts.tolist() == [min(kept, own) for own in n]
+        of_two = Lengths((reference, kept), reference)
+        counts = graph.kept_counts(of_two, [1, 0], lengths[:, None])
+        assert counts.tolist() == [[math.ceil(Fraction(own * kept, reference)), own] for own in n]
+        of_two = Lengths((reference, kept), reference, "absolute")
+        counts = graph.kept_counts(of_two, [1, 0], lengths[:, None])
+        assert counts.tolist() == [[min(kept, own), min(reference, own)] for own in n]
 
 
 def test_a_graph_reads_probabilities_three_times(tmp_path):
@@ -132,6 +134,29 @@ def test_a_graph_reads_probabilities_three_times(tmp_path):
     assert [node.op_type for node in nodes if probabilities in node.input] == ["MatMul", "MatMul"]
     assert kinds.count("GatherND") == 6
     assert not {"GatherElements", "Expand"} & set(kinds)
+
+
+def test_dropping_tokens_takes_few_operators(tmp_path):
+    """What each block keeps is counted once, for all of them."""
+    onnx = pytest.importorskip("onnx")
+    supernet = Supernet(tiny_model("bert", blocks=3))
+    graph.trace(supernet, supernet.full, tmp_path / "full.onnx")
+    graph.trace(supernet, SUBNETS["lengths"], tmp_path / "lengths.onnx")
+    full, lengths = (
+        sum(node.op_type != "Constant" for node in onnx.load(tmp_path / f"{name}.onnx").graph.node)
+        for name in ("full", "lengths")
+    )
+    assert lengths - full < 18 + 3 * 14
+
+
+def test_a_written_graph_is_checked_and_nothing_is_warned_of(tmp_path, recwarn):
+    onnx = pytest.importorskip("onnx")
+    for family in ("bert", "modernbert"):
+        graph.trace(Supernet(tiny_model(family, blocks=3)), SUBNETS["lengths"], tmp_path / "model.onnx")
+        written = onnx.load(tmp_path / "model.onnx")
+        onnx.checker.check_model(written, full_check=True)
+        assert [(each.domain, each.version) for each in written.opset_import] == [("", graph.OPSET)]
+    assert not recwarn.list
 
 
 def test_fewer_tokens_are_fewer_products_in_the_graph(tmp_path):

@@ -11,7 +11,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask
 
 from ldsearch.errors import SupernetError
-from ldsearch.supernet.tokens import Attention, State, reshaped
+from ldsearch.supernet.operators import reshaped
+from ldsearch.supernet.tokens import Attention, State
 
 
 @dataclass(frozen=True)

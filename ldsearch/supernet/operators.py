@@ -1,0 +1,98 @@
+"""Operators of ONNX that torch's exporter would spell out in several nodes each, for traced graphs.
+
+Numbers of tokens that depend on the data are tensors here, of shape (1,), since a trace would keep a number.
+"""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+
+def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The tensor in another shape, in a graph or not: 0 stands for an axis as long as it was."""
+    if not torch.onnx.is_in_onnx_export():
+        return _of_shape(tensor, shape)
+    return _applied(_Reshaped, tensor, shape)
+
+
+def rows(hidden: Tensor, index: Tensor) -> Tensor:
+    """Rows ``index`` (B, k) of ``hidden`` (B, n, d), copied whole: shape (B, k, d)."""
+    return _applied(_Rows, hidden, index)
+
+
+def leading(tensor: Tensor, count: Tensor) -> Tensor:
+    """The first ``count`` (1,) columns of a tensor (B, n)."""
+    return _applied(_Leading, tensor, count)
+
+
+def best(scores: Tensor, count: Tensor) -> Tensor:
+    """Where the ``count`` (1,) highest scores of each row (B, n) stand, the best first."""
+    return _applied(_Best, scores, count)
+
+
+def split(tensor: Tensor, axis: int, parts: int) -> tuple[Tensor, ...]:
+    """The slices of length 1 along an axis of so many numbers."""
+    return cast(tuple[Tensor, ...], cast(Any, _Split).apply(tensor, axis, parts))
+
+
+def _applied(function: Any, *inputs: Any) -> Tensor:
+    return cast(Tensor, function.apply(*inputs))
+
+
+def _of_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return tensor.reshape([size or tensor.shape[axis] for axis, size in enumerate(shape)])
+
+
+def _constant(g: Any, *numbers: int) -> Any:
+    return g.op("Constant", value_t=torch.tensor(numbers))
+
+
+class _Reshaped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return _of_shape(tensor, shape)
+
+    @staticmethod
+    def symbolic(g: Any, tensor: Any, shape: tuple[int, ...]) -> Any:
+        return g.op("Reshape", tensor, _constant(g, *shape))
+
+
+class _Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, index: Tensor) -> Tensor:
+        return hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[-1]))
+
+    @staticmethod
+    def symbolic(g: Any, hidden: Any, index: Any) -> Any:
+        return g.op("GatherND", hidden, g.op("Unsqueeze", index, _constant(g, -1)), batch_dims_i=1)
+
+
+class _Leading(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, count: Tensor) -> Tensor:
+        return tensor[:, : int(count)].clone()
+
+    @staticmethod
+    def symbolic(g: Any, tensor: Any, count: Any) -> Any:
+        return g.op("Slice", tensor, _constant(g, 0), count, _constant(g, 1))
+
+
+class _Best(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, count: Tensor) -> Tensor:
+        return scores.topk(int(count), dim=1).indices
+
+    @staticmethod
+    def symbolic(g: Any, scores: Any, count: Any) -> Any:
+        return g.op("TopK", scores, count, axis_i=1, outputs=2)[1]
+
+
+class _Split(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, axis: int, parts: int) -> tuple[Tensor, ...]:
+        return tuple(part.clone() for part in tensor.tensor_split(parts, dim=axis))
+
+    @staticmethod
+    def symbolic(g: Any, tensor: Any, axis: int, parts: int) -> Any:
+        return g.op("Split", tensor, axis_i=axis, outputs=parts)
