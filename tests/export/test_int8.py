@@ -58,6 +58,21 @@ def test_weights_are_int8_with_a_scale_for_each_output(tmp_path):
     assert json.loads((tmp_path / "fp32" / "ldsearch_subnet.json").read_text())["dtype"] == "float32"
 
 
+def test_norms_stay_apart_from_their_residuals(tmp_path):
+    """Asked of ONNX Runtime itself: its fusion of the two is slower than they are."""
+    onnx = pytest.importorskip("onnx")
+    supernet = Supernet(tiny_model("bert", blocks=3))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # that what is optimised is for this machine is meant
+    for name in ("depth", "lengths"):
+        folder = int8(supernet, name, tmp_path / name).folder
+        options.optimized_model_filepath = str(tmp_path / f"{name}.onnx")
+        onnxruntime.InferenceSession(folder / "model.onnx", options)
+        kinds = [node.op_type for node in onnx.load(tmp_path / f"{name}.onnx").graph.node]
+        assert "LayerNormalization" in kinds
+        assert "SkipLayerNormalization" not in kinds
+
+
 def rows_of(batches):
     return Rows([{**batch} for batch in batches], "rows of random tokens")
 
