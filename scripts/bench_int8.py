@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -41,11 +42,19 @@ ROWS = (
 )
 
 
-def cell(supernet: Any, graphs: Mapping[str, Path], length: int, batch: int, repeats: int) -> dict[str, Any]:
-    """Milliseconds of each graph on one batch."""
+def cell(
+    supernet: Any,
+    graphs: Mapping[str, Path],
+    length: int,
+    batch: int,
+    repeats: int,
+    others: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Milliseconds of each graph on one batch, and of other forwards, all in turn."""
     count = torch.get_num_threads()
     inputs = random_cell(supernet, batch, length)
     runs = {name: over(inputs, in_session(onnx_session(path, count))) for name, path in graphs.items()}
+    runs |= {name: over(inputs, forward) for name, forward in others.items()}
     rounds = Clock(repeats=repeats)(list(runs.values()))
     return {
         "threads": count,
@@ -80,16 +89,17 @@ def write_page(result: Mapping[str, Any], out: Path) -> None:
     parts += ["", f"**{result['crowding']}.**"] if result["crowding"] else []
     for count in THREADS:
         cells = [each for each in result["cells"] if each["threads"] == count]
-        parts += ["", f"## {count} thread{'s' if count > 1 else ''}", "", *ratios(cells), "", *spreads(cells)]
+        parts += ["", f"## {count} thread{'s' if count > 1 else ''}", ""]
+        parts += [*ratios(cells, ROWS), "", *spreads(cells)]
     (out / "README.md").write_text("\n".join(parts) + "\n", encoding="utf-8")
 
 
-def ratios(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Ratios of medians."""
-    lines = ["Time over the fp32 full model's:", ""]
+def ratios(cells: Sequence[Mapping[str, Any]], rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Ratios of medians: each row's name, what is timed, and what it is divided by."""
+    lines = ["Ratios of medians; over the fp32 full model in ONNX Runtime where nothing else is said:", ""]
     lines += ["| | " + " | ".join(f"{each['length']} b{each['batch']}" for each in cells) + " |"]
     lines += ["|---" * (len(cells) + 1) + "|"]
-    for name, timed, base in ROWS:
+    for name, timed, base in rows:
         found = [each["ms"][timed]["median"] / each["ms"][base]["median"] for each in cells]
         lines.append(f"| {name} | " + " | ".join(f"{ratio:.2f}" for ratio in found) + " |")
     return lines
