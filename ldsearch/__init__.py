@@ -16,8 +16,9 @@ from collections.abc import Callable
 from importlib import import_module
 from inspect import signature
 from os import PathLike
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_type_hints
 
 __version__ = "0.1.0"
 
@@ -71,8 +72,10 @@ def load(name: str | PathLike[str], *, revision: str | None = None, subfolder: s
 
 def _verb(name: str) -> Callable[..., Any]:
     options = import_module("ldsearch.commands.options").VERBS[name.replace("_", "-")]
+    paths = [key for key, kind in get_type_hints(options).items() if kind in (Path, Path | None)]
 
     def call(**keywords: Any) -> Any:
+        keywords |= {key: Path(keywords[key]) for key in paths if isinstance(keywords.get(key), str)}
         with contextlib.redirect_stdout(io.StringIO()):
             return import_module(f"ldsearch.commands.{name}").main(options(**keywords))
 
