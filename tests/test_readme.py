@@ -29,7 +29,7 @@ from ldsearch.workload import Workload
 from tests.cli.conftest import CONFIG, reviews
 
 ROOT = Path(__file__).parent.parent
-PAGES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
+PAGES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))}
 README = PAGES[ROOT / "README.md"]
 GROUP = typer.main.get_command(app)
 
@@ -79,27 +79,35 @@ def test_links_resolve():
     assert not broken
 
 
-def cited() -> dict[tuple[str, str], set[str]]:
-    """(page of results, where it is cited) to the decimal numbers cited: table rows, list items, sections."""
+RESULTS_PAGE = re.compile(r"\((?:\.\./)*(results/[\w/-]+/README\.md)(?:#[\w-]+)?\)")
+QUOTING = ("benchmarks.md", "questions.md", "howto/classifier.md", "howto/long-texts.md", "howto/by-depth.md")
+
+
+def cited() -> list[tuple[set[str], str]]:
+    """Texts with decimal numbers, and the pages of results that they cite: table rows, list items, sections.
+
+    A row of the README and an item of the results page cite one page; a section of the others may cite
+    several, and every number stands on one of them.
+    """
     results = PAGES[ROOT / "docs" / "results.md"].split("\n## What has been tested")[0]
-    rows = [line for line in README.splitlines() if line.startswith("|")]
-    items = [item for section in results.split("\n## ") for item in re.split(r"\n(?=- \[`results)", section)]
-    found = {}
-    for text in [*rows, *items]:
-        for page in re.findall(r"\((?:\.\./)?(results/\w+/README\.md)\)", text):
-            found[page, text[:60]] = set(re.findall(r"\d+\.\d+", text.replace(",", "")))
-    return found
+    texts = [line for line in README.splitlines() if line.startswith("|")]
+    texts += [item for section in results.split("\n## ") for item in re.split(r"\n(?=- \[`results)", section)]
+    for name in QUOTING:
+        for section in re.split(r"\n##+ ", PAGES[ROOT / "docs" / name]):
+            texts.append(re.sub(r"^```.*?^```$|`[^`\n]*`", "", section, flags=re.DOTALL | re.MULTILINE))
+    return [(pages, text) for text in texts if (pages := set(RESULTS_PAGE.findall(text)))]
 
 
 def test_cited_numbers_stand_on_the_pages_that_they_cite():
     missing = []
-    for (page, place), numbers in cited().items():
-        printed = {*re.findall(r"\d+\.\d+", (ROOT / page).read_text().replace(",", ""))}
-        values = {float(number) for number in printed}
+    for pages, text in cited():
+        read = "".join((ROOT / page).read_text() for page in pages)
+        values = {float(number) for number in re.findall(r"\d+\.\d+", read.replace(",", ""))}
         # Shares as percent, fewer digits: 0.0153 is 1.53 points, 0.4730 is 0.473.
         values |= {round(100 * value, 4) for value in values} | {round(value / 100, 6) for value in values}
-        missing += [f"{place}: {n}" for n in numbers if float(n) not in values]
-    assert len(cited()) > 20
+        found = re.findall(r"\d+\.\d+", text.replace(",", ""))
+        missing += [f"{text[:60]}: {n}" for n in found if float(n) not in values]
+    assert len(cited()) > 40
     assert not missing
 
 
