@@ -25,7 +25,7 @@ class Classifier:
     def __init__(self, folder: Path, threads: int = 0):
         options = SessionOptions()
         options.intra_op_num_threads = threads
-        self.session = InferenceSession(folder / "model.onnx", options)
+        self.session = InferenceSession(folder / "onnx/model.onnx", options)
         self.inputs = [entry.name for entry in self.session.get_inputs()]
         config = json.loads((folder / "config.json").read_text())
         self.labels = {int(number): label for number, label in config["id2label"].items()}
