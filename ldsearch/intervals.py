@@ -119,6 +119,45 @@ def simultaneous(
     ]
 
 
+def surely_above(
+    statistics: Sequence[Statistics],
+    of_means: OfMeans | None = None,
+    *,
+    seed: int = 0,
+    resamples: int = 2_000,
+    level: float = 0.95,
+) -> NDArray[np.bool_]:
+    """Which scores are above which, by intervals of all pairs' differences that hold at once.
+
+    Made as ``simultaneous`` makes them, of one bootstrap of the scores.
+
+    Args:
+        statistics: Of several models on the same examples.
+        of_means: As for ``bootstrap``.
+        seed: Of the resampling.
+        resamples: Number of bootstrap resamples.
+        level: Of all intervals together.
+
+    Returns:
+        Shape (models, models): whether the interval of the first's score minus the second's is above 0.
+
+    Raises:
+        ValueError: As for ``bootstrap``.
+    """
+    sums = [[(1.0, own)] for own in statistics]
+    estimates, drawn = _resampled(sums, of_means, np.random.default_rng(seed), resamples)
+    differences = estimates[:, None] - estimates
+    errors, largest = np.zeros_like(differences), np.zeros(resamples)
+    for at in range(len(estimates)):
+        off = np.abs(drawn[:, at, None] - drawn - differences[at])
+        errors[at] = (drawn[:, at, None] - drawn).std(axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratios = np.nan_to_num(off / errors[at], nan=0.0, posinf=0.0)
+        largest = np.maximum(largest, ratios.max(axis=1))
+    surely: NDArray[np.bool_] = differences > np.quantile(largest, level) * errors
+    return surely
+
+
 def over_seeds(
     sides: Sequence[tuple[float, Sequence[Statistics]]],
     of_means: OfMeans | None = None,

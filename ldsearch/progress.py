@@ -1,7 +1,14 @@
-"""Progress of long work: phases of steps, for progress bars; and stops between two steps."""
+"""Progress of long work: phases of steps, for progress bars and for lines; and stops between two steps."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
 
 from ldsearch.interruption import Stop
 from ldsearch.trial import Trial
+
+# Of the trials so far, the full model's first: what would be taken now; None: nothing yet.
+Best = Callable[[Sequence[Trial]], Trial | None]
 
 
 class Progress:
@@ -21,6 +28,105 @@ class Progress:
 
 
 NO_PROGRESS = Progress()
+
+
+class Counted(Progress):
+    """Counts the steps of a phase, and knows the best trial so far.
+
+    Args:
+        best: Says which; None: what is shown is the last trial.
+        clock: In seconds.
+    """
+
+    def __init__(self, best: Best | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.best, self.clock = best, clock
+        self.name, self.done, self.begun, self.state, self.split = "", 0, clock(), "", ""
+        self.total: int | None = None
+        self.trials: list[Trial] = []
+
+    def phase(self, name: str, total: int | None) -> None:
+        """Start counting again."""
+        self.name, self.total, self.done, self.begun = name, total, 0, self.clock()
+        self.trials, self.state = [], ""
+        self.changed()
+
+    def step(self) -> None:
+        """One step further."""
+        self.done += 1
+        self.changed()
+
+    def trial(self, trial: Trial) -> None:
+        """One step further, and perhaps a better one."""
+        self.done += 1
+        self.trials.append(trial)
+        self.split = self.split or trial.split
+        if self.best is not None:
+            # Rows that come later choose nothing.
+            taken = self.best(self.trials) if trial.split == self.split else None
+            self.state = "" if taken is None else f"best {self._in_words(taken)}"
+        else:
+            self.state = f"{trial.metric} {trial.score.value:.4f}"
+        self.changed()
+
+    def waiting(self, missing: int) -> None:
+        """Say why nothing moves."""
+        self.state = "waiting for another worker"
+        self.changed()
+
+    def changed(self) -> None:
+        """Something above has; shows it."""
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the phase, as fast as until now; NaN: not known yet."""
+        if self.total is None or not self.done:
+            return math.nan
+        return (self.clock() - self.begun) / self.done * max(0, self.total - self.done)
+
+    def _in_words(self, trial: Trial) -> str:
+        share = trial.costs["macs"] / self.trials[0].costs["macs"]
+        return f"{trial.score.value:.4f} at {share:.3f}"
+
+
+class Lines(Counted):
+    """A line a minute, where there is no terminal: phase, count, time left, best so far.
+
+    Args:
+        write: Receives each line.
+        best: See ``Counted``.
+        clock: In seconds.
+    """
+
+    EVERY = 60.0  # seconds
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        best: Best | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(best, clock)
+        self.write, self.last = write, clock()
+
+    def changed(self) -> None:
+        """Write, if the last line is a minute old."""
+        now = self.clock()
+        if now - self.last < self.EVERY:
+            return
+        self.last = now
+        of = "" if self.total is None else f" of {self.total}"
+        left = self.seconds_left
+        parts = [f"{self.name or 'working'}: {self.done}{of}"]
+        parts += [] if math.isnan(left) else [f"about {in_minutes(left)} left"]
+        self.write(", ".join([*parts, *([self.state] if self.state else [])]))
+
+
+def in_minutes(seconds: float) -> str:
+    """``"40 s"``, ``"4 min"``, ``"2 h 5 min"``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
 class Stoppable(Progress):

@@ -23,8 +23,8 @@ from ldsearch.files import write_json
 from ldsearch.latency.clock import Clock, crowding, device_facts, load_average
 from ldsearch.latency.measure import FORWARD, entries_of, measure, random_cell
 from ldsearch.latency.table import SupernetStages, build_table, length_grid
-from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import Accuracy
+from ldsearch.reports.style import save_figure
 from ldsearch.search.controls import random_search
 from ldsearch.search.loop import StrategyContext
 from ldsearch.space import DepthGenes, LengthGenes, Space

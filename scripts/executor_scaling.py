@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ldsearch.evaluation.executor import Executor
 from ldsearch.evaluation.prefixes import PrefixCache
 from ldsearch.fingerprint import versions
-from ldsearch.reports.figures import save_figure
+from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import write_csv
 
 MIB = 2**20

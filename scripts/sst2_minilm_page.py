@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ldsearch.files import write_atomic
-from ldsearch.reports.figures import save_figure
+from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import write_csv
 
 Result = dict[str, Any]

@@ -32,7 +32,8 @@ from ldsearch.goal import Budget
 from ldsearch.interruption import interruptible
 from ldsearch.intervals import over_seeds
 from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
-from ldsearch.reports.figures import draw_comparison, save_figure
+from ldsearch.reports.figures import draw_comparison
+from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.run_folder import claimed
 from ldsearch.runs import Run, newest_supernet

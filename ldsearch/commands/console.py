@@ -4,6 +4,7 @@ import contextlib
 import logging
 import signal
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,14 +14,20 @@ from rich import progress as rich_progress
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
+from ldsearch.errors import BudgetError
+from ldsearch.goal import Goal, MostAccurate, NoWorse
 from ldsearch.interruption import Interrupted
-from ldsearch.progress import Progress
+from ldsearch.progress import Best, Counted, Lines
 from ldsearch.runs import newest_supernet
 from ldsearch.trial import Trial
 
 if TYPE_CHECKING:
     from ldsearch.bench import Bench
+
+WIDTH = 80  # columns of a terminal
+_FREE = 12  # a last column that is wider holds text, which begins on the left
 
 
 def open_bench(
@@ -74,6 +81,27 @@ def print_table(
     Console().print(table)
 
 
+def print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], bold: int | None = None) -> None:
+    """Aligned text without a frame, numbers to the right; the last column is free, and no line is wrapped.
+
+    Args:
+        headings: One for each column.
+        rows: Their cells.
+        bold: Index of the row that stands out.
+    """
+    widths = [max(len(line[at]) for line in [headings, *rows]) for at in range(len(headings))]
+    console = Console(highlight=False, soft_wrap=True)
+    for index, line in enumerate([headings, *rows]):
+        *cells, last = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        text = "  ".join([*cells, line[-1] if widths[-1] > _FREE else last])
+        console.print(Text(text.rstrip()), style="bold" if bold is not None and index == bold + 1 else "")
+
+
+def print_paragraph(text: str) -> None:
+    """Text in lines of at most 80 columns; those after the first are indented."""
+    print(textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+
+
 def quiet_libraries() -> None:
     """Progress bars of our own suffice."""
     from transformers.utils import logging as transformers_logging
@@ -95,40 +123,64 @@ def resumable(how: str) -> Iterator[None]:
         raise typer.Exit(128 + signum) from None
 
 
-class ProgressBars(Progress):
-    """A progress bar per phase with the time left, and the last score."""
+class ProgressBars(Counted):
+    """A progress bar per phase with the time left, and the best so far."""
 
-    def __init__(self, progress: rich_progress.Progress) -> None:
+    def __init__(self, progress: rich_progress.Progress, best: Best | None = None) -> None:
+        super().__init__(best)
         self.progress = progress
-        self.bar = progress.add_task("", total=None, score="")
+        self.bar = progress.add_task("", total=None, state="")
 
     def phase(self, name: str, total: int | None) -> None:
         """Start a bar of its own."""
         self.progress.remove_task(self.bar)
-        self.bar = self.progress.add_task(name, total=total, score="")
+        self.bar = self.progress.add_task(name, total=total, state="")
+        super().phase(name, total)
 
-    def trial(self, trial: Trial) -> None:
-        """One step further."""
-        self.progress.update(self.bar, advance=1, score=f"{trial.metric} {trial.score.value:.4f}")
-
-    def step(self) -> None:
-        """One step further."""
-        self.progress.update(self.bar, advance=1)
-
-    def waiting(self, missing: int) -> None:
-        """Say why nothing moves."""
-        self.progress.update(self.bar, score="waiting for another worker")
+    def changed(self) -> None:
+        """Move the bar."""
+        self.progress.update(self.bar, completed=self.done, state=self.state)
 
 
 @contextlib.contextmanager
-def progress_bars(phase: str | None = None) -> Iterator[ProgressBars]:
-    """Progress bars on the terminal while the block runs."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with rich_progress.Progress(*columns, TextColumn("{task.fields[score]}"), transient=True) as progress:
-        bars = ProgressBars(progress)
+def progress_bars(phase: str | None = None, best: Best | None = None) -> Iterator[Counted]:
+    """Progress on the terminal while the block runs: bars; where there is none, a line a minute.
+
+    Args:
+        phase: Begins at once.
+        best: See ``Counted``.
+    """
+    console = Console()
+    if not console.is_terminal or console.is_dumb_terminal:
+        lines = Lines(lambda text: print(text, flush=True), best)
+        if phase is not None:
+            lines.phase(phase, None)
+        yield lines
+        return
+    # With a name, a count, the time and the best so far these fit 80 columns.
+    columns = (TextColumn("{task.description}"), BarColumn(18), MofNCompleteColumn(), TimeRemainingColumn())
+    with rich_progress.Progress(
+        *columns, TextColumn("{task.fields[state]}"), console=console, transient=True
+    ) as progress:
+        bars = ProgressBars(progress, best)
         if phase is not None:
             bars.phase(phase, None)
         yield bars
+
+
+def best_so_far(goal: Goal) -> Best:
+    """What a goal would take now, for progress."""
+    # A bound takes each example's score, which only a finished search has.
+    take = MostAccurate() if isinstance(goal.take, NoWorse) else goal.take
+
+    def best(trials: Sequence[Trial]) -> Trial | None:
+        full, *others = trials
+        try:
+            return take.choose(others, full)
+        except BudgetError:  # nothing measured yet will do
+            return None
+
+    return best
 
 
 def describe_choice(best: Trial, full: Trial) -> str:

@@ -7,24 +7,17 @@ from typing import Any
 
 from ldsearch.bench import Bench
 from ldsearch.commands.binding import changed
-from ldsearch.commands.console import (
-    describe_choice,
-    open_bench,
-    print_notes,
-    print_table,
-    progress_bars,
-    resumable,
-)
+from ldsearch.commands.console import best_so_far, open_bench, print_notes, progress_bars, resumable
 from ldsearch.commands.latencies import know_latency
 from ldsearch.commands.options import Evolve, flags
+from ldsearch.commands.screen import print_outcome
 from ldsearch.commands.searching import CONTROL_SHARE, RunOutcome, SearchSpec, plan_search, run_search
 from ldsearch.commands.spaces import LEAST_SHARE, training_gaps
 from ldsearch.errors import RunError
 from ldsearch.evaluation.memory import GIB
 from ldsearch.goal import Goal
 from ldsearch.progress import NO_PROGRESS, Progress
-from ldsearch.runs import BEST_FILE, newest_supernet, read_json
-from ldsearch.trial import Trial
+from ldsearch.runs import newest_supernet
 
 # Options that a search and the rule that it is compared with share.
 _SHARED = frozenset({"supernet", "runs", "data", "storage", "swap", "budget", "at_least", "most_accurate"})
@@ -46,14 +39,15 @@ def main(options: Evolve) -> dict[str, Any]:
     kind = "-".join([options.strategy or "evolve", *genes, *goal.name_parts])
     name = options.name or f"{bench.folder.name}-{kind}{'-swap' if options.swap else ''}"
     options = replace(options, name=name, supernet=supernet)
-    with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
+    bars_of = progress_bars(best=best_so_far(goal))
+    with resumable("run the same command again; nothing measured is lost"), bars_of as bars:
         outcome = evolve(bench, options.place(name), options, progress=bars, note=_note)
-    printed = print_outcome(outcome)
+    printed = print_outcome(outcome, bench)
     gain = outcome.held_out.gains.get("constant-ratio") if outcome.held_out else None
     if gain is not None and gain.low <= 0:
         kept = {name: value for name, value in changed(options).items() if name in _SHARED}
         command = flags("evolve", {**kept, "strategy": "constant-ratio"})
-        print(f"nothing here shows that the search beats a constant ratio, which takes none: {command}")
+        print(f"nothing here shows that the search beats a constant ratio, which takes none:\n  {command}")
     return printed
 
 
@@ -157,76 +151,3 @@ def _print_size(bench: Bench, spec: SearchSpec) -> dict[str, Any]:
         "minutes": minutes,
         "peak_memory_bytes": peak,
     }
-
-
-def print_outcome(outcome: RunOutcome) -> dict[str, Any]:
-    """The frontier, what held-out rows say of it, the choice, and where the reports lie.
-
-    Returns:
-        For ``--json``: the run's folder, and what ``best.json`` says.
-    """
-    result, held = outcome.result, outcome.held_out
-    _print_frontier(outcome)
-    print(f"stopped: {result.stopped}")
-    for name, control in outcome.controls.items():
-        print(f"control {name}: {len(control.trials)} trials of the search's {len(result.trials)}")
-    print(f"cost, controls included: {outcome.counts.describe()}")
-    for sentence in held.describe() if held else ():
-        print(sentence)
-    _print_choice(outcome)
-    files = ["trials.csv", *(["controls.csv"] if outcome.controls else []), "frontier.csv", "frontier.png"]
-    files += ["latency.csv", "tradeoff.png"] if outcome.latencies else []
-    print(f"written: {outcome.folder}/ ({', '.join(files)}, best.json)")
-    return {"run": str(outcome.folder), **read_json(outcome.folder / BEST_FILE)}
-
-
-def _print_frontier(outcome: RunOutcome) -> None:
-    front, columns = outcome.result.frontier, _columns(outcome)
-    print_table(
-        f"frontier: {len(front)} of {len(outcome.result.trials)} trials",
-        [*columns, "sub-network"],
-        [[*(cell(trial) for cell in columns.values()), trial.subnet.describe()] for trial in front],
-        next((index for index, trial in enumerate(front) if trial is outcome.best), None),
-    )
-
-
-def _columns(outcome: RunOutcome) -> dict[str, Callable[[Trial], str]]:
-    result, held, timed = outcome.result, outcome.held_out, outcome.latencies
-    full = result.trials[0]
-    columns: dict[str, Callable[[Trial], str]] = {
-        "MACs share": lambda trial: f"{trial.costs['macs'] / full.costs['macs']:.3f}",
-        f"{full.metric}, {full.split}": lambda trial: f"{trial.score.value:.4f}",
-    }
-    if held:
-        rows = {row.trial.subnet: row for row in held.rows}
-        differences = {subnet: row.difference for subnet, row in rows.items()}
-        columns[held.split] = lambda trial: f"{rows[trial.subnet].score:.4f}"
-        columns["minus full, 95%"] = lambda trial: (
-            f"{differences[trial.subnet].low:+.4f} to {differences[trial.subnet].high:+.4f}"
-        )
-    for name in result.costs:
-        if name not in ("macs", "parameters"):
-            heading = "ms, predicted" if name == "latency" else name
-            columns[heading] = lambda trial, name=name: f"{trial.costs[name]:.4g}"  # type: ignore[misc]
-    if timed:
-        columns["ms, measured"] = lambda trial: f"{timed.measured(trial.subnet):.4g}"
-    # Lengths change no parameters: a column that says so in every row is noise.
-    if len({trial.costs["parameters"] for trial in result.frontier}) > 1:
-        columns["parameters"] = lambda trial: f"{trial.costs['parameters']:,.0f}"
-    return columns
-
-
-def _print_choice(outcome: RunOutcome) -> None:
-    best, held = outcome.best, outcome.held_out
-    print(f"chosen ({outcome.goal.take.text}): {describe_choice(best, outcome.result.trials[0])}")
-    for sentence in outcome.latencies.describe(best.subnet) if outcome.latencies else ():
-        print(sentence)
-    if held:
-        chosen = next(row for row in held.rows if row.trial.subnet == best.subnet)
-        print(
-            f"on {chosen.difference.examples} {held.split} examples, which chose nothing: "
-            f"{chosen.score:.4f}, {chosen.difference.mean:+.4f} to the full model (95% interval "
-            f"{chosen.difference.low:+.4f} to {chosen.difference.high:+.4f})"
-        )
-    else:
-        print("the search chose by these scores, and there are no other rows: they are optimistic")

@@ -18,8 +18,8 @@ from ldsearch.errors import DataError, RunError
 from ldsearch.fingerprint import versions
 from ldsearch.intervals import Interval, Statistics, bootstrap
 from ldsearch.progress import NO_PROGRESS, Progress
-from ldsearch.reports.figures import save_figure
 from ldsearch.reports.heat_maps import draw_grid, draw_pruning_ratios, grid_text
+from ldsearch.reports.style import save_figure
 from ldsearch.run_folder import claim
 from ldsearch.space.assignments import configurations
 from ldsearch.subnet import Subnet

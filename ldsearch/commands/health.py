@@ -25,7 +25,8 @@ from ldsearch.files import report_disk_full, write_json
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.interruption import interruptible
 from ldsearch.ranking import partial_tau, tau_within
-from ldsearch.reports.figures import draw_health, save_figure
+from ldsearch.reports.figures import draw_health
+from ldsearch.reports.style import save_figure
 from ldsearch.run_folder import claim
 from ldsearch.runs import HEALTH_FILE, RUN_FILE, Run, Study, read_json
 from ldsearch.search.controls import nearest_costs

@@ -23,7 +23,8 @@ from ldsearch.files import report_disk_full
 from ldsearch.fingerprint import versions
 from ldsearch.interruption import interruptible
 from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
-from ldsearch.reports.figures import draw_importance, save_figure
+from ldsearch.reports.figures import draw_importance
+from ldsearch.reports.style import save_figure
 from ldsearch.run_folder import claim
 from ldsearch.runs import Run, Study, read_json
 from ldsearch.search.importance import Ablation, importance

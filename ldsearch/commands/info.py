@@ -6,14 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ldsearch.commands.console import describe_choice, print_fields, print_table
+from ldsearch.commands.console import (
+    describe_choice,
+    print_columns,
+    print_fields,
+    print_paragraph,
+    print_table,
+)
 from ldsearch.commands.housekeeping import is_runs, list_runs
 from ldsearch.commands.options import Info
 from ldsearch.errors import LdsearchError, RunError, of_system, one_line
 from ldsearch.files import write_json
 from ldsearch.goal import Budget, Goal
 from ldsearch.records import typed
-from ldsearch.runs import CACHE_FILE, RUN_FILE, SUPERNET_FILE, beside, read_json
+from ldsearch.runs import CACHE_FILE, RUN_FILE, SUPERNET_FILE, Run, beside, read_json
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial, pareto_front
@@ -31,6 +37,8 @@ def main(options: Info) -> dict[str, Any]:
 
         fields = info(options.folder)
         print_fields(fields)
+        if "trials" in fields:
+            _print_details(Run.open(options.folder))
         return dict(fields)
     if options.save is not None and options.save.exists():
         raise RunError(f"{options.save} exists already: choose another --save")
@@ -61,6 +69,28 @@ def main(options: Info) -> dict[str, Any]:
             raise of_system(f"cannot write {options.save}", error) from error
         print(f"written: {options.save}; next: ldsearch evaluate {options.folder} --subnet {options.save}")
     return {"subnet": subnet, "score": best.score.value, "costs": dict(best.costs)}
+
+
+def _print_details(run: Run) -> None:
+    """The whole frontier, what held-out rows say of it, and what the controls measured."""
+    held = run.best.held_out
+    headings = ["MACs", f"{run.best.metric}, {run.best.split}"]
+    headings += [held.split, "minus full, 95%"] if held else []
+    rows, chosen = [], None
+    for at, point in enumerate(run.points()):
+        share = point.costs["macs"] / point.full_costs["macs"]
+        cells = [f"{share:.3f}", f"{point.score:.4f}"]
+        if (own := point.held_out) is not None:
+            gap = own.difference
+            cells += [f"{own.score:.4f}", f"{gap.low:+.4f} to {gap.high:+.4f}"]
+        rows.append([*cells, point.subnet.describe()])
+        chosen = at if point.subnet == run.best.subnet else chosen
+    print("\nfrontier, cheapest first")
+    print_columns([*headings, "sub-network"], rows, chosen)
+    sentences = (run.fields["held_out"] or {}).get("in_words", [])
+    controls = [f"control {name}: {count} trials" for name, count in run.fields["controls"].items()]
+    for sentence in [*sentences, *controls]:
+        print_paragraph(sentence)
 
 
 def _measurements(run: Path, storage: str | None) -> tuple[Sequence[Trial], Trial]:

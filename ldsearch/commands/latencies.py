@@ -24,8 +24,8 @@ from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.latency.table import LatencyTable, SupernetStages, table_beside
 from ldsearch.latency.whole import OWN, PredictedLatency, whole_keys
 from ldsearch.progress import Progress
-from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import Accuracy, draw_tradeoff
+from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -234,9 +234,7 @@ def write_latencies(
         _points(bench, latencies, [full], full).iloc[0],
         f"{full.metric} on {examples} {split} examples" + (", which chose" if held is None else ""),
         f"ms for a batch of {line.batch} x {line.length} tokens",
-    )
-    figure.suptitle(
-        f"{bench.folder.name} on {latencies.facts['device']}, {latencies.facts['threads']} threads"
+        f"{bench.folder.name} on {latencies.facts['device']}, {latencies.facts['threads']} threads",
     )
     save_figure(figure, folder / "tradeoff.png")
 

@@ -31,8 +31,8 @@ from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.latency.table import LatencyTable, SupernetStages, build_table, length_grid, table_beside
 from ldsearch.latency.whole import OWN, time_whole
 from ldsearch.progress import NO_PROGRESS, Progress
-from ldsearch.reports.figures import save_figure
 from ldsearch.reports.latency import FEWEST_POINTS, correlations, draw_latency, prediction_errors
+from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.run_folder import claim
 from ldsearch.runs import RUN_FILE, Run

@@ -24,10 +24,10 @@ from ldsearch.reports.figures import (
     draw_importance,
     draw_overlay,
     group_by_rows,
-    plain,
 )
 from ldsearch.reports.heat_maps import draw_kept
 from ldsearch.reports.page import Drawing, number, write_page
+from ldsearch.reports.style import plain
 from ldsearch.reports.tables import COST_WORDS, area_table, read_table
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, Run, newest_supernet, read_json
 from ldsearch.space import Space
@@ -220,7 +220,7 @@ def _describe_space(identity: Mapping[str, Any]) -> str:
 
 def _figures(run: Run, frontier: RunFrontier, areas: Any) -> dict[str, Figure | None]:
     """Figures of the trials, held-out scores, areas (None: there are none) and kept blocks and lengths."""
-    texts = run.trials["subnet"]
+    texts, first = run.trials["subnet"], run.trials.iloc[0]
     full = Subnet.from_json(str(texts.iloc[0]))
     best = next((i for i, text in enumerate(texts) if Subnet.from_json(text) == run.best.subnet), None)
     shares = [float(share) for share in run.frontier["macs_share"]]
@@ -235,7 +235,9 @@ def _figures(run: Run, frontier: RunFrontier, areas: Any) -> dict[str, Figure | 
             controls=run.controls,
         ),
         "held-out": draw_overlay([frontier]) if frontier.held_out else None,
-        "convergence": None if areas is None else draw_convergence(areas, str(run.trials["metric"].iloc[0])),
+        "convergence": None
+        if areas is None
+        else draw_convergence(areas, str(first["metric"]), float(first["standard_error"])),
         "kept": draw_kept(run.subnets, shares, depths),
     }
 

@@ -26,8 +26,9 @@ from ldsearch.goal import Goal
 from ldsearch.interruption import interruptible
 from ldsearch.latency.whole import OWN
 from ldsearch.progress import Progress, Stoppable
-from ldsearch.reports.figures import draw_frontier, save_figure
+from ldsearch.reports.figures import draw_frontier
 from ldsearch.reports.held_out import HeldOut, held_out_table, hold_out
+from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import frontier_table, trials_table, write_csv
 from ldsearch.run_folder import claimed
 from ldsearch.runs import BEST_FILE, FRONTIER_FILE, RUN_FILE, Choice, HeldOutScore

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import CenteredNorm, Normalize
 from matplotlib.figure import Figure
@@ -11,6 +12,7 @@ from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike, NDArray
 
 from ldsearch.errors import DataError
+from ldsearch.reports.style import CELLS, INK
 from ldsearch.subnet import Subnet
 
 # (encoder depth, decoder depth) to a score, for every pair of the depths that occur.
@@ -37,6 +39,7 @@ def kept_shares(subnets: Sequence[Subnet], stack: str, blocks: int) -> NDArray[n
     return shares
 
 
+@rc_context(CELLS)
 def draw_kept(subnets: Sequence[Subnet], costs: Sequence[float], depths: Mapping[str, int]) -> Figure:
     """A panel for each stack; a row for each sub-network, a column for each block.
 
@@ -118,6 +121,7 @@ def grid_text(scores: Grid, baseline: Grid | None = None, decimals: int = 2) -> 
     return f"{texts.to_string()}\n{summary}"
 
 
+@rc_context(CELLS)
 def draw_grid(scores: Grid, title: str, baseline: Grid | None = None, decimals: int = 2) -> Figure:
     """A heat map with the numbers of ``grid_text``; with a baseline, the colours are the differences.
 
@@ -149,6 +153,7 @@ def draw_grid(scores: Grid, title: str, baseline: Grid | None = None, decimals: 
     return figure
 
 
+@rc_context(CELLS)
 def draw_pruning_ratios(panels: Mapping[float, Grid], encoder: int, decoder: int, metric: str) -> Figure:
     """Scores by the share of blocks that inference leaves out (Fig. 1 of Wang, Xiao & Zhu 2020).
 
@@ -188,7 +193,7 @@ def draw_pruning_ratios(panels: Mapping[float, Grid], encoder: int, decoder: int
             place.append(float(np.interp(rate * blocks, left_out, range(len(left_out)))))
         # Hollow, since it may lie on a number.
         axes.scatter(
-            place[:1], place[1:], marker="*", s=600, facecolors="none", edgecolors="tab:red", linewidths=1.6
+            place[:1], place[1:], marker="*", s=600, facecolors="none", edgecolors=INK, linewidths=1.6
         )
         axes.set_ylabel("encoder blocks left out, $p'_{enc}$")
         axes.set_xlabel("decoder blocks left out, $p'_{dec}$")
@@ -206,7 +211,7 @@ def _heat_map(
     luminance = image.to_rgba(cells)[..., :3] @ np.array([0.299, 0.587, 0.114])
     for (row, column), text in np.ndenumerate(np.asarray(texts) if texts is not None else np.empty((0, 0))):
         colour = "black" if luminance[row, column] > 0.5 else "white"
-        axes.text(column, row, str(text), ha="center", va="center", fontsize=8, color=colour)
+        axes.text(column, row, str(text), ha="center", va="center", fontsize=9, color=colour)
     return image
 
 

@@ -19,6 +19,7 @@ from ldsearch.intervals import (
     paired_bootstrap,
     score_of,
     simultaneous,
+    surely_above,
 )
 from ldsearch.pareto import staircase_weights
 from ldsearch.reports.tables import COST_WORDS
@@ -195,6 +196,28 @@ def hold_out(
         terms += [(-sign * weight, rows) for weight, rows in other]
         gains[name] = bootstrap(terms, of_means)
     return HeldOut(split, full, full_score, tuple(rows), score_of(area, of_means), gains, cost)
+
+
+def told_apart(
+    frontier: Sequence[Trial], statistics_of: StatisticsOf, of_means: OfMeans | None = None
+) -> list[Trial]:
+    """The points of a frontier that are worth their cost for sure.
+
+    The cheapest, then each time the next one that is surely better than the one before, by paired intervals
+    that hold for all pairs at once: what lies between costs more, and the rows do not say that it gains.
+
+    Args:
+        frontier: Cheapest first.
+        statistics_of: Per-example statistics of a sub-network, as for ``hold_out``.
+        of_means: As for ``hold_out``.
+    """
+    above = surely_above([statistics_of(trial.subnet) for trial in frontier], of_means)
+    better = above if frontier[0].score.higher_is_better else above.T
+    kept = [0]
+    for at in range(1, len(frontier)):
+        if better[at, kept[-1]]:
+            kept.append(at)
+    return [frontier[at] for at in kept]
 
 
 def area_terms(

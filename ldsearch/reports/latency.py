@@ -12,10 +12,18 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from ldsearch.reports.figures import STYLE
+from ldsearch.reports.style import (
+    STYLE,
+    WIDE,
+    Label,
+    draw_band,
+    mark_full,
+    place_labels,
+    series,
+    show_noise,
+)
 
 FEWEST_POINTS = 3
-_STYLES = (("tab:blue", "o"), ("tab:orange", "s"), ("tab:green", "^"))
 
 
 def correlation(rows: pd.DataFrame) -> float | None:
@@ -85,7 +93,7 @@ def correlations(table: pd.DataFrame) -> list[str]:
 
 @rc_context(STYLE)
 def draw_tradeoff(
-    fronts: Mapping[str, pd.DataFrame], full: "pd.Series[Any]", score: str, milliseconds: str
+    fronts: Mapping[str, pd.DataFrame], full: "pd.Series[Any]", score: str, milliseconds: str, title: str
 ) -> Figure:
     """Score against measured latency (left) and against MACs (right).
 
@@ -96,26 +104,34 @@ def draw_tradeoff(
         full: The full model's row.
         score: What the scores are.
         milliseconds: What was timed.
+        title: Above the panels.
     """
-    figure = Figure(figsize=(11.5, 4.6), layout="constrained")
+    figure = Figure(figsize=(WIDE, 4.8), layout="constrained")
+    figure.suptitle(f"{title}\nband: 95% of the difference to the full model; bars: quartiles of the timing")
     left, right = figure.subplots(1, 2, sharey=True)
-    for (name, rows), (colour, marker) in zip(fronts.items(), itertools.cycle(_STYLES), strict=False):
-        scores = rows["score"]
-        # A score can lie outside of the bootstrap's interval by the resampling's own error.
-        heights = np.maximum(0.0, [scores - rows["score_low"], rows["score_high"] - scores])
+    named = {
+        left: [mark_full(left, full["median_ms"], full["score"])],
+        right: [mark_full(right, 1.0, full["score"])],
+    }
+    for number, (name, rows) in enumerate(fronts.items()):
+        style = series(number)
         for axes, places, widths in (
             (left, rows["median_ms"], _quartiles(rows)),
             (right, rows["share"], None),
         ):
-            axes.errorbar(places, scores, yerr=heights, xerr=widths, fmt=marker, color=colour, label=name)
-    for axes, place in ((left, full["median_ms"]), (right, 1.0)):
-        axes.axhline(full["score"], color="0.4", lw=0.8)
-        axes.scatter([place], [full["score"]], marker="*", s=160, color="black", label="full model", zorder=5)
-        axes.set_xlim(left=0)
-    left.set_xlabel(f"{milliseconds} (bars: quartiles)")
+            draw_band(axes, places, rows["score_low"], rows["score_high"], style["color"])
+            axes.errorbar(places, rows["score"], xerr=widths, ls="", **style)
+            named[axes].append(Label(name, [*places], [*rows["score"]], style["color"]))
+    # The intervals of differences are narrower than a score's own.
+    widest = max(float((rows["score_high"] - rows["score_low"]).max()) for rows in fronts.values())
+    show_noise(left, widest / 3.92)
+    left.set_xlabel(milliseconds)
     left.set_ylabel(score)
     right.set_xlabel("share of the full model's MACs at true lengths")
-    right.legend(loc="lower right", title="vertical bars: 95% of the difference to full")
+    for axes in (left, right):
+        axes.set_xlim(left=0)
+    for axes, labels in named.items():
+        place_labels(axes, labels)
     return figure
 
 
@@ -138,13 +154,14 @@ def draw_latency(table: pd.DataFrame, title: str) -> Figure:
     panels = figure.subplots(len(phases), len(batches), squeeze=False)
     for (phase, batch), axes in zip(itertools.product(phases, batches), panels.flat, strict=True):
         panel = table[(table["phase"] == phase) & (table["batch"] == batch)]
-        for length, rows in panel.groupby("length", sort=False):
+        for number, (length, rows) in enumerate(panel.groupby("length", sort=False)):
             r = correlation(rows)
             label = f"length {length}" + ("" if r is None else f": r = {r:.3f}")
-            axes.errorbar(rows["macs"] / 1e9, rows["median_ms"], yerr=_quartiles(rows), fmt="o", label=label)
+            style = {"yerr": _quartiles(rows), "ls": "", **series(number)}
+            axes.errorbar(rows["macs"] / 1e9, rows["median_ms"], label=label, **style)
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
-        axes.set_title(f"batch {batch}, {phase}", fontsize=10)
+        axes.set_title(f"batch {batch}, {phase}")
         axes.set_xlabel("GMACs per example")
         axes.legend(loc="upper left")
     for axes in panels[:, 0]:

@@ -1,7 +1,6 @@
 """The HTML page on finished runs: ``report.html.j2`` filled in, figures inside it and as files next to it."""
 
 import contextlib
-import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -12,11 +11,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from ldsearch.errors import RunError, of_system
 from ldsearch.files import write_together
+from ldsearch.reports.style import contents
 from ldsearch.subnet import Subnet
 
 # Marks the files that may be replaced.
@@ -37,14 +36,8 @@ class Drawing:
 
     @cached_property
     def contents(self) -> dict[str, bytes]:
-        """The figure as ``svg`` and ``png``, without a date: the same figure gives the same bytes."""
-        svg, png = io.BytesIO(), io.BytesIO()
-        # Text stays text: it can be searched, and is read with the reader's fonts.
-        with rc_context({"svg.fonttype": "none", "svg.hashsalt": self.name}):
-            self.figure.savefig(svg, format="svg", metadata={"Creator": GENERATOR, "Date": None})
-        self.figure.set_layout_engine("none")  # both files share the layout of the first
-        self.figure.savefig(png, format="png", dpi=130, metadata={"Software": GENERATOR})
-        return {"svg": svg.getvalue(), "png": png.getvalue()}
+        """The figure as ``svg`` and ``png``: the same figure gives the same bytes."""
+        return contents(self.figure, self.name, GENERATOR)
 
     def file(self, stem: str, kind: str) -> str:
         """Name of the ``svg`` or ``png`` file of a page with that stem."""

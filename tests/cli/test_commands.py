@@ -18,7 +18,15 @@ from ldsearch.evaluation import Evaluator
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import Ldsearch, read, weights
 
-REPORTS = {"trials.csv", "controls.csv", "frontier.csv", "frontier.png", "best.json", "run.json"}
+REPORTS = {
+    "trials.csv",
+    "controls.csv",
+    "frontier.csv",
+    "frontier.png",
+    "frontier.svg",
+    "best.json",
+    "run.json",
+}
 PRUNED = '{"version":1,"encoder":{"blocks":[1]}}'
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertModel
 
-from ldsearch.commands.console import ProgressBars
+from ldsearch.progress import Counted
 from tests.cli.conftest import Ldsearch
 from tests.cli.test_bad_input import expect_refusal
 from tests.translators import sentences, tiny_translator, word_tokenizer
@@ -63,11 +63,11 @@ def test_rows_cut_from_a_lone_file_are_pointed_out(ldsearch: Ldsearch, here: Pat
 def test_an_interruption_says_how_to_go_on(
     ldsearch: Ldsearch, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def once(bars: ProgressBars) -> None:
+    def once(bars: Counted) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ProgressBars, "step", once)
+        patch.setattr(Counted, "step", once)
         stopped = ldsearch(*COMMAND, "--out", "d.jsonl")
     assert stopped.code == 130
     assert stopped.err.endswith("\ninterrupted: run the same command again; nothing decoded is lost\n")

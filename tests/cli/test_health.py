@@ -44,6 +44,7 @@ def test_taus_are_of_the_table_and_finished_sub_networks_are_kept(ldsearch: Ldse
         "health.csv",
         "health.json",
         "health.png",
+        "health.svg",
         "run.json",
         *(f"subnet-{i}.json" for i in range(3)),
     }

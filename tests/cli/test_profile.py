@@ -60,7 +60,12 @@ def test_a_runs_frontier_is_drawn_and_its_folder_holds_the_reports(
     before = {path.name for path in folder.iterdir()}
     outcome = ldsearch("profile", folder, "--frontier", *QUICK)
     assert outcome.code == 0, outcome.err
-    assert {path.name for path in folder.iterdir()} - before == {"latency.csv", "latency.json", "latency.png"}
+    assert {path.name for path in folder.iterdir()} - before == {
+        "latency.csv",
+        "latency.json",
+        "latency.png",
+        "latency.svg",
+    }
     assert (folder / "latency.png").read_bytes().startswith(b"\x89PNG")
     measured = [row["subnet"] for row in rows(folder / "latency.csv")]
     assert set(measured) == {Subnet.full(3).to_json(), *frontier}

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from ldsearch.pareto import frontier as non_dominated
-from ldsearch.reports.held_out import HELD_OUT_COLUMNS, HeldOut, held_out_table, hold_out
+from ldsearch.reports.held_out import HELD_OUT_COLUMNS, HeldOut, held_out_table, hold_out, told_apart
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
 
@@ -221,3 +221,31 @@ def test_the_table_has_the_documented_columns_and_the_numbers_of_the_held_out_ro
     laws = [binom(10, wrong / 10) for wrong in (2, 1, 0)]
     assert table["difference_low"].tolist() == pytest.approx([-law.ppf(0.975) / 10 for law in laws])
     assert table["difference_high"].tolist() == pytest.approx([-law.ppf(0.025) / 10 for law in laws])
+
+
+def test_only_points_that_the_rows_tell_apart_are_told_apart():
+    # 400 rows; each point is right wherever the one before is, and on some more.
+    right = {"a": 200, "b": 202, "c": 260, "d": 262, "full": 320}
+    rows = {subnet(name): np.arange(400.0) < count for name, count in right.items()}
+    front = [trial(name, cost, score) for cost, (name, score) in enumerate(right.items(), 1)]
+    statistics = {own: one.astype(float) for own, one in rows.items()}
+    assert told_apart(front, statistics.__getitem__) == [front[0], front[2], front[4]]
+    # A dearer point that is worse is none, and a cheap one alone stands for all that equal it.
+    assert told_apart(front[::-1], statistics.__getitem__) == [front[4]]
+    assert told_apart(front[:2], statistics.__getitem__) == front[:1]
+    # Losses: less is better.
+    losses = [trial(name, cost, -score, higher=False) for cost, (name, score) in enumerate(right.items(), 1)]
+    falling = told_apart(losses, lambda own: -statistics[own])
+    assert falling == [losses[0], losses[2], losses[4]]
+
+
+def test_of_points_that_differ_by_noise_alone_hardly_ever_two_are_told_apart():
+    # Ten points of one true score, 100 times: all pairs hold at once with 95%.
+    rng = np.random.default_rng(0)
+    names = range(10)
+    front = [trial(name, name + 1.0, 0.5) for name in names]
+    several = 0
+    for _ in range(100):
+        rows = {subnet(name): rng.integers(0, 2, 200).astype(float) for name in names}
+        several += len(told_apart(front, rows.__getitem__)) > 1
+    assert several <= binom.ppf(0.999, 100, 0.05)

@@ -5,8 +5,8 @@ from html.parser import HTMLParser
 
 from matplotlib.figure import Figure
 
-from ldsearch.reports.figures import plain
 from ldsearch.reports.page import GENERATOR, Drawing
+from ldsearch.reports.style import plain
 
 VOID = {"meta", "br", "link", "img"}
 

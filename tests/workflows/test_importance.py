@@ -21,7 +21,7 @@ from tests.cli.conftest import Ldsearch, ldsearch, place, read, trained, wild, w
 
 __all__ = ["ldsearch", "place", "trained", "wild", "wild_place"]  # fixtures of the command line's tests
 WEIGHTS = (4.0, -1.0, 0.5, 0.0, 2.0, 8.0)
-FILES = {"importance.csv", "importance.png", "importance.json"}
+FILES = {"importance.csv", "importance.png", "importance.svg", "importance.json"}
 
 
 class PlantedEvaluator:
