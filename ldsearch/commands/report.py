@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from ldsearch.bench import Bench
@@ -15,6 +16,7 @@ from ldsearch.commands.health import health, newest_health, print_health, verdic
 from ldsearch.commands.importance import block_importance, importances_of, print_importance, stack_of
 from ldsearch.commands.options import Report, flags
 from ldsearch.errors import LdsearchError, RunError, one_line
+from ldsearch.reports.explorer import Explorer, Point
 from ldsearch.reports.figures import (
     RunFrontier,
     common_areas,
@@ -153,6 +155,7 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
         has_supernet = (run.supernet / SUPERNET_FILE).is_file()
         held = run.fields["held_out"]
         latency = run.folder / "latency.csv"
+        timed = read_table(latency, _LATENCY_COLUMNS, _LATENCY_WORDS) if latency.is_file() else None
         device = run.folder / "latency.json"
         importance = [(study.folder.name, study.fields, study.table) for study in importances_of(run)]
         measured = newest_health(run)
@@ -169,6 +172,7 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
             "run": run,
             "first": first,
             "frontier": frontier,
+            "explorer": _explorer(run, frontier, timed),
             "cost": COST_WORDS.get(run.costs[0], run.costs[0]),
             "chosen": run.subnets.index(run.best.subnet) if run.best.subnet in run.subnets else None,
             "head": {
@@ -190,7 +194,7 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
                 words: [_count(counts, name) for counts in run.fields["this_call"].values()]
                 for name, words in _COUNTS.items()
             },
-            "latency": read_table(latency, _LATENCY_COLUMNS, _LATENCY_WORDS) if latency.is_file() else None,
+            "latency": timed,
             "device": read_json(device) if device.is_file() else None,
             "commands": _commands(run),
             "drawings": {
@@ -240,6 +244,46 @@ def _figures(run: Run, frontier: RunFrontier, areas: Any) -> dict[str, Figure | 
         else draw_convergence(areas, str(first["metric"]), float(first["standard_error"])),
         "kept": draw_kept(run.subnets, shares, depths),
     }
+
+
+def _explorer(run: Run, frontier: RunFrontier, timed: pd.DataFrame | None) -> Explorer:
+    """The frontier's points, each with what is known of it and the command that exports it."""
+    full = Subnet.from_json(str(run.trials["subnet"].iloc[0]))
+    cost, (metric, split, examples) = run.costs[0], frontier.rows
+    milliseconds: dict[Subnet, list[str]] = {}
+    for row in [] if timed is None else timed.to_dict("records"):
+        words = f"{row['median_ms']:.4g} ms ({row['batch']} x {row['length']}, {row['runtime']})"
+        milliseconds.setdefault(Subnet.from_json(row["subnet"]), []).append(words)
+    ends = frontier.intervals or ([None] * len(run.subnets),) * 2
+    points = []
+    for choice, score, low, high in zip(run.points(), frontier.scores, *ends, strict=True):
+        subnet, chosen = choice.subnet, choice.subnet == run.best.subnet
+        share = choice.costs[cost] / choice.full_costs[cost]
+        facts = {
+            "sub-network": subnet.describe(),
+            f"{metric}, {choice.split}": f"{choice.score:.4f}, which chose",
+        }
+        if (held := choice.held_out) is not None:
+            gap = held.difference
+            facts[f"{metric}, {split}"] = f"{held.score:.4f}"
+            facts["minus full"] = f"{gap.mean:+.4f}, 95%: {gap.low:+.4f} to {gap.high:+.4f}"
+        facts["MACs"] = f"{choice.costs['macs'] / 1e6:.4g} million per example"
+        facts["parameters"] = f"{choice.costs['parameters']:,.0f}"
+        if subnet in milliseconds:
+            facts["latency"] = "; ".join(milliseconds[subnet])
+        place = run.folder.name if run.folder.is_absolute() else str(run.folder)
+        export: dict[str, Any] = {"folder": place, "output": f"exported/{run.name}-{share:.3f}"}
+        command = flags("export", export if chosen else {**export, "subnet": subnet.to_json()})
+        points.append(Point(subnet, share, float(score), low, high, facts, command, chosen))
+    return Explorer(
+        points,
+        frontier.full_score,
+        frontier.standard_error,
+        run.goal.budget_share(run.best.full_costs),
+        {name: len(stack.blocks) for name, stack in full.stacks().items()},
+        COST_WORDS.get(cost, cost),
+        f"{metric} on {examples} {split} rows",
+    )
 
 
 def _measuring(run: Run) -> dict[str, Any]:

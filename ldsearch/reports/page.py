@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from ldsearch.errors import RunError, of_system
 from ldsearch.files import write_together
-from ldsearch.reports.style import contents
+from ldsearch.reports.style import BLUE, contents
 from ldsearch.subnet import Subnet
 
 # Marks the files that may be replaced.
@@ -95,7 +95,7 @@ def write_page(output: Path, drawings: Sequence[Drawing], context: Mapping[str, 
         for path in (output, *files):  # before anything is written
             if path.exists() and not (path.is_file() and GENERATOR.encode() in path.read_bytes()):
                 raise RunError(f"{path} was not written by this command: choose another --output")
-        page = template.render({**context, "stem": output.stem, "generator": GENERATOR})
+        page = template.render({**context, "stem": output.stem, "generator": GENERATOR, "blue": BLUE})
         output.parent.mkdir(parents=True, exist_ok=True)
         figures = {path: drawing.contents[kind] for path, (drawing, kind) in files.items()}
         write_together({**figures, output: page})

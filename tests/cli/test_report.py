@@ -1,11 +1,15 @@
 """ldsearch report: one page on finished searches, the commands on it, and what it refuses."""
 
+import html
 import json
+import re
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from ldsearch.commands.health import verdict
 from ldsearch.reports.page import GENERATOR
@@ -43,7 +47,16 @@ def test_a_page_on_one_run(ldsearch: Ldsearch, wild_place: Path) -> None:
     assert "No health run of this supernet" in read.text
     linked = {str(own["href"]) for own in read.named("a") if not str(own["href"]).startswith("#")}
     assert linked == {path.name for path in Path().glob("report-*")}
-    assert len([own for own in read.named("svg") if own["aria-label"]]) == len(linked) // 2 == 4
+    labelled = [str(own["aria-label"]) for own in read.named("svg")]
+    # The explorer takes the place of one figure; each of its cards has a picture.
+    pictures = [label for label in labelled if label.startswith("encoder of the sub-network")]
+    assert len(labelled) - len(pictures) == len(linked) // 2 == 4
+    assert len(pictures) == len(front)
+    assert [own["href"] for own in read.named("a") if str(own.get("class", "")).startswith("point")] == [
+        f"#1-searched-point-{at}" for at in range(len(front))
+    ]
+    shown = [own for own in read.named("div") if own.get("class") == "card" and "hidden" not in own]
+    assert len(shown) == 1
     assert sum(own.get("class") == "chosen" for own in read.named("tr")) == 1
     # Tables and figures can be read without seeing them; nothing is loaded.
     assert {own["scope"] for own in read.named("th")} == {"col", "row"}
@@ -82,7 +95,7 @@ def test_several_runs_side_by_side(ldsearch: Ldsearch, wild_place: Path) -> None
     outcome = ldsearch("report", "runs/<script>$a_b$", "runs/tiny-every-other-swap", "--output", "a/all.html")
     assert (outcome.code, outcome.err) == (0, "")
     read = Reader(Path("a/all.html").read_text())
-    assert not read.named("script")
+    assert len(read.named("script")) == 1  # ours: a run's name is none
     assert "1 <script>$a_b$" in read.text
     assert [tag for tag, _ in read.tags].count("h2") == 3
     area = f"{read_json(Path(RUN, 'run.json'))['held_out']['area']:.4f}"
@@ -91,6 +104,78 @@ def test_several_runs_side_by_side(ldsearch: Ldsearch, wild_place: Path) -> None
     assert [words[words.index(flag) + 1] for flag in ("--strategy", "--keep")] == ["every-other", "2"]
     assert "--swap" in words
     assert Path("a/all-overlay.svg").is_file()
+
+
+DRIVE = """<script>
+const points = [...document.querySelectorAll("a.point")], seen = [];
+const all = [...document.querySelectorAll(".card")];
+const cards = () => all.filter((card) => card.offsetParent).map((card) => card.id);
+const look = (what) => seen.push([what, cards().join(), document.activeElement.getAttribute("href")]);
+look("start");
+points[1].dispatchEvent(new MouseEvent("mouseenter")); look("hover");
+points[0].focus();
+// A window that the system does not focus, as a headless one may be, moves its focus and tells nobody.
+if (!document.hasFocus()) points[0].dispatchEvent(new FocusEvent("focus"));
+look("focus");
+points[0].dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true })); look("right");
+points[2].dispatchEvent(new Event("touchstart")); look("touch");
+document.querySelector(".explorer").scrollIntoView();
+const hit = points.map((point) => {
+  const box = point.querySelector(".dot").getBoundingClientRect();
+  const there = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+  return Boolean(there && there.closest("a.point"));
+});
+const plot = document.querySelector(".explorer > svg").getBoundingClientRect();
+const wide = document.documentElement.scrollWidth > document.documentElement.clientWidth;
+document.body.textContent = "SEEN" + JSON.stringify({ seen, hit, wide, plot: plot.width }) + "SEEN";
+</script></body>"""
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run")
+QUIET += ("--disable-background-networking", "--disable-component-update", "--disable-sync")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+@pytest.mark.parametrize("width", [1200, 500])
+def test_points_show_their_cards_by_mouse_keyboard_and_touch(
+    ldsearch: Ldsearch, wild_place: Path, width: int
+) -> None:
+    assert ldsearch("report", RUN).code == 0
+    page = Path("report.html").read_text()
+    Path("driven.html").write_text(page.replace("</body>", DRIVE))
+    own = (f"--user-data-dir={wild_place / 'chromium'}", f"--window-size={width},900", "--dump-dom")
+    done = subprocess.run(
+        [str(CHROMIUM), *QUIET, *own, (wild_place / "driven.html").as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    found = json.loads(html.unescape(done.stdout.split("SEEN")[1]))
+    best = read_json(Path(RUN, "best.json"))["subnet"]
+    chosen = [json.loads(text) for text in pd.read_csv(f"{RUN}/frontier.csv")["subnet"]].index(best)
+    card = "1-searched-point-{}".format
+    assert found["seen"] == [
+        ["start", card(chosen), None],
+        ["hover", card(1), None],
+        ["focus", card(0), f"#{card(0)}"],
+        ["right", card(1), f"#{card(1)}"],
+        ["touch", card(2), f"#{card(1)}"],
+    ]
+    assert all(found["hit"])  # nothing lies over a point
+    assert not found["wide"]  # nothing is scrolled sideways
+    assert found["plot"] > 0.55 * min(width, 1056)
+
+
+def test_the_command_on_a_card_exports_that_sub_network(ldsearch: Ldsearch, wild_place: Path) -> None:
+    assert ldsearch("report", RUN).code == 0
+    lines = re.findall(r"<dt>export</dt><dd><code>(.*?)</code>", Path("report.html").read_text())
+    front = pd.read_csv(f"{RUN}/frontier.csv")["subnet"]
+    assert len(lines) == len(front)
+    words = shlex.split(html.unescape(lines[0]))
+    assert words[:3] == ["ldsearch", "export", RUN]
+    assert json.loads(words[words.index("--subnet") + 1]) == json.loads(front[0])
+    done = ldsearch(*words[1:])
+    assert done.code == 0, done.err
 
 
 def test_what_was_measured_beside_a_run_is_shown(ldsearch: Ldsearch, wild_place: Path) -> None:
