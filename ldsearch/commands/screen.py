@@ -70,8 +70,8 @@ def _held_out(outcome: RunOutcome) -> str:
     chosen = next(row for row in held.rows if row.trial.subnet == outcome.best.subnet)
     gap = chosen.difference
     return (
-        f"on {gap.examples} {held.split} rows, which chose nothing: {chosen.score:.4f}, {gap.mean:+.4f} to "
-        f"the full model (95% interval {gap.low:+.4f} to {gap.high:+.4f})"
+        f"on {gap.examples} {held.split} examples, which chose nothing: {chosen.score:.4f}, {gap.mean:+.4f} "
+        f"to the full model (95% interval {gap.low:+.4f} to {gap.high:+.4f})"
     )
 
 

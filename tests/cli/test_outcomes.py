@@ -109,8 +109,6 @@ def test_the_choice_carries_its_held_out_score(ldsearch: Ldsearch, wild_place: P
     assert (found["split"], found["score"], found["full_score"]) == ("report", own.mean(), full.mean())
     assert found["difference"]["mean"] == pytest.approx(own.mean() - full.mean())
     assert f"on 40 report examples, which chose nothing: {own.mean():.4f}" in outcome.out
-    for sentence in read(wild_place / "runs/tiny-evolve/run.json")["held_out"]["in_words"]:
-        assert sentence in outcome.out
 
 
 def test_a_swapped_search_chooses_on_report_and_stands_beside_the_other(

@@ -136,7 +136,8 @@ def test_a_search_ends_on_one_screen(ldsearch: Ldsearch, wild_place: Path) -> No
     assert any(line.startswith(" 1.000") and "full model" in line for line in lines)
     said = " ".join(outcome.out.split())
     assert (
-        f"on {held['difference']['examples']} report rows, which chose nothing: {held['score']:.4f}" in said
+        f"on {held['difference']['examples']} report examples, which chose nothing: {held['score']:.4f}"
+        in said
     )
     assert "next: ldsearch export runs/tiny-evolve exported/tiny-evolve" in lines
     # The rest: every point of the frontier, and what held-out rows say of it.
