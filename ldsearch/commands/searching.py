@@ -201,8 +201,7 @@ def run_search(
         outcome = RunOutcome(folder, result, best, goal, controls, held, bench.evaluator.counts, latencies)
         _write_tables(bench, str(identity["strategy"]), outcome)
         if latencies is not None:
-            # The first control is the line of regular configurations.
-            regular = dict(islice(fronts.items(), 1))
+            regular = dict(islice(fronts.items(), 1))  # the first control
             write_latencies(bench, folder, latencies, {"frontier": result.frontier, **regular}, full)
         _write_run(bench, identity, {**facts, "options": changed(options)}, outcome)
         _write_best(bench, outcome)
@@ -247,8 +246,8 @@ def _search(
         return proposes.name, searched(proposes, evaluations)
 
     most, measured = spec.evaluations, 0
-    known = 1 + spec.context.settings.initial  # with which the search begins, so they take none of its time
-    known = most if most is not None and deadline == math.inf else known
+    # What the search begins with takes none of its time.
+    known = most if most is not None and deadline == math.inf else 1 + spec.context.settings.initial
     regular = control(constant_ratio, known) if spec.controlled else None
     if screen is not None:
         # Searched by one score, chosen by the other: what is measured is the frontier, cheapest first.
