@@ -30,7 +30,7 @@ PURE = {
     "costs": RECORDS | {"registry"},
     "search": RECORDS | {"space", "trial", "pareto", "registry"},
     "reports": RECORDS | {"trial", "pareto", "intervals", "files"},
-    "storage": RECORDS | {"trial", "files", "records", "intervals", "secrets"},
+    "storage": RECORDS | {"trial", "files", "records", "intervals", "secrets", "staging"},
     "run_folder": {"errors", "files", "runs", "staging"},
     "runs": RECORDS | {"files", "records", "goal", "intervals", "reports"},
 }

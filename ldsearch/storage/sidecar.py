@@ -12,6 +12,7 @@ import numpy as np
 from ldsearch.errors import of_system
 from ldsearch.files import write_atomic
 from ldsearch.intervals import Statistics
+from ldsearch.staging import dead, remove
 from ldsearch.subnet import Subnet
 
 FOLDER = "statistics"
@@ -22,7 +23,8 @@ class Sidecar:
     """Statistics of sub-networks on one split, kept as ``<folder>/<digest of the sub-network>.npy``.
 
     A folder that has grown too large loses those that were not asked for longest: what a frontier or a
-    control needs is asked for again, and measured again where it is gone.
+    control needs is asked for again, and measured again where it is gone. What killed workers were
+    writing goes when the folder is opened.
 
     Args:
         folder: One per fingerprint.
@@ -39,6 +41,7 @@ class Sidecar:
         self.digest = digest
         self.most = most
         self._bytes: int | None = None  # of the folder, at least; None until something is written
+        remove(dead(folder))
 
     def get(self, subnet: Subnet) -> Statistics | None:
         """Stored statistics; None where there are none, or the file is damaged, as one with NaN is."""

@@ -67,7 +67,7 @@ def test_norms_stay_apart_from_their_residuals(tmp_path):
     for name in ("depth", "lengths"):
         folder = int8(supernet, name, tmp_path / name).folder
         options.optimized_model_filepath = str(tmp_path / f"{name}.onnx")
-        onnxruntime.InferenceSession(folder / "model.onnx", options)
+        onnxruntime.InferenceSession(folder / "onnx" / "model.onnx", options)
         kinds = [node.op_type for node in onnx.load(tmp_path / f"{name}.onnx").graph.node]
         assert "LayerNormalization" in kinds
         assert "SkipLayerNormalization" not in kinds

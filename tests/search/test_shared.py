@@ -15,7 +15,7 @@ import optuna
 import pytest
 import torch
 
-from ldsearch.errors import RunError
+from ldsearch.errors import MachineError, RunError
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.backends import backend_of
 from tests.postgres import serving
@@ -281,11 +281,11 @@ def test_a_driver_that_is_not_there_and_a_text_that_names_nothing_are_one_line()
 def test_a_server_that_refuses_is_one_line_without_the_password(server: str) -> None:
     skip_without("postgresql", server)
     url = server.replace("me@", "me:secret@")
-    for own, words in (
-        (url.format("nowhere"), '"nowhere" does not exist'),
-        (f"{url.format('one')}&port=1", "connection"),
+    for own, kind, words in (
+        (url.format("nowhere"), RunError, '"nowhere" does not exist'),
+        (f"{url.format('one')}&port=1", MachineError, "connection"),
     ):
-        with pytest.raises(RunError, match=words) as caught:
+        with pytest.raises(kind, match=words) as caught:
             MeasurementCache(own, "print")
         assert "\n" not in str(caught.value)
         assert "secret" not in str(caught.value)

@@ -198,3 +198,11 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_there(
     with pytest.raises(MachineError, match=r"cannot write .*: No space left on device"):
         sidecar(folder).put(FULL, 1 - VALUES)
     assert only_file(folder).read_bytes() == before
+
+
+def test_what_a_killed_worker_was_writing_goes_when_the_folder_is_opened(folder: Path) -> None:
+    path = stored(folder)
+    half = path.with_name(f".{path.name}.abcd1234")
+    half.write_bytes(path.read_bytes()[:50])
+    assert sidecar(folder).get(FULL) is not None
+    assert [*folder.iterdir()] == [path]
