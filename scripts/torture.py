@@ -379,6 +379,11 @@ class Torture:
                 fault["lost"] = f"{len(stored - set(found))} measurements, {len(set(found) - stored)} foreign"
             if twice := found.total() - len(found):
                 fault["doubled"] = f"{twice} measurements"
+            for rank in alive:
+                if stages(
+                    scene.runs(rank)
+                ):  # the victim's, in a folder that they share: the next call's work
+                    scene.start(rank, rank).join()
             if left := [path for rank in alive for path in stages(scene.runs(rank))]:
                 fault["leftovers"] = ", ".join(left[:6])
             what = {"workers": workers, "victim": victim, "moment": moment, "apart": apart}

@@ -18,7 +18,7 @@ from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from ldsearch.errors import MachineError
-from tests.cli.conftest import TRAIN, Ldsearch
+from tests.cli.conftest import TRAIN, WILD_SEARCH, Ldsearch
 from tests.cli.test_bad_input import expect_refusal, listing
 
 NEW = (*TRAIN, "--max_steps", "2", "--name", "new")
@@ -419,6 +419,15 @@ def test_statistics_that_are_no_numbers_are_measured_again(ldsearch: Ldsearch, w
         path.write_bytes(data[:128] + b"\xff" * (len(data) - 128))
     assert ldsearch("evaluate", RUN).out == before
     assert "nan" not in before
+
+
+def test_statistics_that_a_killed_worker_was_writing_are_removed_by_the_next_call(
+    ldsearch: Ldsearch, wild_place: Path
+) -> None:
+    for folder in (wild_place / "runs/statistics").iterdir():
+        (folder / ".0123456789abcdef.npy.abcdefgh").write_text("half")
+    assert ldsearch("evolve", *WILD_SEARCH).code == 0
+    assert not list((wild_place / "runs/statistics").rglob(".*"))
 
 
 @pytest.mark.parametrize("name", ["r?x=1", "r%41b", "r#a b"])
