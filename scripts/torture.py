@@ -30,7 +30,8 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -200,9 +201,12 @@ def _member(inner: Any, step: int | str) -> Any:
     return list(inner)[step % len(inner)] if isinstance(inner, dict) else step % len(inner)
 
 
-def faults(code: int | None, said: str, new: Iterable[str], place: Path) -> dict[str, str]:
-    """What is wrong with an outcome, by its kind."""
+def faults(
+    code: int | None, said: str, new: Iterable[str], place: Path, argv: Sequence[str] = ()
+) -> dict[str, str]:
+    """What is wrong with an outcome, by its kind; a file that an option but --name names is no leftover."""
     found = {}
+    asked = {(place / word).resolve() for last, word in pairwise(["", *argv]) if last != "--name"}
     lines = [line for line in said.splitlines() if line.strip() and not line.startswith("note: ")]
     if code is None:
         return {"hangs": f"no end in {HANG} s"}
@@ -219,7 +223,8 @@ def faults(code: int | None, said: str, new: Iterable[str], place: Path) -> dict
         # A search that has measured goes on, so its folder stays.
         left += [path for path in new if not any(part.startswith(_MAKES) for part in Path(path).parts)]
         left = [] if any(path.endswith((".npy", "trials.csv")) for path in new) else left
-    left += [str(path) for path in place.parent.iterdir() if path not in (place, place.with_suffix(".out"))]
+    own = {place, place.with_suffix(".out")} | asked
+    left += [str(path) for path in place.parent.iterdir() if path not in own]
     if left:
         found["leftovers"] = f"exit {code}: {', '.join(sorted(set(left))[:6])}"
     leaks = [
@@ -290,7 +295,7 @@ class Torture:
         self.started += 1
         code, said = call(place, one["argv"], one.setdefault("real", self.started % 10 == 0))
         self.counts["inputs"] += 1
-        self.tell(faults(code, said, files(place).keys() - before.keys(), place), one)
+        self.tell(faults(code, said, files(place).keys() - before.keys(), place, one["argv"]), one)
         shutil.rmtree(place.parent)
 
     def inputs(self, count: int, number: int) -> None:
@@ -410,7 +415,7 @@ def again(torture: Torture, one: dict[str, Any]) -> None:
     before = files(place)
     code, said = call(place, one["argv"], one.get("real", False))
     print(said, f"exit {code}", sep="\n")
-    torture.tell(faults(code, said, files(place).keys() - before.keys(), place), one)
+    torture.tell(faults(code, said, files(place).keys() - before.keys(), place, one["argv"]), one)
 
 
 def main() -> None:
