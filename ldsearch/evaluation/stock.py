@@ -52,7 +52,7 @@ class StockExecutor:
         config = self.supernet.model.config
         # Beside the path, one block's units and probabilities; of logits also what reads them.
         path = (sum(self.supernet.depths.values()) + 16) * config.hidden_size
-        probabilities = 3 * config.num_attention_heads * length
+        probabilities = 3 * getattr(config, "num_attention_heads", 1) * length
         logits = 3 * config.vocab_size if self.supernet.head.generates else 0
         return int(4 * length * (path + probabilities + logits))
 
