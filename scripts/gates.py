@@ -189,7 +189,7 @@ def timed(bench: Bench, report: Rows, out: Path) -> None:
         for int8 in (True, False):
             for size in (8, 1):
                 cell = f"{'int8' if int8 else 'fp32'} b{size}"
-                how = partial(in_turn, bench, report, rules, out, int8=int8, size=size)
+                how = partial(in_turn, bench, report, rules, int8=int8, size=size)
                 found.setdefault("ms", {})[cell] = ledger(["ms", budget, cell], how)
         print(budget, json.dumps(found["ms"]), flush=True)
     write_json(out / "mass.json", result)
@@ -205,7 +205,7 @@ def stored(bench: Bench, rows: Rows, subnets: Sequence[Subnet], out: Path, name:
             path = out / "stored" / f"{name}-{'int8' if int8 else 'fp32'}-{first}.npz"
             if not path.is_file():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                runs = runs or [session(bench.supernet, subnet, out, int8) for subnet in subnets]
+                runs = runs or [session(bench.supernet, subnet, int8) for subnet in subnets]
                 batches = [rows.collate([row]) for row in rows.encoded.features[first : first + chunk]]
                 pairs = [[fed(run, batch) for batch in batches] for run in runs]
                 np.savez(
@@ -406,7 +406,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     print(f"{len(search.order)} rows choose, {len(report.order)} score", flush=True)
     {
-        "check": lambda: checked(bench, report, options.out),
+        "check": lambda: checked(bench, report),
         "mass": lambda: mass(search, report, options.out, options.seed),
         "ms": lambda: timed(bench, report, options.out),
         "cascade": lambda: cascade(bench, search, report, options.out),

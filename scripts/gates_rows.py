@@ -1,6 +1,7 @@
 """What the gates run: rules per block on stored first blocks, in torch and as ONNX graphs; a ledger."""
 
 import json
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -301,18 +302,19 @@ class RuleGraph(Graph):
         return [*self.rule.values, 0.0]  # the first token alone leaves the last block
 
 
-def session(supernet: Supernet, what: Subnet | Rule, folder: Path, int8: bool) -> Any:
+def session(supernet: Supernet, what: Subnet | Rule, int8: bool) -> Any:
     """A sub-network or a rule of all blocks in ONNX Runtime, one thread."""
-    path = folder / "gate.onnx"
-    if isinstance(what, Rule):
-        RuleGraph.rule = what
-        with patch.object(graph, "Graph", RuleGraph):
-            trace(supernet, supernet.full, path)
-    else:
-        trace(supernet, what, path)
-    if int8:
-        quantise(path, path)
-    return onnx_session(path, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "gate.onnx"
+        if isinstance(what, Rule):
+            RuleGraph.rule = what
+            with patch.object(graph, "Graph", RuleGraph):
+                trace(supernet, supernet.full, path)
+        else:
+            trace(supernet, what, path)
+        if int8:
+            quantise(path, path)
+        return onnx_session(path, 1)
 
 
 def fed(runs: Any, batch: Mapping[str, Tensor]) -> tuple[Array, float]:
@@ -351,17 +353,16 @@ def in_turn(
     bench: Bench,
     report: Rows,
     rules: Mapping[str, Rule],
-    out: Path,
     *,
     int8: bool,
     size: int,
     batches: int = 24,
 ) -> dict[str, float]:
     """Processor time of each over the full model's, batches of like length, in turn, the least of three."""
-    runs = {"full": session(bench.supernet, bench.full, out, int8)}
+    runs = {"full": session(bench.supernet, bench.full, int8)}
     for name, rule in rules.items():
         what = subnet_of(bench, rule) if rule.kind == "ratio" else rule
-        runs[name] = session(bench.supernet, what, out, int8)
+        runs[name] = session(bench.supernet, what, int8)
     ms: dict[str, list[float]] = {name: [] for name in runs}
     for turn, first in enumerate(np.linspace(0, len(report.order) - size, batches + 1).astype(int)):
         batch = report.collate([report.encoded[int(row)] for row in report.order[first : first + size]])
@@ -370,7 +371,7 @@ def in_turn(
     return {name: sum(values[1:]) / sum(ms["full"][1:]) for name, values in ms.items()}
 
 
-def checked(bench: Bench, report: Rows, out: Path) -> None:
+def checked(bench: Bench, report: Rows) -> None:
     """A batch of mixed lengths equals its rows one by one, torch equals ONNX, ratio equals the supernet's."""
     precise = Rows(
         bench.supernet, report.encoded.take(range(0, len(report.order), 90)), report.collate, 8, True
@@ -394,7 +395,7 @@ def checked(bench: Bench, report: Rows, out: Path) -> None:
             [precise.encoded[int(r)] for r in precise.order[n : n + 8]]
             for n in range(0, len(precise.order), 8)
         ]
-        run = session(bench.supernet, subnet_of(bench, rule) if rule.kind == "ratio" else rule, out, False)
+        run = session(bench.supernet, subnet_of(bench, rule) if rule.kind == "ratio" else rule, False)
         told = np.concatenate([fed(run, precise.collate(rows))[0] for rows in batches])
         print(rule.kind, "torch against ONNX:", np.abs(logits - told).max(), flush=True)
 
