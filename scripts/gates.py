@@ -338,7 +338,7 @@ def pooling(bench: Bench, report: Rows, out: Path, steps: int) -> None:
     found: dict[str, Any] = {}
     for cell in ("int8 b8", "int8 b1"):
         how = partial(
-            in_turn, bench, report, {**rules, **grid}, out, int8=True, size=int(cell[-1]), batches=16
+            in_turn, bench, report, {**rules, **grid}, int8=True, size=int(cell[-1]), batches=16
         )
         ms = ledger(["ms", cell], how)
         for name, rule in rules.items():
