@@ -48,7 +48,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of
 
 BUDGETS = (0.2, 0.3, 0.4)  # shares of the full model's MACs
-RANDOM, MUTANTS, PARENTS = 9, 10, 4  # of a search, beside one value for all blocks
+RANDOM, MUTANTS, PARENTS = 7, 8, 4  # of a search, beside one value for all blocks
 SHARES = (0.12, 0.16, 0.2, 0.25, 0.3, 0.36, 0.44, 0.55, 0.7)  # of constant ratio
 HALF_SHARES = (0.1, 0.14, 0.18, 0.23, 0.29, 0.36)  # of every other block
 THRESHOLDS = 24
@@ -113,7 +113,7 @@ def exactly(
     return rule, logits, ends
 
 
-def mass(search: Rows, report: Rows, out: Path, seed: int) -> None:
+def mass(search: Rows, report: Rows, out: Path, seed: int, budgets: Sequence[float]) -> None:
     """The first gate."""
     ledger = Ledger(out / "mass.jsonl")
     whole = Rule("ratio", (1.0,) * (search.supernet.blocks - 1))
@@ -135,7 +135,7 @@ def mass(search: Rows, report: Rows, out: Path, seed: int) -> None:
 
     full = scored("ratio", whole.values)
     result["full"] = np.mean([int(one) for one in full["right"]])
-    for budget in BUDGETS:
+    for budget in budgets:
         print(f"budget {budget}", flush=True)
         chosen: dict[str, dict[str, Any]] = {}
         for kind in ("ratio", "mass"):
@@ -337,9 +337,7 @@ def pooling(bench: Bench, report: Rows, out: Path, steps: int) -> None:
 
     found: dict[str, Any] = {}
     for cell in ("int8 b8", "int8 b1"):
-        how = partial(
-            in_turn, bench, report, {**rules, **grid}, int8=True, size=int(cell[-1]), batches=16
-        )
+        how = partial(in_turn, bench, report, {**rules, **grid}, int8=True, size=int(cell[-1]), batches=16)
         ms = ledger(["ms", cell], how)
         for name, rule in rules.items():
             share = float(
@@ -395,6 +393,7 @@ def main() -> None:
     parser.add_argument("gate", choices=("check", "mass", "ms", "cascade", "pooling"))
     parser.add_argument("supernet", type=Path)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--budgets", type=float, nargs="+", default=BUDGETS, help="shares of the full MACs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--steps", type=int, default=300, help="of training both sides of the pooling gate further"
@@ -407,7 +406,7 @@ def main() -> None:
     print(f"{len(search.order)} rows choose, {len(report.order)} score", flush=True)
     {
         "check": lambda: checked(bench, report),
-        "mass": lambda: mass(search, report, options.out, options.seed),
+        "mass": lambda: mass(search, report, options.out, options.seed, options.budgets),
         "ms": lambda: timed(bench, report, options.out),
         "cascade": lambda: cascade(bench, search, report, options.out),
         "pooling": lambda: pooling(bench, report, options.out, options.steps),
