@@ -63,7 +63,7 @@ def searched(
     rng = np.random.default_rng([seed, round(1000 * budget)])
     genes = rows.supernet.blocks - 1
     number = len(rows.started)
-    some = [int(n) for n in np.linspace(number // 20, number - 1 - number // 20, 4)]
+    some = [int(n) for n in np.linspace(number // 20, number - 1 - number // 20, 3)]
     tried: list[dict[str, Any]] = []
 
     def measure(profile: Sequence[float]) -> None:

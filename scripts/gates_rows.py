@@ -253,7 +253,7 @@ def calibrated(rows: Rows, kind: str, profile: Sequence[float], budget: float, s
     """The rule of a profile that costs the budget, counted on some batches (of a ratio: on all rows)."""
     low, high = (0.02, 1.0) if kind == "ratio" else (0.2, 1.0)
     lengths = rows.encoded.lengths[rows.order].astype(float)
-    for _ in range(30 if kind == "ratio" else 9):
+    for _ in range(30 if kind == "ratio" else 7):
         rule = rule_of(kind, profile, (low + high) / 2, rows.encoded.reference)
         if kind == "ratio":
             kept = [np.maximum(1, np.ceil(lengths * value - 1e-6)) for value in rule.values]
