@@ -195,53 +195,59 @@ def timed(bench: Bench, report: Rows, out: Path) -> None:
     write_json(out / "mass.json", result)
 
 
-def stored(bench: Bench, rows: Rows, subnets: Sequence[Subnet], out: Path, name: str, chunk: int = 50) -> Any:
+def stored(
+    bench: Bench, rows: Rows, subnets: Sequence[Subnet], out: Path, name: str, runtimes: Sequence[str]
+) -> Any:
     """Logits (subnets, rows, classes) and milliseconds (subnets, rows), row by row in ONNX Runtime."""
-    made: dict[bool, tuple[Array, Array]] = {}
-    for int8 in (True, False):
+    made: dict[str, tuple[Array, Array]] = {}
+    chunk = 50  # rows that one sub-network answers before the next has its turn
+    for runtime in runtimes:
         runs: list[Any] = []
         parts = []
         for first in range(0, len(rows.encoded), chunk):
-            path = out / "stored" / f"{name}-{'int8' if int8 else 'fp32'}-{first}.npz"
+            path = out / "stored" / f"{name}-{runtime}-{first}.npz"
             if not path.is_file():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                runs = runs or [session(bench.supernet, subnet, int8) for subnet in subnets]
+                runs = runs or [session(bench.supernet, subnet, runtime == "int8") for subnet in subnets]
                 batches = [rows.collate([row]) for row in rows.encoded.features[first : first + chunk]]
                 pairs = [[fed(run, batch) for batch in batches] for run in runs]
+                whole = path.with_suffix(".part.npz")
                 np.savez(
-                    path,
+                    whole,
                     logits=np.array([[logits[0] for logits, _ in own] for own in pairs]),
                     ms=np.array([[ms for _, ms in own] for own in pairs]),
                 )
+                whole.rename(path)
             with np.load(path) as known:
                 parts.append((known["logits"], known["ms"]))
-        made[int8] = tuple(np.concatenate([part[n] for part in parts], axis=1) for n in (0, 1))  # type: ignore[assignment]
-        print(
-            f"{name}, {'int8' if int8 else 'fp32'}: {made[int8][1].mean(axis=1).round(2).tolist()}",
-            flush=True,
-        )
+        made[runtime] = tuple(np.concatenate([part[n] for part in parts], axis=1) for n in (0, 1))  # type: ignore[assignment]
+        print(f"{name}, {runtime}: {made[runtime][1].mean(axis=1).round(2).tolist()}", flush=True)
     return made
 
 
-def cascade(bench: Bench, search: Rows, report: Rows, out: Path) -> None:
+def cascade(bench: Bench, search: Rows, report: Rows, out: Path, runtimes: Sequence[str], every: int) -> None:
     """The second gate."""
     lengths = search.encoded.lengths.astype(float)
     half = range(0, bench.supernet.blocks, 2)
     subnets = [bench.full]
-    subnets += [ratio_subnet(bench, share, lengths, range(bench.supernet.blocks)) for share in SHARES]
-    subnets += [ratio_subnet(bench, share, lengths, half) for share in HALF_SHARES]
+    subnets += [
+        ratio_subnet(bench, share, lengths, range(bench.supernet.blocks))
+        for share in SHARES[every - 1 :: every]
+    ]
+    subnets += [ratio_subnet(bench, share, lengths, half) for share in HALF_SHARES[::every]]
     chosen, scored = (
-        stored(bench, rows, subnets, out, name) for rows, name in ((search, "search"), (report, "report"))
+        stored(bench, rows, subnets, out, name, runtimes)
+        for rows, name in ((search, "search"), (report, "report"))
     )
     result: dict[str, Any] = {"subnets": [one.describe() for one in subnets]}
-    for int8, name in ((False, "fp32"), (True, "int8")):
-        own = [Answers(rows.labels, *part[int8]) for rows, part in ((search, chosen), (report, scored))]
+    for name in runtimes:
+        own = [Answers(rows.labels, *part[name]) for rows, part in ((search, chosen), (report, scored))]
         result[name] = {
             "singles": [list(pair) for pair in zip(own[1].relative, own[1].right.mean(axis=1), strict=True)]
         }
-        every = own[0].cascades()
+        pairs = own[0].cascades()
         for limit in LIMITS:
-            told = compared(own[0], own[1], every, limit)
+            told = compared(own[0], own[1], pairs, limit)
             result[name][str(limit)] = told
             print(name, limit, json.dumps(told), flush=True)
     write_json(out / "cascade.json", result)
@@ -399,6 +405,8 @@ def main() -> None:
     parser.add_argument("supernet", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budgets", type=float, nargs="+", default=BUDGETS, help="shares of the full MACs")
+    parser.add_argument("--runtimes", nargs="+", default=("int8", "fp32"), help="of the cascades")
+    parser.add_argument("--every", type=int, default=1, help="one in so many single ones for the cascades")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--steps", type=int, default=300, help="of training both sides of the pooling gate further"
@@ -413,7 +421,7 @@ def main() -> None:
         "check": lambda: checked(bench, report),
         "mass": lambda: mass(search, report, options.out, options.seed, options.budgets),
         "ms": lambda: timed(bench, report, options.out),
-        "cascade": lambda: cascade(bench, search, report, options.out),
+        "cascade": lambda: cascade(bench, search, report, options.out, options.runtimes, options.every),
         "pooling": lambda: pooling(bench, report, options.out, options.steps),
     }[options.gate]()
 
