@@ -401,8 +401,8 @@ def recovered(bench: Bench, rule: Rule, steps: int, rate: float = 5e-5) -> Super
 def main() -> None:
     """One gate on one supernet."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("gate", choices=("check", "mass", "ms", "cascade", "pooling"))
-    parser.add_argument("supernet", type=Path)
+    parser.add_argument("gate", choices=("sst2", "check", "mass", "ms", "cascade", "pooling"))
+    parser.add_argument("supernet", type=Path, help="its folder; of the gate sst2, which makes data: SST-2")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budgets", type=float, nargs="+", default=BUDGETS, help="shares of the full MACs")
     parser.add_argument("--runtimes", nargs="+", default=("int8", "fp32"), help="of the cascades")
@@ -413,9 +413,12 @@ def main() -> None:
     )
     parser.add_argument("--fp32", action="store_true", help="score by fp32 products, not bf16")
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.gate == "sst2":
+        whole_sentences(options.supernet, options.out)
+        return
     bench, search, report = opened(options.supernet)
     search, report = (replace(rows, precise=options.fp32) for rows in (search, report))
-    options.out.mkdir(parents=True, exist_ok=True)
     print(f"{len(search.order)} rows choose, {len(report.order)} score", flush=True)
     {
         "check": lambda: checked(bench, report),

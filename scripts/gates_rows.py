@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -416,3 +417,25 @@ def opened(folder: Path) -> tuple[Bench, Rows, Rows]:
         search = search.take(np.flatnonzero(first).tolist())
     bench.supernet.eval()
     return bench, Rows(bench.supernet, search, collate), Rows(bench.supernet, report, collate)
+
+
+def whole_sentences(source: Path, out: Path) -> None:
+    """SST-2 whose held-out rows share no five words in a row with another row; what else shares some is gone."""
+    table = pd.read_json(source / "train.jsonl.gz", lines=True)[["sentence", "label"]]
+    table = table.drop_duplicates("sentence").reset_index(drop=True)
+    words = [text.split() for text in table["sentence"]]
+    spans = [{tuple(own[n : n + 5]) for n in range(max(1, len(own) - 4))} for own in words]
+    whole, seen = [], set()
+    for row in sorted(range(len(words)), key=lambda row: -len(words[row])):  # phrases after their sentence
+        if len(words[row]) >= 8 and not spans[row] & seen:
+            whole.append(row)
+        seen |= spans[row]
+    rng = np.random.default_rng(0)
+    held = rng.permutation(whole)[:4500].tolist()
+    apart, spoken = set(held), set().union(*(spans[row] for row in held))
+    rest = [
+        row for row, own in enumerate(words) if row not in apart and len(own) >= 5 and not spans[row] & spoken
+    ]
+    rows = {"train": rng.permutation(rest)[:12000], "validation": held[:1000], "test": held[1000:]}
+    for name, index in rows.items():
+        table.iloc[index].to_json(out / f"{name}.jsonl", orient="records", lines=True)
