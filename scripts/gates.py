@@ -37,6 +37,7 @@ from gates_rows import (
     opened,
     ratio_subnet,
     session,
+    whole_sentences,
 )
 from torch import nn
 

@@ -420,7 +420,7 @@ def opened(folder: Path) -> tuple[Bench, Rows, Rows]:
 
 
 def whole_sentences(source: Path, out: Path) -> None:
-    """SST-2 whose held-out rows share no five words in a row with another row; what else shares some is gone."""
+    """SST-2 whose held-out rows share no five words in a row with any other row."""
     table = pd.read_json(source / "train.jsonl.gz", lines=True)[["sentence", "label"]]
     table = table.drop_duplicates("sentence").reset_index(drop=True)
     words = [text.split() for text in table["sentence"]]
