@@ -55,6 +55,7 @@ HALF_SHARES = (0.1, 0.14, 0.18, 0.23, 0.29, 0.36)  # of every other block
 THRESHOLDS = 24
 LIMITS = (0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6)  # of the full model's time
 POOLED = ((0,), (1,), (2,), (0, 2), (0, 1))
+RECOVERED = ((1,), (0, 2))  # trained further where steps are given
 
 
 def searched(
@@ -348,6 +349,7 @@ def pooling(bench: Bench, report: Rows, out: Path, steps: int) -> None:
         return {"share": rows.macs(ends).mean() / rows.full_macs, "right": right}
 
     found: dict[str, Any] = {}
+    some = [f"pool {at}" for at in RECOVERED]
     for cell in ("int8 b8", "int8 b1"):
         how = partial(in_turn, bench, report, {**rules, **grid}, int8=True, size=int(cell[-1]), batches=16)
         ms = ledger(["ms", cell], how)
@@ -355,7 +357,7 @@ def pooling(bench: Bench, report: Rows, out: Path, steps: int) -> None:
             share = float(
                 np.interp(ms[name], [ms[one] for one in grid], [float(one.split()[1]) for one in grid])
             )
-            for trained in (0, steps) if cell == "int8 b8" else (0,):
+            for trained in dict.fromkeys((0, steps if name in some and cell == "int8 b8" else 0)):
                 pair = [rule, ratio(round(share, 2))]
                 held = [ledger([r.kind, list(r.values), trained], partial(scored, r, trained)) for r in pair]
                 right = [np.array([float(c) for c in one["right"]]) for one in held]
@@ -410,7 +412,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="one in so many single ones for the cascades")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--steps", type=int, default=300, help="of training both sides of the pooling gate further"
+        "--steps", type=int, default=0, help="of training both sides of the pooling gate further"
     )
     parser.add_argument("--fp32", action="store_true", help="score by fp32 products, not bf16")
     options = parser.parse_args()
