@@ -53,7 +53,7 @@ RANDOM, MUTANTS, PARENTS = 7, 8, 4  # of a search, beside one value for all bloc
 SHARES = (0.12, 0.16, 0.2, 0.25, 0.3, 0.36, 0.44, 0.55, 0.7)  # of constant ratio
 HALF_SHARES = (0.1, 0.14, 0.18, 0.23, 0.29, 0.36)  # of every other block
 THRESHOLDS = 24
-LIMITS = (0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6)  # of the full model's time
+LIMITS = (0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the full model's time
 POOLED = ((0,), (1,), (2,), (0, 2), (0, 1))
 RECOVERED = ((1,), (0, 2))  # trained further where steps are given
 
@@ -286,6 +286,18 @@ class Answers:
         found: Array = self.ms.mean(axis=1) / self.ms[0].mean()
         return found
 
+    def line(self, ms: float) -> Array:
+        """Statistics of the best single ones around a time, each in part: on the hull above all of them."""
+        means, times = self.right.mean(axis=1), self.relative
+        found = self.right[int(np.argmin(times))]
+        for first in np.flatnonzero(times <= ms):
+            found = max(found, self.right[first], key=np.mean)
+            for second in np.flatnonzero(times > ms):
+                part = (ms - times[first]) / (times[second] - times[first])
+                if (1 - part) * means[first] + part * means[second] > found.mean():
+                    found = (1 - part) * self.right[first] + part * self.right[second]
+        return found
+
     def of(self, cheap: int, dear: int, threshold: float) -> tuple[Array, float, float]:
         """Right or not, time over the full model's, and the share of rows that goes on, of a cascade."""
         on = self.top[cheap] < threshold
@@ -314,16 +326,14 @@ def compared(chosen: Answers, scored: Answers, every: Sequence[Any], limit: floa
     single = max(fits, key=lambda number: chosen.right[number].mean())
     pair = max(pairs, key=lambda one: one[1])[2]
     right, ms, on = scored.of(*pair)
-    # Few rows choose, so also the best on the rows that score, of those that take no more time.
-    quick = [number for number, own in enumerate(scored.relative) if own <= 1.02 * ms] or [single]
-    best = max(quick, key=lambda number: scored.right[number].mean())
+    line = scored.line(ms)
     bound = max(scored.of(*one[2])[0].mean() for one in pairs)
     return {
         "single": [single, float(scored.relative[single]), float(scored.right[single].mean())],
         "cascade": [*pair, ms, float(right.mean()), on],
         "difference": asdict(paired_bootstrap(right, scored.right[single])),
-        "best": [best, float(scored.relative[best]), float(scored.right[best].mean())],
-        "to best": asdict(paired_bootstrap(right, scored.right[best])),
+        "line": float(line.mean()),
+        "to line": asdict(paired_bootstrap(right, line)),
         "bound": float(bound - max(scored.right[number].mean() for number in fits)),
     }
 
@@ -407,6 +417,7 @@ def main() -> None:
     parser.add_argument("gate", choices=("sst2", "check", "mass", "ms", "cascade", "pooling"))
     parser.add_argument("supernet", type=Path, help="its folder; of the gate sst2, which makes data: SST-2")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--score", type=Path, help="JSON lines of other rows that score: text and label")
     parser.add_argument("--budgets", type=float, nargs="+", default=BUDGETS, help="shares of the full MACs")
     parser.add_argument("--runtimes", nargs="+", default=("int8", "fp32"), help="of the cascades")
     parser.add_argument("--every", type=int, default=1, help="one in so many single ones for the cascades")
@@ -420,7 +431,7 @@ def main() -> None:
     if options.gate == "sst2":
         whole_sentences(options.supernet, options.out)
         return
-    bench, search, report = opened(options.supernet)
+    bench, search, report = opened(options.supernet, options.score)
     search, report = (replace(rows, precise=options.fp32) for rows in (search, report))
     print(f"{len(search.order)} rows choose, {len(report.order)} score", flush=True)
     {

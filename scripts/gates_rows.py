@@ -27,6 +27,7 @@ from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.stages import Block
 from ldsearch.supernet.tokens import State, drop_tokens
 from ldsearch.tasks import Encoded
+from ldsearch.tasks.base import features_of
 
 Array = NDArray[np.float64]
 
@@ -401,7 +402,7 @@ def checked(bench: Bench, report: Rows) -> None:
         print(rule.kind, "torch against ONNX:", np.abs(logits - told).max(), flush=True)
 
 
-def opened(folder: Path) -> tuple[Bench, Rows, Rows]:
+def opened(folder: Path, other: Path | None = None) -> tuple[Bench, Rows, Rows]:
     """A supernet, rows that choose and rows that score (of the embedded task most of the search rows too)."""
     bench = Bench.open(folder)
     collate = bench.task.collate(bench.tokenizer, None)
@@ -415,6 +416,10 @@ def opened(folder: Path) -> tuple[Bench, Rows, Rows]:
         first = place < np.bincount(labels)[labels] * 8 // 25
         report = Encoded((*search.take(np.flatnonzero(~first).tolist()), *report), search.reference)
         search = search.take(np.flatnonzero(first).tolist())
+    if other is not None:
+        table = pd.read_json(other, lines=True)
+        tokens = bench.tokenizer(list(table["text"]), truncation=True, max_length=bench.record.reference)
+        report = Encoded(features_of(tokens, list(table["label"])), bench.record.reference)
     bench.supernet.eval()
     return bench, Rows(bench.supernet, search, collate), Rows(bench.supernet, report, collate)
 
