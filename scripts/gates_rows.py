@@ -419,7 +419,8 @@ def opened(folder: Path, other: Path | None = None) -> tuple[Bench, Rows, Rows]:
     if other is not None:
         table = pd.read_json(other, lines=True)
         tokens = bench.tokenizer(list(table["text"]), truncation=True, max_length=bench.record.reference)
-        report = Encoded(features_of(tokens, list(table["label"])), bench.record.reference)
+        labels = [list(bench.record.labels).index(label) for label in table["label"]]
+        report = Encoded(features_of(tokens, labels), bench.record.reference)
     bench.supernet.eval()
     return bench, Rows(bench.supernet, search, collate), Rows(bench.supernet, report, collate)
 
