@@ -275,6 +275,8 @@ def inputs(draw: st.DrawFn) -> dict[str, Any]:
         given["--data"] = touched
     if any(edit[1] == "space.yaml" for edit in edits) and verb == "evolve":
         given["--space"] = "space.yaml"
+    if "--health" in given:  # by default two minutes of training
+        given.setdefault("--steps", "3")
     if arguments and draw(st.integers(0, 9)) == 0:
         arguments[0] = draw(_file)
     flags = [word for flag, value in given.items() for word in ([flag, value] if value else [flag])]
