@@ -33,6 +33,8 @@ def best(scores: Tensor, count: Tensor) -> Tensor:
 
 def split(tensor: Tensor, axis: int, parts: int) -> tuple[Tensor, ...]:
     """The slices of length 1 along an axis of so many numbers."""
+    if parts == 1:  # the exporter cannot take a tuple of one apart
+        return (tensor,)
     return cast(tuple[Tensor, ...], cast(Any, _Split).apply(tensor, axis, parts))
 
 

@@ -29,6 +29,7 @@ SUBNETS = {
     "depth": Subnet.of_encoder([0, 2]),
     "lengths": Subnet.of_encoder([0, 1, 2], [20, 9, 4], 24),
     "both": Subnet.of_encoder([0, 2], [14, 3], 24, "absolute"),
+    "one drop": Subnet.of_encoder([1], [5], 24),
 }
 # Padded and of mixed lengths, longer than the reference, unpadded, and one token beside many.
 BATCHES = [padded_batch(lengths, seed=7) for lengths in ([24, 9, 3, 30], [13, 13], [1, 21])]
