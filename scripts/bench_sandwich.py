@@ -81,7 +81,10 @@ def main() -> None:
 
     folders = {s: [train(options, s, seed) for seed in range(options.seeds)] for s in SANDWICHES}
     bench = Bench.open(folders["paper"][0])
-    line = [*constant_ratio_line(StrategyContext(search_space(bench), bench.macs), POINTS), bench.full]
+    line = [
+        *constant_ratio_line(StrategyContext(search_space(bench, genes="lengths"), bench.macs), POINTS),
+        bench.full,
+    ]
     found = {s: np.mean([measured(folder, line) for folder in folders[s]], axis=0) for s in SANDWICHES}
     areas = {s: found[s].mean(axis=0) for s in SANDWICHES}
     result = {

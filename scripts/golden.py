@@ -80,17 +80,20 @@ TRAININGS: dict[str, tuple[object, ...]] = {
 }
 # Command lines behind the trainings, in order; the keys are those of the tables in results/golden.
 BUDGET = ("--budget", 0.6)
+LENGTHS = ("--genes", "lengths", "--name", "lengthdrop-evolve")  # the default of the time
 COMMANDS: dict[str, tuple[object, ...]] = {
     "info": ("info", "models/lengthdrop"),
-    "evolve": ("evolve", "--supernet", "models/lengthdrop", *BUDGET, "--evaluations", 40),
-    "evolve-again": ("evolve", "--supernet", "models/lengthdrop", "--budget", 0.8, "--evaluations", 40),
+    "evolve": ("evolve", "--supernet", "models/lengthdrop", *BUDGET, "--evaluations", 40, *LENGTHS),
+    "evolve-again": (
+        *("evolve", "--supernet", "models/lengthdrop", "--budget", 0.8, "--evaluations", 40, *LENGTHS),
+    ),
     "evolve-nsga-joint": (
         *("evolve", "--supernet", "models/lengthdrop-taught", *BUDGET, "--evaluations", 40),
         *("--strategy", "nsga", "--genes", "depth+lengths", "--seed", 3),
     ),
     "evolve-greedy-kl": (
         *("evolve", "--supernet", "models/lengthdrop", "--strategy", "greedy", "--objective", "kl"),
-        *(*BUDGET, "--evaluations", 40),
+        *(*BUDGET, "--evaluations", 40, "--genes", "lengths", "--name", "lengthdrop-greedy"),
     ),
     "evolve-at-least": (
         *("evolve", "--supernet", "models/layerdrop", "--at-least", "full", "--evaluations", 15),

@@ -73,7 +73,7 @@ def kinds(bench: Bench, count: int) -> list[Kind]:
     rng, folder = np.random.default_rng(0), bench.folder.parent
     found = []
     for genes in ("lengths", "depth+lengths"):
-        space = search_space(bench, genes=None if genes == "lengths" else genes)
+        space = search_space(bench, genes=genes)
         regular = dict.fromkeys(space.regular())
         drawn = dict(regular)
         if genes == "lengths":

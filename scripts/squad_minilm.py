@@ -84,7 +84,7 @@ def main() -> None:
     plain, bench = (Bench.open(train(options, kind)) for kind in KINDS)
     assert bench.held_out is not None
     assert plain.held_out is not None
-    line = constant_ratio_line(StrategyContext(search_space(bench), bench.macs), LINE)
+    line = constant_ratio_line(StrategyContext(search_space(bench, genes="lengths"), bench.macs), LINE)
     full = bench.macs([bench.full])[0]
     cut = []
     for subnet in dict.fromkeys([*line, bench.full]):
@@ -102,7 +102,11 @@ def main() -> None:
             }
         )
         print(cut[-1], flush=True)
-    outcome = evolve(bench, options.runs / "evolve", Evolve(strategy="nsga", evaluations=options.evaluations))
+    outcome = evolve(
+        bench,
+        options.runs / "evolve",
+        Evolve(strategy="nsga", genes="lengths", evaluations=options.evaluations),
+    )
     assert outcome.held_out is not None
     searched = [
         {

@@ -47,7 +47,9 @@ def one_direction(folders: Mapping[str, list[Path]], seed: int, chosen_on: str, 
     swap = "" if chosen_on == "search" else "-swap"
     name = f"{bench.folder.name}-evolve{swap}"
     outcome = evolve(
-        bench, bench.folder.parent / name, Evolve(strategy="nsga", evaluations=evaluations, seed=seed)
+        bench,
+        bench.folder.parent / name,
+        Evolve(strategy="nsga", genes="lengths", evaluations=evaluations, seed=seed),
     )
     assert bench.held_out is not None
     held = bench.held_out.statistics

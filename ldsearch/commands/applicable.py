@@ -15,6 +15,11 @@ from ldsearch.commands.options import (
 from ldsearch.errors import LdsearchError
 from ldsearch.training.strategies import STRATEGIES
 
+# Options of what one kind of gene varies.
+_OF_GENES = {
+    "depth": ("layer_drop", "layer_drop_schedule", "target_layers", "min_layers"),
+    "lengths": ("parity", "drop_bound", "token_score", "memory", "length_mode"),
+}
 _CLASSIFIES = ("classification", "regression", "multi-label")
 
 
@@ -36,6 +41,11 @@ def check_training(options: TrainSupernet) -> None:
             raise LdsearchError(
                 f"{flag_of(name)} is for --strategy {' or '.join(by)}, not {options.strategy}"
             )
+    for gene, needing in _OF_GENES.items():
+        if options.strategy == "lengthdrop" and gene not in options.genes:
+            for name in needing:
+                if name in changed(options):
+                    raise LdsearchError(f"{flag_of(name)} has no effect with --genes {options.genes}")
     if options.stride != TrainSupernet.stride and options.task != "questions":
         raise LdsearchError(f"--stride is for --task questions, not {options.task}")
     if options.pair_column is not None and options.task not in _CLASSIFIES:

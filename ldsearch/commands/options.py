@@ -202,6 +202,9 @@ class LengthDropOptions:
 
     PANEL = "LengthDrop"
 
+    genes: str = option(
+        "depth+lengths", "What sub-networks differ in, and evolve searches: depth, lengths or depth+lengths."
+    )
     drop_bound: float | None = option(
         None,
         "LengthDrop bound p: a block keeps at least 1 - p of its tokens. With flexible-depth: train lengths "
@@ -333,9 +336,9 @@ class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainD
     @property
     def trains_lengths(self) -> bool:
         """Whether sub-networks see dropped lengths."""
-        return self.strategy == "lengthdrop" or (
-            self.strategy == "flexible-depth" and self.drop_bound is not None
-        )
+        if self.strategy == "flexible-depth":
+            return self.drop_bound is not None
+        return self.strategy == "lengthdrop" and "lengths" in self.genes
 
     @property
     def folder(self) -> Path:
@@ -356,7 +359,7 @@ class SearchOptions:
     genes: str | None = option(
         None,
         "What is searched: lengths, depth, ffn, head, sublayer, or several joined by +.",
-        shown="lengths; depth where no tokens can be dropped, and with --keep",
+        shown="what was trained; with --keep depth",
     )
     widen: bool = option(
         False,

@@ -100,11 +100,11 @@ def plan_search(bench: Bench, options: Evolve, costs: Sequence[str] = ("macs",))
             f"a search needs the full model and one more evaluation, not {options.evaluations} in all"
         )
     if controlled:
-        space = search_space(bench, options.space, options.genes, options.parity, options.widen)
+        genes = options.genes or (None if options.space else search.genes)
+        space = search_space(bench, options.space, genes, options.parity, options.widen)
     else:
-        default = Evolve()
         for name in ("genes", "evaluations", "parity", "widen"):
-            if getattr(options, name) != getattr(default, name):
+            if getattr(options, name) != getattr(Evolve, name):
                 raise RunError(
                     f"--{name} is for searches without --keep; a rule says itself what it measures"
                 )

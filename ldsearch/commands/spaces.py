@@ -78,7 +78,8 @@ def search_space(
         bench: The supernet.
         name: A shipped search space or a YAML file.
         genes: Of ``GENES``, joined by ``+``: ``"depth+lengths"``. ``ffn``, ``head`` and ``sublayer`` are the
-            groups that ``--drop-groups`` trains. None: lengths, where the model can drop tokens, else depth.
+            groups that ``--drop-groups`` trains. None: those that were trained; where only the full model
+            was, lengths if the model can drop tokens, else depth.
         parity: For lengths alone, as the reference code searches: every length instead of 16 levels, no
             pinned last length, and ``widen``.
         widen: Search beyond what was trained: any length of any block (``Space.widened``), blocks that were
@@ -93,10 +94,11 @@ def search_space(
         named = _named(bench, name)
         return named.widened() if widen else named
     supernet = bench.supernet
-    kinds = ("lengths" if supernet.supports_lengths else "depth",) if genes is None else kinds_of(genes)
+    trained = trained_space(bench)
+    lone = ("lengths" if supernet.supports_lengths else "depth",)
+    kinds = kinds_of(genes) if genes is not None else lone if parity else trained.varies or lone
     if parity and kinds != ("lengths",):
         raise SpaceError("--parity is the length-adaptive paper's search: it takes no --genes but lengths")
-    trained = trained_space(bench)
     lengths = _lengths(bench, trained, parity) if "lengths" in kinds else None
     depths = tuple(
         _depth(bench, depth, widen) if "depth" in kinds else DepthGenes.whole(depth.stack, depth.blocks)

@@ -158,7 +158,7 @@ def data_source(options: TrainSupernet) -> DataSource:
 
 def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Setting:
     if options.trains_lengths and not supernet.supports_lengths:
-        alone = "layerdrop, plain, or flexible-depth without --drop-bound"
+        alone = "lengthdrop --genes depth, layerdrop, plain, or flexible-depth without --drop-bound"
         raise TrainingError(f"{supernet.why_depth_only}; train it with --strategy {alone}")
     longest = supernet.longest
     if not 2 <= options.tokens <= longest:
@@ -221,7 +221,7 @@ def _record(
     options: TrainSupernet, setting: Setting, trainer: SupernetTrainer, weights: str, space: dict[str, Any]
 ) -> SupernetRecord:
     task, supernet, search = trainer.task, trainer.supernet, trainer.search
-    drops = options.strategy in ("layerdrop", "lengthdrop")
+    drops = options.strategy == "layerdrop" or (options.strategy == "lengthdrop" and "depth" in options.genes)
     applied = [applied_rates(stack, setting.drop_groups) for stack in setting.stacks.values()]
     rates = [rate for stack in applied for rate in stack] if drops else []
     return SupernetRecord(
@@ -248,7 +248,9 @@ def _record(
         metrics={f"search_{task.metric.name}": _full_score(options, setting, trainer)},
         training={
             "model": options.model,
-            "plain_share": setting.plain_share if options.trains_lengths else None,
+            "plain_share": setting.plain_share
+            if options.strategy == "lengthdrop" or options.trains_lengths
+            else None,
             "drop_groups": setting.drop_groups if rates else None,
             "min_layers": options.min_layers if rates else None,
             "layer_drop_schedule": options.layer_drop_schedule if rates else None,

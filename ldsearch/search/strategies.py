@@ -32,6 +32,7 @@ class Search:
         draws: Whether its proposals depend on the seed.
         chooses: Of a rule: ``"depth"``, any blocks; ``"assignment"``, the listed depths that were trained;
             ``"lengths"``. A search chooses among the genes that the user names.
+        genes: Of a search, where the user names none; None: what was trained.
     """
 
     build: Callable[[StrategyContext], SearchStrategy]
@@ -39,6 +40,7 @@ class Search:
     patience: int | None = PATIENCE
     draws: bool = True
     chooses: str = "depth"
+    genes: str | None = None
 
 
 SEARCHES: Registry[Search] = Registry(
@@ -49,7 +51,7 @@ SEARCHES: Registry[Search] = Registry(
         "greedy": Search(Descent, 1_000, None),
         "random": Search(random_search),
         # The reference keeps its own numbers: the full model, 22 configurations and 30 rounds of 60.
-        "lat": Search(Reference, 1 + 22 + 30 * 60, None),
+        "lat": Search(Reference, 1 + 22 + 30 * 60, None, genes="lengths"),
     },
 )
 

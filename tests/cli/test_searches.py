@@ -243,7 +243,8 @@ def test_a_constant_ratio_is_measured_before_any_search_of_lengths_which_propose
 
 
 def test_where_nothing_beats_a_constant_ratio_its_command_is_offered(ldsearch: Ldsearch, place: Path) -> None:
-    outcome = ldsearch("evolve", "--budget", "0.9", "--evaluations", 5)
+    lengths = ("--genes", "lengths", "--name", "tiny-evolve")
+    outcome = ldsearch("evolve", "--budget", "0.9", "--evaluations", 5, *lengths)
     gains = read(place / "runs/tiny-evolve/run.json")["held_out"]["gains"]
     offered = outcome.out.partition("nothing here shows")[2].splitlines()
     assert gains["constant-ratio"]["low"] <= 0  # of a model that has learned nothing

@@ -67,6 +67,41 @@ def test_the_smallest_pass_is_smallest_on_the_blocks_that_run():
     assert smallest == Subnet.of_encoder(range(6), (41, 27, 18, 12, 8, 6), 64)
 
 
+def test_genes_say_what_the_subnetworks_differ_in():
+    drawn = {
+        genes: [
+            one.subnet
+            for seed in range(50)
+            for one in make_strategy("lengthdrop", setting(genes=genes)).passes(draws_of(seed), 0.5)
+        ]
+        for genes in ("depth", "lengths", "depth+lengths", "lengths+depth")
+    }
+    shortened = {genes: [one for one in found if one.encoder.lengths] for genes, found in drawn.items()}
+    shallow = {genes: [one for one in found if len(one.encoder.blocks) < 6] for genes, found in drawn.items()}
+    assert [len(shortened[genes]) for genes in drawn] == [0, 150, 150, 150]
+    assert not shallow["lengths"]
+    assert len(shallow["depth"]) > 90  # 1 - 0.8^6 of 150 is 111
+    assert drawn["depth+lengths"] == drawn["lengths+depth"]
+    for genes, varies in (
+        ("depth", ("depth",)),
+        ("lengths", ("lengths",)),
+        ("depth+lengths", ("lengths", "depth")),
+    ):
+        space = make_strategy("lengthdrop", setting(genes=genes)).space
+        assert space.varies == varies
+        assert all(space.contains(one) for one in drawn[genes] if one.encoder.blocks)
+    # Blocks of a decoder alone are distilled too; lengths it has none.
+    decoder = {"decoder": StackSetting(4, constant(0.5, 4))}
+    assert (
+        len(make_strategy("lengthdrop", setting(stacks=decoder, genes="depth")).passes(draws_of(0), 0)) == 4
+    )
+    with pytest.raises(TrainingError, match="--genes depth"):
+        make_strategy("lengthdrop", setting(stacks=decoder))
+    for genes in ("", "heads", "depth+depth", "depth+lengths+ffn"):
+        with pytest.raises(TrainingError, match="depth, lengths or depth"):
+            make_strategy("lengthdrop", setting(genes=genes))
+
+
 def test_the_plain_share_comes_first():
     strategy = make_strategy("lengthdrop", setting(plain_share=0.4))
     assert len(strategy.passes(draws_of(0), 0.39)) == 1

@@ -71,6 +71,20 @@ def replace_record(old: Any, **fields: Any) -> Any:
     return SimpleNamespace(record=record, supernet=old.supernet)
 
 
+def test_what_was_trained_is_what_is_searched():
+    def varies(*args: Any, **fields: Any) -> tuple[str, ...]:
+        return search_space(bench(*args, **fields)).varies
+
+    assert varies("lengthdrop", RATES, drop_bound="9/25") == ("lengths", "depth")
+    assert varies("lengthdrop", drop_bound="9/25") == ("lengths",)
+    assert varies("layerdrop", RATES) == ("depth",)
+    assert varies("layerdrop", RATES, drop_groups="ffn+layer") == ("depth", "ffn")
+    assert search_space(FLEXIBLE).varies == ("lengths", "depth")
+    # Where only the full model was trained something has to be searched all the same.
+    assert varies("plain") == ("lengths",)
+    assert varies("plain", why_depth_only="a decoder") == ("depth",)
+
+
 def test_lengths_stay_in_what_training_drew_and_widen_only_when_told():
     space = search_space(LENGTHDROP)
     far = Subnet.of_encoder(range(6), (64, 64, 20, 20, 20, 8), 64)  # 69% at one block

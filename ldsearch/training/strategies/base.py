@@ -82,6 +82,7 @@ class Setting:
         reference: Reference input length l₀ in tokens.
         drop_bound: LengthDrop probability p.
         length_mode: How lengths apply to shorter inputs.
+        genes: What LengthDrop draws of a sub-network: ``"depth"``, ``"lengths"`` or both, joined by ``+``.
         sandwich: How LengthDrop's sub-networks share a batch (``lengthdrop.SANDWICHES``).
         plain_share: Share of the training that LengthDrop leaves to the full model alone, at its start:
             a sandwich distils from the full model, which has to know something first.
@@ -106,6 +107,7 @@ class Setting:
     reference: int
     drop_bound: Fraction
     length_mode: LengthMode = "ratio"
+    genes: str = "depth+lengths"
     sandwich: str = "paper"
     plain_share: float = 0.0
     distil: bool = True

@@ -116,7 +116,15 @@ def layerdrop(setting: Setting) -> Sampled:
 
 
 @reads(
-    *_BLOCKS, *TEACHING, "drop_bound", "parity", "sandwich", "label_share", "state_weight", "teacher_drops"
+    *_BLOCKS,
+    *TEACHING,
+    "genes",
+    "drop_bound",
+    "parity",
+    "sandwich",
+    "label_share",
+    "state_weight",
+    "teacher_drops",
 )
 def lengthdrop(setting: Setting) -> Sampled:
     """Full with the task's loss, then smallest and two random ones with the full pass's logits.
@@ -124,18 +132,22 @@ def lengthdrop(setting: Setting) -> Sampled:
     The full pass is really full; with ``teacher_drops`` LayerDrop is applied to it too, as the reference
     code does. The paper runs every sub-network on all rows of the batch; with ``shares`` the smallest sees
     half of them, a random one a quarter; with ``taught``, for a separate teacher, the full model sees a
-    quarter.
+    quarter. Of ``genes`` alone, ``lengths`` runs every block and ``depth`` keeps every token.
 
     Raises:
-        TrainingError: If the sandwich is unknown, or the model has no encoder.
+        TrainingError: If sandwich or genes are unknown, or lengths are drawn of a model without an encoder.
     """
     if setting.sandwich not in SANDWICHES:
         raise TrainingError(f"unknown sandwich {setting.sandwich!r}: use {', '.join(SANDWICHES)}")
-    if "encoder" not in setting.stacks:
-        raise TrainingError("lengths are dropped in encoders: train a decoder with layerdrop or plain")
+    genes = setting.genes.split("+")
+    if sorted(genes) not in (["depth"], ["lengths"], ["depth", "lengths"]):
+        raise TrainingError(f"--genes is depth, lengths or depth+lengths, not {setting.genes!r}")
+    depth, lengths = "depth" in genes, "lengths" in genes
+    if lengths and "encoder" not in setting.stacks:
+        raise TrainingError("lengths are dropped in encoders: train a decoder with --genes depth")
     plan = [
         Draw(setting.teacher_drops),
-        Draw(True, "smallest", taught=True),
-        *[Draw(True, "random", taught=True)] * RANDOM_PASSES,
+        Draw(depth, "smallest" if lengths else "full", taught=True),
+        *[Draw(depth, "random" if lengths else "full", taught=True)] * RANDOM_PASSES,
     ]
     return Sampled(setting, plan, SANDWICHES[setting.sandwich], setting.plain_share)
