@@ -38,6 +38,7 @@ from ldsearch.intervals import Statistics, paired_bootstrap
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import load_supernet
 from ldsearch.tasks.splits import fix_splits
+from ldsearch.training.estimate import FORWARD, step_work
 from ldsearch.training.strategies import Setting
 from ldsearch.training.trainer import Distillation, SupernetTrainer
 
@@ -46,7 +47,6 @@ REPORT_ROWS, SEARCH_ROWS = 10_000, 1_000
 PLAIN_EPOCHS, PLAIN_RATE = 3, 1e-4
 SHARES = tuple(round(share, 2) for share in np.arange(0.15, 1.001, 0.05))
 DRAWS = 400  # steps whose mean cost is an arm's
-FORWARD = 1 / 3  # of a training pass
 HOW = "how.json"
 
 
@@ -115,13 +115,7 @@ class Rung:
     def cost(self, bench: Bench, arm: Arm) -> float:
         """MACs of a step over those of a plain step: forward and backward passes, and a frozen teacher's."""
         recipe = Recipe(arm, setting_of(bench, arm))
-        subnets, rows = [], []
-        for step in range(DRAWS):
-            for one in recipe.passes(lambda i, s=step: np.random.default_rng([s, i]), step / DRAWS):
-                subnets.append(one.subnet)
-                rows.append(1 / one.rows[1])
-        macs = bench.macs(subnets) @ np.array(rows) / (DRAWS * bench.macs([bench.full])[0])
-        return float(macs)
+        return step_work(recipe, bench.macs, float(bench.macs([bench.full])[0]), steps=DRAWS)
 
     def train(self, name: str, taught: Path) -> Path:
         """One arm, from the plain model, for the common compute; a finished one is left as it is."""

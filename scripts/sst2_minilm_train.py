@@ -14,8 +14,6 @@ import json
 import time
 from pathlib import Path
 
-import numpy as np
-
 from ldsearch import Bench
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
@@ -23,6 +21,7 @@ from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
 from ldsearch.space.lengths import default_bound
 from ldsearch.training.drop_rates import DEFAULT_RATE, constant
+from ldsearch.training.estimate import step_work
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 
 RATES = (2e-5, 5e-5, 1e-4, 2e-4)
@@ -50,22 +49,9 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 
 def sandwich_cost(bench: Bench, setting: Setting, steps: int) -> float:
-    """MACs of a sandwich training over those of plain fine-tuning with the same updates.
-
-    Of the passes that the strategy really draws, at the training rows' lengths; backward passes cost the
-    same multiple of forward ones.
-    """
-    strategy = make_strategy("lengthdrop", setting)
-    passes = [
-        one
-        for step in range(steps)
-        for one in strategy.passes(
-            lambda index, step=step: np.random.default_rng([0, step, 0, index]), step / steps
-        )
-    ]
-    rows = np.array([1 / one.rows[1] for one in passes])  # shares of the batch
-    macs = bench.macs([one.subnet for one in passes]) @ rows
-    return float(macs / (steps * bench.macs([bench.full])[0]))
+    """MACs of a sandwich training over those of plain fine-tuning with the same updates."""
+    strategy, full = make_strategy("lengthdrop", setting), float(bench.macs([bench.full])[0])
+    return step_work(strategy, bench.macs, full, steps=steps)
 
 
 def train(options: argparse.Namespace, name: str, strategy: str, seed: int, rate: float, steps: int) -> Path:

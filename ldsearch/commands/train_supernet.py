@@ -1,11 +1,12 @@
 """Trains a supernet and writes its folder; an interrupted training goes on where it stopped."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from ldsearch.commands.applicable import check_training
@@ -15,7 +16,13 @@ from ldsearch.commands.describe import info
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.recover import recover
 from ldsearch.commands.start import initial_model, known_labels, separate_teacher
-from ldsearch.commands.trainer import changed_arguments, make_trainer, run_training, training_arguments
+from ldsearch.commands.trainer import (
+    changed_arguments,
+    length_of,
+    make_trainer,
+    run_training,
+    training_arguments,
+)
 from ldsearch.errors import RunError, TrainingError
 from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import start_fingerprint, versions
@@ -31,6 +38,7 @@ from ldsearch.tasks.base import fingerprints_of, score
 from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.drop_rates import mean_rate
+from ldsearch.training.estimate import training_minutes
 from ldsearch.training.strategies import Setting, make_strategy
 from ldsearch.training.strategies.flexible_depth import DEPTH_TASKS
 from ldsearch.training.strategies.layerdrop import applied_rates, drops_whole_blocks, parts_of
@@ -133,12 +141,26 @@ def train_supernet(
         averaged=options.average_last,
     )
     space = strategy.space.to_dict()
+    for text in outlook(trainer):
+        note(text)
     return run_training(
         trainer,
         folder,
         lambda weights: _record(options, setting.now, trainer, weights, space),
         options.average_last,
     )
+
+
+def outlook(trainer: SupernetTrainer) -> Iterator[str]:
+    """What one would want to know before a training: how long it takes, and what makes it slow here."""
+    args = trainer.args
+    if args.bf16 and args.use_cpu and torch.backends.cpu.get_cpu_capability() == "AVX2":
+        yield "this processor only emulates bf16 (it has AVX2): training is many times faster without --bf16"
+    steps, _ = length_of(args, len(trainer.train_rows))
+    minutes, work = training_minutes(trainer, steps)
+    if minutes >= 1:
+        each = f"each is the work of {work:.1f} steps of plain fine-tuning"
+        yield f"{steps:,} steps take about {minutes:.0f} minutes here; {each}"
 
 
 def data_source(options: TrainSupernet) -> DataSource:

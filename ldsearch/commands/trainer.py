@@ -220,11 +220,7 @@ def make_trainer(
         TrainingError: If the Trainer refuses its arguments; a new folder is removed then.
     """
     train, search = (task.encode(split, tokenizer, reference) for split in ("train", "search"))
-    batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
-    epochs = (
-        arguments.max_steps * batch / len(train) if arguments.max_steps > 0 else arguments.num_train_epochs
-    )
-    steps = max(1, math.ceil(epochs * math.ceil(len(train) / batch)))
+    steps, epochs = length_of(arguments, len(train))
     if averaged > (saved := checkpoints_of(arguments, steps, math.ceil(epochs))):
         raise TrainingError(f"--average-last {averaged}: this training saves {saved} checkpoints")
     best = arguments.metric_for_best_model if arguments.load_best_model_at_end else None
@@ -250,6 +246,13 @@ def make_trainer(
         if fresh:
             shutil.rmtree(folder)
         raise refused("the Trainer refuses its arguments", error, TrainingError) from error
+
+
+def length_of(arguments: TrainingArguments, rows: int) -> tuple[int, float]:
+    """Optimizer steps of a training on so many rows, and its epochs."""
+    batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
+    epochs = arguments.max_steps * batch / rows if arguments.max_steps > 0 else arguments.num_train_epochs
+    return max(1, math.ceil(epochs * math.ceil(rows / batch))), epochs
 
 
 def checkpoints_of(arguments: TrainingArguments, steps: int, epochs: int) -> int:

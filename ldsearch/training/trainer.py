@@ -1,6 +1,7 @@
 """The one trainer: a Hugging Face Trainer that runs every pass a strategy names, backward by backward."""
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -137,7 +138,7 @@ class SupernetTrainer(Trainer):
         self.search = search
         self.distillation = distillation or Distillation()
         self.teacher = None if teacher is None else teacher.eval().to(args.device)
-        self._taught = taught
+        self.taught = taught
         self._targets: Targets | None = None
         # Drop rates that are learned beside the weights.
         self._rates: RateTraining | None = None
@@ -145,6 +146,7 @@ class SupernetTrainer(Trainer):
             learned = strategy.setting.learned.to(args.device)
             mean = partial(self.accelerator.reduce, reduction="mean")
             self._rates = RateTraining(learned, LEARNING_RATE, mean)
+        self.train_rows = train
         self._lengths = train.lengths.tolist()
         self._micro_step = (-1, -1)  # (optimizer step, micro-step within it)
         self._summed = 1.0  # losses whose gradients an update adds up
@@ -201,6 +203,32 @@ class SupernetTrainer(Trainer):
         if self._rates is not None and self.accelerator.sync_gradients:
             self._rates.step()
         return total
+
+    def plain_seconds(self, samples: int = 3) -> float:
+        """Seconds of the full model's forward and backward pass over a batch of mean length.
+
+        Gradients and random numbers are as before afterwards.
+
+        Args:
+            samples: Batches that are timed, at equal distances in the order of length.
+        """
+        order, size = np.argsort(self._lengths, kind="stable"), self.args.train_batch_size
+        starts = [round(max(0, len(order) - size) * (i + 0.5) / samples) for i in range(samples)]
+        tokenizer, rng = cast(PreTrainedTokenizerBase, self.processing_class), np.random.default_rng(0)
+        seconds = []
+        self.supernet.train()
+        with torch.random.fork_rng(), self.accelerator.autocast():
+            for start in [starts[0], *starts]:  # the first time is a warm-up
+                features = [self.train_rows[row] for row in order[start : start + size].tolist()]
+                batch = self.task.prepare(self._prepare_inputs(self._collate(features)), tokenizer, rng)
+                begun = time.perf_counter()
+                outputs = self._outputs(self.supernet, self.supernet.inputs(batch), self.supernet.full)
+                loss = self.task.objective.loss(outputs.logits, batch)
+                self.accelerator.backward(loss)
+                loss.item()  # waits for an accelerator
+                seconds.append(time.perf_counter() - begun)
+        self.supernet.zero_grad()
+        return float(np.mean(seconds[1:]))
 
     @property
     def clipped_share(self) -> float:
@@ -279,14 +307,14 @@ class SupernetTrainer(Trainer):
         Raises:
             Interrupted: On a stop request; before the first step there is nothing to save.
         """
-        assert self._taught is not None
-        order = np.argsort(self._taught.lengths, kind="stable")
+        assert self.taught is not None
+        order = np.argsort(self.taught.lengths, kind="stable")
         parts = []
         with interruptible() as stop:
             for start in range(0, len(order), _TAUGHT_ROWS):
                 stop.check()
                 rows = order[start : start + _TAUGHT_ROWS].tolist()
-                batch = self._prepare_inputs(self._collate([self._taught[row] for row in rows]))
+                batch = self._prepare_inputs(self._collate([self.taught[row] for row in rows]))
                 parts.append(self._teacher_outputs(teacher, batch))
         states = [part.states for part in parts if part.states is not None]
         sorted_targets = Targets(

@@ -1,0 +1,81 @@
+"""How long a training takes: its work by hand, and that measuring leaves no trace."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from ldsearch.costs.macs import EncoderShape, Macs
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.training.drop_rates import constant
+from ldsearch.training.estimate import FORWARD, step_work, training_minutes
+from ldsearch.training.strategies import Pass, Setting, StackSetting, make_strategy
+from ldsearch.workload import Workload
+from tests.tiny import small_setting, tiny_model
+from tests.training.test_trainer import FULL, Fixed, trainer_for
+
+BLOCKS, TOKENS = 4, 16
+MACS = Macs(EncoderShape(BLOCKS, 8, 32), Workload.padded(TOKENS))
+WHOLE = float(MACS([Subnet.full(BLOCKS)])[0])
+
+
+def work_of(name: str, rate: float, **changes: object) -> float:
+    stacks = {"encoder": StackSetting(BLOCKS, constant(rate, BLOCKS))}
+    setting = Setting(stacks, TOKENS, **{"drop_bound": Fraction(1, 2), **changes})
+    return step_work(make_strategy(name, setting), MACS, WHOLE, steps=400)
+
+
+def test_the_work_of_a_step_is_that_of_its_passes():
+    half = Subnet.of_encoder(range(BLOCKS // 2))
+    passes = [
+        Pass(Subnet.full(BLOCKS), "label", 0.5),
+        Pass(half, "distill", 0.5),
+        Pass(half, "distill", 0.5, (1, 4)),
+    ]
+    macs = float(MACS([half])[0])
+    assert step_work(Fixed(passes), MACS, WHOLE) == pytest.approx(1 + 1.25 * macs / WHOLE)
+    # Without LengthDrop blocks are all there is: four of which each runs with probability 0.8.
+    blocks = work_of("layerdrop", 0.2)
+    outside = (
+        1 - BLOCKS * (float(MACS([Subnet.full(BLOCKS)])[0]) - float(MACS([half])[0])) / (BLOCKS / 2) / WHOLE
+    )
+    assert blocks == pytest.approx(outside + 0.8 * (1 - outside), abs=0.02)
+    assert work_of("plain", 0.2) == pytest.approx(1)
+
+
+def test_while_the_full_model_has_a_share_for_itself_a_step_is_a_plain_one():
+    always, later = (work_of("lengthdrop", 0.0, genes="lengths", plain_share=share) for share in (0.0, 0.5))
+    # The smallest lengths halve at every block, and random ones lie between these and full ones.
+    smallest = float(MACS([Subnet.of_encoder(range(BLOCKS), (8, 4, 2, 1), TOKENS)])[0]) / WHOLE
+    assert 1 + 3 * smallest < always < 4
+    assert later == pytest.approx((1 + always) / 2, abs=0.03)
+
+
+def test_measuring_changes_nothing_of_the_training(tmp_path):
+    weights = {}
+    for measured in (False, True):
+        torch.manual_seed(0)
+        strategy = make_strategy("lengthdrop", small_setting(0.2))
+        model = tiny_model("bert")
+        model.config.hidden_dropout_prob = 0.1
+        trainer = trainer_for(tmp_path / str(measured), strategy, Supernet(model), max_steps=3)
+        if measured:
+            assert trainer.plain_seconds() > 0
+            assert all(weight.grad is None for weight in model.parameters())
+        trainer.train()
+        weights[measured] = {name: value.numpy() for name, value in model.state_dict().items()}
+    for name, value in weights[False].items():
+        np.testing.assert_array_equal(value, weights[True][name])
+
+
+def test_minutes_grow_with_steps_and_passes_and_a_teacher_reads_too(tmp_path, monkeypatch):
+    passes = [Pass(FULL, "label", 0.5), Pass(FULL, "distill", 0.5)]
+    trainer = trainer_for(tmp_path, Fixed(passes), gradient_accumulation_steps=2)
+    monkeypatch.setattr(trainer, "plain_seconds", lambda: 30.0)
+    assert training_minutes(trainer, 7) == (7 * 2 * 2 * 30 / 60, 2.0)
+    trainer.teacher = trainer.supernet
+    assert training_minutes(trainer, 7)[0] == pytest.approx((7 * 2 * (2 + FORWARD)) * 30 / 60)
+    trainer.taught = trainer.train_rows  # 24 rows in batches of 4, once
+    assert training_minutes(trainer, 7)[0] == pytest.approx((7 * 2 * 2 + 6 * FORWARD) * 30 / 60)
