@@ -79,6 +79,9 @@ def _run_info(folder: Path) -> dict[str, str]:
         raise RunError(f"{folder} is damaged: {RUN_FILE} or {BEST_FILE} has no {error}") from error
 
 
+KEPT = "; that lowered the score on the search rows, so the weights from before were kept"
+
+
 def training_in_words(record: SupernetRecord) -> str:
     """Strategy or loss, steps, seed and rates of a training."""
     if record.subnet is not None:
@@ -87,6 +90,7 @@ def training_in_words(record: SupernetRecord) -> str:
         return (
             f"{training['arguments'].get('max_steps')} steps on its own, from {source}, starting from the "
             f"weights of {training['model']}, seed {record.seed}"
+            + (KEPT if training.get("kept") == "inherited" else "")
         )
     if record.strategy == AS_IT_IS:
         return "not by ldsearch"

@@ -11,7 +11,13 @@ from transformers import set_seed
 from ldsearch.bench import Bench
 from ldsearch.commands.console import print_fields
 from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.trainer import changed_arguments, make_trainer, run_training, training_arguments
+from ldsearch.commands.trainer import (
+    changed_arguments,
+    make_trainer,
+    run_training,
+    search_score,
+    training_arguments,
+)
 from ldsearch.errors import RunError, one_line
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.interruption import interruptible
@@ -19,7 +25,7 @@ from ldsearch.run_folder import claim
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE
 from ldsearch.secrets import without_tokens
 from ldsearch.subnet import Subnet
-from ldsearch.supernet.folder import SupernetRecord, load_model, load_supernet, read_record
+from ldsearch.supernet.folder import SupernetRecord, load_model, load_supernet, read_record, save_model
 from ldsearch.target import Target
 from ldsearch.training.strategies.base import Fixed
 from ldsearch.training.trainer import Distillation
@@ -38,6 +44,7 @@ def train_fixed(
     options: TrainSupernet,
     chosen_on: str | None = None,
     start: Path | None = None,
+    keep_better: bool = False,
 ) -> Path:
     """Train one sub-network, starting from the weights it inherits; a finished training is left as it is.
 
@@ -52,6 +59,7 @@ def train_fixed(
             supernet's full model, frozen.
         chosen_on: The split that chose the sub-network, for the record.
         start: Folder of a model of the same shapes whose weights it starts from instead.
+        keep_better: Keep the inherited weights where training lowered the score on the search rows.
 
     Raises:
         LdsearchError: One line for a bad sub-network, option or folder.
@@ -97,6 +105,14 @@ def train_fixed(
     )
 
     def recovered(weights: str) -> SupernetRecord:
+        lowered = False
+        if keep_better:
+            nets = student, bench.supernet
+            after, before = (search_score(trainer, net, subnet, record.pad_to) for net in nets)
+            lowered = after.loss > before.loss
+        if lowered:
+            save_model(bench.supernet.model, tokenizer, folder)
+            weights = weights_fingerprint(folder)
         return replace(
             record,
             strategy="fixed",
@@ -109,6 +125,7 @@ def train_fixed(
                 "inherited": inherited,
                 "chosen_on": chosen_on,
                 "loss": loss,
+                "kept": "inherited" if lowered else "trained",
                 "clipped_share": trainer.clipped_share,
                 "arguments": changed_arguments(arguments),
             },
@@ -154,7 +171,7 @@ def recover(options: TrainSupernet) -> dict[str, Any]:
     bench = Bench.open(target.supernet, split, data, target.runs)
     bench.require_supernet()
     with interruptible() as stop:
-        train_fixed(bench, folder, target.subnet, options, target.chosen_on)
+        train_fixed(bench, folder, target.subnet, options, target.chosen_on, keep_better=True)
         stop.check()
     trained = Bench.open(folder, split, None, bench.runs, bench.task)
     after = trained.evaluator.statistics(target.subnet)
@@ -163,12 +180,14 @@ def recover(options: TrainSupernet) -> dict[str, Any]:
     metric = bench.task.metric.name
     metrics = {f"{split}_{metric}": recovered, f"{split}_{metric}_inherited": inherited}
     replace(trained.record, metrics=metrics).save(folder)
+    lowered = trained.record.training.get("kept") == "inherited"
+    kept = "kept as it was, since training lowered the score on the search rows: " if lowered else ""
     gain, gap = bench.difference(after, before), bench.difference(after, full)
     print_fields(
         {
             "sub-network": target.subnet.describe(),
             "inherited": f"{metric} {inherited:.4f} on {gain.examples} {split} examples",
-            "recovered": f"{recovered:.4f}, {gain.mean:+.4f} (95% interval {gain.low:+.4f} to "
+            "recovered": f"{kept}{recovered:.4f}, {gain.mean:+.4f} (95% interval {gain.low:+.4f} to "
             f"{gain.high:+.4f}, paired bootstrap)",
             "full model": f"{best:.4f}; recovered minus full {gap.mean:+.4f} (95% interval "
             f"{gap.low:+.4f} to {gap.high:+.4f})",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from transformers import PreTrainedTokenizerBase, set_seed
+from transformers import set_seed
 
 from ldsearch.commands.applicable import check_training
 from ldsearch.commands.binding import changed, trainer_words
@@ -21,10 +21,10 @@ from ldsearch.commands.trainer import (
     length_of,
     make_trainer,
     run_training,
+    search_score,
     training_arguments,
 )
 from ldsearch.errors import RunError, TrainingError
-from ldsearch.evaluation import Evaluator
 from ldsearch.fingerprint import start_fingerprint, versions
 from ldsearch.runs import RUN_FILE, SUPERNET_FILE
 from ldsearch.secrets import without_tokens
@@ -34,7 +34,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
 from ldsearch.supernet.supernet import Memory, Skipped
 from ldsearch.tasks import DataSource, load_task, task_kind
-from ldsearch.tasks.base import fingerprints_of, score
+from ldsearch.tasks.base import fingerprints_of
 from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.drop_rates import mean_rate
@@ -246,6 +246,7 @@ def _record(
     drops = options.strategy == "layerdrop" or (options.strategy == "lengthdrop" and "depth" in options.genes)
     applied = [applied_rates(stack, setting.drop_groups) for stack in setting.stacks.values()]
     rates = [rate for stack in applied for rate in stack] if drops else []
+    full = search_score(trainer, supernet, supernet.full, setting.reference if options.pad_inputs else None)
     return SupernetRecord(
         strategy=options.strategy,
         seed=options.seed,
@@ -267,7 +268,7 @@ def _record(
         },
         workload=search.workload.to_dict(),
         weights=weights,
-        metrics={f"search_{task.metric.name}": _full_score(options, setting, trainer)},
+        metrics={f"search_{task.metric.name}": full.value},
         training={
             "model": options.model,
             "plain_share": setting.plain_share
@@ -290,16 +291,3 @@ def _record(
         space=space,
         skipped=supernet.skipped,
     )
-
-
-def _full_score(options: TrainSupernet, setting: Setting, trainer: SupernetTrainer) -> float:
-    # A new supernet around the same weights: the trained one still computes in the Trainer's precision.
-    trained, task = Supernet(trainer.supernet.model, trainer.supernet.score), trainer.task
-    evaluator = Evaluator(
-        trained,
-        task,
-        trainer.search,
-        tokenizer=cast(PreTrainedTokenizerBase, trainer.processing_class),
-        pad_to=setting.reference if options.pad_inputs else None,
-    )
-    return score(task.metric, evaluator.statistics(trained.full)).value

@@ -23,16 +23,19 @@ from transformers import (
 
 from ldsearch.commands.binding import trainer_words
 from ldsearch.errors import RunError, TrainingError, one_line
+from ldsearch.evaluation import Evaluator
 from ldsearch.files import report_disk_full
 from ldsearch.fingerprint import weights_fingerprint
 from ldsearch.hub import HTTP_ERROR, refused
 from ldsearch.interruption import interruptible
 from ldsearch.run_folder import claim
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE
+from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, save_model
 from ldsearch.supernet.refusals import REFUSALS, require_finite
 from ldsearch.tasks import Task
+from ldsearch.tasks.base import score
 from ldsearch.training.checkpoints import (
     StopAfterSaving,
     average_last,
@@ -41,6 +44,7 @@ from ldsearch.training.checkpoints import (
 )
 from ldsearch.training.strategies import Plan
 from ldsearch.training.trainer import Distillation, SupernetTrainer
+from ldsearch.trial import Score
 
 
 def training_arguments(
@@ -264,6 +268,15 @@ def checkpoints_of(arguments: TrainingArguments, steps: int, epochs: int) -> int
         every = arguments.save_steps if arguments.save_steps >= 1 else arguments.save_steps * steps
         return math.ceil(steps / max(1, every))
     return max(1, epochs)
+
+
+def search_score(trainer: SupernetTrainer, net: Supernet, subnet: Subnet, pad_to: int | None) -> Score:
+    """Score on the trainer's search rows, in fp32 whatever it trains in."""
+    # A new supernet around the same weights: a trained one still computes in the Trainer's precision.
+    again = Supernet(net.model, net.score, net.memory, net.skipped)
+    tokenizer, task = cast(PreTrainedTokenizerBase, trainer.processing_class), trainer.task
+    evaluator = Evaluator(again, task, trainer.search, tokenizer=tokenizer, pad_to=pad_to)
+    return score(task.metric, evaluator.statistics(subnet))
 
 
 def run_training(

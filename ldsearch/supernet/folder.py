@@ -54,6 +54,7 @@ _PARTS: Mapping[str, Mapping[str, Any]] = {
         "inherited": str,
         "chosen_on": str | None,
         "loss": str,
+        "kept": str,
         "arguments": Mapping[str, Any],
         "plain_share": float | None,
         "drop_groups": str | None,

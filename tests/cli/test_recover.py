@@ -7,6 +7,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from ldsearch.runs import newest_supernet
+from ldsearch.trial import Score
 from tests.cli.conftest import Ldsearch, Outcome, weights
 
 PART = '{"version":1,"encoder":{"blocks":[0]}}'
@@ -43,6 +44,24 @@ def test_a_recovered_model_is_evaluated_and_exported_like_a_run(ldsearch: Ldsear
     assert "4 steps on its own, from the full model's logits" in (recovered / "out/README.md").read_text()
     # The full model is still the newest supernet to search.
     assert newest_supernet(recovered / "runs").name == "tiny"
+
+
+@pytest.mark.parametrize(("after", "kept"), [(0.8, "inherited"), (0.9, "trained")])
+def test_the_better_of_before_and_after_on_the_search_rows_is_kept(
+    ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch, after: float, kept: str
+) -> None:
+    scores = iter([Score(after), Score(0.85)])
+    monkeypatch.setattr("ldsearch.commands.recover.search_score", lambda *_: next(scores))
+    outcome = recover(ldsearch)
+    assert outcome.code == 0, outcome.err
+    before, found = weights(place / "runs/tiny"), weights(place / "runs/recovered")
+    assert all(before[name].equal(found[name]) for name in before) == (kept == "inherited")
+    assert ("kept as it was" in outcome.out) == (kept == "inherited")
+    assert ("the weights from before were kept" in ldsearch("info", "runs/recovered").out) == (
+        kept == "inherited"
+    )
+    assert ldsearch("evaluate", "runs/recovered").code == 0
+    assert recover(ldsearch).code == 0  # nothing is trained again: no scores are left
 
 
 def test_the_same_recovery_again_trains_nothing_and_another_is_refused(
