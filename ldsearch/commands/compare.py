@@ -19,10 +19,12 @@ from ldsearch.commands.contenders import (
     Contender,
     Limit,
     Subject,
+    of_alone,
     of_run,
     of_strategies,
     read_entry,
     read_runs,
+    trained_alone,
 )
 from ldsearch.commands.options import Compare
 from ldsearch.errors import BudgetError, RunError
@@ -101,13 +103,14 @@ def main(options: Compare) -> dict[str, Any]:
     """Compare and print a table for each supernet and limit."""
     check_comparison(options)
     quiet_libraries()
-    runs, supernets, strategies = options.finished, options.supernet, options.strategy
+    runs = [folder for folder in options.finished if not trained_alone(folder)]
+    supernets, strategies = options.supernet, options.strategy
     if not strategies and (supernets or not runs):
         strategies = ("surrogate", "every-other")
     if strategies and not supernets:
         supernets = tuple(dict.fromkeys(Run.open(run).supernet for run in runs))
         supernets = supernets or (newest_supernet(options.runs),)
-    shown = [path.resolve().name for path in (*supernets, *runs)]
+    shown = [path.resolve().name for path in (*supernets, *options.finished)]
     folder = options.place(f"{'-'.join(shown)}-compare")
     options = replace(options, strategy=strategies, supernet=supernets)
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
@@ -171,7 +174,8 @@ def compare(options: Compare, folder: Path, *, progress: Progress = NO_PROGRESS)
     budgets = {share: Budget.parse(f"{share:g}") for share in options.budget}
     if not (entries or options.finished) or not budgets:
         raise RunError("a comparison needs budgets, and strategies or runs")
-    runs = read_runs(options.finished)
+    alone = [folder for folder in options.finished if trained_alone(folder)]
+    runs = read_runs([folder for folder in options.finished if folder not in alone])
     homes = [path.resolve() for path in options.supernet]
     searched = [Subject(home, "search", options.runs.resolve()) for home in homes]
     subjects = list(dict.fromkeys([*searched, *map(Subject.of, runs.values())]))
@@ -184,16 +188,21 @@ def compare(options: Compare, folder: Path, *, progress: Progress = NO_PROGRESS)
         "seeds": options.seeds,
         "runs": [str(path) for path in options.finished],
         "searched": [dict(run.identity) for run in runs.values()],
-        "weights": [weights_fingerprint(subject.folder) for subject in subjects],
+        "weights": [weights_fingerprint(folder) for folder in (*(one.folder for one in subjects), *alone)],
     }
     benches = Benches(options.data)
     with claimed(folder, MARKER, identity), interruptible() as stop, report_disk_full(folder):
         progress = Stoppable(progress, stop)
         # No bench outlives its call: two supernets at once may not fit.
         measured = {
-            subject: _contenders(benches.open(subject), subject, subject in searched, runs, options, progress)
+            subject: _contenders(
+                benches.open(subject), subject, subject in searched, runs, alone, options, progress
+            )
             for subject in subjects
         }
+        shown = {contender.text for _, own in measured.values() for contender in own}
+        if strange := [folder for folder in alone if folder.resolve().name not in shown]:
+            raise RunError(f"{strange[0]} was trained on other rows than what it is compared with")
         rows = []
         for subject, (chosen_on, own) in measured.items():
             alike = [each for other, found in measured.values() if other == chosen_on for each in found]
@@ -210,6 +219,7 @@ def _contenders(
     subject: Subject,
     searched: bool,
     runs: Mapping[str, Run],
+    alone: Sequence[Path],
     options: Compare,
     progress: Progress,
 ) -> tuple[tuple[str, str, str], list[Contender]]:
@@ -219,6 +229,7 @@ def _contenders(
     for text, run in runs.items():
         if Subject.of(run) == subject:
             contenders += of_run(bench, text, run)
+    contenders += of_alone(bench, subject, alone)
     split = bench.task.splits[subject.split]
     return (bench.task.metric.name, subject.split, split.fingerprint), contenders
 
@@ -234,10 +245,11 @@ def _rows(
         for contender in contenders
     }
     evaluator, metric = bench.held_out or bench.evaluator, bench.task.metric
-    evaluator(list(dict.fromkeys(trial.subnet for _, trials in choices.values() for trial in trials)))
-    statistics = {
-        key: [evaluator.statistics(trial.subnet) for trial in trials] for key, (_, trials) in choices.items()
-    }
+    alone = {one.text: one.held_out for one in contenders if one.held_out is not None}
+    inherited = {key: trials for key, (_, trials) in choices.items() if key[0] not in alone}
+    evaluator(list(dict.fromkeys(trial.subnet for trials in inherited.values() for trial in trials)))
+    statistics = {key: [evaluator.statistics(one.subnet) for one in own] for key, own in inherited.items()}
+    statistics |= {key: [alone[key[0]]] * len(own) for key, (_, own) in choices.items() if key[0] in alone}
     controls = {contender.text: contender.control for contender in contenders}
     sign = 1 if metric.higher_is_better else -1
     rows = []
@@ -258,14 +270,15 @@ def _choose(
 ) -> tuple[ComparisonRow, list[Trial]]:
     """Choices of a contender's searches within a budget, and their cost; not yet scored."""
     chosen, counts, passes = [], [], []
-    full_macs = contender.results[0].trials[0].costs["macs"]
+    full_macs = float(bench.macs([bench.full])[0])
+    full = replace(contender.results[0].trials[0], subnet=bench.full, costs={"macs": full_macs})
     for result in contender.results:
         early = limit.first(result.trials)
         counts.append(len(early))
         passes.append(sum(trial.costs["macs"] for trial in early) / full_macs)
         candidates = [trial for trial in early if trial.subnet in result.proposed]
         with contextlib.suppress(BudgetError):  # nothing that cheap: the cell stays empty
-            chosen.append(budget.choose(candidates, result.trials[0]))
+            chosen.append(budget.choose(candidates, full))
     evaluator = bench.held_out or bench.evaluator
     row = ComparisonRow(
         supernet=bench.folder.name,

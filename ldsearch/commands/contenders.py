@@ -14,11 +14,14 @@ from ldsearch.commands.options import Evolve
 from ldsearch.commands.searching import plan_search, run_strategy
 from ldsearch.commands.spaces import kinds_of
 from ldsearch.errors import RunError
+from ldsearch.intervals import Statistics
 from ldsearch.progress import Progress
 from ldsearch.runs import SUPERNET_FILE, Run
 from ldsearch.search.loop import CostFunction, SearchResult
 from ldsearch.search.strategies import SEARCHES, search_named
 from ldsearch.subnet import Subnet
+from ldsearch.supernet.folder import read_record
+from ldsearch.target import Target
 from ldsearch.trial import Score, Trial
 
 RANDOM = "random"
@@ -45,8 +48,7 @@ def control_of(text: str) -> str:
     strategy, colon, genes = text.partition(":")
     if strategy in SEARCHES:
         return f"{RANDOM}{colon}{genes}"
-    # What a constant ratio shortens is what a search has by default.
-    return RANDOM if strategy == "constant-ratio" else f"{RANDOM}:depth"
+    return f"{RANDOM}:{'lengths' if strategy == 'constant-ratio' else 'depth'}"
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Contender:
         control: The ``text`` of what it is to be better than; None where there is nothing.
         seeded: Whether it is a search that draws, by whose cost others are limited; rules are not.
         finished: Whether it was finished before: of such, others have no more evaluations either.
+        held_out: Of one sub-network with weights of its own: what each row that chose nothing says of it.
+            None: the supernet's evaluator says it of what is chosen.
     """
 
     text: str
@@ -66,6 +70,7 @@ class Contender:
     control: str | None
     seeded: bool
     finished: bool = False
+    held_out: Statistics | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +186,29 @@ def of_run(bench: Bench, text: str, run: Run) -> list[Contender]:
         trials = _trials_of(table, bench.macs, bench.task.metric.higher_is_better)
         result = SearchResult(trials, "finished", proposed={trial.subnet for trial in trials})
         contenders.append(Contender(name, (result,), control if name == text else None, seeded, True))
+    return contenders
+
+
+def trained_alone(folder: Path) -> bool:
+    """Whether a folder holds a model of which one sub-network was trained, and no search run."""
+    return (folder / SUPERNET_FILE).is_file() and read_record(folder).subnet is not None
+
+
+def of_alone(bench: Bench, subject: Subject, folders: Sequence[Path]) -> list[Contender]:
+    """Sub-networks that were trained alone, measured on a subject's rows with their own weights.
+
+    Models that have other rows are left out.
+    """
+    contenders = []
+    for folder in folders:
+        subnet, rows = Target.resolve(folder).subnet, read_record(folder).splits[subject.split]
+        if rows["fingerprint"] != bench.task.splits[subject.split].fingerprint:
+            continue
+        own = Bench.open(folder, subject.split, None, subject.runs, bench.task)
+        (trial,) = own.evaluator([subnet])
+        result = SearchResult([trial], "finished", proposed={subnet})
+        held_out = (own.held_out or own.evaluator).statistics(subnet)
+        contenders.append(Contender(folder.resolve().name, (result,), None, seeded=False, held_out=held_out))
     return contenders
 
 

@@ -503,9 +503,12 @@ class Compare(MovedData, RunFolder):
     - `ldsearch compare --supernet runs/a --supernet runs/b --strategy surrogate:depth+lengths --seeds 1`
     - `ldsearch compare runs/bert-evolve runs/distilbert-evolve`
     - `ldsearch compare runs/a-evolve --strategy every-other`
+    - `ldsearch compare runs/a-evolve runs/specialist-0.3 runs/specialist-0.5 --budget 0.3,0.5`
     """
 
-    finished: tuple[Path, ...] = option((), "Finished search runs.", argument="[RUN]...")
+    finished: tuple[Path, ...] = option(
+        (), "Finished search runs, and sub-networks that were trained alone.", argument="[RUN]..."
+    )
     supernet: tuple[Path, ...] = option(
         (), "May be given several times.", shown="those of the runs; without runs the newest"
     )

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,14 @@ from ldsearch.commands.compare import ComparisonRow, compare
 from ldsearch.commands.contenders import Contender, Limit, read_entry
 from ldsearch.commands.evolve import evolve
 from ldsearch.commands.options import Compare, Evolve, TrainSupernet
+from ldsearch.commands.recover import train_fixed
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import BudgetError, RunError, SpaceError
 from ldsearch.evaluation import Evaluator
 from ldsearch.reports.figures import draw_comparison
 from ldsearch.search.loop import SearchResult
 from ldsearch.subnet import Subnet
+from ldsearch.supernet.folder import read_record
 from ldsearch.trial import Score, Trial
 from tests.cli.conftest import CONFIG, Ldsearch, ldsearch, wild, wild_place
 
@@ -248,3 +251,36 @@ def test_the_command_sets_strategies_beside_a_run_and_prints_both_tables(
     assert names == ["every-other", "random:depth", "short", "short, random"]
     for words in ("equally many evaluations", "as much spent"):
         assert outcome.out.count(words) == 1
+
+
+def test_a_subnetwork_trained_alone_is_scored_with_its_own_weights(place: Path, tmp_path: Path) -> None:
+    half = Subnet.of_encoder([0, 2], [8, 4], 16)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        supernet = Bench.open("runs/tiny", "search")
+        options = TrainSupernet(teacher="none", trainer={"max_steps": 4, "learning_rate": 1e-2})
+        alone = train_fixed(supernet, tmp_path / "alone", half, options)
+        rows = compare(Compare(finished=(Path(SHORT), alone), budget=(0.1, 0.9)), tmp_path / "compare")
+        own = Bench.open(alone, "report")
+        statistics = own.evaluator.statistics(half)
+    dear, cheap = (row_of(rows, "alone", budget) for budget in (0.9, 0.1))
+    assert (dear.split, dear.examples, dear.seeds) == ("report", len(statistics), 1)
+    assert dear.score == pytest.approx(statistics.mean())
+    assert dear.share == pytest.approx((supernet.macs([half]) / supernet.macs([supernet.full]))[0])
+    assert (cheap.seeds, cheap.subnets) == (0, "")
+    inherited = supernet.held_out.statistics(half)
+    assert (inherited != statistics).any()  # or it might as well be the supernet's
+
+
+def test_a_subnetwork_of_other_rows_is_refused(place: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        supernet = Bench.open("runs/tiny", "search")
+        options = TrainSupernet(teacher="none", trainer={"max_steps": 1})
+        alone = train_fixed(supernet, tmp_path / "alone", Subnet.full(3), options)
+        record = read_record(alone)
+        splits = {name: {**fields, "fingerprint": "other"} for name, fields in record.splits.items()}
+        replace(record, splits=splits).save(alone)
+        with pytest.raises(RunError, match="other rows than what it is compared with"):
+            compare(Compare(finished=(Path(SHORT), alone)), tmp_path / "compare")
+    assert not (tmp_path / "compare").exists()
