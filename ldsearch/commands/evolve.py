@@ -115,7 +115,10 @@ def _planned(bench: Bench, options: Evolve, goal: Goal, note: Callable[[str], No
     if goal.budget is not None:
         cheapest = spec.context.space.smallest()
         least, full = bench.evaluator.costs_of([cheapest, bench.full])
-        otherwise = "" if options.widen or not spec.controlled else BELOW
+        alone = spec.context.space.varies == ("lengths",)
+        otherwise = BELOW if alone else f"--genes lengths {BELOW}"
+        if not spec.controlled or not bench.supernet.supports_lengths or (alone and options.widen):
+            otherwise = ""
         goal.budget.check_reachable(least, full, cheapest.describe(), otherwise)
     for text in training_gaps(bench, spec.context.space):
         note(text)

@@ -39,7 +39,7 @@ def expect_refusal(ldsearch: Ldsearch, place: Path, *arguments: object) -> str:
         (["--data", "missing.csv"], "missing.csv"),
         (["--validation", "other.csv"], "mediocre"),
         (["--label-column", "stars"], "text, label"),
-        (["--model", "gpt2.json"], "--strategy layerdrop"),
+        (["--model", "gpt2.json"], "train it with --strategy lengthdrop --genes depth, layerdrop, plain"),
         (["--model", "albert.json"], "blocks"),
         (["--model", "broken.json"], "broken.json"),
         (["--model", "wide.json"], "wide.json"),
@@ -118,7 +118,9 @@ def test_flags_that_the_trainer_would_not_understand_or_train_nothing_with(
         (["--budget", "0.5", "--at-least", "0.9"], "--at-least"),
         # The default bound of two blocks is 0.74 (0.26 + 0.26² = 0.33, a mean of 16%): of 16 tokens
         # ceil(0.26 · 16) = 5 and ceil(0.26 · 5) = 2 stay.
-        (["--budget", "0.05"], "the cheapest (encoder blocks 0-1, lengths 5 2 of 16) costs 0."),
+        (["--budget", "0.05"], "the cheapest (encoder blocks 0, lengths 2 of 16) costs 0."),
+        (["--budget", "0.05"], "; --genes lengths --widen searches lengths down to 0.1"),
+        (["--budget", "0.05", "--genes", "lengths"], "; --widen searches lengths down to 0.1"),
         (["--budget", "0.05", "--dry-run"], "the cheapest"),
         (["--strategy", "every-other", "--budget", "0.1"], "the cheapest (encoder blocks 0) costs 0.5"),
         (["--strategy", "magic"], "surrogate"),

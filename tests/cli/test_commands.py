@@ -47,9 +47,11 @@ def test_a_search_writes_its_reports_and_obeys_its_budget(ldsearch: Ldsearch, pl
         rows(folder / "frontier.csv"),
         read(folder / "best.json"),
     )
-    # Two blocks, last length pinned to its floor of 2; the first leaves 5..16 of 16 tokens: 12, and the full.
-    assert len(trials) == 13
-    assert {row["lengths"] for row in trials[1:]} == {f"{first} 2" for first in range(5, 17)}
+    # Two blocks, the last length pinned to its floor of 2; the first leaves 5..16 of 16 tokens: 12. Either block
+    # alone, its length pinned: 2. And the full model.
+    assert len(trials) == 15
+    found = {(row["blocks"], row["lengths"]) for row in trials[1:]}
+    assert found == {("0 1", f"{first} 2") for first in range(5, 17)} | {("0", "2"), ("1", "2")}
     assert trials[0]["lengths"] == ""
     for one in trials:
         beaten = any(
@@ -70,13 +72,13 @@ def test_a_second_search_measures_nothing_new_and_writes_the_same(ldsearch: Ldse
     folder = place / "runs/tiny-evolve"
     assert ldsearch("evolve", "--budget", "0.8").code == 0
     calls = read(folder / "run.json")["this_call"]
-    assert calls["search"]["measured"] == 13  # the controls are in the same space of 12
+    assert calls["search"]["measured"] == 15  # the controls are in the same space of 14
     assert calls["report"]["measured"] == len(rows(folder / "frontier.csv")) + 1
     first = [{k: v for k, v in row.items() if k != "seconds"} for row in rows(folder / "frontier.csv")]
     assert ldsearch("evolve", "--budget", "0.8").code == 0
     run = read(folder / "run.json")
     assert [calls["measured"] for calls in run["this_call"].values()] == [0, 0]
-    assert run["this_call"]["search"]["cached"] == 13 + sum(run["controls"].values())
+    assert run["this_call"]["search"]["cached"] == 15 + sum(run["controls"].values())
     second = rows(folder / "frontier.csv")
     assert {row["seconds"] for row in second} == {"0"}
     assert [{k: v for k, v in row.items() if k != "seconds"} for row in second] == first
@@ -112,7 +114,7 @@ def test_an_interrupted_search_says_how_to_go_on(
     assert ldsearch("evolve").code == 0
     run = read(place / "runs/tiny-evolve/run.json")
     # The fifth had its statistics, but no trial yet.
-    assert run["this_call"]["search"]["measured"] == 8
+    assert run["this_call"]["search"]["measured"] == 15 - 5
     assert run["this_call"]["search"]["cached"] == 5 + sum(run["controls"].values())
 
 
@@ -120,8 +122,9 @@ def test_a_dry_run_counts_and_writes_nothing(ldsearch: Ldsearch, place: Path) ->
     before = sorted(place.rglob("*"))
     outcome = ldsearch("evolve", "--dry-run")
     assert outcome.code == 0
-    assert "up to 12 sub-networks" in outcome.out  # the first length has 5 to 16 tokens, the last is pinned
-    assert "at most 13 evaluations" in outcome.out
+    # Of two blocks the first length has 5 to 16 tokens, the last is pinned; of one block its own is.
+    assert "up to 14 sub-networks" in outcome.out
+    assert "at most 15 evaluations" in outcome.out
     peak = float(outcome.out.split("peak memory: at most some ")[1].split(" GiB")[0])
     assert 0.3 < peak <= 4
     assert sorted(place.rglob("*")) == before
@@ -189,7 +192,7 @@ def test_info_describes_a_supernet_and_a_run(ldsearch: Ldsearch, place: Path) ->
     assert run.code == 0
     assert re.search(r"supernet +runs/tiny\n", run.out)
     assert re.search(r"asked for +budget 0\.8\n", run.out)
-    assert re.search(r"trials +13, ", run.out)
+    assert re.search(r"trials +15, ", run.out)
 
 
 def test_a_run_is_found_from_another_folder_and_after_both_moved(
