@@ -17,6 +17,7 @@ from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.recover import recover
 from ldsearch.commands.start import initial_model, known_labels, separate_teacher
 from ldsearch.commands.trainer import (
+    EPOCHS,
     changed_arguments,
     length_of,
     make_trainer,
@@ -97,15 +98,18 @@ def train_supernet(
     check_training(options)
     if (folder / SUPERNET_FILE).exists():
         raise RunError(f"{folder} already holds a finished supernet: choose another --name")
+    head = task_kind(options.task).head
+    labels = None if options.from_scratch else known_labels(str(options.model), head)
+    plain_share = _plain_share(options, has_head=labels is not None)
     arguments = training_arguments(
         folder,
         options.trainer,
         seed=options.seed,
         from_scratch=options.from_scratch,
         average_last=options.average_last,
+        # A pretrained encoder has its epochs after what its new head takes alone.
+        epochs=EPOCHS if options.from_scratch else round(EPOCHS / (1 - plain_share), 6),
     )
-    head = task_kind(options.task).head
-    labels = None if options.from_scratch else known_labels(str(options.model), head)
     set_seed(options.seed)
     task = load_task(options.task, data_source(options), labels)
     model, tokenizer = initial_model(options, task, has_head=labels is not None)
@@ -113,7 +117,7 @@ def train_supernet(
         raise TrainingError("--skipped is for --drop-groups with sublayer: nothing else drops sub-layers")
     how = cast(Memory, options.memory), cast(Skipped, options.skipped)
     supernet = Supernet(model, options.token_score or "column", *how)
-    setting = _setting(options, supernet, has_head=labels is not None)
+    setting = _setting(options, supernet, plain_share)
     teacher = separate_teacher(options, task, tokenizer)
     strategy = make_strategy(options.strategy, setting)
     for depth in supernet.depths.values() if options.strategy == "flexible-depth" else ():
@@ -178,16 +182,27 @@ def data_source(options: TrainSupernet) -> DataSource:
     )
 
 
-def _setting(options: TrainSupernet, supernet: Supernet, has_head: bool) -> Setting:
+def _plain_share(options: TrainSupernet, has_head: bool) -> float:
+    """Share of the training that the full model has for itself.
+
+    Raises:
+        TrainingError: If it is no share.
+    """
+    if options.plain_share is not None and not 0 <= options.plain_share < 1:
+        raise TrainingError(f"the plain share must lie in [0, 1), not {options.plain_share}")
+    if options.strategy != "lengthdrop" and not options.trains_lengths:
+        return 0.0
+    default = 0.0 if has_head else _PLAIN_SHARE
+    return default if options.plain_share is None else options.plain_share
+
+
+def _setting(options: TrainSupernet, supernet: Supernet, plain_share: float) -> Setting:
     if options.trains_lengths and not supernet.supports_lengths:
         alone = "lengthdrop --genes depth, layerdrop, plain, or flexible-depth without --drop-bound"
         raise TrainingError(f"{supernet.why_depth_only}; train it with --strategy {alone}")
     longest = supernet.longest
     if not 2 <= options.tokens <= longest:
         raise TrainingError(f"--max-length must lie in 2..{longest} for this model, not {options.tokens}")
-    plain_share = options.plain_share
-    if plain_share is None:
-        plain_share = 0.0 if has_head else _PLAIN_SHARE
     if options.sandwich == "taught" and options.teacher in ("in-place", "none"):
         raise TrainingError(
             "--sandwich taught needs --teacher FOLDER: the full pass sees too little to teach"

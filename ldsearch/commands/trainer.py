@@ -46,9 +46,17 @@ from ldsearch.training.strategies import Plan
 from ldsearch.training.trainer import Distillation, SupernetTrainer
 from ldsearch.trial import Score
 
+EPOCHS = 3
+
 
 def training_arguments(
-    folder: Path, flags: Mapping[str, Any], *, seed: int, from_scratch: bool = False, average_last: int = 1
+    folder: Path,
+    flags: Mapping[str, Any],
+    *,
+    seed: int,
+    from_scratch: bool = False,
+    average_last: int = 1,
+    epochs: float = EPOCHS,
 ) -> TrainingArguments:
     """The defaults of this package, overridden by the user's flags as the Trainer's command line reads them.
 
@@ -58,6 +66,7 @@ def training_arguments(
         seed: Of the Trainer.
         from_scratch: Whether the model starts without weights, which takes a higher learning rate.
         average_last: So many checkpoints are kept.
+        epochs: Where neither these nor steps are among the flags.
 
     Raises:
         TrainingError: If a flag is unknown or its value makes no sense.
@@ -65,7 +74,7 @@ def training_arguments(
     accelerated = torch.accelerator.is_available()
     defaults = {
         "output_dir": folder / "checkpoints",
-        "num_train_epochs": 3,
+        "num_train_epochs": epochs,
         "per_device_train_batch_size": 32,
         "learning_rate": 5e-4 if from_scratch else 5e-5,
         "warmup_steps": 0.1,

@@ -47,8 +47,8 @@ def test_a_search_writes_its_reports_and_obeys_its_budget(ldsearch: Ldsearch, pl
         rows(folder / "frontier.csv"),
         read(folder / "best.json"),
     )
-    # Two blocks, the last length pinned to its floor of 2; the first leaves 5..16 of 16 tokens: 12. Either block
-    # alone, its length pinned: 2. And the full model.
+    # Two blocks, the last length pinned to its floor of 2; the first leaves 5..16 of 16 tokens: 12. Either
+    # block alone, its length pinned: 2. And the full model.
     assert len(trials) == 15
     found = {(row["blocks"], row["lengths"]) for row in trials[1:]}
     assert found == {("0 1", f"{first} 2") for first in range(5, 17)} | {("0", "2"), ("1", "2")}

@@ -3,13 +3,16 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from transformers import AutoModel, AutoTokenizer
 
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import DataError, SupernetError, TrainingError
 from ldsearch.supernet.folder import load_supernet, read_record
+from tests.cli.conftest import CONFIG, reviews
 from tests.workflows.conftest import texts_options, write_texts
 
 FLAGS = {"max_steps": "2", "disable_tqdm": "True", "save_strategy": "steps", "save_steps": "1"}
@@ -77,3 +80,41 @@ def test_a_model_type_that_would_not_come_back_with_its_tokenizer_is_refused(pla
     how = options(place, 2, 2, data=data, validation=held_out, task="classification", strategy="plain")
     with pytest.raises(SupernetError, match="would not reload a qwen2 model"):
         train_supernet(place / "qwen2", replace(how, model=str(place / "qwen2.json")))
+
+
+def test_a_pretrained_encoder_has_its_epochs_after_those_of_its_new_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "reviews.csv").write_text(reviews())
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    how = TrainSupernet(
+        data=str(tmp_path / "reviews.csv"), model=str(tmp_path / "config.json"), max_length=16
+    )
+    fine_tuned = train_supernet(tmp_path / "fine-tuned", replace(how, trainer={"max_steps": "1"}))
+    model, tokenizer = AutoModel.from_pretrained(fine_tuned), AutoTokenizer.from_pretrained(fine_tuned)
+    model.save_pretrained(tmp_path / "encoder")
+    tokenizer.save_pretrained(tmp_path / "encoder")
+
+    class BegunError(Exception):
+        pass
+
+    def epochs(model: Path, **changes: object) -> float:
+        def stop(trainer: Any, *_: object) -> None:
+            found.append(trainer.args.num_train_epochs)
+            raise BegunError
+
+        found: list[float] = []
+        monkeypatch.setattr("ldsearch.commands.train_supernet.run_training", stop)
+        with pytest.raises(BegunError):
+            train_supernet(
+                tmp_path / f"{model.name}-{len(changes)}", replace(how, model=str(model), **changes)
+            )
+        return found[0]
+
+    encoder = tmp_path / "encoder"
+    assert epochs(encoder) == 5  # 2 of 5 is the head's share of 0.4
+    assert epochs(encoder, plain_share=0.25) == 4
+    assert epochs(encoder, strategy="layerdrop", layer_drop=(0.1,)) == 3
+    assert epochs(encoder, seed=1, trainer={"num_train_epochs": "2"}, max_length=15) == 2
+    assert epochs(fine_tuned) == 3
+    assert epochs(tmp_path / "config.json") == 3
