@@ -139,6 +139,7 @@ ARMS: Mapping[str, Arm] = {
     "deep": Arm("... down to 0.15 of the MACs: bound 0.62", rate=5e-5),
     "rate-1e-4": Arm("rate 1e-4; every arm below too"),
     "rate-2e-4": Arm("rate 2e-4", rate=2e-4),
+    "rate-4e-4": Arm("rate 4e-4", rate=4e-4),
     "no-layerdrop": Arm("no LayerDrop", layer_drop=0.0),
     "whole-smallest": Arm(
         "no LayerDrop in the smallest pass", (smallest(everything), random(dropped), random(dropped))
@@ -163,6 +164,7 @@ ARMS: Mapping[str, Arm] = {
         (listed(BOUND), listed(Fraction(2, 5)), listed(Fraction(1, 5)), listed(Fraction(1, 5), EVERY_OTHER)),
     ),
     "averaged": Arm("mean of the last 0.3 of the training", averaged=0.3),
+    "together": Arm("rate 2e-4, frozen teacher, labels beside it", **TAUGHT, rate=2e-4),
     "one-student": Arm("one random sub-network a step", (random(dropped),)),
 }
 
