@@ -44,8 +44,8 @@ NO_SCORE = (
     "rows with --data"
 )
 SLOW_INT8 = (
-    "this processor has no instruction for products of int8 (VNNI, AMX, dot products): int8 gains little "
-    "here, and its sums may saturate"
+    "this processor has no instruction for products of int8 (VNNI, AMX, dot products): int8 gains less "
+    "here than where there is one"
 )
 
 

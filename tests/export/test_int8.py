@@ -23,6 +23,8 @@ from tests.tiny import tiny_model
 
 RUN = "runs/tiny-evolve"
 
+INT8 = 3  # of onnx.TensorProto
+
 
 def int8(supernet: Supernet, name: str, folder: Path):
     return FORMATS["onnx-int8"](supernet, TOKENIZER, SUBNETS[name], folder, PROVENANCE)
@@ -52,6 +54,12 @@ def test_weights_are_int8_with_a_scale_for_each_output(tmp_path):
     assert kinds.count("MatMulInteger") + kinds.count("DynamicQuantizeMatMul") >= 3 * 6
     scales = [one for one in small.graph.initializer if one.name.endswith("_scale")]
     assert {one.dims[0] for one in scales if len(one.dims)} >= {16}
+    # Without VNNI x86 adds the products of two uint8 activations with two weights in 16 bits.
+    whole = [onnx.numpy_helper.to_array(one) for one in small.graph.initializer if one.data_type == INT8]
+    assert len(whole) >= 3 * 6
+    largest = max(int(np.abs(one.astype(int)).max()) for one in whole if one.ndim == 2)
+    assert 2 * 255 * largest <= np.iinfo(np.int16).max
+    assert largest > 60  # what bits are left are used
     fields = json.loads((tmp_path / "int8" / "ldsearch_subnet.json").read_text())
     assert fields["dtype"] == "int8"
     write_onnx(supernet, TOKENIZER, SUBNETS["lengths"], tmp_path / "fp32", PROVENANCE)
