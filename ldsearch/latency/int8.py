@@ -1,10 +1,10 @@
 """int8 graphs: ONNX Runtime's dynamic quantisation of the ones that ``graph`` writes.
 
 Weights are integers with a scale for each output channel, activations uint8 with a scale found at run time.
-With one scale for a whole matrix, ONNX Runtime's default, more rows change their label (results/imdb). Weights
-lie in -64..64: x86 without VNNI sums pairs of products in 16 bits, which 8-bit weights overflow, silently, and
-a file does not know where it will be served. The eighth bit is lost in the noise of the activations
-(docs/exporting.md).
+With one scale for a whole matrix, ONNX Runtime's default, more rows change their label (results/imdb).
+Weights lie in -64..64: x86 without VNNI sums pairs of products in 16 bits, which 8-bit weights overflow,
+silently, and a file does not know where it will be served. The eighth bit is lost in the noise of the
+activations (docs/exporting.md).
 """
 
 import contextlib
