@@ -17,6 +17,7 @@ from ldsearch.fingerprint import digest
 from ldsearch.intervals import Statistics
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Objective
+from ldsearch.tasks.readers import CLASSES
 from ldsearch.tasks.splits import fix_splits
 from ldsearch.tasks.tables import (
     Columns,
@@ -230,9 +231,13 @@ class Task(Scorer):
             if table.empty:
                 raise DataError(f"{source.data}: the {role} rows are empty")
         names = cls.label_names(tables["train"], columns, known_labels)
+        classes = tables["train"].attrs.get(CLASSES, {}).get(columns.label, ())
+        ids = [str(place) for place in range(len(classes))]
+        if not known_labels and {*names} <= {*ids}:
+            names, known_labels = ids, classes
         given = {role: cls.read_rows(table, columns, names, role) for role, table in tables.items()}
         splits, overlap = cls.split(given, source)
-        # The data may have the ids of a fine-tuned model's labels.
+        # The data may have the ids of a fine-tuned model's labels, or of classes that they name.
         labels = tuple(known_labels if known_labels and names else names)
         return cls(source.record(cls.kind, columns), labels, splits, overlap, source.metric)
 

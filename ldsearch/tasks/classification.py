@@ -14,14 +14,17 @@ from ldsearch.errors import DataError
 from ldsearch.intervals import Statistics
 from ldsearch.tasks.base import Encoded, Rows, Task, features_of
 from ldsearch.tasks.objectives import Categorical, Objective, Regression, independent_labels, one_label
+from ldsearch.tasks.readers import LINE
 from ldsearch.tasks.tables import (
     PAIR_MARK,
     Columns,
     DataSource,
+    find_columns,
     is_missing,
     is_no_text,
     refuse_rows,
     texts_of,
+    usual_column,
 )
 
 # A table that has both members of a pair is a pair task.
@@ -32,6 +35,7 @@ _PAIRS = (
     ("question", "sentence"),
     ("question", "passage"),
     ("text", "text_pair"),
+    ("#1 String", "#2 String"),  # MRPC as it is distributed
 )
 
 Column = pd.Series  # of whatever a file held
@@ -63,23 +67,35 @@ class TextClassification(Task):
     objective: ClassVar[Objective] = Categorical(one_label)
     column_names: ClassVar = {
         "text": ("text", "sentence", "content", "review", "document", "docstring"),
-        "label": ("label", "labels", "class", "category", "target"),
+        # The last four are those of MNLI, QQP and MRPC as they are distributed, and of IMDB as many have it.
+        "label": (
+            *("label", "labels", "class", "category", "target"),
+            *("gold_label", "is_duplicate", "Quality", "sentiment"),
+        ),
     }
+    # What is said where no label column is found.
+    label_hint: ClassVar[str] = "numbers that are predicted as numbers are --task regression"
 
     @classmethod
     def find_columns(cls, table: pd.DataFrame, source: DataSource) -> Columns:
         """Columns that were named, else a usual pair or text; the only column left is the text."""
-        wanted, there = source.columns, {str(column) for column in table.columns}
+        wanted, there = source.columns, [str(column) for column in table.columns]
         if wanted.text is None:
-            pair = next((names for names in _PAIRS if there.issuperset(names)), None)
-            labels = (wanted.label,) if wanted.label else cls.column_names["label"]
-            label = next((name for name in labels if name in there), None)
-            left = there - {wanted.pair, label}
+            pairs = ([usual_column(there, (name,)) for name in names] for names in _PAIRS)
+            pair = next((names for names in pairs if None not in names), None)
+            label = wanted.label or usual_column(there, cls.column_names["label"])
+            left = {*there} - {wanted.pair, label}
             if pair and wanted.pair is None:
                 wanted = replace(wanted, text=pair[0], pair=pair[1])
-            elif label and len(left) == 1:
+            elif label in there and len(left) == 1:
                 wanted = replace(wanted, text=left.pop())
-        return super().find_columns(table, replace(source, columns=wanted))
+        if there == [LINE]:
+            raise DataError(
+                f"{source.data}: lines of text have no labels; a word and its tag a line are --task tokens, "
+                "running text is --task masked or causal"
+            )
+        hints = {"text": "the second text of a pair with --pair-column", "label": cls.label_hint}
+        return find_columns(table, wanted, cls.column_names, source.data, hints)
 
     @classmethod
     def is_hidden(cls, cell: Any) -> bool:
@@ -137,6 +153,11 @@ class TextRegression(TextClassification):
 
     kind = metrics = problem_type = "regression"
     objective = Regression()
+    column_names: ClassVar = {
+        "text": TextClassification.column_names["text"],
+        "label": ("label", "score", "labels", "target", "similarity", "rating"),
+    }
+    label_hint = "names of classes are --task classification"
 
     @classmethod
     def label_names(cls, train: pd.DataFrame, columns: Columns, known: Sequence[str] | None) -> Sequence[str]:
@@ -163,6 +184,7 @@ class MultiLabelClassification(TextClassification):
 
     kind = metrics = "multi-label"
     problem_type = "multi_label_classification"
+    label_hint = "several labels are one column, of lists or of names with commas between"
     objective = Categorical(independent_labels)
 
     @classmethod
@@ -192,6 +214,11 @@ def class_names(column: "Column[Any]", known: Sequence[str] | None) -> list[str]
         DataError: If classes are missing, fewer than two or almost as many as rows, or not the model's.
     """
     refuse_rows(_unlabelled(column), "train", "have no label")
+    if any(isinstance(cell, list | tuple | np.ndarray) for cell in column):
+        raise DataError(
+            f"{column.name!r} holds lists: several labels of a text are --task multi-label, a label for "
+            "every word --task tokens"
+        )
     refuse_rows(map(is_no_text, column), "train", f"have no label but something else in {column.name!r}")
     distinct = set(map(_text, column))
     if known is not None:
@@ -237,8 +264,10 @@ def _in_order(distinct: set[str]) -> list[str]:
 
 def _refuse_strangers(strangers: set[str], role: str) -> None:
     if strangers:
+        numbers = all(re.fullmatch(r"-?\d*\.?\d+", name) for name in strangers)
+        hint = " (numbers to be predicted as numbers are --task regression)" if numbers else ""
         raise DataError(
-            f"{role} rows have labels that training never saw: {', '.join(sorted(strangers)[:5])}"
+            f"{role} rows have labels that training never saw: {', '.join(sorted(strangers)[:5])}{hint}"
         )
 
 
@@ -253,6 +282,11 @@ def _text(value: Any) -> str:
 
 def _several(value: Any) -> list[str]:
     if isinstance(value, str):
+        if value.startswith("[") and value.endswith("]"):
+            raise DataError(
+                f"{value!r} is a list written as text: a csv has names with commas between, jsonl and "
+                "parquet have lists"
+            )
         return [name.strip() for name in value.split(",") if name.strip()]
     if isinstance(value, list | tuple | np.ndarray) and not any(map(is_no_text, value)):
         return [_text(name) for name in value]

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from ldsearch.tasks.base import Encoded, Rows, special_ids
 from ldsearch.tasks.language import LanguageModel
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
-from ldsearch.tasks.tables import PAIR_MARK, Columns, is_blank, refuse_rows
+from ldsearch.tasks.tables import PAIR_MARK, Columns, DataSource, is_blank, refuse_rows
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,14 @@ class SequenceToSequence(LanguageModel):
 
     head = "Seq2SeqLM"
     objective = Categorical(labelled_tokens)
+
+    @classmethod
+    def prepare_table(cls, table: pd.DataFrame, source: DataSource) -> pd.DataFrame:
+        """A column for each language where one column holds them all, as WMT's files do on the Hub."""
+        pairs = table.get("translation", pd.Series())
+        if len(pairs) and all(isinstance(pair, Mapping) for pair in pairs):
+            return pd.DataFrame(pairs.tolist())
+        return table
 
     @classmethod
     def read_rows(

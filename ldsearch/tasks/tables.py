@@ -1,32 +1,36 @@
-"""Data sources: hub ids, dataset folders, csv, tsv, json, parquet and text files.
+"""Data sources: files, folders of files and hub ids as tables by role, and which of their columns is what.
 
-Single files are read in place with pandas (compression by suffix); ids and folders go through datasets.
+Files are read in place (``ldsearch.tasks.readers``); ids and other folders go through datasets.
 """
 
-import gzip
-import lzma
-import tarfile
-import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ldsearch.errors import DataError, one_line, shortened
+from ldsearch.errors import DataError, shortened
 from ldsearch.hub import go_offline_if_unreachable
+from ldsearch.tasks.readers import CLASSES, READERS, classes_of, kind_of, read_file
 from ldsearch.tasks.splits import SearchRows
 
-_SPLIT_PREFIXES = {"train": ("train",), "search": ("valid", "dev"), "report": ("test",)}
-_SPLIT_FILES = ("train", "validation", "valid", "dev", "test")
+_SPLIT_PREFIXES = {"train": ("train",), "search": ("val", "dev"), "report": ("test",)}
+_SPLIT_FILES = ("train", "validation", "valid", "val", "dev", "test")
+# A file's name that is a split's, or begins with one.
+_SPLIT_NAME = re.compile(rf"({'|'.join(_SPLIT_FILES)})[-_.]")
+# What datasets writes into a folder beside its tables (``save_to_disk``).
+_SAVED = ("dataset_dict.json", "state.json")
 # Between the two texts of a pair where rows are compared; no whitespace, so a word of its own.
 PAIR_MARK = " \0 "
-LINE = "text"  # the column of a text file's lines, as datasets names it
+# More words than a column's name has.
+_MANY_WORDS = 4
+NO_HINTS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -96,76 +100,27 @@ def read_tables(source: DataSource) -> dict[str, pd.DataFrame]:
 def _names_file(data: str) -> bool:
     """Whether a file, if perhaps a missing one, is meant and no folder or hub id."""
     path = Path(data)
-    return path.is_file() or (not path.is_dir() and path.suffix.lstrip(".") in (*_READERS, "gz"))
-
-
-def read_file(path: Path) -> pd.DataFrame:
-    """One csv, tsv, jsonl, json, parquet or text file, gz too; of text a row per line.
-
-    Raises:
-        DataError: If it is missing, of another format, unreadable or empty.
-    """
-    if not path.is_file():
-        raise DataError(f"no data file {str(path)[:200]}")
-    suffixes = [suffix.lstrip(".").lower() for suffix in path.suffixes]
-    kind = next((suffix for suffix in reversed(suffixes) if suffix in _READERS), None)
-    if kind is None:
-        raise DataError(f"{path}: unknown format; use one of {', '.join(_READERS)} (optionally .gz)")
-    try:
-        table = _READERS[kind](path)
-    except _UNREADABLE as error:
-        raise DataError(f"cannot read {path}: {one_line(error)}") from error
-    if table.empty:
-        raise DataError(f"{path} has no rows")
-    table.columns = table.columns.map(str)
-    return table
-
-
-def _read_delimited(separator: str) -> Callable[[Path], pd.DataFrame]:
-    # Text such as "NA" or "null" is text; as objects each cell exists once, here and in the examples.
-    return lambda path: pd.read_csv(
-        path, sep=separator, dtype=object, keep_default_na=False, compression="infer"
-    )
-
-
-def _read_json(path: Path) -> pd.DataFrame:
-    """One object a line."""
-    return pd.read_json(path, lines=True, compression="infer", dtype=False)
-
-
-def _read_json_array(path: Path) -> pd.DataFrame:
-    """One array of objects; or, as many call it json too, one object a line."""
-    try:
-        return pd.read_json(path, compression="infer", dtype=False)
-    except ValueError:
-        return _read_json(path)
-
-
-def _read_lines(path: Path) -> pd.DataFrame:
-    with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-        lines = [line.rstrip("\n") for line in file]
-    return pd.DataFrame({LINE: lines if any(line.strip() for line in lines) else []})
-
-
-# pandas' parser errors and bytes that are no text are ValueErrors, pyarrow's errors OSErrors or ValueErrors;
-# of archives each library has its own, ImportError where it is not installed.
-_UNREADABLE = (
-    *(ValueError, OSError, EOFError, OverflowError, RecursionError, ImportError, TypeError, AttributeError),
-    *(zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError),
-)
-
-_READERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
-    "csv": _read_delimited(","),
-    "tsv": _read_delimited("\t"),
-    "jsonl": _read_json,
-    "json": _read_json_array,
-    "parquet": pd.read_parquet,
-    "txt": _read_lines,
-    "conll": _read_lines,
-}
+    return path.is_file() or (not path.is_dir() and path.suffix.lstrip(".") in (*READERS, "gz"))
 
 
 def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
+    folder = Path(name)
+    if config is None and folder.is_dir() and (files := _split_files(folder)):
+        return {role: read_file(path) for role, path in files.items()}
+    splits = _load_dataset(name, config)
+    tables = {}
+    for role, prefixes in _SPLIT_PREFIXES.items():
+        found = next((split for split in splits if split.startswith(prefixes)), None)
+        if found is not None:
+            tables[role] = splits[found].to_pandas()
+            tables[role].attrs[CLASSES] = classes_of(splits[found].features)
+    if "train" not in tables:
+        raise DataError(f"the dataset {name!r} has no train split, only {', '.join(splits)}")
+    return tables
+
+
+def _load_dataset(name: str, config: str | None) -> Any:
+    """Splits of a folder or a hub id, as datasets has them."""
     import datasets
     from datasets.exceptions import DatasetsError
 
@@ -176,38 +131,40 @@ def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
         if Path(name).is_dir():
             # An absolute path, since datasets cannot name the folder ".".
             folder = Path(name).resolve()
-            splits = datasets.load_dataset(
-                str(folder), config, data_files=_split_files(folder), **_folder_options(folder)
-            )
-        else:
-            go_offline_if_unreachable()
-            splits = datasets.load_dataset(name, config)
+            if any((folder / file).is_file() for file in _SAVED):
+                saved = datasets.load_from_disk(str(folder))
+                return saved if isinstance(saved, Mapping) else {"train": saved}
+            return datasets.load_dataset(str(folder), config, **_folder_options(folder))
+        go_offline_if_unreachable()
+        return datasets.load_dataset(name, config)
     except (DatasetsError, ValueError, TypeError, KeyError, OSError, NotImplementedError) as error:
         raise refused(f"cannot load the dataset {shortened(name)!r}", error, DataError) from error
     finally:
         datasets.enable_progress_bars()
-    tables = {}
+
+
+def _split_files(folder: Path) -> dict[str, Path]:
+    """A folder's files by role, where one is the training rows alone: ``train.tsv``, ``train-v1.1.json``.
+
+    Where there are several for a role the one with the plainest name (``test``, not ``test_2018``; of
+    ``dev_matched`` and ``dev_mismatched`` the first). Parts of one split are left to datasets.
+    """
+    paths = sorted(path for path in folder.iterdir() if path.is_file() and kind_of(path))
+    if any("-of-" in path.name for path in paths):
+        return {}
+    found = {}
     for role, prefixes in _SPLIT_PREFIXES.items():
-        found = next((split for split in splits if split.startswith(prefixes)), None)
-        if found is not None:
-            tables[role] = splits[found].to_pandas()
-    if "train" not in tables:
-        raise DataError(f"the dataset {name!r} has no train split, only {', '.join(splits)}")
-    return tables
-
-
-def _split_files(folder: Path) -> dict[str, str] | None:
-    """A folder's files named for a split, where datasets would join others to them (``test_2018``)."""
-    named = {path.name.split(".")[0]: path.name for path in sorted(folder.iterdir()) if path.is_file()}
-    files = {name: file for name, file in named.items() if name in _SPLIT_FILES}
-    joined = any(name.split("_")[0] in files for name in named if name not in files)
-    return files if joined and "train" in files else None
+        named = [path for path in paths if _SPLIT_NAME.match(path.name) and path.name.startswith(prefixes)]
+        plain = [path for path in named if path.name.split(".")[0] in _SPLIT_FILES]
+        if plain or (named and (len(named) == 1 or role != "train")):
+            found[role] = (plain or named)[0]
+    return found if "train" in found else {}
 
 
 def _folder_options(folder: Path) -> dict[str, bool]:
     """In a folder of delimited files, too, text such as "NA" is text."""
     suffixes = {suffix.lstrip(".").lower() for path in folder.rglob("*") for suffix in path.suffixes}
-    kinds = suffixes & {*_READERS} - {"txt", "conll"}
+    kinds = suffixes & {*READERS} - {"txt", "conll"}
     return {"keep_default_na": False} if kinds and kinds <= {"csv", "tsv"} else {}
 
 
@@ -228,8 +185,19 @@ def check_columns(table: pd.DataFrame, columns: Columns, source: str) -> list[st
     return there
 
 
+def usual_column(there: Sequence[str], names: Sequence[str]) -> str | None:
+    """The first of the usual names that is there, capital letters and spaces around it aside."""
+    alike = {column.strip().casefold(): column for column in reversed(there)}
+    found = (name if name in there else alike.get(name.casefold()) for name in names)
+    return next((name for name in found if name is not None), None)
+
+
 def find_columns(
-    table: pd.DataFrame, wanted: Columns, usual: Mapping[str, Sequence[str]], source: str
+    table: pd.DataFrame,
+    wanted: Columns,
+    usual: Mapping[str, Sequence[str]],
+    source: str,
+    hints: Mapping[str, str] = NO_HINTS,
 ) -> Columns:
     """Fill in the columns that were not named, each with the first of the usual ones that is there.
 
@@ -240,25 +208,43 @@ def find_columns(
         wanted: Those that the user named.
         usual: For each of ``text``, ``pair`` and ``label`` that is needed what such columns are called.
         source: What is being read, for the message.
+        hints: What else the message says where a text, pair or label column is missing.
 
     Raises:
-        DataError: If a named column does not exist or none can be found; it lists those there are.
+        DataError: If a named column does not exist or none can be found; it lists those there are. If the
+            names look like a row.
     """
     there, found = check_columns(table, wanted, source), asdict(wanted)
     for kind, names in usual.items():
-        free = [name for name in names if name in there and name not in found.values()]
-        found[kind] = found[kind] or next(iter(free), None)
+        free = [name for name in there if name not in found.values()]
+        found[kind] = found[kind] or usual_column(free, names)
     taken = [name for name in found.values() if name]
     if len(set(taken)) < len(taken):
         raise DataError(
             f"{source}: column {max(taken, key=taken.count)!r} cannot be two of text, pair and label"
         )
     missing = [kind for kind in usual if found[kind] is None]
+    label = found["label"]
+    if _like_a_row(there) and (missing or (label and label in set(map(str, table[label])))):
+        raise DataError(
+            f"{source}: its first line names the columns, but {', '.join(there)[:100]!r} looks like a row: "
+            f"put a line of names before it, such as {' and '.join(names[0] for names in usual.values())}"
+        )
     if missing:
         lacking = " and ".join(f"no {kind} column ({', '.join(usual[kind])})" for kind in missing)
         flags = " and ".join(f"--{kind}-column" for kind in missing)
-        raise DataError(f"{source}: {lacking} among {', '.join(there)}; name it with {flags}")
+        more = "".join(f"; {hints[kind]}" for kind in missing if kind in hints)
+        raise DataError(f"{source}: {lacking} among {', '.join(there)}; name it with {flags}{more}")
     return Columns(**found)
+
+
+def _like_a_row(names: Sequence[str]) -> bool:
+    """Whether what should be names of columns holds a number or a sentence, as rows do."""
+    numbered = [str(place) for place in range(len(names))]  # columns that have no names
+    number = re.compile(r"-?\d+(\.\d+)?")
+    return list(names) != numbered and any(
+        number.fullmatch(name) or len(name.split()) > _MANY_WORDS for name in names
+    )
 
 
 def is_missing(cell: Any) -> bool:

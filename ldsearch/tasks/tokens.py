@@ -18,7 +18,8 @@ from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of, require
 from ldsearch.tasks.classification import class_ids, class_names
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
-from ldsearch.tasks.tables import LINE, Columns, DataSource, refuse_rows
+from ldsearch.tasks.readers import LINE
+from ldsearch.tasks.tables import Columns, DataSource, refuse_rows
 
 _ENTITY_TAGS = ("B-", "I-", "E-", "S-")
 _OUTSIDE = "O"
@@ -91,6 +92,11 @@ class TokenClassification(Task):
     def prepare_table(cls, table: pd.DataFrame, source: DataSource) -> pd.DataFrame:
         """Lines as rows of words and tags; another table as it is."""
         if list(table.columns) != [LINE]:
+            if not any(isinstance(cell, _LISTS) for column in table for cell in table[column][:1]):
+                raise DataError(
+                    f"{source.data}: no column holds lists of words or tags; a file with a word and its tag "
+                    "a line, an empty line behind each sentence, is to be named .conll"
+                )
             return table
         lines = [str(line).split() for line in table[LINE]]
         if alone := next((line for line in lines if len(line) == 1), None):

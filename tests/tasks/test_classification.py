@@ -113,8 +113,8 @@ def test_a_pair_or_a_text_is_found_by_name(there: list[str], named: Columns, exp
 
 
 def test_everything_that_is_missing_is_named_at_once() -> None:
-    table = pd.DataFrame(columns=["words", "id", "sentiment"])
-    with pytest.raises(DataError, match=r"no text .* and no label .* among words, id, sentiment"):
+    table = pd.DataFrame(columns=["words", "id", "mood"])
+    with pytest.raises(DataError, match=r"no text .* and no label .* among words, id, mood"):
         TextClassification.find_columns(table, DataSource("a.csv"))
 
 

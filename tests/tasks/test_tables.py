@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.tables import DataSource, read_file, read_tables
+from ldsearch.tasks.readers import read_file
+from ldsearch.tasks.tables import DataSource, read_tables
 
 # Each text is one that some reader would like to turn into something else.
 TEXTS = ["NA", "null", "007", "1e5", "2020-01-31", "true", 'a "quoted", comma', " spaces ", "Grüße 漢字"]
