@@ -77,7 +77,9 @@ def bound(verb: str, options: type[Options]) -> Callable[..., Any]:
                 split = next((i for i, word in enumerate(value) if str(word).startswith("-")), len(value))
                 words, value = [*map(str, value[split:]), *words], value[:split]
             if value is not None and (read := shown[name].metadata["read"]):
-                values[name] = read(flag_of(name), value)
+                # Numbers with commas between may also be given one by one.
+                text = ",".join(value) if isinstance(value, list) else value
+                values[name] = None if value == [] else read(flag_of(name), text)
             elif isinstance(value, list):
                 values[name] = tuple(value)
         # An option that was not given keeps the default that its field has.
@@ -104,7 +106,8 @@ def _parameter(options: type[Options], field: Field[Any], kind: Any) -> Paramete
     )
     default: Any = ... if field.default is MISSING else field.default
     if about["read"] is not None:
-        kind, default = str | None, ... if default is ... else None
+        several = get_origin(kind) is tuple
+        kind, default = (list[str], []) if several else (str | None, ... if default is ... else None)
     elif get_origin(kind) is tuple:
         kind = list[get_args(kind)[0]]  # type: ignore[misc]
         default = list(default)

@@ -1,8 +1,10 @@
 """Progress of long work: phases of steps, for progress bars and for lines; and stops between two steps."""
 
+import contextlib
 import math
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ldsearch.interruption import Stop
 from ldsearch.trial import Trial
@@ -91,6 +93,8 @@ class Counted(Progress):
 class Lines(Counted):
     """A line a minute, where there is no terminal: phase, count, time left, best so far.
 
+    Where nothing happens for longer, ``ticking`` says so.
+
     Args:
         write: Receives each line.
         best: See ``Counted``.
@@ -114,11 +118,30 @@ class Lines(Counted):
         if now - self.last < self.EVERY:
             return
         self.last = now
-        of = "" if self.total is None else f" of {self.total}"
+        count = f"{self.done}" if self.total is None else f"{self.done} of {self.total}"
         left = self.seconds_left
-        parts = [f"{self.name or 'working'}: {self.done}{of}"]
+        # A phase whose steps are not counted has none to tell.
+        told = self.total is not None or self.done
+        parts = [f"{self.name or 'working'}: {count}" if told else self.name or "working"]
         parts += [] if math.isnan(left) else [f"about {in_minutes(left)} left"]
         self.write(", ".join([*parts, *([self.state] if self.state else [])]))
+
+    @contextlib.contextmanager
+    def ticking(self) -> Iterator["Lines"]:
+        """Lines also while a step takes minutes, as long as the block runs."""
+        ended = threading.Event()
+
+        def tick() -> None:
+            while not ended.wait(min(1.0, self.EVERY)):
+                self.changed()
+
+        ticker = threading.Thread(target=tick, daemon=True)
+        ticker.start()
+        try:
+            yield self
+        finally:
+            ended.set()
+            ticker.join()
 
 
 def in_minutes(seconds: float) -> str:

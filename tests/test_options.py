@@ -28,6 +28,16 @@ READ = {
 }
 
 
+def test_numbers_may_also_be_given_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    monkeypatch.setattr("ldsearch.commands.compare.main", taken.append)
+    for words in (["--budget", "0.4", "--budget", "0.5,0.55"], ["--budget", "0.4,0.5,0.55"], []):
+        cli.app(["compare", "runs/a", *words], standalone_mode=False)
+    assert [options.budget for options in taken] == [(0.4, 0.5, 0.55)] * 2 + [(0.4, 0.55, 0.7)]
+    with pytest.raises(LdsearchError, match="--budget"):
+        cli.app(["compare", "--budget", ""], standalone_mode=False)
+
+
 def value_of(verb: str, field: Field) -> object:
     if field.name == "trainer":
         return {"bf16": "True", "max_steps": "9"}

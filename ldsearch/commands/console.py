@@ -19,7 +19,7 @@ from rich.text import Text
 from ldsearch.errors import BudgetError
 from ldsearch.goal import Goal, MostAccurate, NoWorse
 from ldsearch.interruption import Interrupted
-from ldsearch.progress import Best, Counted, Lines
+from ldsearch.progress import NO_PROGRESS, Best, Counted, Lines, Progress
 from ldsearch.runs import newest_supernet
 from ldsearch.trial import Trial
 
@@ -43,7 +43,8 @@ def open_bench(
 
     quiet_libraries()
     folder = supernet or newest_supernet(runs)
-    bench = Bench.open(folder, split, data, runs, storage=storage)
+    with lines_without_terminal("reading data and model"):
+        bench = Bench.open(folder, split, data, runs, storage=storage)
     print(f"supernet {folder}: {bench.evaluator.examples} {bench.evaluator.split} examples")
     print_notes(bench.notes)
     return bench
@@ -151,11 +152,11 @@ def progress_bars(phase: str | None = None, best: Best | None = None) -> Iterato
         best: See ``Counted``.
     """
     console = Console()
-    if not console.is_terminal or console.is_dumb_terminal:
-        lines = Lines(lambda text: print(text, flush=True), best)
-        if phase is not None:
-            lines.phase(phase, None)
-        yield lines
+    if not _moves(console):
+        with Lines(_print_line, best).ticking() as lines:
+            if phase is not None:
+                lines.phase(phase, None)
+            yield lines
         return
     # With a name, a count, the time and the best so far these fit 80 columns.
     columns = (TextColumn("{task.description}"), BarColumn(18), MofNCompleteColumn(), TimeRemainingColumn())
@@ -166,6 +167,30 @@ def progress_bars(phase: str | None = None, best: Best | None = None) -> Iterato
         if phase is not None:
             bars.phase(phase, None)
         yield bars
+
+
+@contextlib.contextmanager
+def lines_without_terminal(phase: str) -> Iterator[Progress]:
+    """A line a minute where there is no terminal; on one nothing, for work with a bar of its own.
+
+    Args:
+        phase: Begins at once.
+    """
+    if _moves(Console()):
+        yield NO_PROGRESS
+        return
+    with Lines(_print_line).ticking() as lines:
+        lines.phase(phase, None)
+        yield lines
+
+
+def _moves(console: Console) -> bool:
+    """Whether bars can move there."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def _print_line(text: str) -> None:
+    print(text, flush=True)
 
 
 def best_so_far(goal: Goal) -> Best:

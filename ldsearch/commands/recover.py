@@ -21,6 +21,7 @@ from ldsearch.commands.trainer import (
 from ldsearch.errors import RunError, one_line
 from ldsearch.fingerprint import versions, weights_fingerprint
 from ldsearch.interruption import interruptible
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.run_folder import claim
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE
 from ldsearch.secrets import without_tokens
@@ -45,6 +46,7 @@ def train_fixed(
     chosen_on: str | None = None,
     start: Path | None = None,
     keep_better: bool = False,
+    progress: Progress = NO_PROGRESS,
 ) -> Path:
     """Train one sub-network, starting from the weights it inherits; a finished training is left as it is.
 
@@ -60,6 +62,7 @@ def train_fixed(
         chosen_on: The split that chose the sub-network, for the record.
         start: Folder of a model of the same shapes whose weights it starts from instead.
         keep_better: Keep the inherited weights where training lowered the score on the search rows.
+        progress: Receives phases and steps, instead of the Trainer's own bar.
 
     Raises:
         LdsearchError: One line for a bad sub-network, option or folder.
@@ -133,15 +136,16 @@ def train_fixed(
             subnet=json.loads(subnet.to_json()),
         )
 
-    return run_training(trainer, folder, recovered)
+    return run_training(trainer, folder, recovered, progress=progress)
 
 
-def recover(options: TrainSupernet) -> dict[str, Any]:
+def recover(options: TrainSupernet, progress: Progress = NO_PROGRESS) -> dict[str, Any]:
     """Distil the full model into a chosen sub-network and print both scores; the same call goes on.
 
     Args:
         options: ``model`` is a search run, or a supernet together with ``subnet``; ``teacher="none"`` trains
             on the labels instead.
+        progress: Receives phases and steps, instead of the Trainer's own bar.
 
     Returns:
         The folder (``run``), and scores on the ``split`` that did not choose the sub-network, where there is
@@ -171,7 +175,15 @@ def recover(options: TrainSupernet) -> dict[str, Any]:
     bench = Bench.open(target.supernet, split, data, target.runs)
     bench.require_supernet()
     with interruptible() as stop:
-        train_fixed(bench, folder, target.subnet, options, target.chosen_on, keep_better=True)
+        train_fixed(
+            bench,
+            folder,
+            target.subnet,
+            options,
+            target.chosen_on,
+            keep_better=True,
+            progress=progress,
+        )
         stop.check()
     trained = Bench.open(folder, split, None, bench.runs, bench.task)
     after = trained.evaluator.statistics(target.subnet)

@@ -10,12 +10,14 @@ import numpy as np
 from ldsearch.bench import Bench
 from ldsearch.commands.console import WIDTH, describe_choice, print_columns, print_paragraph
 from ldsearch.commands.searching import RunOutcome
+from ldsearch.errors import BudgetError
+from ldsearch.intervals import Interval, bootstrap
 from ldsearch.reports.held_out import told_apart
 from ldsearch.runs import BEST_FILE, read_json
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
-_MOST_ROWS = 9  # with what is above and below them a terminal of 24 lines
+_MOST_ROWS = 8  # with what is above and below them a terminal of 24 lines
 
 Columns = dict[str, Callable[[Trial], str]]
 
@@ -36,7 +38,8 @@ def print_outcome(outcome: RunOutcome, bench: Bench) -> dict[str, Any]:
     clear = told_apart(front, rows.statistics, bench.task.metric.of_means)
     print_paragraph(
         f"{len(result.trials)} sub-networks measured, {len(front)} on the frontier; {rows.examples} "
-        f"{rows.split} rows tell {len(clear)} of these apart, all at once with 95%"
+        f"{rows.split} rows tell {len(clear)} of these apart, all at once with 95% (stopped: "
+        f"{result.stopped})"
     )
     # The choice need not be on the frontier, nor be told apart.
     shown = {trial.subnet: trial for trial in (*_evenly(clear), best, full)}
@@ -51,7 +54,8 @@ def print_outcome(outcome: RunOutcome, bench: Bench) -> dict[str, Any]:
     for sentence in outcome.latencies.describe(best.subnet)[:1] if outcome.latencies else ():
         print_paragraph(sentence)
     print_paragraph(_held_out(outcome))
-    print_paragraph(f"stopped: {result.stopped}; {_controls(outcome)}")
+    for sentence in _over_controls(outcome, bench):
+        print_paragraph(sentence)
     print(f"next: {_command('export', outcome.folder, Path('exported', outcome.folder.name))}")
     print(f"more: {_command('info', outcome.folder)}; {_command('report', outcome.folder)}")
     return {"run": str(outcome.folder), **read_json(outcome.folder / BEST_FILE)}
@@ -75,15 +79,33 @@ def _held_out(outcome: RunOutcome) -> str:
     )
 
 
-def _controls(outcome: RunOutcome) -> str:
-    """What the controls measured, and what the search gained over them where nothing was chosen."""
+def _over_controls(outcome: RunOutcome, bench: Bench) -> list[str]:
+    """What the search gained over its controls on rows that chose nothing, at its choice and at all costs."""
+    if not outcome.controls:
+        return ["a rule has no controls"]
     gains = outcome.held_out.gains if outcome.held_out else {}
+    full, rows = outcome.result.trials[0], bench.held_out or bench.evaluator
+    sign = 1 if full.score.higher_is_better else -1
     words = []
     for name, control in outcome.controls.items():
-        gain = gains.get(name)
-        by = "" if gain is None else f" {gain.mean:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})"
-        words.append(f"{name}{by}, {len(control.trials)} trials")
-    return f"area over its controls: {'; '.join(words)}" if words else "a rule has no controls"
+        said = f"over {name}, {len(control.trials)} trials:"
+        try:
+            taken = outcome.goal.take.choose(control.candidates, full, bench.loss_bound)
+        except BudgetError:
+            words.append(f"{said} it found nothing to choose")
+            continue
+        rows([taken.subnet])  # measured before if it is on its frontier
+        terms = [(sign, rows.statistics(outcome.best.subnet)), (-sign, rows.statistics(taken.subnet))]
+        gap, share = bootstrap(terms, bench.task.metric.of_means), taken.costs["macs"] / full.costs["macs"]
+        said = f"{said} {_gain(gap)} by its choice, at {share:.3f}"
+        if gain := gains.get(name):
+            said += f"; {_gain(gain)} by area, the mean score over all costs"
+        words.append(said)
+    return words
+
+
+def _gain(gain: Interval) -> str:
+    return f"{gain.mean:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})"
 
 
 def _columns(outcome: RunOutcome) -> Columns:

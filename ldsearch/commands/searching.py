@@ -27,7 +27,7 @@ from ldsearch.interruption import interruptible
 from ldsearch.latency.whole import OWN
 from ldsearch.progress import Progress, Stoppable
 from ldsearch.reports.figures import draw_frontier
-from ldsearch.reports.held_out import HeldOut, held_out_table, hold_out
+from ldsearch.reports.held_out import HeldOut, controls_table, held_out_table, hold_out
 from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import frontier_table, trials_table, write_csv
 from ldsearch.run_folder import claimed
@@ -367,9 +367,8 @@ def _write_tables(bench: Bench, name: str, outcome: RunOutcome) -> None:
     write_csv(front, folder / FRONTIER_FILE)
     controls = None
     if outcome.controls:
-        controls = pd.concat(
-            [trials_table(control.trials, label, costs) for label, control in outcome.controls.items()]
-        )
+        trials = {label: control.trials for label, control in outcome.controls.items()}
+        controls = controls_table(trials, outcome.held_out, costs)
         write_csv(controls, folder / "controls.csv")
     share = outcome.goal.budget_share(result.trials[0].costs)
     figure = draw_frontier(

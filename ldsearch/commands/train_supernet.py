@@ -11,7 +11,7 @@ from transformers import set_seed
 
 from ldsearch.commands.applicable import check_training
 from ldsearch.commands.binding import changed, trainer_words
-from ldsearch.commands.console import print_notes, quiet_libraries, resumable
+from ldsearch.commands.console import lines_without_terminal, print_notes, quiet_libraries, resumable
 from ldsearch.commands.describe import info
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.recover import recover
@@ -27,6 +27,7 @@ from ldsearch.commands.trainer import (
 )
 from ldsearch.errors import RunError, TrainingError
 from ldsearch.fingerprint import start_fingerprint, versions
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.runs import RUN_FILE, SUPERNET_FILE
 from ldsearch.secrets import without_tokens
 from ldsearch.space.assignments import warn_if_prime
@@ -67,10 +68,11 @@ _NEXT = {
 def main(options: TrainSupernet) -> dict[str, Any]:
     """Train, or recover the sub-network that ``--model`` and ``--subnet`` name, and print the scores."""
     quiet_libraries()
-    with resumable("run the same command again to go on from the last checkpoint"):
+    told = lines_without_terminal("reading data and model")
+    with resumable("run the same command again to go on from the last checkpoint"), told as progress:
         if options.subnet is not None or (options.model and (Path(options.model) / RUN_FILE).is_file()):
-            return recover(options)
-        folder = train_supernet(options.folder, options, lambda text: print_notes([text]))
+            return recover(options, progress)
+        folder = train_supernet(options.folder, options, lambda text: print_notes([text]), progress)
     facts = info(folder)
     print(f"splits: {facts['splits']}; {facts['overlap']}")
     hint = _NEXT.get(options.strategy, "evaluate {folder} --subnet full").format(folder=folder)
@@ -79,7 +81,10 @@ def main(options: TrainSupernet) -> dict[str, Any]:
 
 
 def train_supernet(
-    folder: str | Path, options: TrainSupernet | None = None, note: Callable[[str], None] = lambda text: None
+    folder: str | Path,
+    options: TrainSupernet | None = None,
+    note: Callable[[str], None] = lambda text: None,
+    progress: Progress = NO_PROGRESS,
 ) -> Path:
     """Train once so that every depth and length works; returns the folder.
 
@@ -89,6 +94,7 @@ def train_supernet(
         folder: Where it goes.
         options: How.
         note: Called with what the user should know before it starts.
+        progress: Receives phases and steps, instead of the Trainer's own bar.
 
     Raises:
         LdsearchError: One line for bad data, models, options, a folder that holds another run, a full disk.
@@ -152,6 +158,7 @@ def train_supernet(
         folder,
         lambda weights: _record(options, setting.now, trainer, weights, space),
         options.average_last,
+        progress,
     )
 
 

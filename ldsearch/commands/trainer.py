@@ -15,8 +15,12 @@ from filelock import FileLock, Timeout
 from transformers import (
     HfArgumentParser,
     PreTrainedTokenizerBase,
+    PrinterCallback,
     ProgressCallback,
     Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
     TrainingArguments,
     get_scheduler,
 )
@@ -28,6 +32,7 @@ from ldsearch.files import report_disk_full
 from ldsearch.fingerprint import weights_fingerprint
 from ldsearch.hub import HTTP_ERROR, refused
 from ldsearch.interruption import interruptible
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.run_folder import claim
 from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE
 from ldsearch.subnet import Subnet
@@ -289,7 +294,11 @@ def search_score(trainer: SupernetTrainer, net: Supernet, subnet: Subnet, pad_to
 
 
 def run_training(
-    trainer: SupernetTrainer, folder: Path, record: Callable[[str], SupernetRecord], averaged: int = 1
+    trainer: SupernetTrainer,
+    folder: Path,
+    record: Callable[[str], SupernetRecord],
+    averaged: int = 1,
+    progress: Progress = NO_PROGRESS,
 ) -> Path:
     """Train, or go on from the last checkpoint; write the model and its record; return the folder.
 
@@ -298,6 +307,7 @@ def run_training(
         folder: The run's; its checkpoints are removed at the end.
         record: Describes the trained model, given the fingerprint of its weights.
         averaged: The model is the mean of so many last checkpoints.
+        progress: Receives phases and steps, instead of the Trainer's own bar.
 
     Raises:
         RunError: If the disk is full.
@@ -308,7 +318,8 @@ def run_training(
     # Once trained, a stop waits for the end: between two of the final files it would leave half a model, and
     # without checkpoints nothing to go on from.
     with interruptible(), report_disk_full(folder), alone(folder, trainer.is_world_process_zero()):
-        fit(trainer, folder)
+        fit(trainer, folder, progress)
+        progress.phase("scoring the trained model", None)
         if not trainer.is_world_process_zero():
             return folder
         if averaged > 1:
@@ -349,7 +360,27 @@ def alone(folder: Path, leads: bool) -> Iterator[None]:
         lock.release()
 
 
-def fit(trainer: SupernetTrainer, folder: Path) -> None:
+class _Told(TrainerCallback):
+    """Tells a training's steps."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        """Begin the phase; of a training that goes on, what is left of it."""
+        after = f" after step {state.global_step}" if state.global_step else ""
+        self.progress.phase(f"training{after}", state.max_steps - state.global_step)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
+        """One step further."""
+        self.progress.step()
+
+
+def fit(trainer: SupernetTrainer, folder: Path, progress: Progress = NO_PROGRESS) -> None:
     """Train, or go on from the folder's last checkpoint.
 
     Raises:
@@ -357,6 +388,10 @@ def fit(trainer: SupernetTrainer, folder: Path) -> None:
         Interrupted: On SIGINT or SIGTERM, after a checkpoint.
     """
     checkpoint = last_complete_checkpoint(folder / "checkpoints")
+    if progress is not NO_PROGRESS and trainer.is_world_process_zero():
+        if trainer.pop_callback(ProgressCallback) is not None:
+            trainer.add_callback(PrinterCallback())
+        trainer.add_callback(_Told(progress))
     try:
         with interruptible() as stop:
             trainer.add_callback(StopAfterSaving(stop))

@@ -45,7 +45,6 @@ _CONTROL_LINES = {
     "random": (GREEN, "-."),
 }
 _LOG_FACTOR = 4  # scores that differ by more than this factor (perplexities of collapsed models): log axis
-_BUDGET_SPREAD = 0.03  # of the budget axis, over which the strategies at one budget are spread
 _MOST_LABELS = 5  # of a panel: more lines have a legend
 _MOST_BANDS = 3  # of a panel: more intervals are bars
 
@@ -126,7 +125,7 @@ def draw_frontier(
         best: Row of the chosen trial in the table; None marks nothing.
         budget_share: The budget as a share of what the full model costs; None draws no line.
         costs: Names of the costs that were minimised; the first is drawn along, as a share.
-        controls: Of ``trials_table`` too, of the controls.
+        controls: Of ``trials_table`` too, of the controls; with ``held_out_score`` also in that panel.
         held_out: The frontier's rows with the columns of ``HELD_OUT_COLUMNS``; None leaves the second
             panel out.
     """
@@ -146,7 +145,10 @@ def draw_frontier(
         assert held_out is not None
         again = RunFrontier("frontier", held_out, full)
         places = held_out[cost] / total
-        named = [_draw_points(right, again, places, series(0), stairs=len(costs) == 1)]
+        named = [
+            _draw_points(right, again, places, series(0), stairs=len(costs) == 1),
+            *_draw_controls(right, controls, costs, total, "held_out_score"),
+        ]
         right.set_title(
             f"{again.rows[2]} {again.rows[1]} rows, which chose nothing\nband: 95% of the difference to full"
         )
@@ -174,19 +176,29 @@ def _draw_searched(
     # Of several costs the frontier is a surface: seen along one of them its points make no stairs.
     stairs = len(costs) == 1
     axes.scatter(table[cost] / total, table["score"], s=16, color=FAINT)
-    named = []
-    for name, rows in [] if controls is None else controls.groupby("strategy", sort=True):
-        line = frontier_table(rows, cost)
-        colour, dashes = _CONTROL_LINES.get(str(name), (PURPLE, "--"))
-        shares = line[cost] / total
-        style: dict[str, Any] = {"ls": dashes if stairs else "", "marker": "" if stairs else "s"}
-        text = f"{name}, {len(rows)} trials"
-        axes.plot(shares, line["score"], ds="steps-post", color=colour, label=text, **style)
-        named.append(Label(text, shares.tolist(), line["score"].tolist(), colour))
+    named = _draw_controls(axes, controls, costs, total, "score")
     front = frontier_table(table, cost)
     shares, scores = front[cost] / total, front["score"]
     axes.plot(shares, scores, "o-" if stairs else "o", ds="steps-post", color=BLUE, zorder=3)
     return [Label(f"frontier of {len(table)} trials", shares.tolist(), scores.tolist(), BLUE), *named]
+
+
+def _draw_controls(
+    axes: Axes, controls: pd.DataFrame | None, costs: Sequence[str], total: float, column: str
+) -> list[Label]:
+    """The scores of each control's frontier, by shares of the total cost; what names them."""
+    cost, stairs, named = costs[0], len(costs) == 1, list[Label]()
+    if controls is None or column not in controls:  # tables of before have no held-out scores
+        return []
+    for name, rows in controls.groupby("strategy", sort=True):
+        line = frontier_table(rows, cost).dropna(subset=[column])
+        colour, dashes = _CONTROL_LINES.get(str(name), (PURPLE, "--"))
+        shares = line[cost] / total
+        style: dict[str, Any] = {"ls": dashes if stairs else "", "marker": "" if stairs else "s"}
+        text = f"{name}, {len(rows)} trials"
+        axes.plot(shares, line[column], ds="steps-post", color=colour, label=text, **style)
+        named.append(Label(text, shares.tolist(), line[column].tolist(), colour))
+    return named
 
 
 def _draw_points(
@@ -336,8 +348,7 @@ def draw_comparison(table: pd.DataFrame) -> Figure:
             scored = line[line["seeds"] > 0]
             if scored.empty:
                 continue
-            spread = _BUDGET_SPREAD * (at / max(1, len(lines) - 1) - 0.5)
-            places = scored["budget"] + spread if same_cost else scored["macs"] / 1e6
+            places = scored["budget"] if same_cost else scored["macs"] / 1e6
             style = styles[names[at]]
             dashes = "--" if str(strategy).rpartition(", ")[2].startswith("random") else "-"
             axes.plot(places, scored["score"], ls=dashes, **style)

@@ -4,7 +4,7 @@ A search reports the best of many noisy scores, so its own scores flatter it. Th
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +22,7 @@ from ldsearch.intervals import (
     surely_above,
 )
 from ldsearch.pareto import staircase_weights
-from ldsearch.reports.tables import COST_WORDS
+from ldsearch.reports.tables import COST_WORDS, trials_table
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial
 
@@ -72,6 +72,7 @@ class HeldOut:
             each cost; NaN where the frontier spans no range.
         gains: Per control, ``area`` minus the control's, in the direction of better.
         cost: The cost that the frontier and the area go along.
+        controls: Per control, the scores of its frontier on the held-out split.
     """
 
     split: str
@@ -81,6 +82,7 @@ class HeldOut:
     area: float
     gains: Mapping[str, Interval]
     cost: str = "macs"
+    controls: Mapping[str, Mapping[Subnet, float]] = field(default_factory=dict)
 
     @property
     def optimism(self) -> float:
@@ -183,10 +185,14 @@ def hold_out(
         rows.append(HeldOutRow(trial, score_of([(1.0, own)], of_means), difference, band, step))
     full_score = score_of([(1.0, full_statistics)], of_means)
     fronts = {name: front for name, front in (controls or {}).items() if front}
+    others = {
+        name: {trial.subnet: score_of([(1.0, statistics_of(trial.subnet))], of_means) for trial in front}
+        for name, front in fronts.items()
+    }
     low = max(front[0].costs[cost] for front in (frontier, *fronts.values()))
     high = full.costs[cost]
     if not low < high:
-        return HeldOut(split, full, full_score, tuple(rows), float("nan"), {}, cost)
+        return HeldOut(split, full, full_score, tuple(rows), float("nan"), {}, cost, others)
     area = area_terms(frontier, statistics_of, low, high, cost)
     sign = 1 if full.score.higher_is_better else -1
     gains = {}
@@ -195,7 +201,7 @@ def hold_out(
         terms = [(sign * weight, rows) for weight, rows in area]
         terms += [(-sign * weight, rows) for weight, rows in other]
         gains[name] = bootstrap(terms, of_means)
-    return HeldOut(split, full, full_score, tuple(rows), score_of(area, of_means), gains, cost)
+    return HeldOut(split, full, full_score, tuple(rows), score_of(area, of_means), gains, cost, others)
 
 
 def told_apart(
@@ -250,6 +256,26 @@ def held_out_table(held: HeldOut) -> pd.DataFrame:
         for row in held.rows
     ]
     return pd.DataFrame(rows, columns=list(HELD_OUT_COLUMNS))
+
+
+def controls_table(
+    controls: Mapping[str, Sequence[Trial]], held: HeldOut | None, costs: Sequence[str]
+) -> pd.DataFrame:
+    """The controls' trials; those of a control's frontier also with their ``held_out_score``.
+
+    Args:
+        controls: Trials by the control's name.
+        held: None: there are no other rows, and no such column.
+        costs: Names of the costs that were minimised.
+    """
+    tables = []
+    for name, trials in controls.items():
+        table = trials_table(trials, name, costs)
+        if held is not None:
+            scores = held.controls.get(name, {})
+            table["held_out_score"] = [scores.get(trial.subnet, float("nan")) for trial in trials]
+        tables.append(table)
+    return pd.concat(tables)
 
 
 def _apart(interval: Interval) -> bool:

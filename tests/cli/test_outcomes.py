@@ -111,6 +111,39 @@ def test_the_choice_carries_its_held_out_score(ldsearch: Ldsearch, wild_place: P
     assert f"on 40 report examples, which chose nothing: {own.mean():.4f}" in outcome.out
 
 
+def area(staircase: list[tuple[float, float]], low: float, high: float) -> float:
+    """Mean height of stairs between two costs: each step holds until the next, the last to the end."""
+    ends = [cost for cost, _ in staircase[1:]] + [high]
+    steps = zip(staircase, ends, strict=True)
+    return sum(score * max(0.0, min(end, high) - max(cost, low)) for (cost, score), end in steps) / (
+        high - low
+    )
+
+
+def test_what_the_search_gained_can_be_computed_from_its_files(ldsearch: Ldsearch, wild_place: Path) -> None:
+    outcome = ldsearch("evolve", *WILD_SEARCH)
+    run = wild_place / "runs/tiny-evolve"
+    tables = {"": rows(run / "frontier.csv"), **by_strategy(run / "controls.csv")}
+    held = Fresh(wild_place / "runs/tiny", "report", wild_place / "new")
+    stairs, choices = {}, {}
+    for name, table in tables.items():
+        front = [row for row in table if row["on_frontier"] == "True"]
+        assert [float(row["held_out_score"]) for row in front] == [held.of(row).mean() for row in front]
+        stairs[name] = sorted(number(row, "macs", "held_out_score") for row in front)
+        affordable = [row for row in front if float(row["macs_share"]) <= 0.8]
+        choices[name] = max(affordable, key=lambda row: float(row["macs"]))  # the best of a frontier
+    low, high = max(one[0][0] for one in stairs.values()), number(rows(run / "trials.csv")[0], "macs")[0]
+    gains = read(run / "run.json")["held_out"]["gains"]
+    printed = " ".join(outcome.out.split())
+    for name in ("random", "constant-ratio"):
+        gain = area(stairs[""], low, high) - area(stairs[name], low, high)
+        assert gains[name]["mean"] == pytest.approx(gain, abs=1e-12)
+        own, theirs = (number(choices[key], "held_out_score")[0] for key in ("", name))
+        said = f"over {name}, {len(tables[name])} trials: {own - theirs:+.4f} ("
+        assert said in printed
+        assert f"by its choice, at {number(choices[name], 'macs_share')[0]:.3f}; {gain:+.4f} (" in printed
+
+
 def test_a_swapped_search_chooses_on_report_and_stands_beside_the_other(
     ldsearch: Ldsearch, wild_place: Path
 ) -> None:

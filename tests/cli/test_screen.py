@@ -1,6 +1,7 @@
 """The terminal: a search ends on one screen, and says how far it is; with a clock of our own."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from ldsearch.goal import Goal
 from ldsearch.progress import Counted, Lines, in_minutes
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Score, Trial
-from tests.cli.conftest import WILD, Ldsearch, read
+from tests.cli.conftest import TRAIN, WILD, Ldsearch, read
 
 
 def trial(macs: float, score: float, split: str = "search") -> Trial:
@@ -46,7 +47,37 @@ def test_without_a_terminal_a_line_a_minute_says_phase_count_time_left_and_best(
     assert len(lines) == 2
     clock.now += 0.1
     progress.phase("report split", None)
-    assert lines[2:] == ["report split: 0"]
+    assert lines[2:] == ["report split"]
+
+
+def test_a_line_a_minute_comes_also_while_one_step_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lines, "EVERY", 0.01)  # seconds
+    lines = list[str]()
+    with Lines(lines.append).ticking() as progress:
+        progress.phase("search", 5)
+        progress.step()
+        lines.clear()
+        deadline = time.monotonic() + 30
+        while len(lines) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    ended = len(lines)
+    assert ended >= 3
+    assert all(re.fullmatch(r"search: 1 of 5, about \d+ s left", line) for line in lines)
+    time.sleep(0.05)
+    assert len(lines) == ended
+
+
+def test_training_without_a_terminal_says_count_and_time_left(
+    ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lines, "EVERY", 0.001)  # seconds
+    outcome = ldsearch(*TRAIN, "--name", "told", "--max_steps", 4, "--logging_steps", 2)
+    assert outcome.code == 0, outcome.err
+    lines = outcome.out.splitlines()
+    assert [line for line in lines if line.startswith("training: 3 of 4, about ")]
+    assert [line for line in lines if "'loss'" in line]  # what the Trainer logs stays
+    assert "scoring the trained model" in lines
+    assert "\r" not in outcome.err
 
 
 def test_rows_that_choose_nothing_have_no_best_and_no_goal_the_last_score() -> None:

@@ -117,7 +117,7 @@ def test_the_reference_codes_search_and_genes_that_were_not_trained(ldsearch: Ld
     outcome = ldsearch("evolve", "--space", "mine.yaml", "--evaluations", 15, "--budget", "0.7")
     assert outcome.code == 0, outcome.err
     assert "note: feed-forward halves were not trained" in outcome.err
-    assert re.search(r"area over its controls: regular [^;]*, \d+ trials", " ".join(outcome.out.split()))
+    assert re.search(r"over regular, \d+ trials: [^;]* by its choice", " ".join(outcome.out.split()))
 
 
 @pytest.mark.parametrize(
