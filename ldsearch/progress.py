@@ -43,6 +43,7 @@ class Counted(Progress):
     def __init__(self, best: Best | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.best, self.clock = best, clock
         self.name, self.done, self.begun, self.state, self.split = "", 0, clock(), "", ""
+        self.stepped = self.begun
         self.total: int | None = None
         self.trials: list[Trial] = []
 
@@ -54,12 +55,12 @@ class Counted(Progress):
 
     def step(self) -> None:
         """One step further."""
-        self.done += 1
+        self.done, self.stepped = self.done + 1, self.clock()
         self.changed()
 
     def trial(self, trial: Trial) -> None:
         """One step further, and perhaps a better one."""
-        self.done += 1
+        self.done, self.stepped = self.done + 1, self.clock()
         self.trials.append(trial)
         self.split = self.split or trial.split
         if self.best is not None:
@@ -80,10 +81,11 @@ class Counted(Progress):
 
     @property
     def seconds_left(self) -> float:
-        """Of the phase, as fast as until now; NaN: not known yet."""
+        """Of the phase, as fast as until its last step; NaN: not known yet."""
         if self.total is None or not self.done:
             return math.nan
-        return (self.clock() - self.begun) / self.done * max(0, self.total - self.done)
+        # Steps come together: until the next ones do, no time that passes says that each takes longer.
+        return (self.stepped - self.begun) / self.done * max(0, self.total - self.done)
 
     def _in_words(self, trial: Trial) -> str:
         share = trial.costs["macs"] / self.trials[0].costs["macs"]
