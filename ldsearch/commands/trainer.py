@@ -269,7 +269,9 @@ def make_trainer(
 def length_of(arguments: TrainingArguments, rows: int) -> tuple[int, float]:
     """Optimizer steps of a training on so many rows, and its epochs."""
     batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
-    epochs = arguments.max_steps * batch / rows if arguments.max_steps > 0 else arguments.num_train_epochs
+    if arguments.max_steps > 0:
+        return arguments.max_steps, arguments.max_steps * batch / rows
+    epochs = arguments.num_train_epochs
     return max(1, math.ceil(epochs * math.ceil(rows / batch))), epochs
 
 

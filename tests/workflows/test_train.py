@@ -10,6 +10,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.train_supernet import train_supernet
+from ldsearch.commands.trainer import length_of, training_arguments
 from ldsearch.errors import DataError, SupernetError, TrainingError
 from ldsearch.supernet.folder import load_supernet, read_record
 from tests.cli.conftest import CONFIG, reviews
@@ -118,3 +119,13 @@ def test_a_pretrained_encoder_has_its_epochs_after_those_of_its_new_head(
     assert epochs(encoder, seed=1, trainer={"num_train_epochs": "2"}, max_length=15) == 2
     assert epochs(fine_tuned) == 3
     assert epochs(tmp_path / "config.json") == 3
+
+
+def test_a_training_is_as_long_as_the_trainer_makes_it(tmp_path: Path) -> None:
+    for rows, flags, expected in (
+        (13_654, {"max_steps": 400}, 400),  # whatever the quotients round to
+        (100, {"num_train_epochs": 3}, 3 * 4),
+        (100, {"num_train_epochs": 0.5, "gradient_accumulation_steps": 2}, 1),
+    ):
+        arguments = training_arguments(tmp_path, flags, seed=0)
+        assert length_of(arguments, rows)[0] == expected
