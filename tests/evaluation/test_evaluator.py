@@ -224,8 +224,8 @@ def test_what_was_shared_is_counted(encoded):
     evaluator(DEPTHS)
     forms = evaluator.costs_of(DEPTHS)
     assert evaluator.counts.alone_macs == pytest.approx(41 * sum(form["macs"] for form in forms))
-    # Alone the 15 choices run 32 blocks; together block i runs once behind each choice of those before it, and
-    # the last one, behind which nothing comes, for the first token only.
+    # Alone the 15 choices run 32 blocks; together block i runs once behind each choice of those before it,
+    # and the last one, behind which nothing comes, for the first token only.
     one, two = (float(evaluator.costs[0]([Subnet.of_encoder(range(count))])[0]) for count in (1, 2))
     block = 41 * (two - one)
     assert evaluator.counts.alone_macs == pytest.approx(32 * block, rel=0.01)  # the head is small
