@@ -234,7 +234,8 @@ def write_page(result: Mapping[str, Any], out: Path) -> None:
         "",
         "```",
         f"python scripts/recipe.py --data path/to/sst2 --runs runs/recipe --out results/recipe "
-        f"--rung {told['rung']} --epochs {told['epochs']} --rows {told['rows']}",
+        f"--rung {told['rung']} --epochs {told['epochs']:g} --rows {told['rows']} "
+        f"--arms {' '.join(name for name in result['arms'] if name not in ('plain', result['base']))}",
         "```",
         "",
         f"MiniLM-L6 on a share of {told['rung']} of SST-2's training rows; every arm starts from one plain",
