@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import math
 import os
 import subprocess
 import sys
@@ -254,7 +255,9 @@ def test_a_name_that_is_taken_is_refused_in_one_line(kind, tmp_path):
 def test_an_entry_point_whose_name_is_taken_is_refused_in_one_line(monkeypatch):
     points = [EntryPoint("square", "math:sqrt", "ldsearch.shapes")]
     monkeypatch.setattr(ldsearch.registry, "entry_points", lambda group: points)
-    assert list(Registry("shapes", {"round": abs})) == ["round", "square"]
+    shapes = Registry("shapes", {"round": abs})
+    assert list(shapes) == ["round", "square"]
+    assert shapes["square"] is math.sqrt
     with pytest.raises(LdsearchError) as refused:
         list(Registry("shapes", {"square": abs}))
     assert str(refused.value) == "math:sqrt registers 'square', which is already among the shapes"

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -47,6 +48,12 @@ def test_a_search_stays_below_its_bound_and_would_not_without() -> None:
     assert found.returncode == 0, found.stderr
     expected, peak, expected_without, peak_without, bound = map(int, found.stdout.split())
     assert peak <= expected <= bound < peak_without <= expected_without
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system does not say")
+def test_the_peak_is_in_bytes(monkeypatch) -> None:
+    monkeypatch.setattr("resource.getrusage", lambda who: SimpleNamespace(ru_maxrss=3))
+    assert peak_memory() == (3 if sys.platform == "darwin" else 3072)
 
 
 def test_what_is_left_is_divided_and_nothing_twice() -> None:
