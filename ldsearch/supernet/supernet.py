@@ -217,12 +217,12 @@ class Supernet(nn.Module):
         """Inputs of the stock forward: the batch, or encoder outputs where the encoder drops something.
 
         Raises:
-            SupernetError: If an encoder-decoder's input is padded on the left.
+            SupernetError: If an encoder's input is padded on the left.
         """
-        if encoder is None or len(self.stacks) == 1:
+        if encoder is None:
             return batch
         real_positions(batch)  # refuses padding on the left
-        if self.pipeline is None or not (encoder.structured or encoder.lengths):
+        if self.pipeline is None or len(self.stacks) == 1 or not (encoder.structured or encoder.lengths):
             return batch
         return {**self.encoded(batch, encoder), "decoder_input_ids": batch["decoder_input_ids"]}
 

@@ -14,6 +14,7 @@ from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.counting import trace_macs
+from ldsearch.supernet.supernet import inference
 from ldsearch.testing import StackContract, padded_batch, randomised
 from ldsearch.testing.inputs import stock_output
 from ldsearch.workload import Workload
@@ -174,3 +175,17 @@ def test_the_longest_input_leaves_out_positions_of_padding(kind, longest):
 def test_no_positions_are_no_bound():
     bloom = transformers.BloomConfig(vocab_size=9, hidden_size=8, n_layer=2, n_head=2, pad_token_id=0)
     assert Supernet(transformers.BloomForSequenceClassification(bloom)).longest == sys.maxsize
+
+
+@pytest.mark.parametrize("kind", ["ernie", "deberta-v2"])
+def test_an_encoder_padded_on_the_left_is_refused(kind):
+    """Its first token is read, which would be a pad."""
+    model = build(kind)
+    batch = {
+        "input_ids": torch.tensor([[5, 6, 7], [0, 6, 7]]),
+        "attention_mask": torch.tensor([[1] * 3, [0, 1, 1]]),
+    }
+    with pytest.raises(SupernetError, match="left-padded"):
+        inference(Supernet(model), batch, Subnet.full(BLOCKS))
+    first = {name: tensor[:1] for name, tensor in batch.items()}
+    assert inference(Supernet(model), first, Subnet.full(BLOCKS)).isfinite().all()
