@@ -5,7 +5,7 @@ from functools import cached_property
 from importlib.metadata import entry_points
 from typing import Generic, TypeVar, cast
 
-from ldsearch.errors import LdsearchError
+from ldsearch.errors import LdsearchError, one_line
 
 Thing = TypeVar("Thing")
 
@@ -19,22 +19,29 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
     Args:
         kind: What is registered, plural (``"families"``).
         things: Those of this package.
+        of: The class that each is an instance of; None: they are of no one class.
     """
 
-    def __init__(self, kind: str, things: Mapping[str, Thing]) -> None:
+    def __init__(self, kind: str, things: Mapping[str, Thing], of: type | None = None) -> None:
         self.kind = kind
         self._shipped = dict(things)
+        self._of = of
 
     def register(self, name: str, thing: Thing) -> Thing:
         """Add a thing; returns it.
 
         Raises:
-            LdsearchError: If the name is taken.
+            LdsearchError: If the name is taken, or the thing is of another class.
         """
         if name in self:
             raise LdsearchError(f"there already is a {name!r} among the {self.kind}")
+        self._check(name, thing)
         self._things[name] = thing
         return thing
+
+    def _check(self, name: str, thing: object) -> None:
+        if self._of is not None and not isinstance(thing, self._of):
+            raise LdsearchError(f"{name!r} of the {self.kind} is {thing!r}, which is no {self._of.__name__}")
 
     def remove(self, name: str) -> None:
         """Take out what ``register`` added (tests tidy up with it)."""
@@ -44,13 +51,27 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
 
     @cached_property
     def _things(self) -> dict[str, Thing]:
-        things = dict(self._shipped)
-        for point in entry_points(group=f"ldsearch.{self.kind}"):
-            if point.name in things:
-                raise LdsearchError(
-                    f"{point.value} registers {point.name!r}, which is already among the {self.kind}"
-                )
-            things[point.name] = cast(Thing, point.load())
+        # Kept at once: a module that is loaded here may register by itself.
+        things = self.__dict__["_things"] = dict(self._shipped)
+        try:
+            for point in entry_points(group=f"ldsearch.{self.kind}"):
+                if point.name in things:
+                    raise LdsearchError(
+                        f"{point.value} registers {point.name!r}, which is already among the {self.kind}"
+                    )
+                try:
+                    thing = cast(Thing, point.load())
+                except Exception as error:  # whatever another package's module raises
+                    raise LdsearchError(
+                        f"the entry point {point.name} = {point.value} of ldsearch.{self.kind} cannot be "
+                        f"loaded: {one_line(error)}"
+                    ) from error
+                self._check(point.name, thing)
+                if things.setdefault(point.name, thing) is not thing:
+                    raise LdsearchError(f"{point.value} registers {point.name!r} twice, as different things")
+        except LdsearchError:
+            del self.__dict__["_things"]  # or the next reader would find a part of them
+            raise
         return things
 
     def __getitem__(self, name: str) -> Thing:

@@ -1,5 +1,6 @@
 """Families, token scores and training strategies from outside the package, in about twenty lines each."""
 
+import importlib
 import importlib.util
 import inspect
 import math
@@ -23,6 +24,7 @@ from ldsearch.commands.applicable import check_training
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.errors import LdsearchError
 from ldsearch.registry import Registry
+from ldsearch.search.strategies import SEARCHES, Search
 from ldsearch.space.lengths import default_bound
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -264,6 +266,41 @@ def test_an_entry_point_whose_name_is_taken_is_refused_in_one_line(monkeypatch):
     points *= 2  # of two packages
     with pytest.raises(LdsearchError, match="already among the shapes"):
         list(Registry("shapes", {"round": abs}))
+
+
+def test_an_entry_point_may_register_by_itself_and_what_cannot_be_loaded_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "eager.py").write_text(
+        "import shapes\nthing = abs\nshapes.SHAPES.register('square', thing)\n"
+    )
+    (tmp_path / "broken.py").write_text("raise KeyError('x')\n")
+    (tmp_path / "shapes.py").write_text("SHAPES = None\n")
+    points: list[EntryPoint] = []
+    monkeypatch.setattr(ldsearch.registry, "entry_points", lambda group: points)
+    points[:] = [EntryPoint("square", "eager:thing", "ldsearch.shapes")]
+    made = Registry("shapes", {"round": abs}, of=type(abs))
+    monkeypatch.setattr(importlib.import_module("shapes"), "SHAPES", made)
+    assert dict(made) == {"round": abs, "square": abs}
+    for value, said in (
+        ("broken:thing", "square = broken:thing of ldsearch.shapes cannot be loaded: it has no 'x'"),
+        ("math:nothing", "math:nothing of ldsearch.shapes cannot be loaded"),
+        (
+            "string:Template",
+            "'square' of the shapes is <class 'string.Template'>, which is no builtin_function",
+        ),
+    ):
+        points[:] = [EntryPoint("square", value, "ldsearch.shapes")]
+        registry = Registry("shapes", {"round": abs}, of=type(abs))
+        for _ in range(2):  # the second reader finds no part of them either
+            with pytest.raises(LdsearchError) as refused:
+                list(registry)
+            assert said in str(refused.value)
+            assert "\n" not in str(refused.value)
+    points.clear()
+    with pytest.raises(LdsearchError, match="is no Search"):
+        SEARCHES.register("mine", Search)  # the class, not one of it
 
 
 ENTRY_POINTS = """

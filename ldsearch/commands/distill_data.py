@@ -89,7 +89,8 @@ def distill_data(options: DistillData, progress: Progress = NO_PROGRESS) -> dict
     held_out = options.validation or "<the original validation file>"
     # Search rows that were cut from the written ones would be scored against the teacher's words.
     flags = f"--task {options.task} --data {out} --validation {held_out} --search-rows half"
-    print(f"next: ldsearch train-supernet {flags} --model {options.model}")
+    how = f"--model {options.model} --max-length {options.max_source} --strategy flexible-depth"
+    print(f"next: ldsearch train-supernet {flags} {how}")
     return {"data": str(out), "rows": len(written), "blank": blank}
 
 

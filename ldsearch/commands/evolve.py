@@ -43,8 +43,10 @@ def main(options: Evolve) -> dict[str, Any]:
     with resumable("run the same command again; nothing measured is lost"), bars_of as bars:
         outcome = evolve(bench, options.place(name), options, progress=bars, note=_note)
     printed = print_outcome(outcome, bench)
-    gain = outcome.held_out.gains.get("constant-ratio") if outcome.held_out else None
-    if gain is not None and gain.low <= 0:
+    gains = outcome.held_out.gains if outcome.held_out else {}
+    if "regular" in gains and gains["regular"].low <= 0:
+        print("nothing here shows that the search beats regular configurations, which take none")
+    elif "constant-ratio" in gains and gains["constant-ratio"].low <= 0:
         kept = {name: value for name, value in changed(options).items() if name in _SHARED}
         command = flags("evolve", {**kept, "strategy": "constant-ratio"})
         print(f"nothing here shows that the search beats a constant ratio, which takes none:\n  {command}")

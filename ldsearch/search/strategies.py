@@ -53,6 +53,7 @@ SEARCHES: Registry[Search] = Registry(
         # The reference keeps its own numbers: the full model, 22 configurations and 30 rounds of 60.
         "lat": Search(Reference, 1 + 22 + 30 * 60, None, genes="lengths"),
     },
+    of=Search,
 )
 
 
@@ -79,6 +80,7 @@ RULES: Registry[Search] = Registry(
             constant_ratio, 1 + EvolveSettings().initial, draws=False, chooses="lengths"
         ),
     },
+    of=Search,
 )
 
 
