@@ -21,7 +21,8 @@ _WRITTEN = 600  # seconds in which any file is
 def staged(folder: Path) -> Iterator[Path]:
     """A hidden folder next to the target, renamed to it at the end, and removed if anything goes wrong.
 
-    The stages that killed processes left of the same target are removed first.
+    Removed first: stages that killed processes left of the same target. Removed where nothing is written in
+    the end: folders above it that had to be made.
 
     Raises:
         RunError: If the target holds something, lies in a run or a model, or cannot be written.
@@ -31,6 +32,7 @@ def staged(folder: Path) -> Iterator[Path]:
             raise RunError(f"{folder} lies inside {parent}, which is a run or a model: choose another folder")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} already exists and is not empty: choose another folder")
+    absent = [parent for parent in folder.absolute().parents if not parent.exists()]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove(dead(folder.parent, folder.name))
@@ -46,6 +48,9 @@ def staged(folder: Path) -> Iterator[Path]:
             staging.rename(folder)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
+        for parent in absent:  # the nearest first; what another has written to stays
+            with contextlib.suppress(OSError):
+                parent.rmdir()
         raise
     finally:
         if opened is not None:

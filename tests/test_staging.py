@@ -1,5 +1,6 @@
 """Stages: whole or not there, and none of a killed process for ever."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -49,6 +50,25 @@ def test_the_next_call_removes_what_a_killed_one_left_and_nothing_of_one_that_ru
     assert (tmp_path / ".out.notours").is_dir()
     running.communicate("go\n")
     assert (tmp_path / "other/half").is_file()
+
+
+def test_where_nothing_is_written_no_folder_above_is_left(tmp_path: Path) -> None:
+    def broken(target: Path) -> None:
+        with contextlib.suppress(KeyError), staged(target) as stage:
+            (stage / "half").write_text("x")
+            if target.name == "beside":
+                (target.parent / "of another").write_text("x")
+            raise KeyError
+        assert not target.exists()
+
+    broken(tmp_path / "made/for/it")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "there").mkdir()
+    broken(tmp_path / "there/new/it")
+    broken(tmp_path / "kept/new/beside")
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} == {
+        *("there", "kept", "kept/new", "kept/new/of another"),
+    }
 
 
 def test_a_half_written_file_is_dead_once_its_process_is(tmp_path: Path) -> None:
