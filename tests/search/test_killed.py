@@ -54,6 +54,7 @@ def train(place: Path) -> None:
         data=str(place / "reviews.csv"),
         model=str(place / "config.json"),
         max_length=16,
+        genes="lengths",  # or one block would be the whole frontier of a model that guesses
         trainer={"max_steps": "1"},
     )
     unsettle(train_supernet(place / "net", options))

@@ -23,7 +23,7 @@ def test_every_pair_of_blocks_of_a_language_model_is_measured(writer, tmp_path):
 
 @pytest.mark.slow  # the export is checked in a fresh process
 def test_lengths_of_a_translator_are_searched_and_its_export_generates(translator, tmp_path):
-    found = evolve(translator, tmp_path / "short", Evolve(budget="0.95", evaluations=4))
+    found = evolve(translator, tmp_path / "short", Evolve(genes="lengths", budget="0.95", evaluations=4))
     stack = found.best.subnet.encoder
     assert stack.lengths is not None
     assert found.best.subnet.decoder == translator.full.decoder
