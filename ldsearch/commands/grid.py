@@ -45,6 +45,8 @@ def all_depths(options: Evaluate) -> dict[str, Any]:
     with resumable("run the same command again; nothing measured is lost"), progress_bars() as bars:
         result = measure_grid(bench, folder, options, baseline, bars)
     compared = None if baseline is None else baseline.scores
+    unit = "nats per token, less is better" if options.metric == "nats" else options.metric
+    print(f"{unit}, on the report rows; rows are encoder depths, columns decoder depths")
     print(grid_text(result.scores, compared, 3 if options.metric == "nats" else 2))
     if baseline is not None:
         gap = mean_difference(result, baseline)
