@@ -44,11 +44,14 @@ class SearchContract:
         for space in self.spaces():
             result = self._run(space, seed=3)
             subnets = [trial.subnet for trial in result.trials]
-            assert subnets[0] == space.full()
-            assert len(subnets) == len(set(subnets)) <= MOST
+            assert subnets[0] == space.full(), "the full model is measured first"
+            assert len(subnets) == len(set(subnets)), f"a sub-network of {space.name} was proposed twice"
+            assert len(subnets) <= MOST, f"{len(subnets)} evaluations of {space.name}, {MOST} were allowed"
             assert len(subnets) > 1, f"nothing was proposed of {space.name}"
-            assert all(space.contains(subnet) for subnet in subnets[1:])
-            assert contract_costs(subnets[1:]).min() >= contract_costs([space.smallest()])[0]
+            outside = [subnet.describe() for subnet in subnets[1:] if not space.contains(subnet)]
+            assert not outside, f"{outside[0]} lies outside {space.name}"
+            least, smallest = contract_costs(subnets[1:]).min(), contract_costs([space.smallest()])[0]
+            assert least >= smallest, f"cheaper than space.smallest() of {space.name}: {least} of {smallest}"
 
     def test_it_ends(self) -> None:
         """Without a limit of evaluations, where there are only few sub-networks."""
