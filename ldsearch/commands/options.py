@@ -412,7 +412,7 @@ class Evolve(SearchOptions, Take, Seed, MovedData, SharedStorage, RunFolder):
     - `ldsearch evolve --at-least full`
     - `ldsearch evolve --supernet runs/sst2 --budget 0.5 --evaluations 300 --seed 1 --name sst2-seed1`
     - `ldsearch evolve --strategy greedy --objective kl --budget 0.4`
-    - `ldsearch evolve --genes depth+lengths --budget 0.4`
+    - `ldsearch evolve --genes lengths --budget 0.4`
     - `ldsearch evolve --objective latency --budget 12ms@batch=8,length=128`
     - `ldsearch evolve --budget 5ms@batch=8,length=128 --runtime onnx-int8`
     - `ldsearch evolve --strategy every-other --keep 3`
