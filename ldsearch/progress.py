@@ -81,7 +81,7 @@ class Counted(Progress):
 
     @property
     def seconds_left(self) -> float:
-        """Of the phase, as fast as until its last step; NaN: not known yet."""
+        """Seconds left of the phase at its pace until the last step; NaN: not known yet."""
         if self.total is None or not self.done:
             return math.nan
         # Steps come together: until the next ones do, no time that passes says that each takes longer.

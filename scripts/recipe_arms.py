@@ -135,9 +135,9 @@ class Arm:
 
 TAUGHT: dict[str, Any] = {"frozen": True, "label_share": 0.5, "full_rows": (0, 4)}
 ARMS: Mapping[str, Arm] = {
-    "default": Arm("today's defaults: bound 0.36, rate 5e-5", rate=5e-5, bound=Fraction(36, 100)),
-    "deep": Arm("... down to 0.15 of the MACs: bound 0.62", rate=5e-5),
-    "rate-1e-4": Arm("rate 1e-4; every arm below too"),
+    "default": Arm("today's defaults: rate 5e-5, bound 0.36", rate=5e-5, bound=Fraction(36, 100)),
+    "deep": Arm("rate 5e-5, bound 0.62", rate=5e-5),
+    "rate-1e-4": Arm("rate 1e-4, bound 0.62; all others too, but for what they say"),
     "rate-2e-4": Arm("rate 2e-4", rate=2e-4),
     "rate-4e-4": Arm("rate 4e-4", rate=4e-4),
     "no-layerdrop": Arm("no LayerDrop", layer_drop=0.0),
@@ -151,8 +151,8 @@ ARMS: Mapping[str, Arm] = {
     "full-twice": Arm("full pass of weight 2", full_weight=2.0),
     "full-half": Arm("full pass of weight 0.5", full_weight=0.5),
     "frozen": Arm("frozen teacher; the full model sees a quarter", frozen=True, full_rows=(0, 4)),
-    "labels": Arm("... and labels beside it", **TAUGHT),
-    "states": Arm("... and [CLS] states", **TAUGHT, state_weight=1.0),
+    "labels": Arm("frozen teacher, and labels beside it", **TAUGHT),
+    "states": Arm("frozen teacher, labels and [CLS] states", **TAUGHT, state_weight=1.0),
     "alpha": Arm("adaptive divergence", adaptive=True),
     "curriculum": Arm(
         "bound rises over the first half",

@@ -17,7 +17,7 @@ from ldsearch.training.strategies import STRATEGIES
 
 # Options of what one kind of gene varies.
 _OF_GENES = {
-    "depth": ("layer_drop", "layer_drop_schedule", "target_layers", "min_layers"),
+    "depth": ("layer_drop", "layer_drop_schedule", "target_layers", "min_layers", "teacher_drops"),
     "lengths": ("parity", "drop_bound", "token_score", "memory", "length_mode"),
 }
 _CLASSIFIES = ("classification", "regression", "multi-label")
@@ -44,7 +44,7 @@ def check_training(options: TrainSupernet) -> None:
     for gene, needing in _OF_GENES.items():
         if options.strategy == "lengthdrop" and gene not in options.genes:
             for name in needing:
-                if name in changed(options):
+                if name in changed(options) and not (options.parity and name in PARITY):
                     raise LdsearchError(f"{flag_of(name)} has no effect with --genes {options.genes}")
     if options.stride != TrainSupernet.stride and options.task != "questions":
         raise LdsearchError(f"--stride is for --task questions, not {options.task}")

@@ -176,6 +176,9 @@ def compare(options: Compare, folder: Path, *, progress: Progress = NO_PROGRESS)
         raise RunError("a comparison needs budgets, and strategies or runs")
     alone = [folder for folder in options.finished if trained_alone(folder)]
     runs = read_runs([folder for folder in options.finished if folder not in alone])
+    names = [*runs, *(folder.resolve().name for folder in alone)]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise RunError(f"two of what is compared are called {twice[0]}: rename the folder of one")
     homes = [path.resolve() for path in options.supernet]
     searched = [Subject(home, "search", options.runs.resolve()) for home in homes]
     subjects = list(dict.fromkeys([*searched, *map(Subject.of, runs.values())]))

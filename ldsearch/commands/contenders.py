@@ -201,8 +201,8 @@ def of_alone(bench: Bench, subject: Subject, folders: Sequence[Path]) -> list[Co
     """
     contenders = []
     for folder in folders:
-        subnet, rows = Target.resolve(folder).subnet, read_record(folder).splits[subject.split]
-        if rows["fingerprint"] != bench.task.splits[subject.split].fingerprint:
+        subnet, rows = Target.resolve(folder).subnet, read_record(folder).splits.get(subject.split, {})
+        if rows.get("fingerprint") != bench.task.splits[subject.split].fingerprint:
             continue
         own = Bench.open(folder, subject.split, None, subject.runs, bench.task)
         (trial,) = own.evaluator([subnet])

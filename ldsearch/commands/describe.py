@@ -8,6 +8,8 @@ from ldsearch.runs import BEST_FILE, HEALTH_FILE, RUN_FILE, SUPERNET_FILE, Run, 
 from ldsearch.supernet.folder import SupernetRecord, read_record
 from ldsearch.training.drop_rates import mean_rate
 
+_KEPT = "; that lowered the score on the search rows, so the weights from before were kept"
+
 
 def info(folder: str | Path) -> dict[str, str]:
     """Describe a supernet or run folder, as label and text.
@@ -79,9 +81,6 @@ def _run_info(folder: Path) -> dict[str, str]:
         raise RunError(f"{folder} is damaged: {RUN_FILE} or {BEST_FILE} has no {error}") from error
 
 
-KEPT = "; that lowered the score on the search rows, so the weights from before were kept"
-
-
 def training_in_words(record: SupernetRecord) -> str:
     """Strategy or loss, steps, seed and rates of a training."""
     if record.subnet is not None:
@@ -90,7 +89,7 @@ def training_in_words(record: SupernetRecord) -> str:
         return (
             f"{training['arguments'].get('max_steps')} steps on its own, from {source}, starting from the "
             f"weights of {training['model']}, seed {record.seed}"
-            + (KEPT if training.get("kept") == "inherited" else "")
+            + (_KEPT if training.get("kept") == "inherited" else "")
         )
     if record.strategy == AS_IT_IS:
         return "not by ldsearch"

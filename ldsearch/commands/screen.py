@@ -80,7 +80,7 @@ def _held_out(outcome: RunOutcome) -> str:
 
 
 def _over_controls(outcome: RunOutcome, bench: Bench) -> list[str]:
-    """What the search gained over its controls on rows that chose nothing, at its choice and at all costs."""
+    """Gains over the controls on rows that chose nothing, at the choice and over all costs, as sentences."""
     if not outcome.controls:
         return ["a rule has no controls"]
     gains = outcome.held_out.gains if outcome.held_out else {}

@@ -163,7 +163,7 @@ def train_supernet(
 
 
 def outlook(trainer: SupernetTrainer) -> Iterator[str]:
-    """What one would want to know before a training: how long it takes, and what makes it slow here."""
+    """Notes before a training: how long it takes, and that bf16 is slow here."""
     args = trainer.args
     if args.bf16 and args.use_cpu and torch.backends.cpu.get_cpu_capability() == "AVX2":
         yield "this processor only emulates bf16 (it has AVX2): training is many times faster without --bf16"

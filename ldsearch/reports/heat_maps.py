@@ -48,7 +48,7 @@ def draw_kept(subnets: Sequence[Subnet], costs: Sequence[float], depths: Mapping
         costs: The share of the full model's MACs of each.
         depths: Blocks of each stack of the full model, by name.
     """
-    height = 1.5 + max(1.0, min(0.3 * len(subnets), 9.0))
+    height = 1.5 + max(1.4, min(0.3 * len(subnets), 9.0))
     figure = Figure(figsize=(2.4 + 0.42 * sum(depths.values()), height), layout="constrained")
     panels = figure.subplots(1, len(depths), squeeze=False, sharey=True, width_ratios=[*depths.values()])[0]
     for axes, (stack, blocks) in zip(panels, depths.items(), strict=True):
@@ -64,8 +64,9 @@ def draw_kept(subnets: Sequence[Subnet], costs: Sequence[float], depths: Mapping
         axes.set_xlabel(f"{stack} block")
     step = max(1, -(-len(subnets) // _ROWS))
     panels[0].set_yticks(range(0, len(subnets), step), [f"{cost:.3f}" for cost in costs[::step]], fontsize=8)
-    panels[0].set_ylabel("share of the full model's MACs")
-    figure.colorbar(image, ax=list(panels), label="share of tokens that leave")
+    # In two lines: a frontier of a few points makes a low figure.
+    panels[0].set_ylabel("share of the\nfull model's MACs")
+    figure.colorbar(image, ax=list(panels), label="share of tokens\nthat leave")
     return figure
 
 

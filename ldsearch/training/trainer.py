@@ -35,6 +35,7 @@ _ROWS = "training_rows"
 _CLIPPED = "clipped_steps"
 # Batch size of the teacher's pass over the training rows.
 _TAUGHT_ROWS = 64
+_TIMED = 3  # batches that say how long a step takes
 
 
 @dataclass(frozen=True)
@@ -204,16 +205,14 @@ class SupernetTrainer(Trainer):
             self._rates.step()
         return total
 
-    def plain_seconds(self, samples: int = 3) -> float:
-        """Seconds of the full model's forward and backward pass over a batch of mean length.
+    def plain_seconds(self) -> float:
+        """Seconds of the full model's forward and backward pass over a batch: the mean of a few of them.
 
         Gradients and random numbers are as before afterwards.
-
-        Args:
-            samples: Batches that are timed, at equal distances in the order of length.
         """
         order, size = np.argsort(self._lengths, kind="stable"), self.args.train_batch_size
-        starts = [round(max(0, len(order) - size) * (i + 0.5) / samples) for i in range(samples)]
+        # At equal distances in the order of length.
+        starts = [round(max(0, len(order) - size) * (i + 0.5) / _TIMED) for i in range(_TIMED)]
         tokenizer, rng = cast(PreTrainedTokenizerBase, self.processing_class), np.random.default_rng(0)
         seconds = []
         self.supernet.train()

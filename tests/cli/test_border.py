@@ -71,6 +71,7 @@ def trained_model(place: Path) -> Path:
         ("--strategy layerdrop --sandwich shares", "--strategy lengthdrop"),
         ("--genes heads", "--genes is depth, lengths or depth+lengths"),
         ("--genes lengths --layer-drop 0.1", "--layer-drop has no effect with --genes lengths"),
+        ("--genes lengths --teacher-drops", "--teacher-drops has no effect with --genes lengths"),
         ("--genes depth --drop-bound 0.1", "--drop-bound has no effect with --genes depth"),
         ("--genes depth --parity", "--parity has no effect with --genes depth"),
         ("--strategy plain --genes depth", "--genes is for --strategy lengthdrop"),

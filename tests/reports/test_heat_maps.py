@@ -4,6 +4,7 @@ import matplotlib.colors
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
 
 from ldsearch.errors import DataError
@@ -134,3 +135,15 @@ def test_grids_with_holes_of_other_depths_or_beyond_the_model_are_refused():
     for encoder, decoder in ((11, 6), (12, 5)):
         with pytest.raises(DataError, match=f"{encoder} and {decoder} blocks"):
             draw_pruning_ratios({0.2: BASELINE}, encoder, decoder, "BLEU")
+
+
+@pytest.mark.parametrize("count", [1, 3, 12])
+def test_the_words_beside_what_is_kept_fit_the_figure(count: int) -> None:
+    subnets = [Subnet.of_encoder(range(1 + row % 6)) for row in range(count)]
+    figure = draw_kept(subnets, [0.1 * (row + 1) for row in range(count)], {"encoder": 6})
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    for axes in figure.axes:
+        words = axes.yaxis.label.get_window_extent()
+        assert 0 <= words.x0 < words.x1 <= figure.bbox.width
+        assert 0 <= words.y0 < words.y1 <= figure.bbox.height

@@ -82,6 +82,10 @@ def test_genes_say_what_the_subnetworks_differ_in():
     assert not shallow["lengths"]
     assert len(shallow["depth"]) > 90  # 1 - 0.8^6 of 150 is 111
     assert drawn["depth+lengths"] == drawn["lengths+depth"]
+    # Where every block runs, none is left out of the full pass either.
+    parity = make_strategy("lengthdrop", setting(0.9, genes="lengths", teacher_drops=True))
+    assert parity.passes(draws_of(0), 0.5)[0].subnet == Subnet.full(6)
+    assert parity.space.varies == ("lengths",)
     for genes, varies in (
         ("depth", ("depth",)),
         ("lengths", ("lengths",)),

@@ -272,6 +272,17 @@ def test_a_subnetwork_trained_alone_is_scored_with_its_own_weights(place: Path, 
     assert (inherited != statistics).any()  # or it might as well be the supernet's
 
 
+def test_two_of_one_name_are_refused_before_anything_is_measured(place: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        supernet = Bench.open("runs/tiny", "search")
+        options = TrainSupernet(teacher="none", trainer={"max_steps": 1})
+        alone = train_fixed(supernet, tmp_path / "a" / "short", Subnet.full(3), options)
+        with pytest.raises(RunError, match="two of what is compared are called short"):
+            compare(Compare(finished=(Path(SHORT), alone)), tmp_path / "compare")
+    assert not (tmp_path / "compare").exists()
+
+
 def test_a_subnetwork_of_other_rows_is_refused(place: Path, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
@@ -280,7 +291,8 @@ def test_a_subnetwork_of_other_rows_is_refused(place: Path, tmp_path: Path) -> N
         alone = train_fixed(supernet, tmp_path / "alone", Subnet.full(3), options)
         record = read_record(alone)
         splits = {name: {**fields, "fingerprint": "other"} for name, fields in record.splits.items()}
-        replace(record, splits=splits).save(alone)
-        with pytest.raises(RunError, match="other rows than what it is compared with"):
-            compare(Compare(finished=(Path(SHORT), alone)), tmp_path / "compare")
+        for other in (splits, {name: splits[name] for name in splits if name != "search"}):
+            replace(record, splits=other).save(alone)
+            with pytest.raises(RunError, match="other rows than what it is compared with"):
+                compare(Compare(finished=(Path(SHORT), alone)), tmp_path / "compare")
     assert not (tmp_path / "compare").exists()

@@ -146,7 +146,7 @@ def lengthdrop(setting: Setting) -> Sampled:
     if lengths and "encoder" not in setting.stacks:
         raise TrainingError("lengths are dropped in encoders: train a decoder with --genes depth")
     plan = [
-        Draw(setting.teacher_drops),
+        Draw(depth and setting.teacher_drops),
         Draw(depth, "smallest" if lengths else "full", taught=True),
         *[Draw(depth, "random" if lengths else "full", taught=True)] * RANDOM_PASSES,
     ]
