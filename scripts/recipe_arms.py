@@ -165,6 +165,7 @@ ARMS: Mapping[str, Arm] = {
     ),
     "averaged": Arm("mean of the last 0.3 of the training", averaged=0.3),
     "together": Arm("rate 2e-4, frozen teacher, labels beside it", **TAUGHT, rate=2e-4),
+    "fast-alpha": Arm("rate 2e-4 and adaptive divergence", rate=2e-4, adaptive=True),
     "one-student": Arm("one random sub-network a step", (random(dropped),)),
 }
 
