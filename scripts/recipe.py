@@ -115,10 +115,11 @@ class Rung:
         """What all arms start from: a plain model without dropout from then on."""
         folder = self.runs / START
         if not (folder / HOW).is_file():
-            shutil.copytree(plain, folder, dirs_exist_ok=True)
+            shutil.copytree(plain, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(HOW))
             config = json.loads((folder / "config.json").read_text())
             config |= {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
             write_json(folder / "config.json", config)
+            shutil.copy(plain / HOW, folder)
         return folder
 
     def cost(self, bench: Bench, arm: Arm) -> float:
