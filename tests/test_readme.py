@@ -191,11 +191,12 @@ def test_the_example_of_a_cost_counts_what_it_says():
         COSTS.remove("tokens")
 
 
-def test_the_wheel_ships_modules_search_spaces_and_the_page_template(tmp_path):
+def test_the_wheel_ships_modules_search_spaces_data_and_the_page_template(tmp_path):
     (built,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(built) as wheel:
         inside = set(wheel.namelist())
     spaces = {f"ldsearch/search_spaces/{path.name}" for path in (ROOT / "search_spaces").glob("*.yaml")}
     assert len(spaces) >= 5
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ldsearch").rglob("*.py")}
-    assert spaces | modules | {"ldsearch/reports/report.html.j2"} <= inside
+    carried = {f"ldsearch/tasks/docstrings.{end}" for end in ("jsonl.gz", "LICENSES.txt")}
+    assert spaces | modules | carried | {"ldsearch/reports/report.html.j2"} <= inside

@@ -1,15 +1,20 @@
-"""The embedded default on a hand-made library: what is read, dropped, split and cached."""
+"""The embedded default: the data that come with the package, and how a hand-made library is read."""
 
+import gzip
 import hashlib
+import importlib.util
 import json
+import sys
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from ldsearch.errors import DataError
-from ldsearch.tasks import TextClassification, corpus
-from ldsearch.tasks.base import fingerprints_of
+from ldsearch.tasks import corpus
+
+ROOT = Path(__file__).parents[2]
 
 SOURCE = '''"""Module docstrings of at least six words count."""
 
@@ -57,28 +62,38 @@ def docstring(library: str, file: int) -> str:
     return " ".join(names[i : i + 6] for i in range(0, 48, 6))
 
 
+@pytest.fixture(scope="module")
+def reader() -> ModuleType:
+    """scripts/docstrings.py."""
+    spec = importlib.util.spec_from_file_location("docstrings", ROOT / "scripts" / "docstrings.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture
-def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two libraries of 60 files with one docstring each, and a cache of their own."""
+def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: ModuleType) -> Path:
+    """Two libraries of 60 files with one docstring each."""
     for library in ("alpha", "beta"):
         for file in range(60):
             path = tmp_path / "libraries" / library / f"part{file % 5}" / f"file{file}.py"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f'"""{docstring(library, file)}"""\n')
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(corpus, "LIBRARIES", ("alpha", "beta"))
-    monkeypatch.setattr(corpus, "_root", lambda library: tmp_path / "libraries" / library)
-    monkeypatch.setattr(corpus, "_version", lambda library: "1.0")
+    monkeypatch.setattr(reader, "root_of", lambda library: tmp_path / "libraries" / library)
     return tmp_path / "libraries"
 
 
-def texts(task: TextClassification) -> dict[str, str]:
+def read(reader: ModuleType) -> list[corpus.Row]:
+    both = [row for label, name in enumerate(("alpha", "beta")) for row in reader.read_library(name, label)]
+    return list(reader.without_near_duplicates(both))
+
+
+def splits(rows: list[corpus.Row]) -> dict[str, str]:
     """Text to split."""
-    return {text: split for split, examples in task.splits.items() for text in examples.texts}
-
-
-def cached(place: Path) -> list[Path]:
-    return sorted((place.parent / "cache" / "ldsearch").iterdir())
+    return {row["text"]: row["split"] for row in rows}
 
 
 @pytest.mark.parametrize(
@@ -95,124 +110,124 @@ def cached(place: Path) -> list[Path]:
     ],
 )
 def test_docstrings_of_modules_classes_and_functions_are_read_and_nothing_else(
-    tmp_path: Path, content: bytes, expected: set[str]
+    tmp_path: Path, reader: ModuleType, content: bytes, expected: set[str]
 ) -> None:
     (tmp_path / "source.py").write_bytes(content)
-    assert Counter(corpus._docstrings(tmp_path / "source.py")) == Counter(expected)
+    assert Counter(reader.docstrings(tmp_path / "source.py")) == Counter(expected)
 
 
-def kept(*rows: tuple[str, int]) -> list[str]:
+def kept(reader: ModuleType, *rows: tuple[str, int]) -> list[str]:
     given = [corpus.Row(text=text, label=label, split="train") for text, label in rows]
-    return [row["text"] for row in corpus._without_near_duplicates(given)]
+    return [row["text"] for row in reader.without_near_duplicates(given)]
 
 
-def test_a_text_half_of_whose_spans_stood_before_is_dropped() -> None:
-    assert kept(("a b c d e f g", 0), ("A b, c d! E f g.", 1)) == ["a b c d e f g"]
+def test_a_text_half_of_whose_spans_stood_before_is_dropped(reader: ModuleType) -> None:
+    assert kept(reader, ("a b c d e f g", 0), ("A b, c d! E f g.", 1)) == ["a b c d e f g"]
     # Spans of five words: the first text has abcde bcdef. Of two spans one is known: half, so it goes.
-    assert kept(("a b c d e f", 0), ("b c d e f g", 0)) == ["a b c d e f"]
+    assert kept(reader, ("a b c d e f", 0), ("b c d e f g", 0)) == ["a b c d e f"]
     # Of three spans one is known: less than half.
-    assert kept(("a b c d e f", 0), ("b c d e f g h", 0)) == ["a b c d e f", "b c d e f g h"]
+    assert kept(reader, ("a b c d e f", 0), ("b c d e f g h", 0)) == ["a b c d e f", "b c d e f g h"]
     # Four equal words in a row are no span.
-    assert kept(("a b c d x y", 0), ("a b c d z w", 0)) == ["a b c d x y", "a b c d z w"]
+    assert kept(reader, ("a b c d x y", 0), ("a b c d z w", 0)) == ["a b c d x y", "a b c d z w"]
     # Spans of dropped texts count too.
     first, second, third = "a b c d e f", "b c d e f g", "c d e f g h"
     # The third shares cdefg with the second only, which was dropped.
-    assert kept((first, 0), (second, 0), (third, 0)) == [first]
-    assert kept((first, 0), (third, 0)) == [first, third]
+    assert kept(reader, (first, 0), (second, 0), (third, 0)) == [first]
+    assert kept(reader, (first, 0), (third, 0)) == [first, third]
 
 
-def test_every_text_keeps_its_library_and_lies_in_one_split(libraries: Path) -> None:
-    task = corpus.load_docstrings()
-    assert task.labels == ("alpha", "beta")
-    found = {
-        text: label
-        for split in task.splits.values()
-        for text, label in zip(split.texts, split.labels, strict=True)
-    }
-    assert found == {
+def test_every_text_keeps_its_library_and_lies_in_one_split(reader: ModuleType, libraries: Path) -> None:
+    rows = read(reader)
+    assert {row["text"]: row["label"] for row in rows} == {
         docstring(lib, i): label for label, lib in enumerate(("alpha", "beta")) for i in range(60)
     }
-    assert sum(len(split) for split in task.splits.values()) == 120
-    sizes = {name: len(split) for name, split in task.splits.items()}
+    sizes = Counter(row["split"] for row in rows)
     assert set(sizes) == {"train", "search", "report"}
     assert sizes["train"] > 60
-    assert min(sizes.values()) > 0
+    assert sizes.total() == 120
 
 
-def test_a_file_keeps_its_split_when_others_come_and_go(libraries: Path) -> None:
-    before = texts(corpus.load_docstrings())
-    for path in cached(libraries):
-        path.unlink()
+def test_a_file_keeps_its_split_when_others_come_and_go(reader: ModuleType, libraries: Path) -> None:
+    before = splits(read(reader))
     for file in range(0, 60, 2):
         next(libraries.glob(f"alpha/*/file{file}.py")).unlink()
-    after = texts(corpus.load_docstrings())
+    after = splits(read(reader))
     assert len(after) == 90
     assert all(before[text] == split for text, split in after.items())
 
 
-def test_tests_and_borrowed_code_are_not_read(libraries: Path) -> None:
+def test_tests_and_borrowed_code_are_not_read(reader: ModuleType, libraries: Path) -> None:
     for folder in ("tests", "test", "testing", "site-packages", "_vendor"):
         path = libraries / "alpha" / "deep" / folder / "file.py"
         path.parent.mkdir(parents=True)
         path.write_text('"""Six words that must never be read."""')
-    assert "Six words that must never be read." not in texts(corpus.load_docstrings())
+    assert "Six words that must never be read." not in splits(read(reader))
 
 
 def test_a_file_and_a_library_give_no_more_than_their_share(
-    libraries: Path, monkeypatch: pytest.MonkeyPatch
+    reader: ModuleType, libraries: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus, "PER_LIBRARY", 25)
-    monkeypatch.setattr(corpus, "PER_FILE", 1)
+    monkeypatch.setattr(reader, "PER_LIBRARY", 25)
+    monkeypatch.setattr(reader, "PER_FILE", 1)
     for path in libraries.glob("alpha/*/*.py"):
         path.write_text(path.read_text() + 'def f():\n    """Six other words of this file."""\n')
+    rows = read(reader)
+    assert Counter(row["label"] for row in rows) == {0: 25, 1: 25}
+    assert "Six other words of this file." not in splits(rows)
+
+
+def test_what_the_package_carries_is_small_licensed_and_what_its_pages_say() -> None:
     task = corpus.load_docstrings()
-    labels = Counter(label for split in task.splits.values() for label in split.labels)
-    assert labels == {0: 25, 1: 25}
-    assert "Six other words of this file." not in texts(task)
+    assert {name: len(rows) for name, rows in task.splits.items()} == {
+        "train": 13_654,
+        "search": 1_761,
+        "report": 1_818,
+    }
+    assert task.labels == corpus.LIBRARIES
+    texts = [text for rows in task.splits.values() for text in rows.texts]
+    assert len(set(texts)) == len(texts)
+    assert {label for rows in task.splits.values() for label in rows.labels} == set(range(10))
+    assert corpus.SNAPSHOT.stat().st_size < 2_000_000
+    licences = corpus.LICENCES.read_text()
+    for library in corpus.LIBRARIES:
+        assert f"\n{library} " in licences
+    assert licences.count("opyright") >= len(corpus.LIBRARIES)
 
 
-def test_the_second_call_reads_the_cache_not_the_libraries(
-    libraries: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("damage", ["gone", "cut", "other", "text"])
+def test_data_that_are_not_those_of_this_version_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    first = corpus.load_docstrings()
-    monkeypatch.setattr(corpus, "_root", lambda library: pytest.fail(f"{library} was read again"))
-    second = corpus.load_docstrings()
-    assert second == first
-    assert fingerprints_of(second) == fingerprints_of(first)
-    assert len(cached(libraries)) == 1
-    rows = [json.loads(line) for line in cached(libraries)[0].read_text().splitlines()]
-    assert len(rows) == 120
-
-
-def test_another_version_of_a_library_is_read_anew(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = corpus.load_docstrings()
-    next(libraries.glob("alpha/*/file7.py")).write_text('"""Seven quite new words for version two."""')
-    assert fingerprints_of(corpus.load_docstrings()) == fingerprints_of(first)
-    monkeypatch.setattr(corpus, "_version", lambda library: "2.0" if library == "alpha" else "1.0")
-    assert "Seven quite new words for version two." in texts(corpus.load_docstrings())
-    assert len(cached(libraries)) == 2
-
-
-def test_an_interrupted_reading_leaves_no_cache(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(rows: list[corpus.Row]) -> list[corpus.Row]:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(corpus, "_without_near_duplicates", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            corpus.load_docstrings()
-    assert not list(libraries.parent.glob("cache/**/*.jsonl"))
-    assert len(texts(corpus.load_docstrings())) == 120
-
-
-def test_a_library_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "LIBRARIES", ("numpy", "no-such-library"))
-    with pytest.raises(DataError, match="no-such-library: install it") as caught:
+    packed = corpus.SNAPSHOT.read_bytes()
+    contents = {"cut": packed[:-100], "other": gzip.compress(b"{}\n"), "text": b"no gzip"}
+    monkeypatch.setattr(corpus, "SNAPSHOT", tmp_path / "docstrings.jsonl.gz")
+    if damage in contents:
+        corpus.SNAPSHOT.write_bytes(contents[damage])
+    with pytest.raises(DataError, match="install ldsearch again") as caught:
         corpus.load_docstrings()
     assert "\n" not in str(caught.value)
 
 
-def test_every_library_of_the_default_is_installed_where_it_is_looked_for() -> None:
-    for library in corpus.LIBRARIES:
-        assert corpus._version(library)
-        assert next(corpus._root(library).rglob("*.py"))
+def test_the_script_writes_what_the_package_reads(
+    reader: ModuleType,
+    libraries: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = {"SNAPSHOT": tmp_path / "made.jsonl.gz", "LICENCES": tmp_path / "made.txt"}
+    for module in (reader, corpus):
+        monkeypatch.setattr(module, "LIBRARIES", ("alpha", "beta"))
+        for name, path in made.items():
+            monkeypatch.setattr(module, name, path)
+    monkeypatch.setattr(reader, "version_of", lambda library: "1.0")
+    monkeypatch.setattr(reader, "licence_of", lambda library: f"Copyright {library}")
+    reader.main()
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    lines = gzip.decompress(made["SNAPSHOT"].read_bytes())
+    assert told["sha256"] == hashlib.sha256(lines).hexdigest()
+    assert told["rows"] == 120
+    monkeypatch.setattr(corpus, "SHA256", told["sha256"])
+    task = corpus.load_docstrings()
+    assert {text for rows in task.splits.values() for text in rows.texts} == set(splits(read(reader)))
+    assert "Copyright beta" in made["LICENCES"].read_text()
