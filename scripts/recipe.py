@@ -140,7 +140,7 @@ class Rung:
         # A frozen teacher reads every row once, before the first step.
         count = round((budget - (FORWARD * steps if arm.frozen else 0)) / self.cost(bench, arm))
         set_seed(seed)
-        student, _, _ = load_supernet(taught)
+        student, _, _ = load_supernet(self.plain(PLAIN_RATES[0]) if arm.dropout else taught)
         trainer = (Alpha if arm.adaptive else SupernetTrainer)(
             student,
             Recipe(arm, setting_of(bench, arm)),

@@ -117,6 +117,7 @@ class Arm:
         state_weight: As ``train-supernet`` has it.
         adaptive: AlphaNet's clipped alpha divergence instead of the Kullback-Leibler one.
         averaged: Share of the training, at its end, whose weights are averaged.
+        dropout: Whether the model keeps its own, as ``train-supernet`` does.
     """
 
     says: str
@@ -131,6 +132,7 @@ class Arm:
     state_weight: float = 0.0
     adaptive: bool = False
     averaged: float = 0.0
+    dropout: bool = False
 
 
 TAUGHT: dict[str, Any] = {"frozen": True, "label_share": 0.5, "full_rows": (0, 4)}
@@ -166,6 +168,8 @@ ARMS: Mapping[str, Arm] = {
     "averaged": Arm("mean of the last 0.3 of the training", averaged=0.3),
     "together": Arm("rate 2e-4, frozen teacher, labels beside it", **TAUGHT, rate=2e-4),
     "fast-alpha": Arm("rate 2e-4 and adaptive divergence", rate=2e-4, adaptive=True),
+    "dropout": Arm("rate 5e-5, dropout 0.1 as in plain fine-tuning", rate=5e-5, dropout=True),
+    "dropout-1e-4": Arm("rate 1e-4, dropout 0.1 as in plain fine-tuning", dropout=True),
     "one-student": Arm("one random sub-network a step", (random(dropped),)),
 }
 
