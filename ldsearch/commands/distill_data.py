@@ -29,6 +29,8 @@ from ldsearch.tasks import TASKS, DataSource
 from ldsearch.tasks.sequences import SequenceToSequence
 from ldsearch.tasks.tables import Columns
 
+_MANY_ENDLESS = 0.05  # of the targets: a teacher that ends its sentences rarely meets the limit
+
 
 def main(options: DistillData) -> dict[str, Any]:
     """Decode, and print how to train on what was written."""
@@ -83,6 +85,13 @@ def distill_data(options: DistillData, progress: Progress = NO_PROGRESS) -> dict
     print(f"written: {out}: {len(written)} pairs ({decoding.describe()}); {task.overlap}")
     if blank:
         print_notes([f"{blank} targets have no text: training refuses them, raise --min-target"])
+    tokens = tokenizer([pair[columns[1]] for pair in written], add_special_tokens=False)["input_ids"]
+    endless = sum(len(target) >= options.max_target - 1 for target in cast(list[list[int]], tokens))
+    if endless > _MANY_ENDLESS * len(written):
+        long = f"{endless} of {len(written)} targets run to the limit of {options.max_target} tokens"
+        print_notes(
+            [f"{long}: raise --max-target, or look at what this teacher writes before you train on it"]
+        )
     if options.validation is None and Path(options.data).is_file():
         cut = "has no validation rows of its own: some were cut from it and are not decoded"
         print_notes([f"{options.data} {cut}"])

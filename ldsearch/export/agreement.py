@@ -80,16 +80,22 @@ class Agreement:
                 f"on {self.ties} {where}"
             )
 
-    def demand_share(self, reader: str, origin: str, least: float) -> None:
+    def demand_share(self, reader: str, origin: str, least: float, score: str) -> None:
         """Raise an error where too few predictions are the same.
+
+        Args:
+            reader: What read the export.
+            origin: Of the rows.
+            least: The share that is enough.
+            score: What the export reaches, in words; empty where nothing was scored.
 
         Raises:
             ExportError: If the share is below ``least``.
         """
         if not self.share >= least:
             raise ExportError(
-                f"check of the predictions failed: {reader} gives {self.describe(origin, None)}; "
-                f"--least-agreement asks for {least:g}; nothing was written"
+                f"check of the predictions failed: {reader} gives {self.describe(origin, None)}"
+                f"{score and f', {score}'}; --least-agreement asks for {least:g}; nothing was written"
             )
 
     def describe(self, origin: str, tolerance: float | None) -> str:

@@ -324,9 +324,7 @@ def _verify_export(
         _check_labels(supernet, f"{name} in {where}", answer.labels)
         got = [torch.from_numpy(logits) for logits in answer.logits[: len(rows.batches)]]
         result = agreement(supernet, written, rows.batches, want, got)
-        if int8:
-            result.demand_share(f"{name} in {where}", rows.origin, least_agreement)
-        else:
+        if not int8:
             result.demand(f"{name} in {where}", rows.origin, written)
         score = None
         if rows.score is not None:
@@ -335,6 +333,9 @@ def _verify_export(
             score = Scored(rows.metric, rows.score(got), wanted, recorded is not None, change)
             if not int8:
                 _check_score(supernet, f"{name} in {where}", written, rows.origin, score, result)
+        if int8:
+            told = "" if score is None else score.describe()
+            result.demand_share(f"{name} in {where}", rows.origin, least_agreement, told)
     place = f"{where} by {' and '.join(written.readers)}"
     return Verified(place, rows.origin, written.tolerance, result, score)
 

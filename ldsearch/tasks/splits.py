@@ -269,7 +269,8 @@ class _Words:
         found = np.zeros(len(rows), dtype=bool)
         for count in np.unique(counts[(counts > 0) & (counts <= self.counts[others].max(initial=0))]):
             same = counts == count
-            found[same] = np.isin(whole[same], self._spans(others, int(count))[1])
+            # Hashes fill 64 bits: numpy 2.0's other kind overflows.
+            found[same] = np.isin(whole[same], self._spans(others, int(count))[1], kind="sort")
         return found
 
     def _whole(self) -> NDArray[np.uint64]:

@@ -50,6 +50,20 @@ def test_it_says_what_it_wrote_and_how_to_train_on_it(ldsearch: Ldsearch, here: 
     assert "new/distilled.jsonl: 10 pairs (beam 2, length penalty 1, 1 to 10 tokens)" in said
     flags = "--task translation --data new/distilled.jsonl --validation dev.jsonl --search-rows half"
     assert f"{flags} --model teacher" in said
+    # A teacher of random weights seldom ends its sentences: 10 tokens are 9 and the end.
+    endless = sum(len(line["en"].split()) >= 9 for line in lines)
+    assert endless > 1
+    assert f"note: {endless} of 10 targets run to the limit of 10 tokens: raise --max-target" in done.err
+
+
+def test_targets_that_end_are_not_remarked_on(
+    ldsearch: Ldsearch, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = ["one two three four five six seven eight"] * 10  # and the end: 9 of 10 tokens
+    monkeypatch.setattr("ldsearch.commands.distill_data._decode", lambda *inputs: ended)
+    Path("d.jsonl.part").touch()
+    done = ldsearch(*COMMAND, "--out", "d.jsonl")
+    assert done.code == 0, done
     assert done.err == ""
 
 

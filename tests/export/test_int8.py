@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from ldsearch.errors import ExportError
 from ldsearch.export.check import Rows, verify
 from ldsearch.export.folder import FORMATS, write_onnx
+from ldsearch.intervals import Interval
 from ldsearch.latency.int8 import int8_instructions
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
@@ -97,6 +99,14 @@ def test_too_few_equal_predictions_are_refused(tmp_path, monkeypatch):
         supernet.model.classifier.bias.neg_()
     with pytest.raises(ExportError, match=r"--least-agreement asks for 0.98; nothing was written"):
         verify(supernet, [written], rows_of(BATCHES))
+    scored = replace(
+        rows_of(BATCHES),
+        metric="accuracy",
+        score=lambda logits: float(torch.cat([*logits]).argmax(-1).eq(0).float().mean()),
+        difference=lambda first, second: Interval(0.25, 0.125, 0.5, 8),
+    )
+    with pytest.raises(ExportError, match=r"accuracy 0\.\d+, the supernet's 0\.\d+ .*\+0\.1250 to \+0\.5000"):
+        verify(supernet, [written], scored)
 
 
 def test_a_regression_is_compared_by_correlation(tmp_path):
