@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 from imdb_train import constant_ratio
 from recipe_arms import ARMS, EVERY_OTHER, Alpha, Arm, Averaging, Recipe
-from recipe_page import HOW, Right, Scored, compared, kept, seeds_of, write_page
+from recipe_page import FULL, HOW, Right, Scored, compared, kept, seeds_of, write_page
 from safetensors.torch import load_file, save_file
 from sst2_minilm_train import arguments, minilm
 from transformers import set_seed
@@ -239,17 +239,17 @@ def main() -> None:
     subnets, tasks = grid(bench), [(bench.task, options.rows), (given, len(given.rows("report")))]
     rows = sum(count for _, count in tasks)
 
-    def scored(name: str, make: Callable[[], Path]) -> Scored:
+    def scored(name: str, subnets: Mapping[str, Subnet], make: Callable[[], Path]) -> Scored:
         def made() -> tuple[Path, Right]:
             folder = make()
             return folder, rung.right(folder, subnets, tasks)
 
         return kept(options.out / "scores" / f"{name}.npz", list(subnets), rows, made)
 
-    plain = scored("plain", lambda: best_plain(rung, rates))
+    plain = scored("plain", {FULL: subnets[FULL]}, lambda: best_plain(rung, rates))
     for name in dict.fromkeys([options.base, *options.arms]):
         for seed in range(options.seeds):
-            scored(f"{name}-{seed}", partial(rung.train, name, seed, taught))
+            scored(f"{name}-{seed}", subnets, partial(rung.train, name, seed, taught))
         told = {key: getattr(options, key) for key in ("rung", "epochs", "rows", "plain_rates")}
         result = {
             "out": str(options.out),

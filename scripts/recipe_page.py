@@ -122,7 +122,6 @@ def compared(found: Mapping[str, Scored], plain: Scored, base: str, held: int) -
             "rate": plain.how[0]["rate"],
             "accuracy": float(whole[:held].mean()),
             "validation": float(whole[held:].mean()),
-            "groups": compare(plain, found[base], plain, held)["groups"],
         },
     }
 
@@ -165,7 +164,6 @@ def write_page(result: Mapping[str, Any], out: Path) -> None:
         f"| arm | what | steps | seeds | {' | '.join(GROUPS)} |",
         f"|---|---|---|---|{'---|' * len(GROUPS)}",
     ]
-    lines.append(f"| plain | plain fine-tuning, cut | | 1 | {cells(list(plain['groups'].values()))} |")
     for name, row in arms.items():
         groups, how = list(row["groups"].values()), row["how"]
         means = " | ".join(f"{np.mean(one['seeds']):.2f}" for one in groups)
