@@ -49,10 +49,10 @@ from ldsearch.training.trainer import Distillation, SupernetTrainer
 
 TOKENS, BATCH = 128, 32
 REPORT_ROWS, SEARCH_ROWS = 10_000, 1_000
-PLAIN_EPOCHS, PLAIN_RATES = 3, (1e-4, 2e-4, 5e-5, 2e-5)  # all arms start from the first
+PLAIN_EPOCHS, PLAIN_RATES = 3, (1e-4, 2e-4, 5e-5, 2e-5)  # all arms start from that of the first
 SHARES = tuple(round(share, 2) for share in np.arange(0.15, 1.001, 0.05))
 DRAWS = 400  # steps whose mean cost is an arm's
-WEIGHTS, START = "weights.safetensors", "taught"  # all arms start from the last
+WEIGHTS, START = "weights.safetensors", "taught"
 
 
 @dataclass(frozen=True)

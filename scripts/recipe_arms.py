@@ -137,7 +137,7 @@ class Arm:
 
 TAUGHT: dict[str, Any] = {"frozen": True, "label_share": 0.5, "full_rows": (0, 4)}
 ARMS: Mapping[str, Arm] = {
-    "default": Arm("today's defaults: rate 5e-5, bound 0.36", rate=5e-5, bound=Fraction(36, 100)),
+    "default": Arm("rate 5e-5, bound 0.36", rate=5e-5, bound=Fraction(36, 100)),
     "deep": Arm("rate 5e-5, bound 0.62", rate=5e-5),
     "rate-1e-4": Arm("rate 1e-4, bound 0.62; all others too, but for what they say"),
     "rate-2e-4": Arm("rate 2e-4", rate=2e-4),

@@ -324,18 +324,18 @@ def _verify_export(
         _check_labels(supernet, f"{name} in {where}", answer.labels)
         got = [torch.from_numpy(logits) for logits in answer.logits[: len(rows.batches)]]
         result = agreement(supernet, written, rows.batches, want, got)
-        if not int8:
-            result.demand(f"{name} in {where}", rows.origin, written)
         score = None
         if rows.score is not None:
             wanted = rows.score(want) if recorded is None else recorded
             change = rows.difference(got, want) if int8 and rows.difference is not None else None
             score = Scored(rows.metric, rows.score(got), wanted, recorded is not None, change)
-            if not int8:
-                _check_score(supernet, f"{name} in {where}", written, rows.origin, score, result)
         if int8:
             told = "" if score is None else score.describe()
             result.demand_share(f"{name} in {where}", rows.origin, least_agreement, told)
+            continue
+        result.demand(f"{name} in {where}", rows.origin, written)
+        if score is not None:
+            _check_score(supernet, f"{name} in {where}", written, rows.origin, score, result)
     place = f"{where} by {' and '.join(written.readers)}"
     return Verified(place, rows.origin, written.tolerance, result, score)
 
