@@ -15,7 +15,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ class Rung:
 
     def cost(self, bench: Bench, arm: Arm) -> float:
         """MACs of a step over those of a plain step: forward and backward passes, and a frozen teacher's."""
-        recipe = Recipe(arm, setting_of(bench, arm))
+        recipe = recipe_of(bench, arm)
         return step_work(recipe, bench.macs, float(bench.macs([bench.full])[0]), steps=DRAWS)
 
     def train(self, name: str, seed: int, taught: Path) -> Path:
@@ -136,14 +136,14 @@ class Rung:
         bench = Bench.open(taught, "train")
         whole = bench.task.encode("train", bench.tokenizer, TOKENS)
         steps = len(whole) / BATCH
-        budget = self.epochs * steps * self.cost(bench, replace(ARMS["default"], rate=0))
+        budget = arm.spends * self.epochs * steps * self.cost(bench, ARMS["default"])
         # A frozen teacher reads every row once, before the first step.
         count = round((budget - (FORWARD * steps if arm.frozen else 0)) / self.cost(bench, arm))
         set_seed(seed)
         student, _, _ = load_supernet(self.plain(PLAIN_RATES[0]) if arm.dropout else taught)
         trainer = (Alpha if arm.adaptive else SupernetTrainer)(
             student,
-            Recipe(arm, setting_of(bench, arm)),
+            recipe_of(bench, arm),
             training_arguments(
                 folder, {**flags(arm.rate), "max_steps": count, "save_strategy": "no"}, seed=seed
             ),
@@ -192,9 +192,10 @@ class Rung:
         return np.concatenate(parts, axis=1).astype(bool)
 
 
-def setting_of(bench: Bench, arm: Arm) -> Setting:
+def recipe_of(bench: Bench, arm: Arm) -> Recipe:
     """Of the model and the arm."""
-    return Setting.of(bench.supernet, TOKENS, float(arm.bound), (arm.layer_drop,))
+    setting = Setting.of(bench.supernet, TOKENS, float(arm.bound), (arm.layer_drop,))
+    return Recipe(arm, setting, None if arm.alone is None else constant_ratio(arm.alone, bench))
 
 
 def flags(rate: float) -> dict[str, Any]:

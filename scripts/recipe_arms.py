@@ -1,6 +1,6 @@
 """The arms of results/recipe: ways to draw and to teach a sandwich's sub-networks."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -118,6 +118,8 @@ class Arm:
         adaptive: AlphaNet's clipped alpha divergence instead of the Kullback-Leibler one.
         averaged: Share of the training, at its end, whose weights are averaged.
         dropout: Whether the model keeps its own, as ``train-supernet`` does.
+        alone: Share of the MACs: one specialist, which has all blocks at a constant ratio and trains alone.
+        spends: Share of the common compute.
     """
 
     says: str
@@ -133,10 +135,12 @@ class Arm:
     adaptive: bool = False
     averaged: float = 0.0
     dropout: bool = False
+    alone: float | None = None
+    spends: float = 1.0
 
 
 TAUGHT: dict[str, Any] = {"frozen": True, "label_share": 0.5, "full_rows": (0, 4)}
-ARMS: Mapping[str, Arm] = {
+ARMS: dict[str, Arm] = {
     "default": Arm("rate 5e-5, bound 0.36", rate=5e-5, bound=Fraction(36, 100)),
     "deep": Arm("rate 5e-5, bound 0.62", rate=5e-5),
     "rate-1e-4": Arm("rate 1e-4, bound 0.62; all others too, but for what they say"),
@@ -170,7 +174,25 @@ ARMS: Mapping[str, Arm] = {
     "fast-alpha": Arm("rate 2e-4 and adaptive divergence", rate=2e-4, adaptive=True),
     "dropout": Arm("rate 5e-5, dropout 0.1 as in plain fine-tuning", rate=5e-5, dropout=True),
     "dropout-1e-4": Arm("rate 1e-4, dropout 0.1 as in plain fine-tuning", dropout=True),
+    "anchored": Arm(
+        "rate 1e-4, dropout, frozen teacher and labels in every pass, the full model's too",
+        frozen=True,
+        label_share=0.5,
+        dropout=True,
+    ),
     "one-student": Arm("one random sub-network a step", (random(dropped),)),
+}
+ALONE = (0.2, 0.35, 0.5, 0.7)
+ARMS |= {
+    f"alone-{share}": Arm(
+        f"{share} of the MACs alone, a third of the compute",
+        frozen=True,
+        label_share=0.5,
+        dropout=True,
+        alone=share,
+        spends=1 / 3,
+    )
+    for share in ALONE
 }
 
 
@@ -181,13 +203,17 @@ class Recipe:
     Args:
         arm: What is drawn.
         setting: Of the model.
+        alone: What a specialist trains, nothing else then.
     """
 
     arm: Arm
     setting: Setting
+    alone: Subnet | None = None
 
     def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
         """Weights add up to 1."""
+        if self.alone is not None:
+            return [Pass(self.alone, "distill", 1.0)]
         arm, total = self.arm, self.arm.full_weight + len(self.arm.students)
         full = Pass(self.setting.full, "label", arm.full_weight / total, arm.full_rows)
         students = [draw(self.setting, draws(1 + i), progress) for i, draw in enumerate(arm.students)]
