@@ -1,0 +1,182 @@
+"""What does int8 cost in score? Trained encoders of every family, each graph in fp32 and in int8.
+
+A small model of each family is trained here, from scratch, on the embedded docstrings; ``--supernets`` adds
+models that ``train-supernet`` wrote, with their own data. Scored are the full model and a length
+configuration, as ``export --format onnx`` and ``--int8`` write them, on the search and the report rows, in
+batches of like length. Finished trainings are used again. The last line is one JSON object.
+
+    python scripts/int8_scores.py --runs runs/int8 --out results/int8/scores --supernets runs/reviews
+"""
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from imdb_train import constant_ratio
+from int8_graphs import versions as graph_versions
+from int8_graphs import write_graphs
+
+from ldsearch import Bench
+from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.train_supernet import train_supernet
+from ldsearch.errors import LdsearchError
+from ldsearch.files import write_json
+from ldsearch.fingerprint import versions
+from ldsearch.intervals import Statistics, paired_bootstrap
+from ldsearch.latency.clock import device_facts
+from ldsearch.latency.int8 import int8_instructions
+from ldsearch.latency.runtimes import in_session
+from ldsearch.supernet.graph import onnx_session
+from ldsearch.tasks import Encoded
+
+TOKENS, WIDTH, BLOCKS, HEADS = 64, 128, 4, 4
+EPOCHS, BATCH = 1, 64
+SHARE = 0.5  # of the MACs of the length configuration
+BAR = 0.3  # points
+BERT = {
+    "hidden_size": WIDTH,
+    "num_hidden_layers": BLOCKS,
+    "num_attention_heads": HEADS,
+    "intermediate_size": 4 * WIDTH,
+}
+# RoBERTa's positions begin behind that of padding.
+ROBERTA = {**BERT, "max_position_embeddings": 514, "type_vocab_size": 1}
+FAMILIES: Mapping[str, Mapping[str, int]] = {
+    "bert": BERT,
+    "roberta": ROBERTA,
+    "xlm-roberta": ROBERTA,
+    "electra": {**BERT, "embedding_size": WIDTH},
+    "distilbert": {"dim": WIDTH, "n_layers": BLOCKS, "n_heads": HEADS, "hidden_dim": 4 * WIDTH},
+    "modernbert": {**BERT, "intermediate_size": 2 * WIDTH},
+}
+
+
+def train(family: str, runs: Path) -> Path:
+    """A small supernet of a family on the embedded docstrings, or the finished one."""
+    folder = runs / family
+    if not (folder / "supernet.json").is_file():
+        config = runs / f"{family}.json"
+        write_json(config, {"model_type": family, **FAMILIES[family]})
+        trainer = {
+            "num_train_epochs": EPOCHS,
+            "per_device_train_batch_size": BATCH,
+            "disable_tqdm": "True",
+        }
+        train_supernet(
+            folder, TrainSupernet(model=str(config), max_length=TOKENS, plain_share=0.5, trainer=trainer)
+        )
+    return folder
+
+
+def right(path: Path, bench: Bench, limit: int) -> Statistics:
+    """Which of the split's first rows a graph labels right, shape (rows,)."""
+    run, encoded = in_session(onnx_session(path, torch.get_num_threads())), rows_of(bench, limit)
+    collate = bench.task.collate(bench.tokenizer, None)
+    order = np.argsort(encoded.lengths, kind="stable")
+    logits: list[Any] = []
+    for start in range(0, len(order), BATCH):
+        batch = collate([encoded[row] for row in order[start : start + BATCH].tolist()])
+        logits += cast(list[Any], run({name: value for name, value in batch.items() if name != "labels"}))
+    rows = np.concatenate(logits)[np.argsort(order)]
+    return np.asarray(bench.task.statistics(rows, encoded), dtype=np.float64)
+
+
+def rows_of(bench: Bench, limit: int) -> Encoded:
+    """The split's first rows."""
+    encoded: Encoded = bench.encoded
+    return encoded.take(range(min(limit, len(encoded))))
+
+
+def scored(folder: Path, graphs: Path, limit: int) -> list[dict[str, Any]]:
+    """Both graphs of the full model and of the lengths, on the rows of both splits together."""
+    benches = [Bench.open(folder, split) for split in ("search", "report")]
+    first, found = benches[0], []
+    for name, subnet in {"full": first.full, "lengths": constant_ratio(SHARE, first)}.items():
+        paths = write_graphs(first.supernet, subnet, graphs / f"{folder.name}-{name}")
+        fp32, int8 = (np.concatenate([right(path, one, limit) for one in benches]) for path in paths)
+        found.append(
+            {
+                "model": folder.name,
+                "type": first.supernet.model.config.model_type,
+                "subnet": name,
+                "macs": float(np.divide(*first.macs([subnet, first.full]))),
+                "fp32": 100 * float(fp32.mean()),
+                "int8": 100 * float(int8.mean()),
+                "other": 100 * float((fp32 != int8).mean()),
+                "difference": asdict(paired_bootstrap(100 * int8, 100 * fp32)),
+            }
+        )
+        print(found[-1], flush=True)
+    return found
+
+
+def write_page(result: Mapping[str, Any], out: Path) -> None:
+    """``README.md`` in the folder."""
+    worst = min(result["rows"], key=lambda row: float(row["difference"]["mean"]))
+    instructions = ", ".join(result["instructions"] or ()) or "none (no VNNI)"
+    lines = [
+        "# What int8 costs in score",
+        "",
+        "```",
+        "python scripts/int8_scores.py --runs runs/int8 --out results/int8/scores",
+        "```",
+        "",
+        f"Small models of each family ({BLOCKS} blocks, {WIDTH} wide, from scratch) that `train-supernet`",
+        "trained on the embedded docstrings, and what `--supernets` named. Each is exported whole and at",
+        f"lengths of {SHARE:g} of the MACs, in fp32 and in int8 (a scale per channel, seven-bit weights),",
+        "and scored on search and report rows. int8 less fp32 in points of accuracy, 95% paired intervals;",
+        "`other`: rows that only one of the two labels right. Instructions for products of int8 on this",
+        f"processor: {instructions}.",
+        "",
+        "| model | sub-network | rows | fp32 | int8 | int8 less fp32 | other |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in result["rows"]:
+        gap = row["difference"]
+        kind = "full" if row["subnet"] == "full" else f"lengths, {row['macs']:.2f} of the MACs"
+        lines.append(
+            f"| {row['model']} ({row['type']}) | {kind} | {gap['examples']:,} | {row['fp32']:.2f} | "
+            f"{row['int8']:.2f} | {gap['mean']:+.2f} ({gap['low']:+.2f} to {gap['high']:+.2f}) | "
+            f"{row['other']:.2f}% |"
+        )
+    lines += [
+        "",
+        f"Asked for: within {BAR} points. The largest loss is that of {worst['model']}, {worst['subnet']}: "
+        f"{worst['difference']['mean']:+.2f}.",
+    ]
+    (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Train, export, score, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, default=Path("runs/int8"), help="where models and graphs go")
+    parser.add_argument("--out", type=Path, required=True, help="where scores.json and README.md go")
+    parser.add_argument("--supernets", type=Path, nargs="*", default=[], help="trained folders beside them")
+    parser.add_argument("--limit", type=int, default=5_000, help="rows of a split at most")
+    options = parser.parse_args()
+    options.runs.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    folders = [*(train(family, options.runs) for family in FAMILIES), *options.supernets]
+    rows = [row for folder in folders for row in scored(folder, options.runs / "graphs", options.limit)]
+    result = {
+        "rows": rows,
+        "instructions": int8_instructions(),
+        "device": device_facts(torch.device("cpu"), torch.float32),
+        "versions": {**versions(), **graph_versions()},
+    }
+    write_json(options.out / "scores.json", result)
+    write_page(result, options.out)
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except LdsearchError as error:
+        raise SystemExit(f"error: {error}") from error
