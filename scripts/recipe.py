@@ -249,8 +249,10 @@ def main() -> None:
 
     plain = scored("plain", {FULL: subnets[FULL]}, lambda: best_plain(rung, rates))
     for name in dict.fromkeys([options.base, *options.arms]):
+        alone = ARMS[name].alone
+        mine = subnets if alone is None else {f"all {alone}": subnets[f"all {alone}"]}
         for seed in range(options.seeds):
-            scored(f"{name}-{seed}", subnets, partial(rung.train, name, seed, taught))
+            scored(f"{name}-{seed}", mine, partial(rung.train, name, seed, taught))
         told = {key: getattr(options, key) for key in ("rung", "epochs", "rows", "plain_rates")}
         result = {
             "out": str(options.out),
@@ -262,8 +264,7 @@ def main() -> None:
         }
         write_json(options.out / "recipe.json", result)
         write_page(result, options.out)
-        groups = result["arms"][name]["groups"]
-        print(name, {group: round(cell["mean"], 2) for group, cell in groups.items()}, flush=True)
+        print(f"{name}: done", flush=True)
     print(json.dumps({arm: row["groups"] for arm, row in result["arms"].items()}))
 
 

@@ -1,7 +1,7 @@
 """The arms of results/recipe: ways to draw and to teach a sandwich's sub-networks."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -180,7 +180,14 @@ ARMS: dict[str, Arm] = {
         label_share=0.5,
         dropout=True,
     ),
+    "anchored-2e-4": Arm("anchored, rate 2e-4", rate=2e-4, frozen=True, label_share=0.5, dropout=True),
     "one-student": Arm("one random sub-network a step", (random(dropped),)),
+}
+ARMS |= {
+    f"{name}-averaged": replace(
+        ARMS[name], says=f"{name}, mean of the last 0.3 of the training", averaged=0.3
+    )
+    for name in ("dropout-1e-4", "anchored", "anchored-2e-4")
 }
 ALONE = (0.2, 0.35, 0.5, 0.7)
 ARMS |= {

@@ -113,11 +113,30 @@ def compare(scored: Scored, base: Scored, plain: Scored, held: int) -> dict[str,
     }
 
 
+def beside(alone: Scored, nested: Scored, held: int) -> dict[str, Any]:
+    """A sub-network of a supernet less the same one trained alone, on the report rows."""
+    (name,) = alone.names
+    rows = slice(held)
+    return difference(nested.of(name.__eq__, rows), alone.of(name.__eq__, rows))
+
+
 def compared(found: Mapping[str, Scored], plain: Scored, base: str, held: int) -> dict[str, Any]:
     """What the page says of every arm, and of the plain model."""
     (whole,) = plain.of(GROUPS["full"], slice(None))
+    arms = {name: scored for name, scored in found.items() if ARMS[name].alone is None}
     return {
-        "arms": {name: compare(scored, found[base], plain, held) for name, scored in found.items()},
+        "arms": {name: compare(scored, found[base], plain, held) for name, scored in arms.items()},
+        "specialists": {
+            name: {
+                "share": ARMS[name].alone,
+                "how": alone.how,
+                "accuracy": float(np.mean(alone.of(bool, slice(held)))),
+                "validation": float(np.mean(alone.of(bool, slice(held, None)))),
+                "nested": {arm: beside(alone, scored, held) for arm, scored in arms.items()},
+            }
+            for name, alone in found.items()
+            if ARMS[name].alone is not None
+        },
         "plain": {
             "rate": plain.how[0]["rate"],
             "accuracy": float(whole[:held].mean()),
@@ -128,7 +147,7 @@ def compared(found: Mapping[str, Scored], plain: Scored, base: str, held: int) -
 
 def commands(result: Mapping[str, Any]) -> list[str]:
     """What was run: a line for each number of seeds."""
-    base, arms = result["base"], result["arms"]
+    base, arms = result["base"], {**result["arms"], **result["specialists"]}
     flags = " ".join(f"--{key.replace('_', '-')} {value:g}" for key, value in result["options"].items())
     counts = {name: len(row["how"]) for name, row in arms.items()}
     return [
@@ -141,6 +160,25 @@ def commands(result: Mapping[str, Any]) -> list[str]:
 def cells(values: Sequence[Mapping[str, float]]) -> str:
     """Differences and their intervals as cells of a table."""
     return " | ".join(f"{one['mean']:+.2f} ({one['low']:+.2f} to {one['high']:+.2f})" for one in values)
+
+
+def specialists(found: Mapping[str, Any], arms: Sequence[str], rows: int) -> list[str]:
+    """Their table: the supernets less each of them."""
+    ordered = sorted(found.values(), key=lambda row: float(row["share"]))
+    lines = [
+        "",
+        "## One supernet, or each sub-network alone",
+        "",
+        "Specialists: one sub-network (constant ratio of all blocks) trained alone from the same plain",
+        "model, with dropout at 1e-4, on labels and the frozen plain model's answers, for a third of a",
+        f"supernet's compute each. The supernet's sub-network less the specialist, {rows:,} held-out rows:",
+        "",
+        "| MACs | " + " | ".join(f"{row['share']:g}" for row in ordered) + " |",
+        f"|---|{'---|' * len(ordered)}",
+    ]
+    for label, key in (("specialist, held out", "accuracy"), ("specialist, validation rows", "validation")):
+        lines.append(f"| {label} | {' | '.join(f'{row[key]:.2f}' for row in ordered)} |")
+    return lines + [f"| {arm} | {cells([row['nested'][arm] for row in ordered])} |" for arm in arms]
 
 
 def write_page(result: Mapping[str, Any], out: Path) -> None:
@@ -189,4 +227,6 @@ def write_page(result: Mapping[str, Any], out: Path) -> None:
         f"|---|{'---|' * len(BUDGETS)}",
     ]
     lines += [f"| {name} | {cells(list(row['to plain'].values()))} |" for name, row in arms.items()]
+    if result["specialists"]:
+        lines += specialists(result["specialists"], list(arms), options["rows"])
     (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
