@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.trainer import RATE
 from ldsearch.errors import SupernetError, TrainingError, one_line
 from ldsearch.files import read_fields
 from ldsearch.supernet import Supernet
@@ -26,6 +27,8 @@ from ldsearch.tasks import Task
 from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
 
 _VOCABULARY = 8_000
+# Width up to which a pretrained model takes the higher learning rate.
+_NARROW = 512
 # Fields of the configuration of a small model from scratch, by the head.
 _SMALL: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -75,6 +78,14 @@ def known_labels(name: str, head: str) -> list[str] | None:
     # transformers turns the ids of a loaded configuration into integers.
     names = cast(dict[int, str], config.id2label)
     return [names[index] for index in sorted(names)]
+
+
+def peak_rate(options: TrainSupernet) -> float:
+    """Default learning rate: narrow models and those from scratch take a higher one (results/recipe/full)."""
+    if options.from_scratch:
+        return 5e-4
+    width = getattr(load_config(str(options.model)), "hidden_size", None)
+    return 2 * RATE if isinstance(width, int) and width <= _NARROW else RATE
 
 
 def initial_model(

@@ -15,7 +15,7 @@ from ldsearch.commands.console import lines_without_terminal, print_notes, quiet
 from ldsearch.commands.describe import info
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.recover import recover
-from ldsearch.commands.start import initial_model, known_labels, separate_teacher
+from ldsearch.commands.start import initial_model, known_labels, peak_rate, separate_teacher
 from ldsearch.commands.trainer import (
     EPOCHS,
     changed_arguments,
@@ -111,7 +111,7 @@ def train_supernet(
         folder,
         options.trainer,
         seed=options.seed,
-        from_scratch=options.from_scratch,
+        rate=peak_rate(options),
         average_last=options.average_last,
         # A pretrained encoder has its epochs after what its new head takes alone.
         epochs=EPOCHS if options.from_scratch else round(EPOCHS / (1 - plain_share), 6),

@@ -52,6 +52,7 @@ from ldsearch.training.trainer import Distillation, SupernetTrainer
 from ldsearch.trial import Score
 
 EPOCHS = 3
+RATE = 5e-5  # of a pretrained model as wide as BERT-base
 
 
 def training_arguments(
@@ -59,7 +60,7 @@ def training_arguments(
     flags: Mapping[str, Any],
     *,
     seed: int,
-    from_scratch: bool = False,
+    rate: float = RATE,
     average_last: int = 1,
     epochs: float = EPOCHS,
 ) -> TrainingArguments:
@@ -69,7 +70,7 @@ def training_arguments(
         folder: The run's; checkpoints go below it.
         flags: Fields of TrainingArguments, as text or as values; True: a flag without a value.
         seed: Of the Trainer.
-        from_scratch: Whether the model starts without weights, which takes a higher learning rate.
+        rate: Peak learning rate, where it is not among the flags.
         average_last: So many checkpoints are kept.
         epochs: Where neither these nor steps are among the flags.
 
@@ -81,7 +82,7 @@ def training_arguments(
         "output_dir": folder / "checkpoints",
         "num_train_epochs": epochs,
         "per_device_train_batch_size": 32,
-        "learning_rate": 5e-4 if from_scratch else 5e-5,
+        "learning_rate": rate,
         "warmup_steps": 0.1,
         "save_strategy": "epoch",
         "save_total_limit": average_last,

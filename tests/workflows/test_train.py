@@ -6,9 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoModel, AutoTokenizer
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    DistilBertConfig,
+    GPT2Config,
+    PreTrainedConfig,
+)
 
 from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.start import peak_rate
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.commands.trainer import length_of, training_arguments
 from ldsearch.errors import DataError, SupernetError, TrainingError
@@ -119,6 +127,22 @@ def test_a_pretrained_encoder_has_its_epochs_after_those_of_its_new_head(
     assert epochs(encoder, seed=1, trainer={"num_train_epochs": "2"}, max_length=15) == 2
     assert epochs(fine_tuned) == 3
     assert epochs(tmp_path / "config.json") == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "rate"),
+    [
+        (BertConfig(hidden_size=384), 1e-4),
+        (BertConfig(hidden_size=512), 1e-4),
+        (BertConfig(), 5e-5),
+        (DistilBertConfig(dim=384), 1e-4),
+        (GPT2Config(), 5e-5),
+    ],
+)
+def test_narrow_pretrained_models_learn_faster(tmp_path: Path, config: PreTrainedConfig, rate: float) -> None:
+    config.save_pretrained(tmp_path)
+    assert peak_rate(TrainSupernet(model=str(tmp_path))) == rate
+    assert peak_rate(TrainSupernet(model=str(tmp_path / "config.json"))) == 5e-4  # from scratch
 
 
 def test_a_training_is_as_long_as_the_trainer_makes_it(tmp_path: Path) -> None:
