@@ -125,9 +125,9 @@ class Budget:
             BudgetError: If no trial is within the budget, or its cost was not measured.
         """
         cost = self.cost
-        if cost not in full.costs:
+        if any(cost not in trial.costs for trial in (full, *candidates)):
             raise BudgetError(
-                f"no {cost} of these sub-networks is known: {self.text} cannot choose among them"
+                f"the {cost} of these sub-networks is not known: {self.text} cannot choose among them"
             )
         limit = self.absolute(full.costs)
         scored = _scored(candidates)

@@ -189,8 +189,14 @@ def test_a_choice_by_evidence_loses_less_than_its_margin_where_a_score_alone_is_
 
 
 def test_a_latency_that_nobody_knows_chooses_nothing():
-    with pytest.raises(BudgetError, match="no latency of these sub-networks is known"):
-        Budget.parse("12ms@batch=8,length=128").choose([FULL], FULL)
+    budget, timed = (
+        Budget.parse("12ms@batch=8,length=128"),
+        dataclasses.replace(FULL, costs={**FULL.costs, "latency": 9.0}),
+    )
+    for candidates, full in (([FULL], FULL), ([timed, FULL], timed)):
+        with pytest.raises(BudgetError, match="the latency of these sub-networks is not known"):
+            budget.choose(candidates, full)
+    assert budget.choose([timed], timed) is timed
 
 
 FULL_COSTS = {"macs": 8e9, "parameters": 1e8}

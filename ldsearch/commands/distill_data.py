@@ -17,7 +17,7 @@ from ldsearch.commands.console import print_notes, progress_bars, quiet_librarie
 from ldsearch.commands.generation import decoding_of
 from ldsearch.commands.options import DistillData
 from ldsearch.decoding import TOKEN_IDS, decode_batches, generation_config
-from ldsearch.errors import DataError, RunError
+from ldsearch.errors import DataError, RunError, of_system
 from ldsearch.files import report_disk_full, write_atomic, write_json
 from ldsearch.fingerprint import digest, start_fingerprint, versions
 from ldsearch.interruption import interruptible
@@ -181,7 +181,7 @@ def _claim(out: Path, identity: dict[str, Any], made_from: dict[str, Any]) -> No
             out.parent.mkdir(parents=True, exist_ok=True)
             write_json(record, {"identity": identity, **made_from})
         except OSError as error:
-            raise RunError(f"cannot write {record}: {error.strerror or error}") from error
+            raise of_system(f"cannot write {record}", error) from error
         return
     held = read_json(record).get("identity")
     if not isinstance(held, dict):

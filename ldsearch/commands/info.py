@@ -43,6 +43,11 @@ def main(options: Info) -> dict[str, Any]:
     if options.save is not None and options.save.exists():
         raise RunError(f"{options.save} exists already: choose another --save")
     goal = Goal.parse(budget=options.budget, at_least=options.at_least, most_accurate=options.most_accurate)
+    if goal.budget is not None and goal.budget.cell is not None:
+        raise RunError(
+            "measurements do not say at which batch and length a latency was taken: ldsearch evolve --budget "
+            f"{goal.budget.source} answers, and measures no score twice"
+        )
     run = _run_of(options.folder)
     trials, full = _measurements(run, options.storage)
     best, front = goal.take.choose(trials, full), pareto_front(trials)

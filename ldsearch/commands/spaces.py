@@ -280,8 +280,7 @@ def _named(bench: Bench, name: str) -> Space:
     for option in space.options[1:]:
         supernet.check(Subnet(**{depth.stack: grouped((0,), {0: option}) for depth in space.depths}))
     if space.lengths is not None:
-        if not supernet.supports_lengths:
-            raise SpaceError(f"{supernet.why_depth_only}; select --strategy every-other cuts its depth")
+        _require_lengths(supernet)
         if space.lengths.reference != record.reference:
             raise SpaceError(
                 f"the search space {space.name} refers to {space.lengths.reference} tokens, the supernet was "
@@ -299,11 +298,15 @@ def _named(bench: Bench, name: str) -> Space:
     return replace(space, depths=tuple(pinned[stack] for stack in supernet.depths))
 
 
+def _require_lengths(supernet: Supernet) -> None:
+    if not supernet.supports_lengths:
+        raise SpaceError(f"{supernet.why_depth_only}; evolve --strategy every-other cuts its depth")
+
+
 def _lengths(bench: Bench, trained: Space, parity: bool) -> LengthGenes:
     """The trained lengths on the grid of a search, or the default range where none were trained."""
     record, supernet = bench.record, bench.supernet
-    if not supernet.supports_lengths:
-        raise SpaceError(f"{supernet.why_depth_only}; select --strategy every-other cuts its depth")
+    _require_lengths(supernet)
     mode: LengthMode = "absolute" if record.length_mode == "absolute" else "ratio"
     lengths = trained.lengths or LengthGenes.build(
         record.blocks, record.reference, default_bound(record.blocks), levels=None, mode=mode

@@ -45,6 +45,7 @@ from ldsearch.training.checkpoints import (
     StopAfterSaving,
     average_last,
     last_complete_checkpoint,
+    load_weights,
     remove_checkpoints,
 )
 from ldsearch.training.strategies import Plan
@@ -282,7 +283,7 @@ def checkpoints_of(arguments: TrainingArguments, steps: int, epochs: int) -> int
         return 1
     if arguments.save_strategy == "steps":
         # Below 1 it is a share of the training.
-        every = arguments.save_steps if arguments.save_steps >= 1 else arguments.save_steps * steps
+        every = arguments.save_steps if arguments.save_steps >= 1 else math.ceil(arguments.save_steps * steps)
         return math.ceil(steps / max(1, every))
     return max(1, epochs)
 
@@ -326,8 +327,7 @@ def run_training(
         if not trainer.is_world_process_zero():
             return folder
         if averaged > 1:
-            # Without what is tied to another weight, which follows it.
-            model.load_state_dict(average_last(folder / "checkpoints", averaged), strict=False)
+            load_weights(model, average_last(folder / "checkpoints", averaged))
         require_finite(model, str(folder), ": the training diverged; take a lower --learning_rate")
         save_model(model, tokenizer, folder)
         record(weights_fingerprint(folder)).save(folder)

@@ -122,8 +122,8 @@ def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
     machine = f"{facts['device']}, {facts['threads']} threads"
     if device.type == "cpu":
         machine += f", {torch.backends.cpu.get_cpu_capability()}"
-    if full_int8:
-        machine += f", int8 by {', '.join(int8_instructions() or ()) or 'no instruction of its own'}"
+    if full_int8 and (known := int8_instructions()) is not None:
+        machine += f", int8 by {', '.join(known) or 'no instruction of its own'}"
     return {"machine": machine, "latencies": latencies}
 
 

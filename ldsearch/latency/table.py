@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from ldsearch.errors import LdsearchError, RunError, SubnetError, SupernetError
+from ldsearch.errors import LdsearchError, RunError, SubnetError, SupernetError, of_system
 from ldsearch.files import write_atomic
 from ldsearch.latency.clock import Clock, Noise, Run
 from ldsearch.latency.measure import random_tokens
@@ -115,7 +115,7 @@ class LatencyTable:
             _ = facts["lengths"], facts["blocks"], facts["restores"], facts["model"]
             version = facts.get("version")
         except OSError as error:
-            raise RunError(f"cannot read {path}: {error.strerror or error}") from error
+            raise of_system(f"cannot read {path}", error) from error
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(f"{path} is no latency table of 'ldsearch profile --table'") from error
         if version != VERSION:

@@ -218,11 +218,6 @@ def find_columns(
     for kind, names in usual.items():
         free = [name for name in there if name not in found.values()]
         found[kind] = found[kind] or usual_column(free, names)
-    taken = [name for name in found.values() if name]
-    if len(set(taken)) < len(taken):
-        raise DataError(
-            f"{source}: column {max(taken, key=taken.count)!r} cannot be two of text, pair and label"
-        )
     missing = [kind for kind in usual if found[kind] is None]
     label = found["label"]
     if _like_a_row(there) and (missing or (label and label in set(map(str, table[label])))):

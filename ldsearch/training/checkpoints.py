@@ -4,12 +4,12 @@ import json
 import re
 import shutil
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ldsearch.errors import TrainingError, one_line
@@ -97,6 +97,19 @@ def remove_checkpoints(checkpoints: Path) -> None:
         shutil.rmtree(checkpoint)
     if checkpoints.is_dir() and not any(checkpoints.iterdir()):
         checkpoints.rmdir()
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Load the weights of a checkpoint.
+
+    What is tied to another weight is not among them, and follows it.
+
+    Raises:
+        TrainingError: If some are no weights of the model.
+    """
+    unknown = model.load_state_dict(weights, strict=False).unexpected_keys
+    if unknown:
+        raise TrainingError(f"the checkpoint is of another model: this one has no {unknown[0]}")
 
 
 def average_checkpoints(folders: Sequence[Path]) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from ldsearch.supernet.folder import save_model
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.tokens import State
 from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
+from ldsearch.training.checkpoints import load_weights
 from ldsearch.training.drop_rates import LEARNING_RATE, RateTraining
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Draws, Pass, Plan
@@ -388,7 +389,7 @@ class SupernetTrainer(Trainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         weights = load_file(Path(resume_from_checkpoint) / "model.safetensors")
-        self.supernet.model.load_state_dict(weights)
+        load_weights(self.supernet.model, weights)
         if self._rates is not None:
             self._rates.load(Path(resume_from_checkpoint))
 

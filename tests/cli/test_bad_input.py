@@ -179,6 +179,7 @@ def test_a_folder_that_is_no_supernet(ldsearch: Ldsearch, place: Path, damage: s
         (["info", "nowhere", "--budget", "0.5"], "nowhere"),
         (["info", "reviews.csv"], "reviews.csv"),
         (["info", "runs/tiny", "--budget", "0.5"], "nothing was measured on runs/tiny"),
+        (["info", "runs/tiny", "--budget", "9ms@batch=1,length=8"], "at which batch and length"),
         (["info", "runs/tiny", "--at-least", "full", "--most-accurate"], "--most-accurate"),
         (["info", "damaged"], "damaged"),
         (["info", "damaged", "--budget", "0.5"], "no finished search"),

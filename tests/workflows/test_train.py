@@ -1,11 +1,14 @@
 """What a training says and refuses before it starts: prime depths, options of other tasks, scratch models."""
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -13,14 +16,17 @@ from transformers import (
     DistilBertConfig,
     GPT2Config,
     PreTrainedConfig,
+    TrainerState,
 )
 
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.start import peak_rate
 from ldsearch.commands.train_supernet import train_supernet
-from ldsearch.commands.trainer import length_of, training_arguments
+from ldsearch.commands.trainer import checkpoints_of, length_of, training_arguments
 from ldsearch.errors import DataError, SupernetError, TrainingError
+from ldsearch.interruption import Interrupted
 from ldsearch.supernet.folder import load_supernet, read_record
+from ldsearch.training.trainer import SupernetTrainer
 from tests.cli.conftest import CONFIG, reviews
 from tests.workflows.conftest import texts_options, write_texts
 
@@ -76,6 +82,42 @@ def test_a_causal_model_from_scratch_tears_no_line_on_request_and_no_other_task_
     with pytest.raises(DataError, match="--sentences is for --task causal"):
         train_supernet(place / "refused", options(place, 2, 2, sentences=True))
     assert not (place / "refused").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "strategy", "config"),
+    [
+        ("masked", "plain", {"num_hidden_layers": 2}),
+        ("causal", "layerdrop", {"tie_word_embeddings": True}),
+        ("translation", "flexible-depth", {}),
+    ],
+)
+def test_a_training_of_tied_weights_goes_on_where_it_was_stopped(
+    place: Path, monkeypatch: pytest.MonkeyPatch, task: str, strategy: str, config: dict[str, object]
+) -> None:
+    how = texts_options(
+        place, task, config, strategy=strategy, trainer={**FLAGS, "max_steps": "4", "save_steps": "9"}
+    )
+    whole = train_supernet(place / f"{task}-whole", how)
+    step, calls = SupernetTrainer.training_step, []
+
+    def stopped(self: SupernetTrainer, *batch: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return step(self, *batch)
+
+    monkeypatch.setattr(SupernetTrainer, "training_step", stopped)
+    folder = place / f"{task}-stopped"
+    with pytest.raises(Interrupted):
+        train_supernet(folder, how)
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["checkpoint-2"]
+    train_supernet(folder, how)
+    assert len(calls) == 4
+    ours, wanted = (load_file(one / "model.safetensors") for one in (folder, whole))
+    assert load_supernet(folder)[0].model.state_dict().keys() > ours.keys()  # some are tied
+    for name, tensor in wanted.items():
+        assert torch.equal(ours[name], tensor), name
 
 
 def test_a_model_type_that_would_not_come_back_with_its_tokenizer_is_refused(place):
@@ -143,6 +185,16 @@ def test_narrow_pretrained_models_learn_faster(tmp_path: Path, config: PreTraine
     config.save_pretrained(tmp_path)
     assert peak_rate(TrainSupernet(model=str(tmp_path))) == rate
     assert peak_rate(TrainSupernet(model=str(tmp_path / "config.json"))) == 5e-4  # from scratch
+
+
+@pytest.mark.parametrize("share", [0.33, 0.34, 0.5, 0.07])
+def test_as_many_checkpoints_are_expected_as_the_trainer_saves(tmp_path: Path, share: float) -> None:
+    flags = {"max_steps": 10, "save_strategy": "steps", "save_steps": share}
+    arguments = training_arguments(tmp_path, flags, seed=0)
+    state = TrainerState(max_steps=10)
+    state.compute_steps(arguments, 10)
+    saves = {*range(state.save_steps, 11, state.save_steps)} | {10}
+    assert checkpoints_of(arguments, 10, 1) == len(saves)
 
 
 def test_a_training_is_as_long_as_the_trainer_makes_it(tmp_path: Path) -> None:
