@@ -19,7 +19,6 @@ class Joules:
     """Of one input of usual length: so much for each block that runs, so much for each token in it."""
 
     name = "joules"
-    unit = "joules"
 
     def __init__(self, workload, per_block: float, per_token: float):
         lengths, counts = np.array(workload.histogram).T

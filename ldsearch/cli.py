@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn, get_args, get_origin, get_type_hint
 import typer
 
 from ldsearch.commands.binding import read_trainer
-from ldsearch.commands.options import VERBS, Options, flag_of
+from ldsearch.commands.options import VERBS, Options, flag_of, panel_of
 from ldsearch.errors import LdsearchError, MachineError, of_system, printable
 
 # Verbs of 0.1 and what took their place.
@@ -99,11 +99,6 @@ def bound(verb: str, options: type[Options]) -> Callable[..., Any]:
 
 def _parameter(options: type[Options], field: Field[Any], kind: Any) -> Parameter:
     about = field.metadata
-    panels = (
-        vars(owner)["PANEL"]
-        for owner in options.__mro__
-        if field.name in vars(owner).get("__annotations__", {}) and "PANEL" in vars(owner)
-    )
     default: Any = ... if field.default is MISSING else field.default
     if about["read"] is not None:
         several = get_origin(kind) is tuple
@@ -118,7 +113,7 @@ def _parameter(options: type[Options], field: Field[Any], kind: Any) -> Paramete
         info = typer.Option(
             flag_of(field.name),
             help=about["help"],
-            rich_help_panel=next(panels, None),
+            rich_help_panel=panel_of(options, field.name),
             min=about["least"],
             max=about["most"],
             show_default=True if shown is None else shown,

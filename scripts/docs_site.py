@@ -19,7 +19,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the options of this checkout, not of an installed ldsearch
 
-from ldsearch.commands.options import VERBS, flag_of  # noqa: E402
+from ldsearch.commands.options import VERBS, flag_of, panel_of  # noqa: E402
 
 OPTIONS_HERE = "<!-- options -->"
 COMMANDS = re.compile(r"(?<=^```\n)ldsearch .*?(?=^```$)", re.DOTALL | re.MULTILINE)
@@ -85,18 +85,12 @@ def _section(verb: str, options: type[Any]) -> Iterator[str]:
     panels: dict[str, list[dataclasses.Field[Any]]] = {}
     for field in dataclasses.fields(options):
         if field.metadata:
-            panels.setdefault(_panel(options, field.name), []).append(field)
+            panels.setdefault(panel_of(options, field.name) or "", []).append(field)
     for panel, members in sorted(panels.items()):
         yield f"\n**{panel or 'General'}**\n" if len(panels) > 1 else ""
         yield "| option | default | |"
         yield "|---|---|---|"
         yield from map(_row, members)
-
-
-def _panel(options: type[Any], name: str) -> str:
-    """The heading that an option stands under in ``--help``: that of the class that declares it."""
-    owner = next(base for base in options.__mro__ if name in vars(base).get("__annotations__", {}))
-    return str(vars(owner).get("PANEL", ""))
 
 
 def _row(field: "dataclasses.Field[Any]") -> str:

@@ -254,7 +254,7 @@ dagger were chosen and reported on the same rows.
 
 ![Area under the frontier by measured sub-networks](areas.png)
 
-NSGA-II, when each block's length still had a floor (`LengthSpace.widened` is newer). As the paper's
+NSGA-II, when each block's length still had a floor (`LengthGenes.widened` is newer). As the paper's
 Fig. 5, on the rows that chose, for each seed and direction. The search starts from
 constant-ratio configurations. Random search ({trials["random"]} trials) and constant ratio
 ({trials["constant-ratio"]} trials; its grid may have no more) are measured at once. On the rows that chose,

@@ -6,6 +6,7 @@ options stand under in ``--help``. ``cli.py`` binds the classes to the command l
 Nothing heavy is imported here, so that ``--help`` answers at once.
 """
 
+import inspect
 import os
 import shlex
 from collections.abc import Mapping
@@ -769,6 +770,12 @@ def flags(verb: str, values: Mapping[str, Any]) -> str:
 def _text(value: Any) -> str:
     parts = value if isinstance(value, list) else [value]
     return ",".join(f"{part:g}" if isinstance(part, float) else str(part) for part in parts)
+
+
+def panel_of(options: type[object], name: str) -> str | None:
+    """The heading that an option stands under: of the nearest class with one that declares it."""
+    owners = [owner for owner in options.__mro__ if name in inspect.get_annotations(owner)]
+    return next((vars(owner)["PANEL"] for owner in owners if "PANEL" in vars(owner)), None)
 
 
 def flag_of(name: str) -> str:

@@ -9,7 +9,7 @@ Knows dimensions and sub-networks; knows no weights.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -26,15 +26,11 @@ _WHOLE: _Inside = (0, 1.0, ())
 
 
 class Cost(Protocol):
-    """Cost of sub-networks: a name, a unit, and a call on many sub-networks at once."""
+    """Cost of sub-networks: a name, and a call on many sub-networks at once."""
 
     @property
     def name(self) -> str:
         """The cost's name in tables and budgets."""
-
-    @property
-    def unit(self) -> str:
-        """Unit of the values."""
 
     def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
         """One value per sub-network."""
@@ -84,7 +80,6 @@ class Macs:
     workload: Workload
     name: str = "macs"
     torchprofile: bool = False
-    unit: str = field(default="MACs/example", init=False)
 
     def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
         """Shape (subnets,)."""

@@ -56,7 +56,6 @@ class Parameters:
     per_block: Mapping[str, tuple[BlockParameters, ...]]
     elsewhere: int
     name: str = field(default="parameters", init=False)
-    unit: str = field(default="parameters", init=False)
 
     def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
         """Shape (subnets,).

@@ -1,7 +1,7 @@
 """MACs from traced counts: each block's, and everything else's, as a polynomial of the lengths."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,6 @@ class TracedMacs:
     name: str = "macs"
     encoder: Macs | None = None
     kept_memory: bool = False
-    unit: str = field(default="MACs/example", init=False)
 
     def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
         """Shape (subnets,).

@@ -33,12 +33,6 @@ class Node:
     ends: list[int] = field(default_factory=list)
     steps: dict[Step, dict[Kept, "Node"]] = field(default_factory=dict)
 
-    @property
-    def evaluations(self) -> int:
-        """Block evaluations from here on."""
-        outcomes = [node for children in self.steps.values() for node in children.values()]
-        return len(self.steps) + sum(node.evaluations for node in outcomes)
-
 
 def grow(stacks: Sequence[Stack], lengths: Sequence[int], reads_first: bool) -> Node:
     """The prefix tree of stacks on inputs of some true lengths.

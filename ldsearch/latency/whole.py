@@ -93,7 +93,6 @@ class PredictedLatency:
     length: int
     runtime: str = OWN[0]
     name: str = field(default="latency", init=False)
-    unit: str = field(default="ms", init=False)
 
     def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
         """Milliseconds of a batch, shape (subnets,).

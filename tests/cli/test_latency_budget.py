@@ -83,7 +83,6 @@ class Tokens:
     """A cost of one's own: tokens that leave the blocks."""
 
     name = "tokens"
-    unit = "tokens"
 
     def __init__(self, supernet, workload) -> None:
         self.blocks = supernet.blocks

@@ -29,7 +29,7 @@ def choices(blocks: int, least: int = 0) -> list[tuple[int, ...]]:
 class Free:
     """A cost that is nothing, for what is not about MACs: tracing takes seconds."""
 
-    name, unit = "macs", ""
+    name = "macs"
 
     def __call__(self, subnets: Sequence[Subnet]) -> np.ndarray:
         return np.zeros(len(subnets))
