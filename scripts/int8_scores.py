@@ -13,10 +13,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
+from imdb import predictions
 from imdb_train import constant_ratio
 from int8_graphs import versions as graph_versions
 from int8_graphs import write_graphs
@@ -30,12 +31,9 @@ from ldsearch.fingerprint import versions
 from ldsearch.intervals import Statistics, paired_bootstrap
 from ldsearch.latency.clock import device_facts
 from ldsearch.latency.int8 import int8_instructions
-from ldsearch.latency.runtimes import in_session
-from ldsearch.supernet.graph import onnx_session
-from ldsearch.tasks import Encoded
 
 TOKENS, WIDTH, BLOCKS, HEADS = 64, 128, 4, 4
-EPOCHS, BATCH = 3, 64
+EPOCHS = 3
 SHARE = 0.5  # of the MACs of the length configuration
 BAR = 0.3  # points
 BERT = {
@@ -70,22 +68,10 @@ def train(family: str, runs: Path) -> Path:
 
 def right(path: Path, bench: Bench, limit: int) -> Statistics:
     """Which of the split's first rows a graph labels right, shape (rows,)."""
-    run, encoded = in_session(onnx_session(path, torch.get_num_threads())), rows_of(bench, limit)
-    collate = bench.task.collate(bench.tokenizer, None)
-    order = np.argsort(encoded.lengths, kind="stable")
-    logits: list[Any] = []
-    for start in range(0, len(order), BATCH):
-        batch = collate([encoded[row] for row in order[start : start + BATCH].tolist()])
-        logits += cast(list[Any], run({name: value for name, value in batch.items() if name != "labels"}))
-    rows = np.concatenate(logits)[np.argsort(order)]
-    return np.asarray(bench.task.statistics(rows, encoded), dtype=np.float64)
-
-
-def rows_of(bench: Bench, limit: int) -> Encoded:
-    """The split's first rows."""
     encoded = bench.task.encode(bench.split, bench.tokenizer, bench.record.reference)
-    taken: Encoded = encoded.take(range(min(limit, len(encoded))))
-    return taken
+    rows = encoded.take(range(min(limit, len(encoded))))
+    labels = np.array([row["labels"] for row in rows])
+    return (predictions(path, rows, bench) == labels).astype(np.float64)
 
 
 def scored(folder: Path, graphs: Path, limit: int) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ldsearch.bench import Bench
-from ldsearch.errors import BudgetError, LdsearchError, RunError, unknown
+from ldsearch.errors import BudgetError, RunError
 from ldsearch.files import write_json
 from ldsearch.goal import Goal, LossBound
 from ldsearch.latency.clock import Clock, Noise, device_facts, synchroniser
@@ -20,7 +20,7 @@ from ldsearch.latency.measure import (
     memory_of,
     random_cell,
 )
-from ldsearch.latency.runtimes import RUNTIMES
+from ldsearch.latency.runtimes import require_runtime
 from ldsearch.latency.table import LatencyTable, SupernetStages, table_beside
 from ldsearch.latency.whole import OWN, PredictedLatency, whole_keys
 from ldsearch.progress import Progress
@@ -59,8 +59,7 @@ def know_latency(
                 "--objective latency@batch=8,length=128"
             )
         return
-    if runtime not in RUNTIMES:
-        raise LdsearchError(unknown("runtime", runtime, RUNTIMES))
+    require_runtime(runtime)
     batch, length = cell
     path = table or table_beside(bench.folder)
     loaded = LatencyTable.load(path) if path.is_file() else None

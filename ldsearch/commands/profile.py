@@ -13,7 +13,7 @@ from ldsearch.bench import Bench
 from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.latencies import CSV_FILE, JSON_FILE, latency_table
 from ldsearch.commands.options import Profile
-from ldsearch.errors import LdsearchError, of_system, unknown
+from ldsearch.errors import LdsearchError, of_system
 from ldsearch.files import read_fields, write_json
 from ldsearch.latency.clock import Clock, Noise, crowding, device_facts, load_average, synchroniser, threads
 from ldsearch.latency.measure import (
@@ -27,7 +27,7 @@ from ldsearch.latency.measure import (
     measure,
     random_cell,
 )
-from ldsearch.latency.runtimes import RUNTIMES
+from ldsearch.latency.runtimes import require_runtime
 from ldsearch.latency.table import LatencyTable, SupernetStages, build_table, length_grid, table_beside
 from ldsearch.latency.whole import OWN, time_whole
 from ldsearch.progress import NO_PROGRESS, Progress
@@ -202,8 +202,7 @@ def _predicted(table: LatencyTable | None, line: MeasuredLatency) -> float:
 def _fill_table(options: Profile, path: Path) -> dict[str, Any]:
     """Measure what a latency table lacks; the same command goes on after an interruption."""
     folder = options.folder
-    if options.runtime not in RUNTIMES:
-        raise LdsearchError(unknown("runtime", options.runtime, RUNTIMES))
+    require_runtime(options.runtime)
     numbers = [length for length in options.length if isinstance(length, int)]
     if len(numbers) < len(options.length):
         raise LdsearchError("--table needs lengths in tokens: --length data is none")

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig
 
-from ldsearch.errors import DataError, LdsearchError, unknown
+from ldsearch.errors import DataError, LdsearchError
 from ldsearch.latency.clock import Clock, Noise, Run, Timing
-from ldsearch.latency.runtimes import RUNTIMES, Inputs
+from ldsearch.latency.runtimes import RUNTIMES, Inputs, require_runtime
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -305,8 +305,7 @@ def entries_of(supernet: Supernet, subnets: Sequence[Subnet], runtime: str) -> l
     Raises:
         LdsearchError: If there is no such runtime.
     """
-    if runtime not in RUNTIMES:
-        raise LdsearchError(unknown("runtime", runtime, RUNTIMES))
+    require_runtime(runtime)
     compared = ("eager",) if supernet.head.generates else ("eager", "own")
     full = [Entry(supernet.full, name) for name in (*compared, runtime)]
     return list(dict.fromkeys([*full, *(Entry(subnet, runtime) for subnet in subnets)]))

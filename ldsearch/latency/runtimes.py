@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ldsearch.errors import LdsearchError
+from ldsearch.errors import LdsearchError, unknown
 from ldsearch.latency.int8 import quantise
 from ldsearch.registry import Registry
 from ldsearch.subnet import Subnet
@@ -92,3 +92,13 @@ RUNTIMES: Registry[Runtime] = Registry(
         "onnx-int8": partial(onnx_runtime, int8=True),
     },
 )
+
+
+def require_runtime(name: str) -> None:
+    """Check that a runtime is registered.
+
+    Raises:
+        LdsearchError: If it is not, naming those that are.
+    """
+    if name not in RUNTIMES:
+        raise LdsearchError(unknown("runtime", name, RUNTIMES))
