@@ -100,12 +100,13 @@ def scored(folder: Path, graphs: Path, limit: int) -> list[dict[str, Any]]:
 def write_page(result: Mapping[str, Any], out: Path) -> None:
     """``README.md`` in the folder."""
     worst = min(result["rows"], key=lambda row: float(row["difference"]["mean"]))
+    named = "".join(f" --supernets {name}" for name in result["supernets"])
     instructions = ", ".join(result["instructions"] or ()) or "none (no VNNI)"
     lines = [
         "# What int8 costs in score",
         "",
         "```",
-        "python scripts/int8_scores.py --runs runs/int8 --out results/int8/scores",
+        f"python scripts/int8_scores.py --runs runs/int8 --out {out}{named}",
         "```",
         "",
         f"Small models of each family ({BLOCKS} blocks, {WIDTH} wide, from scratch) that `train-supernet`",
@@ -120,9 +121,10 @@ def write_page(result: Mapping[str, Any], out: Path) -> None:
     ]
     for row in result["rows"]:
         gap = row["difference"]
+        name = row["model"] if row["model"] == row["type"] else f"{row['model']} ({row['type']})"
         kind = "full" if row["subnet"] == "full" else f"lengths, {row['macs']:.2f} of the MACs"
         lines.append(
-            f"| {row['model']} ({row['type']}) | {kind} | {gap['examples']:,} | {row['fp32']:.2f} | "
+            f"| {name} | {kind} | {gap['examples']:,} | {row['fp32']:.2f} | "
             f"{row['int8']:.2f} | {gap['mean']:+.2f} ({gap['low']:+.2f} to {gap['high']:+.2f}) | "
             f"{row['other']:.2f}% |"
         )
@@ -148,6 +150,7 @@ def main() -> None:
     rows = [row for folder in folders for row in scored(folder, options.runs / "graphs", options.limit)]
     result = {
         "rows": rows,
+        "supernets": [str(folder) for folder in options.supernets],
         "instructions": int8_instructions(),
         "device": device_facts(torch.device("cpu"), torch.float32),
         "versions": {**versions(), **graph_versions()},
