@@ -180,12 +180,18 @@ ARMS: dict[str, Arm] = {
         label_share=0.5,
         dropout=True,
     ),
-    "anchored-2e-4": Arm("anchored, rate 2e-4", rate=2e-4, frozen=True, label_share=0.5, dropout=True),
+    "anchored-2e-4": Arm(
+        "rate 2e-4, dropout, frozen teacher and labels in every pass, the full model's too",
+        rate=2e-4,
+        frozen=True,
+        label_share=0.5,
+        dropout=True,
+    ),
     "one-student": Arm("one random sub-network a step", (random(dropped),)),
 }
 ARMS |= {
     f"{name}-averaged": replace(
-        ARMS[name], says=f"{name}, mean of the last 0.3 of the training", averaged=0.3
+        ARMS[name], says=f"{ARMS[name].says}; mean of the last 0.3 of the steps", averaged=0.3
     )
     for name in ("dropout-1e-4", "anchored", "anchored-2e-4")
 }
