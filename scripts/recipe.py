@@ -51,6 +51,7 @@ TOKENS, BATCH = 128, 32
 REPORT_ROWS, SEARCH_ROWS = 10_000, 1_000
 PLAIN_EPOCHS, PLAIN_RATES = 3, (1e-4, 2e-4, 5e-5, 2e-5)  # all arms start from that of the first
 SHARES = tuple(round(share, 2) for share in np.arange(0.15, 1.001, 0.05))
+SPECIALIST = 1 / 3  # of the common compute
 DRAWS = 400  # steps whose mean cost is an arm's
 WEIGHTS, START = "weights.safetensors", "taught"
 
@@ -136,7 +137,9 @@ class Rung:
         bench = Bench.open(taught, "train")
         whole = bench.task.encode("train", bench.tokenizer, TOKENS)
         steps = len(whole) / BATCH
-        budget = arm.spends * self.epochs * steps * self.cost(bench, ARMS["default"])
+        budget = self.epochs * steps * self.cost(bench, ARMS["default"])
+        if arm.alone is not None:
+            budget *= SPECIALIST
         # A frozen teacher reads every row once, before the first step.
         count = round((budget - (FORWARD * steps if arm.frozen else 0)) / self.cost(bench, arm))
         set_seed(seed)

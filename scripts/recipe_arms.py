@@ -119,7 +119,6 @@ class Arm:
         averaged: Share of the training, at its end, whose weights are averaged.
         dropout: Whether the model keeps its own, as ``train-supernet`` does.
         alone: Share of the MACs: one specialist, which has all blocks at a constant ratio and trains alone.
-        spends: Share of the common compute.
     """
 
     says: str
@@ -136,7 +135,6 @@ class Arm:
     averaged: float = 0.0
     dropout: bool = False
     alone: float | None = None
-    spends: float = 1.0
 
 
 TAUGHT: dict[str, Any] = {"frozen": True, "label_share": 0.5, "full_rows": (0, 4)}
@@ -203,7 +201,6 @@ ARMS |= {
         label_share=0.5,
         dropout=True,
         alone=share,
-        spends=1 / 3,
     )
     for share in ALONE
 }

@@ -218,9 +218,8 @@ def write_page(result: Mapping[str, Any], out: Path) -> None:
     for name, row in arms.items():
         groups = list(row["groups"].values())
         means = " | ".join(f"{one['validation']:.2f}" for one in groups)
-        lines.append(
-            f"| {name} | {means if name == base else cells([one['on validation'] for one in groups])} |"
-        )
+        told = means if name == base else cells([one["on validation"] for one in groups])
+        lines.append(f"| {name} | {told} |")
     lines += [
         "",
         f"Against plain fine-tuning of the whole model, at the best of {rates} by the search rows",
