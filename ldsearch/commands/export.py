@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from ldsearch.hub import origin_of
 from ldsearch.latency.int8 import int8_instructions
 from ldsearch.latency.measure import generating
 from ldsearch.progress import NO_PROGRESS, Progress
-from ldsearch.runs import Choice, HeldOutScore
+from ldsearch.runs import Choice
 from ldsearch.staging import staged
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -239,13 +239,7 @@ def _entry(place: Path, choice: Choice, verified: Verified) -> dict[str, Any]:
     file = None if graph is None else f"{place.name}/{graph}"
     own = {key: choice.to_dict()[key] for key in names}
     fields = {"folder": place.name, "file": file, **own, **verified.to_dict()}
-    if verified.int8:
-        unseen = verified.unseen
-        fields["held_out"] = None
-        if unseen is not None:
-            held = HeldOutScore(unseen.split, unseen.score, unseen.full_score, unseen.difference)
-            fields["held_out"] = asdict(held)
-    return fields
+    return fields if verified.int8 else {**fields, "held_out": own["held_out"]}
 
 
 def _timing(

@@ -111,6 +111,10 @@ class Unseen:
             f"{own.mean:+.4f} ({own.low:+.4f} to {own.high:+.4f}) beside the full model in fp32"
         )
 
+    def to_dict(self) -> dict[str, Any]:
+        """The fields of a search run's held-out score."""
+        return {name: value for name, value in asdict(self).items() if name != "metric"}
+
 
 @dataclass(frozen=True)
 class Verified:
@@ -153,6 +157,7 @@ class Verified:
             "dtype": "int8" if self.int8 else "float32",
             "verified": self.describe(),
             "measured_score": None if self.score is None else asdict(self.score),
+            "held_out": None if self.unseen is None else self.unseen.to_dict(),
             "latency": [line.to_dict() for line in self.latency],
             "machine": self.machine,
         }
