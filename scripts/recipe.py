@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 import torch
 from imdb_train import constant_ratio
-from recipe_arms import ARMS, EVERY_OTHER, Alpha, Arm, Averaging, Recipe
+from recipe_arms import ARMS, EVERY_OTHER, SPECIALIST, Alpha, Arm, Averaging, Recipe
 from recipe_page import FULL, HOW, Right, Scored, compared, kept, seeds_of, write_page
 from safetensors.torch import load_file, save_file
 from sst2_minilm_train import arguments, minilm
@@ -51,7 +51,6 @@ TOKENS, BATCH = 128, 32
 REPORT_ROWS, SEARCH_ROWS = 10_000, 1_000
 PLAIN_EPOCHS, PLAIN_RATES = 3, (1e-4, 2e-4, 5e-5, 2e-5)  # all arms start from that of the first
 SHARES = tuple(round(share, 2) for share in np.arange(0.15, 1.001, 0.05))
-SPECIALIST = 1 / 3  # of the common compute
 DRAWS = 400  # steps whose mean cost is an arm's
 WEIGHTS, START = "weights.safetensors", "taught"
 

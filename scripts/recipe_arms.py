@@ -18,6 +18,7 @@ from ldsearch.training.trainer import SupernetTrainer, Targets
 
 BOUND = Fraction(62, 100)  # the smallest of six blocks costs 0.15 of the MACs
 EVERY_OTHER = (0, 2, 4)
+SPECIALIST = 1 / 3  # of the compute that every supernet gets
 
 Drawn = Callable[[Setting, np.random.Generator, float], Subnet]  # of a generator and the progress
 

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from recipe_arms import ARMS
+from recipe_figure import draw_nested
 
 from ldsearch.errors import LdsearchError
 from ldsearch.intervals import Statistics, over_seeds
+from ldsearch.reports.style import save_figure
 
+NESTED = "nested.png"
 HOW = "how.json"  # steps and seconds of a training, beside its weights
 FULL = "all 1.0"
 BUDGETS = (1.0, 0.7, 0.5, 0.4, 0.3, 0.2)  # compared with the plain model at full length
@@ -179,11 +182,12 @@ def specialists(found: Mapping[str, Any], arms: Sequence[str], rows: int) -> lis
     ]
     for label, key in (("specialist, held out", "accuracy"), ("specialist, validation rows", "validation")):
         lines.append(f"| {label} | {' | '.join(f'{row[key]:.2f}' for row in ordered)} |")
-    return lines + [f"| {arm} | {cells([row['nested'][arm] for row in ordered])} |" for arm in arms]
+    lines += [f"| {arm} | {cells([row['nested'][arm] for row in ordered])} |" for arm in arms]
+    return [*lines, "", f"![one supernet beside specialists]({NESTED})"]
 
 
 def write_page(result: Mapping[str, Any], out: Path) -> None:
-    """``README.md`` in the folder."""
+    """``README.md`` in the folder, and the figure of specialists where there are any."""
     options, arms, base, plain = (result[key] for key in ("options", "arms", "base", "plain"))
     rates = ", ".join(f"{rate:g}" for rate in result["rates"])
     lines = [
@@ -232,4 +236,6 @@ def write_page(result: Mapping[str, Any], out: Path) -> None:
     lines += [f"| {name} | {cells(list(row['to plain'].values()))} |" for name, row in arms.items()]
     if result["specialists"]:
         lines += specialists(result["specialists"], list(arms), options["rows"])
+        best = max(arms, key=lambda name: float(arms[name]["groups"]["lengths"]["mean"]))
+        save_figure(draw_nested(result, (base, best)), out / NESTED)
     (out / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
