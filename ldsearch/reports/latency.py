@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ldsearch.reports.style import (
     STYLE,
@@ -135,9 +135,11 @@ def draw_tradeoff(
     return figure
 
 
-def _quartiles(rows: pd.DataFrame) -> "list[pd.Series[Any]]":
-    """Distances of the quartiles from the median, as error bars."""
-    return [rows["median_ms"] - rows["low_ms"], rows["high_ms"] - rows["median_ms"]]
+def _quartiles(rows: pd.DataFrame) -> NDArray[np.float64]:
+    """Distances of the quartiles from the median, as error bars, shape (2, rows)."""
+    middle = rows["median_ms"]
+    # An array: Matplotlib 3.9 takes a Series of one value apart by a conversion that pandas has deprecated.
+    return np.array([middle - rows["low_ms"], rows["high_ms"] - middle])
 
 
 @rc_context(STYLE)
