@@ -61,7 +61,7 @@ def refused(what: str, error: BaseException, kind: type[LdsearchError]) -> Ldsea
 
 @dataclass(frozen=True)
 class Origin:
-    """What a model card may say of where a model comes from: only what is known.
+    """Origin of a model as its card names it: only what is known.
 
     Args:
         base_model: Repositories of the Hub; empty: none is known.
@@ -75,7 +75,7 @@ class Origin:
 
 
 def origin_of(model: str | None, data: str) -> Origin:
-    """What the Hub's cache, and the card of a model's own folder, say of a model and its data.
+    """The origin of a model and its data, from the Hub's cache and the card in the model's own folder.
 
     A name alone says nothing, since a folder may have been moved away: a repository was loaded here.
 

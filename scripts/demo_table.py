@@ -23,7 +23,7 @@ COLUMNS = "{:25}{:>9}  {:23}{:>8}{:>8}{:>5}"  # 80 wide
 
 
 def said(export: Path) -> dict[str, Any]:
-    """What ``--json`` printed of an export: beside its folder."""
+    """The JSON that ``ldsearch --json export`` printed, kept beside the export's folder."""
     (found,) = read_json(export.with_name(f"{export.name}.json"))["exports"]
     return dict(found)
 
@@ -34,7 +34,7 @@ def size(export: Path) -> float:
 
 
 def table(run: Path, chosen: Path, whole: Path) -> list[tuple[str, ...]]:
-    """Its rows, with a head."""
+    """Rows of the printed table, the head first."""
     best, own, full = read_json(run / "best.json"), said(chosen), said(whole)
     cells = {cell["batch"]: cell for cell in own["latency"]}
     share = best["costs"]["macs"] / best["full_costs"]["macs"]
@@ -63,8 +63,8 @@ def answer(export: Path, text: str) -> str:
     probabilities = model(**tokenizer(text, return_tensors="pt", truncation=True)).logits[0].softmax(-1)
     names = json.loads((export / "config.json").read_text(encoding="utf-8"))["id2label"]
     best = probabilities.topk(3)
-    said = [f"{names[str(int(i))]} {p:.2f}" for p, i in zip(best.values, best.indices, strict=True)]
-    return ", ".join(said)
+    likeliest = [f"{names[str(int(i))]} {p:.2f}" for p, i in zip(best.values, best.indices, strict=True)]
+    return ", ".join(likeliest)
 
 
 def main() -> None:

@@ -1,16 +1,16 @@
 """One supernet beside specialists: what each budget gets, and what all of them cost to train."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from recipe_arms import SPECIALIST
 
 from ldsearch.reports.style import (
-    BLUE,
     STYLE,
-    VERMILLION,
     WIDE,
     Label,
     mark_full,
@@ -27,7 +27,7 @@ def draw_nested(result: Mapping[str, Any], arms: tuple[str, str]) -> Figure:
 
     Args:
         result: Of ``recipe.json``.
-        arms: The supernets that are drawn.
+        arms: The two supernets that are drawn, the base first.
     """
     with rc_context(STYLE):
         figure = Figure(figsize=(WIDE, 4.6), layout="constrained")
@@ -37,11 +37,12 @@ def draw_nested(result: Mapping[str, Any], arms: tuple[str, str]) -> Figure:
         return figure
 
 
-def _draw_accuracy(axes: Any, result: Mapping[str, Any], arms: tuple[str, str]) -> None:
+def _draw_accuracy(axes: Axes, result: Mapping[str, Any], arms: tuple[str, str]) -> None:
     plain = result["plain"]["accuracy"] / 100
-    labels = [mark_full(axes, 1.0, plain)]
-    labels[0] = Label("plain fine-tuning, whole", labels[0].xs, labels[0].ys)
-    for index, name in enumerate(arms):
+    labels = [replace(mark_full(axes, 1.0, plain), text="plain fine-tuning, whole")]
+    for index, (name, label) in enumerate(
+        zip(arms, ("supernet, base", "supernet, best recipe"), strict=True)
+    ):
         by = {
             float(key.split()[1]): value / 100
             for key, value in result["arms"][name]["by"].items()
@@ -49,12 +50,12 @@ def _draw_accuracy(axes: Any, result: Mapping[str, Any], arms: tuple[str, str]) 
         }
         look = series(index)
         axes.plot(list(by), list(by.values()), **look)
-        labels.append(Label(name, list(by)[2:], list(by.values())[2:], look["color"], look["marker"]))
+        labels.append(Label(label, list(by)[2:], list(by.values())[2:], look["color"], look["marker"]))
     alone = sorted((row["share"], row["accuracy"] / 100) for row in result["specialists"].values())
     xs, ys = zip(*alone, strict=True)
     look = series(2)
-    axes.plot(xs, ys, ls="", marker="s", ms=8, color=look["color"])
-    labels.append(Label("specialists", xs, ys, look["color"], "s", ""))
+    axes.plot(xs, ys, ls="", ms=8, **look)
+    labels.append(Label("specialists", xs, ys, look["color"], look["marker"], ""))
     rows = result["options"]["rows"]
     show_noise(axes, (plain * (1 - plain) / rows) ** 0.5)
     axes.set(xlabel="share of the full model's MACs", ylabel=f"accuracy, {rows:,} held-out rows")
@@ -62,17 +63,18 @@ def _draw_accuracy(axes: Any, result: Mapping[str, Any], arms: tuple[str, str]) 
     place_labels(axes, labels)
 
 
-def _draw_compute(axes: Any) -> None:
+def _draw_compute(axes: Axes) -> None:
     budgets = range(1, MOST + 1)
-    axes.plot(budgets, [1] * MOST, color=BLUE)
-    axes.plot(budgets, [SPECIALIST * count for count in budgets], color=VERMILLION, ls="--", marker="s")
+    nested, alone = series(1), series(2)  # as beside it
+    axes.plot(budgets, [1] * MOST, **nested)
+    axes.plot(budgets, [SPECIALIST * count for count in budgets], ls="--", **alone)
     axes.set_ylim(0, None)
     axes.set(xlabel="budgets served", ylabel="training compute, supernets")
     axes.set_title("after the same plain fine-tuning")
     place_labels(
         axes,
         [
-            Label("one supernet", [6], [1], BLUE, "", "-"),
-            Label("a specialist for each", [5], [5 * SPECIALIST], VERMILLION, "s", "--"),
+            Label("one supernet", [6], [1], nested["color"], nested["marker"]),
+            Label("a specialist for each", [5], [5 * SPECIALIST], alone["color"], alone["marker"], "--"),
         ],
     )

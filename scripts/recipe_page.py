@@ -183,7 +183,13 @@ def specialists(found: Mapping[str, Any], arms: Sequence[str], rows: int) -> lis
     for label, key in (("specialist, held out", "accuracy"), ("specialist, validation rows", "validation")):
         lines.append(f"| {label} | {' | '.join(f'{row[key]:.2f}' for row in ordered)} |")
     lines += [f"| {arm} | {cells([row['nested'][arm] for row in ordered])} |" for arm in arms]
-    return [*lines, "", f"![one supernet beside specialists]({NESTED})"]
+    return [
+        *lines,
+        "",
+        "The base and the best arm beside them:",
+        "",
+        f"![one supernet beside specialists]({NESTED})",
+    ]
 
 
 def write_page(result: Mapping[str, Any], out: Path) -> None:

@@ -194,7 +194,7 @@ def _print_line(text: str) -> None:
 
 
 def best_so_far(goal: Goal) -> Best:
-    """What a goal would take now, for progress."""
+    """The trial that a goal would take of those measured so far, for progress."""
     # A bound takes each example's score, which only a finished search has.
     take = MostAccurate() if isinstance(goal.take, NoWorse) else goal.take
 

@@ -109,7 +109,7 @@ def _gain(gain: Interval) -> str:
 
 
 def _columns(outcome: RunOutcome) -> Columns:
-    """What a row says; the last ones are left out where the terminal's width is used up."""
+    """Columns of the table; the last ones are left out where the terminal's width is used up."""
     result, held, timed = outcome.result, outcome.held_out, outcome.latencies
     full, best = result.trials[0], outcome.best
     columns: Columns = {

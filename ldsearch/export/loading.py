@@ -120,7 +120,7 @@ def open_exported(folder: Path) -> tuple[Supernet, Subnet, PreTrainedTokenizerBa
 
 
 class ExportedModel:
-    """What transformers calls where a folder of ours is loaded with ``trust_remote_code=True``."""
+    """Entry point of transformers for an exported folder loaded with ``trust_remote_code=True``."""
 
     @classmethod
     def from_pretrained(

@@ -62,7 +62,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Explorer:
-    """What the template draws.
+    """Points, labels and pictures that the template draws.
 
     Args:
         points: Cheapest first.

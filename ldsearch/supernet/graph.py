@@ -148,7 +148,7 @@ class Graph(nn.Module):
         return tuple(cast(Tensor, output[name]) for name in self.outputs)
 
     def _keeps(self, real: Tensor) -> "list[Chosen | None]":
-        """What each block keeps of rows (B, n); None where as many tokens leave as enter."""
+        """The tokens that each block keeps of rows (B, n); None where as many tokens leave as enter."""
         lengths = self.stack.lengths
         if lengths is None:
             return [None] * len(self.stack.blocks)
@@ -232,7 +232,7 @@ def kept_counts(lengths: Lengths, places: Sequence[int], true_lengths: Tensor) -
 
 
 def kept_tokens(counts: Tensor, places: int, width: int) -> Iterator[Chosen]:
-    """What is kept by counts (B, places) of ``width`` positions, place by place."""
+    """The tokens kept by counts (B, places) of ``width`` positions, place by place."""
     position = torch.arange(width, device=counts.device)[None]
     bonus = chosen_of(position > 0, torch.tensor(0.0, device=counts.device), torch.inf)
     longest = operators.split(counts.amax(dim=0), 0, places)

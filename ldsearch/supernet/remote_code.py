@@ -1,4 +1,4 @@
-"""What a folder of ours says where ldsearch is not: code to trust, and a warning where it is not trusted.
+"""Remote code of exported folders, and the warning that stock classes give without it.
 
 Stock classes read the weights that lie beside an ``ldsearch_subnet.json``, but run all of them. With
 ``trust_remote_code=True`` transformers runs our code instead. Without, it reports a tensor that no stock

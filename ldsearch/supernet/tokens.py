@@ -99,7 +99,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a block of a traced graph keeps, where nothing may be a number that depends on the data.
+    """The tokens that a block of a traced graph keeps, as tensors: no number may depend on the data.
 
     Args:
         longest: Shape (1,), tokens of the row that keeps most.
