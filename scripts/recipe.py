@@ -179,16 +179,22 @@ class Rung:
             table[["sentence", "label"]].to_json(folder / "test.jsonl", orient="records", lines=True)
         return load_task("classification", DataSource(str(folder), keep_overlap=True))
 
-    def right(self, folder: Path, subnets: Mapping[str, Subnet], tasks: Sequence[tuple[Task, int]]) -> Right:
-        """What a model labels right, (sub-networks, rows): the first so many report rows of each task."""
+    def right(
+        self,
+        folder: Path,
+        subnets: Mapping[str, Subnet],
+        tasks: Sequence[tuple[Task, int]],
+        split: str = "report",
+    ) -> Right:
+        """What a model labels right, (sub-networks, rows): the first so many of each task's split."""
         weights = folder / WEIGHTS
         net, _, tokenizer = load_supernet(self.runs / START if weights.is_file() else folder)
         if weights.is_file():
             net.model.load_state_dict(load_file(weights))
         parts = []
         for task, rows in tasks:
-            encoded = task.encode("report", tokenizer, TOKENS).take(range(rows))
-            evaluator = Evaluator(net.eval(), task, encoded, split="report", tokenizer=tokenizer)
+            encoded = task.encode(split, tokenizer, TOKENS).take(range(rows))
+            evaluator = Evaluator(net.eval(), task, encoded, split=split, tokenizer=tokenizer)
             evaluator(list(subnets.values()))
             parts.append(np.stack([evaluator.statistics(one) for one in subnets.values()]))
         return np.concatenate(parts, axis=1).astype(bool)
@@ -197,6 +203,8 @@ class Rung:
 def recipe_of(bench: Bench, arm: Arm) -> Recipe:
     """Of the model and the arm."""
     setting = Setting.of(bench.supernet, TOKENS, float(arm.bound), (arm.layer_drop,))
+    if isinstance(arm.alone, tuple):
+        return Recipe(arm, setting, Subnet.of_encoder(arm.alone))
     return Recipe(arm, setting, None if arm.alone is None else constant_ratio(arm.alone, bench))
 
 

@@ -98,6 +98,15 @@ def listed(rate: Fraction, blocks: Sequence[int] | None = None) -> Drawn:
     return draw
 
 
+def uncut(blocks: Blocks) -> Drawn:
+    """The blocks that run, at full length: depth alone."""
+
+    def draw(setting: Setting, rng: np.random.Generator, progress: float) -> Subnet:
+        return Subnet.of_encoder(blocks(setting, rng))
+
+    return draw
+
+
 SANDWICH = (smallest(dropped), random(dropped), random(dropped))
 
 
@@ -119,7 +128,8 @@ class Arm:
         adaptive: AlphaNet's clipped alpha divergence instead of the Kullback-Leibler one.
         averaged: Share of the training, at its end, whose weights are averaged.
         dropout: Whether the model keeps its own, as ``train-supernet`` does.
-        alone: Share of the MACs: one specialist, which has all blocks at a constant ratio and trains alone.
+        alone: One specialist, which trains alone: all blocks at a constant ratio for a share of the MACs, or
+            these blocks at full length.
     """
 
     says: str
@@ -135,7 +145,7 @@ class Arm:
     adaptive: bool = False
     averaged: float = 0.0
     dropout: bool = False
-    alone: float | None = None
+    alone: float | tuple[int, ...] | None = None
 
 
 TAUGHT: dict[str, Any] = {"frozen": True, "label_share": 0.5, "full_rows": (0, 4)}
@@ -205,6 +215,23 @@ ARMS |= {
     )
     for share in ALONE
 }
+ARMS |= {
+    "depth": replace(
+        ARMS["anchored-2e-4-averaged"],
+        says="depth alone: LayerDrop 0.2, every token kept",
+        students=(uncut(dropped),) * 3,
+    ),
+    "depth-uniform": replace(
+        ARMS["anchored-2e-4-averaged"],
+        says="depth alone: a uniform number of blocks, any of them, every token kept",
+        students=(uncut(uniform_depth),) * 3,
+    ),
+}
+
+
+def blocks_alone(blocks: tuple[int, ...]) -> Arm:
+    """Those blocks, distilled alone by the best supernet's recipe, for a third of its compute."""
+    return replace(ARMS["anchored-2e-4-averaged"], says=f"blocks {blocks} alone", alone=blocks)
 
 
 @dataclass(frozen=True)
