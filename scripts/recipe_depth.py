@@ -3,11 +3,11 @@
     python scripts/recipe_depth.py --data path/to/sst2 --runs runs/recipe --out results/recipe/depth
 
 Rows, plain model and compute are those of ``recipe.py --rung 1``. Two supernets draw depths alone: as
-``train-supernet --genes depth`` draws them, and uniformly; both by the best recipe of that page. The search
-is exhaustive: all sub-networks of two to four of the six blocks, on the 1,000 search rows. What it chooses, and
-every other block, are then trained alone from the same plain model by the same recipe for a third of a
-supernet's compute, and everything is scored on report rows, which chose nothing. What is finished is used
-again; the last line is one JSON object.
+``train-supernet --genes depth`` draws them, and uniformly; both by the best recipe of that page. The
+search is exhaustive: all sub-networks of two to four of the six blocks, on the 1,000 search rows. What
+it chooses, and every other block, are then trained alone from the same plain model by the same recipe
+for a third of a supernet's compute, and everything is scored on report rows, which chose nothing. What
+is finished is used again; the last line is one JSON object.
 """
 
 import json
@@ -96,10 +96,10 @@ def page(result: Mapping[str, Any]) -> str:
         "python scripts/recipe_depth.py --data path/to/sst2 --runs runs/recipe --out results/recipe/depth",
         "```",
         "",
-        f"SST-2, MiniLM-L6, every token kept. {result['rows']:,} report rows chose nothing; differences in",
-        "points, paired, 90% intervals (each bound a one-sided one of 95%). One seed. The search tries all",
-        "sub-networks of two, three and four blocks on 1,000 search rows. Supernets have equal compute, what",
-        f"is alone a third of it; all start from the plain model ({result['plain']:.2f} on the report rows).",
+        f"SST-2, MiniLM-L6, every token kept. {result['rows']:,} report rows chose nothing; differences are",
+        "paired, in points, with 90% intervals (each bound a one-sided one of 95%). One seed. The search tries",
+        "all sub-networks of two, three and four blocks on 1,000 search rows. Supernets have equal compute,",
+        f"what is alone a third of it; all start from the plain model ({result['plain']:.2f} on report rows).",
         "",
         "| supernet | full | its full model less plain |",
         "|---|---|---|",
