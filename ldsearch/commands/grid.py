@@ -171,7 +171,7 @@ def measure_grid(
         statistics[depth] = rows
         progress.step()
     result = GridResult(metric, examples, {(m, n): statistics[f"{m}-{n}"] for m, n in grid})
-    np.savez_compressed(folder / "statistics.npz", allow_pickle=False, **cast(Any, statistics))
+    np.savez_compressed(folder / "statistics.npz", **cast(Any, statistics))
     _report(bench, folder, result, grid, baseline)
     return result
 

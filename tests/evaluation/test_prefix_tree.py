@@ -58,7 +58,7 @@ def together(executor: Executor, batch: dict[str, torch.Tensor], subnets: list[S
 
 
 def assert_one_by_one(supernet: Supernet, subnets: list[Subnet], batches: list[list[int]]) -> None:
-    """Within 1e-5 of each row alone and unpadded."""
+    """Within 2e-5 of each row alone and unpadded."""
     executor = Executor(supernet)
     alone: dict[tuple[Subnet, int], torch.Tensor] = {}
     whole = padded_batch(LENGTHS)
@@ -71,7 +71,7 @@ def assert_one_by_one(supernet: Supernet, subnets: list[Subnet], batches: list[l
                     alone[subnet, index] = inference(supernet, row(whole, index), subnet)[0]
                 theirs = alone[subnet, index]
                 ours = logits[place] if theirs.dim() == 1 else logits[place, : LENGTHS[index]]
-                close = (ours - theirs).abs() <= 1e-5 * theirs.abs().clamp(min=1)
+                close = (ours - theirs).abs() <= 2e-5 * theirs.abs().clamp(min=1)
                 assert close.all(), (subnet.describe(), index, float((ours - theirs).abs().max()))
 
 

@@ -122,7 +122,8 @@ def test_a_gated_pass_is_the_subnetwork_of_the_blocks_whose_gates_are_open(famil
 
 
 def test_both_signals_find_the_silenced_blocks_of_a_real_model():
-    model = tiny_model("modernbert", blocks=6)
+    # Some random blocks do next to nothing either; of this model none, whichever torch drew its weights.
+    model = tiny_model("modernbert", blocks=6, seed=1)
     silenced = {1, 4}
     for block in silenced:
         # Pre-norm: with nothing to add, a block is the identity.
