@@ -52,15 +52,24 @@ def claim(
                     folder.rmdir()
             raise of_system(f"cannot write to {folder}", error) from error
     remove(dead(folder))
-    found = read_json(path).get("identity")
-    if not isinstance(found, dict):
-        raise RunError(f"{path} is damaged: it holds no identity")
-    different = sorted(key for key in {*found, *identity} if found.get(key) != identity.get(key))
+    different = differing(path, identity)
     if different:
         raise RunError(
             f"{folder} holds another run (its {', '.join(different)} differ): choose another --name"
         )
     return False
+
+
+def differing(marker: Path, identity: Mapping[str, Any]) -> list[str]:
+    """Fields in which the identity that a file carries is another one.
+
+    Raises:
+        RunError: If the file carries none.
+    """
+    found = read_json(marker).get("identity")
+    if not isinstance(found, dict):
+        raise RunError(f"{marker} is damaged: it holds no identity")
+    return sorted(key for key in {*found, *identity} if found.get(key) != identity.get(key))
 
 
 @contextlib.contextmanager

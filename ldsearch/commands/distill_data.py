@@ -22,7 +22,7 @@ from ldsearch.files import report_disk_full, write_atomic, write_json
 from ldsearch.fingerprint import digest, start_fingerprint, versions
 from ldsearch.interruption import interruptible
 from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
-from ldsearch.runs import read_json
+from ldsearch.run_folder import differing
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.heads import HEADS
 from ldsearch.tasks import TASKS, DataSource
@@ -183,10 +183,7 @@ def _claim(out: Path, identity: dict[str, Any], made_from: dict[str, Any]) -> No
         except OSError as error:
             raise of_system(f"cannot write {record}", error) from error
         return
-    held = read_json(record).get("identity")
-    if not isinstance(held, dict):
-        raise RunError(f"{record} is damaged: it holds no identity")
-    different = [key for key in identity if held.get(key) != identity[key]]
+    different = differing(record, identity)
     if different:
         raise RunError(
             f"{out} is made from something else (its {', '.join(different)} differ): choose another --out"
