@@ -34,7 +34,7 @@ from ldsearch.supernet.cutting import copy_sharing
 from ldsearch.supernet.folder import RECORD, load_supernet
 from ldsearch.supernet.graph import onnx_session
 
-REPEATS, WARMUP = 5, 2
+REPEATS, WARMUP, SECONDS = 5, 2, 3.0  # rounds at least; of a cell in all
 # Tokens written after the first, over which the latency of one is averaged.
 TOKENS = 8
 # Entries: the export, the same sub-network in fp32, and the full model in int8.
@@ -97,7 +97,7 @@ def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
     """
     supernet = _opened(Path(job.supernet)).to(job.device).eval()
     device = supernet.model.device
-    clock = Clock(REPEATS, WARMUP, synchronise=synchroniser(device))
+    clock = Clock(REPEATS, WARMUP, synchronise=synchroniser(device), seconds=SECONDS)
     probe = generating(TOKENS) if supernet.head.generates else FORWARD
     cells = [random_cell(supernet, *cell, max(probe.written)) for cell in job.cells]
     full = _full(supernet, (folders[0] / ONNX_FILE).is_file())

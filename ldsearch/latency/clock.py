@@ -22,6 +22,7 @@ Run = Callable[[], object]
 # A steady machine times a thing against itself within 5% (of medians), its middle half within 20%.
 MOST_DRIFT = 0.05
 MOST_SPREAD = 0.20
+MOST_REPEATS = 40  # where a time asks for more than the fewest
 
 
 @dataclass(frozen=True)
@@ -108,10 +109,12 @@ class Clock:
     """Times callables in turn, so that what disturbs the machine disturbs all of them.
 
     Args:
-        repeats: Rounds that count.
+        repeats: Rounds that count, the fewest where ``seconds`` asks for more.
         warmup: Rounds before them, which do not.
         now: Gives seconds.
         synchronise: Waits for what a call left running on an accelerator.
+        seconds: Short calls are noisy and cheap: rounds go on until so much was measured, up to
+            ``MOST_REPEATS``.
 
     Raises:
         LdsearchError: If there is nothing to repeat.
@@ -121,6 +124,7 @@ class Clock:
     warmup: int = 2
     now: Callable[[], float] = time.perf_counter
     synchronise: Callable[[], None] = lambda: None
+    seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if self.repeats < 1 or self.warmup < 0:
@@ -134,18 +138,23 @@ class Clock:
             progress: A step after every call, outside of what is timed.
         """
         entries = [*runs, runs[0]]
-        seconds = np.zeros((len(entries), self.repeats))
-        for turn in range(-self.warmup, self.repeats):
+        counted: list[NDArray[np.float64]] = []
+        turn, measured = -self.warmup, 0.0
+        while turn < self.repeats or (turn < MOST_REPEATS and measured < self.seconds):
+            took = np.zeros(len(entries))
             for place in range(len(entries)):
                 entry = (turn + place) % len(entries)
-                took = self._once(entries[entry])
-                if turn >= 0:
-                    seconds[entry, turn] = took
+                took[entry] = self._once(entries[entry])
                 progress.step()
+            if turn >= 0:
+                counted.append(took)
+                measured += float(took.sum())
+            turn += 1
+        seconds = np.stack(counted, axis=1)
         return Rounds(seconds[:-1], seconds[-1])
 
     def calls(self, runs: int) -> int:
-        """Number of calls that timing so many callables takes."""
+        """Number of calls that timing so many callables takes, the fewest where ``seconds`` asks for more."""
         return (runs + 1) * (self.repeats + self.warmup)
 
     def _once(self, run: Run) -> float:

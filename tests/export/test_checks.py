@@ -181,6 +181,7 @@ def test_an_export_is_timed_beside_its_full_model(tmp_path, name: str, monkeypat
     monkeypatch.setattr("ldsearch.export.timing._opened", lambda folder: supernet)
     monkeypatch.setattr("ldsearch.export.timing.REPEATS", 1)
     monkeypatch.setattr("ldsearch.export.timing.WARMUP", 0)
+    monkeypatch.setattr("ldsearch.export.timing.SECONDS", 0.0)
     job = TimingJob("", [subnet.to_json() for subnet in subnets], [(1, 6), (2, 5)])
     found = [list(map(MeasuredLatency.from_dict, each)) for each in timings(folders, job)["latencies"]]
     phases = ["forward"] if name == "bert" else ["prefill", "per token"]

@@ -31,6 +31,20 @@ def test_the_order_rotates_and_every_round_has_everybody():
     assert progress.steps == 16 == Clock(repeats=4, warmup=0).calls(3)
 
 
+@pytest.mark.parametrize(
+    ("repeats", "seconds", "rounds"), [(2, 0, 2), (2, 22, 5), (2, 25, 5), (2, 26, 6), (50, 9, 50)]
+)
+def test_rounds_go_on_until_so_much_was_measured(repeats, seconds, rounds):
+    clock = PlantedClock()
+    runs = [clock.work("a", repeat(1.0)), clock.work("b", repeat(3.0))]  # five seconds a round
+    assert Clock(repeats, 1, clock, seconds=seconds)(runs).seconds.shape == (2, rounds)
+
+
+def test_short_calls_are_not_repeated_without_end():
+    clock = PlantedClock()
+    assert Clock(2, 0, clock, seconds=1e9)([clock.work("a", repeat(1.0))]).timings[0].repeats == 40
+
+
 def test_quartiles_and_p95_are_those_of_the_repeats():
     # 1..5: quartiles at ranks 2 and 4; rank 0.95 x 4 lies 0.8 of the way from the fourth to the fifth.
     assert Timing.of(np.array([5.0, 1, 4, 2, 3])) == Timing(3.0, 2.0, 4.0, pytest.approx(4.8), 5)
