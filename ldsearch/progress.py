@@ -43,13 +43,13 @@ class Counted(Progress):
     def __init__(self, best: Best | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.best, self.clock = best, clock
         self.name, self.done, self.begun, self.state, self.split = "", 0, clock(), "", ""
-        self.stepped = self.begun
+        self.stepped, self.found = self.begun, 0
         self.total: int | None = None
         self.trials: list[Trial] = []
 
     def phase(self, name: str, total: int | None) -> None:
         """Start counting again."""
-        self.name, self.total, self.done, self.begun = name, total, 0, self.clock()
+        self.name, self.total, self.done, self.begun, self.found = name, total, 0, self.clock(), 0
         self.trials, self.state = [], ""
         self.changed()
 
@@ -60,7 +60,11 @@ class Counted(Progress):
 
     def trial(self, trial: Trial) -> None:
         """One step further, and perhaps a better one."""
-        self.done, self.stepped = self.done + 1, self.clock()
+        self.stepped = self.clock()
+        # A search that goes on finds what it measured before, which tells nothing of the pace.
+        if not trial.seconds and self.found == self.done:
+            self.found, self.begun = self.found + 1, self.stepped
+        self.done += 1
         self.trials.append(trial)
         self.split = self.split or trial.split
         if self.best is not None:
@@ -82,10 +86,10 @@ class Counted(Progress):
     @property
     def seconds_left(self) -> float:
         """Seconds left of the phase at its pace until the last step; NaN: not known yet."""
-        if self.total is None or not self.done:
+        if self.total is None or self.done == self.found:
             return math.nan
         # Steps come together: until the next ones do, no time that passes says that each takes longer.
-        return (self.stepped - self.begun) / self.done * max(0, self.total - self.done)
+        return (self.stepped - self.begun) / (self.done - self.found) * max(0, self.total - self.done)
 
     def _in_words(self, trial: Trial) -> str:
         share = trial.costs["macs"] / self.trials[0].costs["macs"]

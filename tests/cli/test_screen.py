@@ -1,5 +1,6 @@
 """The terminal: a search ends on one screen, and says how far it is; with a clock of our own."""
 
+import math
 import re
 import time
 from pathlib import Path
@@ -16,8 +17,10 @@ from ldsearch.trial import Score, Trial
 from tests.cli.conftest import TRAIN, WILD, Ldsearch, read
 
 
-def trial(macs: float, score: float, split: str = "search") -> Trial:
-    return Trial(Subnet.full(int(macs)), "accuracy", Score(score, True), {"macs": macs}, 9, split, 0.0, "f")
+def trial(macs: float, score: float, split: str = "search", seconds: float = 1.0) -> Trial:
+    return Trial(
+        Subnet.full(int(macs)), "accuracy", Score(score, True), {"macs": macs}, 9, split, seconds, "f"
+    )
 
 
 class Clock:
@@ -49,6 +52,22 @@ def test_without_a_terminal_a_line_a_minute_says_phase_count_time_left_and_best(
     clock.now += 0.1
     progress.phase("report split", None)
     assert lines[2:] == ["report split"]
+
+
+def test_what_was_measured_before_says_nothing_of_the_time_left() -> None:
+    clock = Clock()
+    progress = Counted(clock=clock)
+    progress.phase("search", 30)
+    for _ in range(20):
+        clock.now += 0.1
+        progress.trial(trial(100, 0.9, seconds=0.0))
+    assert math.isnan(progress.seconds_left)
+    clock.now += 8.0
+    progress.trial(trial(60, 0.8))
+    assert progress.seconds_left == pytest.approx(9 * 8.0)
+    # What another worker measured meanwhile is found too, and shortens what is left.
+    progress.trial(trial(50, 0.8, seconds=0.0))
+    assert progress.seconds_left == pytest.approx(8 * 4.0)
 
 
 def test_a_line_a_minute_comes_also_while_one_step_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
