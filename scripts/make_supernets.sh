@@ -22,6 +22,7 @@ python scripts/recipe.py --data "$data/sst2" --out results/recipe/full --runs "$
   --plain-rates 2 --base dropout --arms deep dropout dropout-1e-4 alone-0.2 alone-0.35 alone-0.5 alone-0.7
 python scripts/recipe.py --data "$data/sst2" --out results/recipe/full --runs "$runs/recipe" --rung 1 --rows 5000 \
   --plain-rates 2 --base dropout --seeds 2 --arms anchored-2e-4-averaged
+python scripts/recipe_depth.py --data "$data/sst2" --out results/recipe/depth --runs "$runs/recipe"
 python scripts/int8_scores.py --out results/int8/scores --runs "$runs/int8" \
   --supernets "$runs/recipe/rung-1/plain-0.0001"
 python scripts/headroom.py --data "$data/sst2" --out results/headroom --runs "$runs/headroom"
