@@ -1,8 +1,9 @@
 """What a user of a CPU gets: full, lengths, half the blocks in fp32 and int8, stock transformers beside them.
 
 MiniLM-L6 in ONNX Runtime with the lengths of results/int8: 128 and 384 unpadded random tokens, batches of
-1, 8 and 32, 1 and 2 threads, everything in turn. Weights do not change the time. Nothing else may run. The
-last line is one JSON object; ``--page`` makes the page again from a JSON that is there.
+1, 8 and 32, 1 and 2 threads, everything in turn; for batch 1 also by operator. Weights do not change the
+time. Nothing else may run. The last line is one JSON object; ``--page`` makes the page again from a JSON
+that is there.
 
     python scripts/bench_deploy.py --out results/deploy
 """
@@ -13,12 +14,15 @@ import os
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnxruntime
 import torch
-from bench_inference import CONFIGURATIONS, DEPTH
+from bench_inference import CONFIGURATIONS, DEPTH, over
 from bench_inference_models import subject
 from bench_int8 import BATCHES, THREADS, cell, ratios, spreads
 from int8_graphs import versions as graph_versions
@@ -26,6 +30,9 @@ from int8_graphs import write_graphs
 
 from ldsearch.files import write_json
 from ldsearch.latency.clock import crowding, device_facts, load_average, threads
+from ldsearch.latency.int8 import int8_instructions
+from ldsearch.latency.measure import Cell, random_cell
+from ldsearch.latency.runtimes import in_session
 from ldsearch.subnet import Subnet
 
 STOCK = "stock transformers fp32"
@@ -41,6 +48,7 @@ ROWS = (
     ("**int8 lengths** over int8 half the blocks", "int8 lengths", "int8 half"),
     (f"**int8 lengths** over {STOCK}", "int8 lengths", STOCK),
 )
+PROFILED, LISTED = 60, 9  # calls; operators with a row of their own
 # What is asked for: threads, length, batches; what is timed, over what, at most which share of its time.
 BARS = (
     (1, 384, (8, 32), "int8 lengths", "int8 full", 0.42),
@@ -56,7 +64,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     load, began = load_average(), time.perf_counter()
     supernet, _ = subject(None)
     stock = {STOCK: lambda inputs: supernet.model(**inputs)}
-    cells = []
+    cells, profiles = [], []
     with tempfile.TemporaryDirectory() as made, torch.inference_mode():
         for length in options.lengths:
             lengths = Subnet.of_encoder(range(6), CONFIGURATIONS[length], length)
@@ -71,15 +79,80 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
                         cells.append(cell(supernet, graphs, length, batch, repeats, stock))
                     said = {key: cells[-1][key] for key in ("threads", "length", "batch", "noisy")}
                     print(json.dumps(said), flush=True)
+                if length == min(options.lengths):
+                    inputs = random_cell(supernet, 1, length)
+                    profiled = {
+                        name: operators(path, inputs, count)
+                        for name, path in graphs.items()
+                        if not name.endswith("half")
+                    }
+                    profiles.append({"threads": count, "ms": profiled})
     return {
         "cells": cells,
+        "operators": profiles,
         "bars": bars(cells),
         "minutes": (time.perf_counter() - began) / 60,
+        "instructions": instructions(),
         "crowding": crowding(load, os.cpu_count() or 1, max(THREADS)),
         "device": device_facts(torch.device("cpu"), torch.float32),
         "runtime": graph_versions(),
         "command": " ".join(["python", *sys.argv]),
     }
+
+
+def instructions() -> str:
+    """What the processor multiplies with, which decides what int8 gains over fp32."""
+    known = int8_instructions()
+    int8 = "unknown" if known is None else ", ".join(known) or "no instruction of its own"
+    return f"{torch.backends.cpu.get_cpu_capability()}, int8 by {int8}"
+
+
+def operators(path: Path, inputs: Cell, count: int) -> dict[str, float]:
+    """Milliseconds a call by operator, medians of each node, as ONNX Runtime's profiler takes them."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = count
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.enable_profiling = True
+    options.profile_file_prefix = str(path.with_suffix(""))
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    call = over(inputs, in_session(session))
+    for _ in range(PROFILED):
+        call()
+    took = defaultdict(list)
+    for event in json.loads(Path(session.end_profiling()).read_text(encoding="utf-8")):
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            took[event["args"]["op_name"], event["name"]].append(event["dur"] / 1_000)
+    found: dict[str, float] = defaultdict(float)
+    for (operator, _), each in took.items():
+        found[operator] += float(np.median(each))
+    return dict(found)
+
+
+def by_operator(profiles: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Tables of where the time of batch 1 goes, and what lengths leave of it."""
+    if not profiles:
+        return []
+    lines = [
+        "",
+        "## Batch 1, by operator",
+        "",
+        "128 tokens; milliseconds a call (ONNX Runtime's profiler, which adds to what it measures).",
+    ]
+    for profile in profiles:
+        ms = profile["ms"]
+        longest = {
+            name: max(one.get(name, 0.0) for one in ms.values()) for one in ms.values() for name in one
+        }
+        names = sorted(longest, key=longest.__getitem__, reverse=True)
+        lines += ["", f"| {profile['threads']} thread(s) | {' | '.join(ms)} |", "|---" * (len(ms) + 1) + "|"]
+        for name in names[:LISTED]:
+            lines.append(
+                f"| {name} | " + " | ".join(f"{one.get(name, 0.0):.2f}" for one in ms.values()) + " |"
+            )
+        rest = [sum(one.get(name, 0.0) for name in names[LISTED:]) for one in ms.values()]
+        lines.append(f"| {len(names) - LISTED} others | " + " | ".join(f"{each:.2f}" for each in rest) + " |")
+        lines.append("| all | " + " | ".join(f"{sum(one.values()):.2f}" for one in ms.values()) + " |")
+    return lines
 
 
 def bars(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -108,6 +181,7 @@ def page(result: Mapping[str, Any]) -> str:
         f"tokens, in turn. {device['device']}, ONNX Runtime {result['runtime']['onnxruntime']}, torch",
         f"{device['versions']['torch']}; {result['minutes']:.0f} minutes.",
     ]
+    parts += ["", f"Instruction set: {result['instructions']}."] if "instructions" in result else []
     parts += ["", f"**{result['crowding']}.**"] if result["crowding"] else []
     parts += ["", "## What was asked for", "", "| | asked for | found | |", "|---|---|---|---|"]
     for bar in result["bars"]:
@@ -122,6 +196,7 @@ def page(result: Mapping[str, Any]) -> str:
         cells = [each for each in result["cells"] if each["threads"] == count]
         parts += ["", f"## {count} thread{'s' if count > 1 else ''}", ""]
         parts += [*ratios(cells, ROWS), "", *spreads(cells)]
+    parts += by_operator(result.get("operators", []))  # the first page was measured without
     return "\n".join(parts) + "\n"
 
 
