@@ -120,8 +120,6 @@ def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
             latencies[-1] += [line.to_dict() for line in _of_export(lines)]
     facts = device_facts(device, supernet.model.dtype)
     machine = f"{facts['device']}, {facts['threads']} threads"
-    if device.type == "cpu":
-        machine += f", {torch.backends.cpu.get_cpu_capability()}"
     if full_int8 and (known := int8_instructions()) is not None:
         machine += f", int8 by {', '.join(known) or 'no instruction of its own'}"
     return {"machine": machine, "latencies": latencies}

@@ -167,7 +167,10 @@ class Clock:
 
 def device_facts(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
     """For headers: latencies compare only where these are equal."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    else:  # one name (a cloud's "AMD EPYC") covers processors several times apart in speed
+        name = f"{_processor()}, {torch.backends.cpu.get_cpu_capability()}"
     return {
         "device": f"{device.type}: {name}",
         "threads": torch.get_num_threads(),

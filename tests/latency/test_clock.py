@@ -89,6 +89,9 @@ def test_facts_name_the_device_and_the_threads_of_the_moment():
     with threads(before + 1):
         facts = device_facts(torch.device("cpu"), torch.float32)
     assert (facts["threads"], facts["dtype"]) == (before + 1, "float32")
+    kind, _, vectors = facts["device"].rpartition(", ")
+    assert kind.startswith("cpu: ")
+    assert f"CPU capability usage: {vectors}" in torch.__config__.show()
     # A CUDA build of PyPI has a suffix that its metadata lack.
     assert facts["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     with threads(None):
