@@ -21,11 +21,11 @@ import torch
 from bench_inference import milliseconds, over
 from imdb_page import write_page
 from imdb_train import (
-    ATTEMPTS,
     CUTS,
     DEPTHS,
     HOW,
     SPECIALISTS,
+    SUPERNET,
     TOKENS,
     arguments,
     constant_ratio,
@@ -57,9 +57,7 @@ from ldsearch.supernet.graph import onnx_session
 from ldsearch.tasks import Encoded
 
 LINE = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.75)  # constant ratio, shares of the MACs
-SEARCHED = ATTEMPTS[-1].name  # the supernet that evolve searches
-# Groups of ours: the constant ratios of each attempt, and what was searched.
-OURS = (*(one.name for one in ATTEMPTS), "evolve")
+OURS = (SUPERNET, "evolve")  # groups: the constant ratios, and what was searched
 SLACK = 1.02  # of times that count as equal
 BUDGETS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6)  # of the search
 BATCHES = (1, 8, 32)
@@ -72,7 +70,7 @@ class Contender:
 
     Args:
         name: Names its folder too.
-        group: ``full``, ``cut``, ``blocks``, ``specialist``, an attempt's name (ours, constant ratio),
+        group: ``full``, ``cut``, ``blocks``, ``specialist``, ``supernet`` (ours, constant ratio),
             ``evolve`` (ours, searched) or ``plain-cut`` (the plain model, its tokens dropped without training
             for it).
         folder: The model.
@@ -100,19 +98,13 @@ def contenders(
     for share in sorted(SPECIALISTS):
         subnet = constant_ratio(share, search)
         yield Contender(f"plain-{share}", "plain-cut", plain, subnet, report, 0.0)
-    for attempt in ATTEMPTS:
-        if (how := finished(runs / attempt.name)) is None:
-            continue
-        most = len(attempt.blocks) / bench.supernet.blocks
-        line = {
-            share: constant_ratio(share, search, attempt.blocks if share <= most else None) for share in LINE
-        }
-        for share, subnet in {**line, "full": bench.full}.items():
-            name = f"{attempt.name}-{share}"
-            yield Contender(name, attempt.name, runs / attempt.name, subnet, report, how["compute"])
+    if (how := finished(runs / SUPERNET)) is None:
+        return
+    line = {share: constant_ratio(share, search) for share in LINE}
+    for share, subnet in {**line, "full": bench.full}.items():
+        yield Contender(f"{SUPERNET}-{share}", SUPERNET, runs / SUPERNET, subnet, report, how["compute"])
     for budget, subnet in searched.items():
-        trained = read_json(runs / SEARCHED / HOW)["compute"]
-        yield Contender(f"evolve-{budget}", "evolve", runs / SEARCHED, subnet, report, trained)
+        yield Contender(f"evolve-{budget}", "evolve", runs / SUPERNET, subnet, report, how["compute"])
 
 
 def rivals(bench: Bench, runs: Path, report: Encoded) -> Iterator[Contender]:
@@ -325,18 +317,15 @@ def result_of(
 
 def expected() -> set[str]:
     """The contenders that have a training of their own."""
-    supernets = {f"{one.name}-full" for one in ATTEMPTS}
-    return {*DEPTHS, *CUTS} | supernets | {f"specialist-{share}" for share in SPECIALISTS}
+    return {*DEPTHS, *CUTS, f"{SUPERNET}-full"} | {f"specialist-{share}" for share in SPECIALISTS}
 
 
 def search(runs: Path, evaluations: int) -> dict[float, Subnet]:
     """What the search finds for each budget on the search rows; nothing where no search is asked for."""
     if not evaluations:
         return {}
-    bench = Bench.open(runs / SEARCHED, "search")
-    outcome = evolve(
-        bench, runs / f"{SEARCHED}-evolve", Evolve(evaluations=evaluations, genes="depth+lengths")
-    )
+    bench = Bench.open(runs / SUPERNET, "search")
+    outcome = evolve(bench, runs / f"{SUPERNET}-evolve", Evolve(evaluations=evaluations, genes="lengths"))
     candidates, full = outcome.result.candidates, outcome.result.trials[0]
     cheapest = min(trial.costs["macs"] for trial in candidates) / full.costs["macs"]
     return {

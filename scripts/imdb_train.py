@@ -40,9 +40,9 @@ from ldsearch.training.strategies import Setting, StackSetting
 from ldsearch.training.strategies.base import Fixed
 from ldsearch.training.trainer import Distillation, SupernetTrainer
 
-ROWS, SEARCH_ROWS, TOKENS = 4_000, 1_000, 192
+ROWS, SEARCH_ROWS, TOKENS = 8_000, 1_000, 192
 BATCH = 32
-PLAIN_EPOCHS, PLAIN_RATE = 5, 1e-4
+PLAIN_EPOCHS, PLAIN_RATE = 3, 1e-4
 STUDENT_RATE = 1e-4  # of everything that serves one budget
 BOUND = Fraction(62, 100)  # the smallest costs 0.15 of the MACs
 LABEL_SHARE, STATE_WEIGHT = 0.5, 1.0
@@ -50,46 +50,11 @@ DRAWS = 500  # sandwiches whose mean cost is taken
 DEPTHS = {"blocks-0-3": (0, 3), "blocks-0-2-4": (0, 2, 4)}
 SPECIALISTS = (0.35, 0.2, 0.5)  # shares of the full model's MACs
 HOW = "how.json"  # what a finished training took
-FIRST_EPOCHS = 4  # of the first attempt: what it took is what the others get
+SUPERNET = "supernet"
+SUPERNET_RATE, SANDWICH, KEPT = 2e-4, "taught", 6  # it is the mean of so many checkpoints, of 17
+PAPER_EPOCHS = 3  # of the paper's sandwich: what these take is what the supernet gets
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One way to train the supernet.
-
-    Args:
-        name: Of its folder.
-        rate: Peak learning rate.
-        sandwich: As ``train-supernet --sandwich`` takes it.
-        bound: Of the lengths.
-        layer_drop: Probability of each block to be left out of a shortened pass.
-        blocks: What its constant-ratio configurations run where they can.
-    """
-
-    name: str
-    rate: float
-    sandwich: str
-    bound: Fraction = BOUND
-    layer_drop: tuple[float, ...] = (0.0,) * 6
-    blocks: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
-
-    @property
-    def setting(self) -> Setting:
-        """As training has it."""
-        stack = StackSetting(len(self.layer_drop), self.layer_drop)
-        return Setting({"encoder": stack}, TOKENS, self.bound, sandwich=self.sandwich)
-
-
-# The second was pointed at by what the first left to a specialist: in the same compute more steps, at the
-# specialists' rate, by spending less on the full model. The third by (0, 2, 4), which at half of the MACs is
-# above both and takes less time: every other block goes first, then tokens.
-ATTEMPTS = (
-    Attempt("supernet", 7e-5, "paper"),
-    Attempt("supernet-2", 1e-4, "taught"),
-    Attempt(
-        "supernet-3", 1e-4, "taught", Fraction(60, 100), (0.0, 0.7, 0.0, 0.7, 0.0, 0.7), blocks=(0, 2, 4)
-    ),
-)
 CUTS = ("first-64", "ends-64", "rarest-64", "first-128")
 
 Cut = Callable[[Sequence[int]], list[int]]  # positions of an input that stay
@@ -232,35 +197,39 @@ class Trainings:
             "plain", lambda folder: train_supernet(folder, options), epochs=PLAIN_EPOCHS, compute=PLAIN_EPOCHS
         )
 
-    def supernet(self, attempt: Attempt, taught: Path) -> Path:
-        """The sandwich, from the plain model and distilled from it; every attempt takes the same compute."""
+    def supernet(self, taught: Path) -> Path:
+        """The sandwich, from the plain model and distilled from it: lengths alone, and a mean of weights."""
         bench = Bench.open(taught, "train")
-        first, own = (sandwich_cost(bench, one.setting, DRAWS) for one in (ATTEMPTS[0], attempt))
-        epochs = FIRST_EPOCHS * first / own
+        stacks = {"encoder": StackSetting(bench.supernet.blocks, (0.0,) * bench.supernet.blocks)}
+        paper, own = (
+            sandwich_cost(bench, Setting(stacks, TOKENS, BOUND, sandwich=name), DRAWS)
+            for name in ("paper", SANDWICH)
+        )
+        epochs = PAPER_EPOCHS * paper / own
         options = TrainSupernet(
             data=str(self.runs / "data"),
             keep_overlap=True,
             model=str(taught),
             strategy="lengthdrop",
+            genes="lengths",
             max_length=TOKENS,
-            drop_bound=float(attempt.bound),
-            layer_drop=attempt.layer_drop,
-            sandwich=attempt.sandwich,
+            drop_bound=float(BOUND),
+            sandwich=SANDWICH,
             plain_share=0.0,
             teacher=str(taught),
             label_share=LABEL_SHARE,
             state_weight=STATE_WEIGHT,
-            trainer=trainer_flags(attempt.rate, epochs),
+            average_last=KEPT,
+            trainer={**trainer_flags(SUPERNET_RATE, epochs), "save_strategy": "steps", "save_steps": 0.06},
         )
         return self.timed(
-            attempt.name,
+            SUPERNET,
             lambda folder: train_supernet(folder, options),
             epochs=epochs,
-            compute=FIRST_EPOCHS * first,
-            learning_rate=attempt.rate,
-            sandwich=attempt.sandwich,
-            layer_drop=attempt.layer_drop,
-            drop_bound=float(attempt.bound),
+            compute=PAPER_EPOCHS * paper,
+            learning_rate=SUPERNET_RATE,
+            sandwich=SANDWICH,
+            drop_bound=float(BOUND),
         )
 
     def alone(self, name: str, taught: Path, subnet: Subnet, compute: float) -> Path:
@@ -335,9 +304,8 @@ def train_all(data: Path, runs: Path) -> dict[str, Path]:
     trainings.prepare(data)
     folders = {"plain": trainings.plain()}
     taught = trainings.started("taught", folders["plain"], hidden_dropout_prob=0.0)
-    first, *later = ATTEMPTS
-    folders[first.name] = trainings.supernet(first, taught)
-    compute = float(read_json(folders[first.name] / HOW)["compute"])
+    folders[SUPERNET] = trainings.supernet(taught)
+    compute = float(read_json(folders[SUPERNET] / HOW)["compute"])
     bench = Bench.open(taught, "search")
     specialist = {share: constant_ratio(share, bench) for share in SPECIALISTS}
 
@@ -351,16 +319,14 @@ def train_all(data: Path, runs: Path) -> dict[str, Path]:
     def cut(name: str) -> None:
         folders[f"cut-{name}"] = trainings.cut(name, taught, compute / 3)
 
-    cut("first-64")
     alone(0.35)
-    cut("rarest-64")
-    depth("blocks-0-3")
-    for attempt in later:
-        folders[attempt.name] = trainings.supernet(attempt, taught)
-    alone(0.2)
-    cut("ends-64")
     depth("blocks-0-2-4")
+    depth("blocks-0-3")
+    cut("rarest-64")
+    alone(0.2)
     alone(0.5)
+    cut("first-64")
+    cut("ends-64")
     cut("first-128")
     return folders
 
