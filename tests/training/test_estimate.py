@@ -74,7 +74,7 @@ def test_minutes_grow_with_steps_and_passes_and_a_teacher_reads_too(tmp_path, mo
     passes = [Pass(FULL, "label", 0.5), Pass(FULL, "distill", 0.5)]
     trainer = trainer_for(tmp_path, Fixed(passes), gradient_accumulation_steps=2)
     monkeypatch.setattr(trainer, "plain_seconds", lambda: 30.0)
-    assert training_minutes(trainer, 7) == (7 * 2 * 2 * 30 / 60, 2.0)
+    assert training_minutes(trainer, 7) == pytest.approx((7 * 2 * 2 * 30 / 60, 2.0))
     trainer.teacher = trainer.supernet
     assert training_minutes(trainer, 7)[0] == pytest.approx((7 * 2 * (2 + FORWARD)) * 30 / 60)
     trainer.taught = trainer.train_rows  # 24 rows in batches of 4, once
