@@ -235,7 +235,8 @@ class LengthDropOptions:
     )
     token_score: str | None = option(
         None,
-        "Which tokens leave a block: column, power (PoWER-BERT's), or a registered score.",
+        "Score of the tokens that stay: column, power (PoWER-BERT's), value (power by the size of what is "
+        "read), or a registered one.",
         shown="column",
     )
     memory: str = option(

@@ -6,7 +6,7 @@ tracing exporter; docs/exporting.md says why not by its successor.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -25,7 +25,7 @@ from ldsearch.supernet import FixedSubnet, Supernet, operators, tokens
 from ldsearch.supernet.heads import run_head
 from ldsearch.supernet.operators import reshaped
 from ldsearch.supernet.stages import Block, Keep, run_stages
-from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, Chosen, State, restored
+from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, Chosen, State, TokenScore, restored
 
 OPSET = 17  # the first with layer norms as one operator
 # A mask of positions (B, n) beside attention (B, H, n, n).
@@ -114,7 +114,7 @@ class Graph(nn.Module):
         # Heads and units that are off were cut out of the weights.
         self.stack = replace(stack, heads_off=(), ffn_share=())
         score = TOKEN_SCORES[inner.score]
-        score = product_column if score is tokens.column else score
+        score = PRODUCTS.get(score, score)
         self.reads_first = inner.reads_first
         layers = inner.layers_of("encoder")
         self.blocks = [
@@ -213,10 +213,24 @@ def traced(attention: Attention) -> Traced:
     return Traced(*parts, allowed)
 
 
+def received(attention: Attention) -> Tensor:
+    """Attention received from real queries, (B, H, 1, n): one matrix product reads the probabilities once."""
+    return reshaped(attention.real, KEYS).to(attention.probabilities.dtype) @ attention.probabilities
+
+
 def product_column(attention: Attention) -> Tensor:
-    """``ldsearch.supernet.tokens.column`` as one matrix product, which reads the probabilities once."""
-    real = reshaped(attention.real, KEYS).to(attention.probabilities.dtype)
-    return (real @ attention.probabilities).sum(dim=(1, 2))
+    """``ldsearch.supernet.tokens.column``."""
+    return received(attention).sum(dim=(1, 2))
+
+
+def product_value(attention: Attention) -> Tensor:
+    """``ldsearch.supernet.tokens.value``; of pads another, but they lose against every score."""
+    others = reshaped(received(attention), (0, 0, -1)) - operators.diagonal(attention.probabilities)
+    return (others * attention.values.square().sum(dim=-1)).sum(dim=1)
+
+
+# Scores that the exporter would spell out in many operators.
+PRODUCTS: Mapping[TokenScore, TokenScore] = {tokens.column: product_column, tokens.value: product_value}
 
 
 def kept_counts(lengths: Lengths, places: Sequence[int], true_lengths: Tensor) -> Tensor:

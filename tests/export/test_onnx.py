@@ -78,6 +78,13 @@ def test_a_graph_is_its_subnetwork_and_a_batch_its_rows(tmp_path, family, head):
         assert_equal_to_torch_and_to_its_rows(supernet, subnet, tmp_path / name)
 
 
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+@pytest.mark.parametrize("score", ["power", "value"])
+def test_other_token_scores_choose_in_a_graph_as_in_torch(tmp_path, family, score):
+    supernet = Supernet(tiny_model(family, blocks=3), score)
+    assert_equal_to_torch_and_to_its_rows(supernet, SUBNETS["lengths"], tmp_path)
+
+
 @pytest.mark.parametrize("family", ["roberta", "electra"])
 def test_the_other_registered_families_too(tmp_path, family):
     supernet = Supernet(tiny_model(family, blocks=3, head="TokenClassification"))
