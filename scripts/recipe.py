@@ -39,9 +39,10 @@ from ldsearch.evaluation import Evaluator
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet
 from ldsearch.tasks import Task, load_task
-from ldsearch.tasks.splits import fix_splits
+from ldsearch.tasks.splits import draw_rows, fix_splits
 from ldsearch.tasks.tables import DataSource
 from ldsearch.training.estimate import FORWARD, step_work
 from ldsearch.training.strategies import Setting
@@ -74,7 +75,7 @@ class Rung:
             return
         table = pd.read_json(data / "train.jsonl.gz", lines=True)
         held = np.zeros(len(table), dtype=bool)
-        held[np.random.default_rng(0).permutation(len(table))[: REPORT_ROWS + SEARCH_ROWS]] = True
+        held[draw_rows(list(table["sentence"]), REPORT_ROWS + SEARCH_ROWS)] = True
         tables = {"train": table[~held], "search": table[held]}
         texts = {name: list(rows["sentence"]) for name, rows in tables.items()}
         splits = fix_splits(texts, search_rows=SEARCH_ROWS)
@@ -142,7 +143,8 @@ class Rung:
         # A frozen teacher reads every row once, before the first step.
         count = round((budget - (FORWARD * steps if arm.frozen else 0)) / self.cost(bench, arm))
         set_seed(seed)
-        student, _, _ = load_supernet(self.plain(PLAIN_RATES[0]) if arm.dropout else taught)
+        stock, _, _ = load_supernet(self.plain(PLAIN_RATES[0]) if arm.dropout else taught)
+        student = Supernet(stock.model, arm.token_score)
         trainer = (Alpha if arm.adaptive else SupernetTrainer)(
             student,
             recipe_of(bench, arm),
@@ -164,7 +166,8 @@ class Rung:
         weights = {**student.model.state_dict(), **averaging.mean}
         save_file({key: value.contiguous() for key, value in weights.items()}, folder / WEIGHTS)
         seconds = time.perf_counter() - spent
-        write_json(folder / HOW, {"seconds": seconds, "steps": count, "per_step": self.cost(bench, arm)})
+        facts = {"steps": count, "per_step": self.cost(bench, arm), "token_score": arm.token_score}
+        write_json(folder / HOW, {"seconds": seconds, **facts})
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         return folder
 
@@ -191,6 +194,7 @@ class Rung:
         net, _, tokenizer = load_supernet(self.runs / START if weights.is_file() else folder)
         if weights.is_file():
             net.model.load_state_dict(load_file(weights))
+            net = Supernet(net.model, json.loads((folder / HOW).read_text())["token_score"])
         parts = []
         for task, rows in tasks:
             encoded = task.encode(split, tokenizer, TOKENS).take(range(rows))

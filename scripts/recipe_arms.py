@@ -128,6 +128,7 @@ class Arm:
         adaptive: AlphaNet's clipped alpha divergence instead of the Kullback-Leibler one.
         averaged: Share of the training, at its end, whose weights are averaged.
         dropout: Whether the model keeps its own, as ``train-supernet`` does.
+        token_score: As ``train-supernet`` has it.
         alone: One specialist, which trains alone: all blocks at a constant ratio for a share of the MACs, or
             these blocks at full length.
     """
@@ -145,6 +146,7 @@ class Arm:
     adaptive: bool = False
     averaged: float = 0.0
     dropout: bool = False
+    token_score: str = "column"
     alone: float | tuple[int, ...] | None = None
 
 
@@ -204,6 +206,11 @@ ARMS |= {
     )
     for name in ("dropout-1e-4", "anchored", "anchored-2e-4")
 }
+ARMS["valued"] = replace(
+    ARMS["anchored-2e-4-averaged"],
+    says=f"{ARMS['anchored-2e-4-averaged'].says}; token score `value`",
+    token_score="value",
+)
 ALONE = (0.2, 0.35, 0.5, 0.7)
 ARMS |= {
     f"alone-{share}": Arm(

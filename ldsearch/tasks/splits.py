@@ -129,6 +129,15 @@ def fix_splits(
     return Splits(rows, overlap)
 
 
+def draw_rows(texts: Sequence[str], count: int, seed: int = 0) -> Index:
+    """Row numbers of about ``count`` of the texts, ascending: whole groups, in random order.
+
+    Rows drawn one by one would hold out a part of nearly every group, whose other rows then train nothing.
+    """
+    groups, _ = _span_groups(_Words(texts))
+    return _draw(np.arange(len(texts)), groups, count, np.random.default_rng(seed))
+
+
 def _cut(given: Mapping[str, Index], groups: Index, seed: int, search_rows: SearchRows) -> dict[str, Index]:
     """Fill the roles that the source does not have."""
     rng = np.random.default_rng(seed)

@@ -10,7 +10,7 @@ import pytest
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.classification import TextExamples
-from ldsearch.tasks.splits import Overlap, Splits, _Words, fix_splits
+from ldsearch.tasks.splits import Overlap, Splits, _Words, draw_rows, fix_splits
 
 Texts = dict[str, list[str]]
 LAYOUTS: dict[str, tuple[int, int, int]] = {  # train, search and report rows; 0: the source has no such rows
@@ -334,3 +334,15 @@ def test_search_rows_are_not_cut_from_rows_linked_to_the_report_rows() -> None:
     fixed = fix_splits({"train": [*linked, *free], "report": ["and the same five words here too"]})
     assert len(fixed.rows["search"][1]) == 10
     assert fixed.overlap.grouped == 40
+
+
+def test_drawn_rows_are_whole_groups_by_a_union_find_and_leave_the_others_to_train() -> None:
+    texts = [f"group {group} has these words {row}" for row in range(4) for group in range(60)]
+    drawn = draw_rows(texts, 41, seed=3)
+    groups = np.array(roots(texts, 5))
+    assert len(drawn) == 40  # the next group would be one row too many
+    assert set(groups[drawn]).isdisjoint(np.delete(groups, drawn))
+    assert drawn.tolist() == sorted(set(drawn.tolist()))
+    assert draw_rows(texts, 41, seed=4).tolist() != drawn.tolist()
+    split = fix_splits({"train": np.delete(texts, drawn).tolist(), "search": [texts[row] for row in drawn]})
+    assert split.overlap.describe() == ""
