@@ -26,10 +26,10 @@ def sst2(options: argparse.Namespace) -> Path:
 
 
 def squad(options: argparse.Namespace) -> Path:
-    """The supernet of results/squad_minilm, to be searched on another part of the questions."""
+    """A supernet like that of results/squad_minilm, to be searched on another part of the questions."""
     folder, runs = str(options.data / "squad_v1.1"), options.runs / "squad"
     own = argparse.Namespace(data=folder, runs=runs, steps=300, questions=options.questions)
-    return squad_minilm.train(own, "lengthdrop")
+    return squad_minilm.train(own, "lengthdrop", {"model": str(sst2_minilm_train.minilm())})
 
 
 def deep(options: argparse.Namespace) -> Path:

@@ -1,10 +1,10 @@
-"""Question answering by Drop-and-Restore: MiniLM-L6 on SQuAD, full, plain, cut at constant ratios, searched.
+"""Question answering by Drop-and-Restore: MiniLM-L6 on SQuAD, a supernet and its plain model cut alike.
 
 A plain model is fine-tuned on ``train_subset`` and ``devsplit_train``; a supernet goes on from it for as many
-steps, taught by it and by the answers. Both are cut alike; the supernet is searched on one half of
-``devsplit_eval`` (whole contexts), and everything is scored on the other half. Some of these are articles of
-SQuAD's development set, so the numbers are no SQuAD scores. A training that was stopped goes on, finished
-ones are used again. The last line is one JSON object.
+steps, taught by it and by the answers. Both are cut at constant ratios and scored on one half of
+``devsplit_eval`` (whole contexts). Some of these are articles of SQuAD's development set, so the numbers are
+no SQuAD scores. A training that was stopped goes on, finished ones are used again. The last line is one JSON
+object.
 
     python scripts/squad_minilm.py --data path/to/squad_v1.1 --out results/squad_minilm
 """
@@ -18,21 +18,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from imdb_train import Trainings
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 from sst2_minilm_train import minilm
 
 from ldsearch import Bench
-from ldsearch.commands.evolve import evolve
-from ldsearch.commands.options import Evolve, TrainSupernet
+from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.spaces import search_space
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
+from ldsearch.reports.style import STYLE, Label, place_labels, save_figure, series
 from ldsearch.search.controls import constant_ratio_line
 from ldsearch.search.loop import StrategyContext
 
 LINE = 6
 RATE, TOKENS, STRIDE = 2e-4, 192, 64
 KEPT = 6  # checkpoints whose mean a supernet is, of thirty
+FIGURE = "cut.png"
 
 
 def together(options: argparse.Namespace, name: str, files: Sequence[str], rows: int | None = None) -> Path:
@@ -82,14 +86,13 @@ def page(result: Mapping[str, Any]) -> str:
         "python scripts/squad_minilm.py --data path/to/squad_v1.1 --out results/squad_minilm",
         "```",
         "",
-        f"MiniLM-L6, windows of {TOKENS} tokens (stride {STRIDE}), rate {RATE:g}, two cores. The plain",
-        f"model: {result['steps']} steps of 32 windows on `train_subset` and `devsplit_train` (10,996",
+        f"MiniLM-L6, windows of {TOKENS} tokens (stride {STRIDE}), rate {RATE:g}, no attention dropout. The",
+        f"plain model: {result['steps']} steps of 32 windows on `train_subset` and `devsplit_train` (10,996",
         "questions). The supernet (lengths alone, the default bound) goes on from it for as many sandwich",
         "steps, each pass taught by the plain model, frozen, and by the answers, and is the mean of its last",
-        "checkpoints. Questions of `devsplit_eval` are halved by context:",
-        f"{result['search_examples']:,} choose, the other {result['examples']:,} score here. Some articles",
-        "are of SQuAD's development set: these are no SQuAD scores. F1 in points, 95% paired intervals, one",
-        "seed.",
+        f"checkpoints. {result['examples']:,} questions of `devsplit_eval` score, which chose nothing. Some",
+        "articles are of SQuAD's development set: these are no SQuAD scores. F1 in points, 95% paired",
+        "intervals, one seed.",
         "",
         "| MACs | supernet | plain, cut alike | supernet less plain | less its full model | less plain's |",
         "|---|---|---|---|---|---|",
@@ -100,21 +103,25 @@ def page(result: Mapping[str, Any]) -> str:
             f"| {row['macs_share']:.3f} | {100 * row['supernet']:.2f} | {100 * row['plain']:.2f} "
             f"| {' | '.join(in_points(one) for one in differences)} |"
         )
-    lines += [
-        "",
-        f"The search (NSGA-II, {result['evaluations']} sub-networks measured, controls included):",
-        "",
-        "| searched: MACs | F1 | less its full model |",
-        "|---|---|---|",
-    ]
-    for row in result["searched"]:
-        lines.append(
-            f"| {row['macs_share']:.3f} | {100 * row['held_out_f1']:.2f} | {in_points(row['minus_full'])} |"
-        )
-    lines += ["", "| area of the search less that of | points |", "|---|---|"]
-    lines += [f"| {name.replace('_', ' ')} | {in_points(gain)} |" for name, gain in result["gains"].items()]
-    lines += ["", "![F1 against the share of the full model's MACs](frontier.png)"]
+    lines += ["", f"![F1 against the share of the full model's MACs]({FIGURE})"]
     return "\n".join(lines) + "\n"
+
+
+def draw(cut: Sequence[Mapping[str, Any]]) -> Figure:
+    """F1 of both models by the share of the full model's MACs."""
+    with rc_context(STYLE):
+        figure = Figure(layout="constrained")
+        axes, labels = figure.subplots(), []
+        shares = [row["macs_share"] for row in cut]
+        for index, name in enumerate(("supernet", "plain")):
+            scores, look = [row[name] for row in cut], series(index)
+            axes.plot(shares, scores, **look)
+            label = "plain model, cut alike" if name == "plain" else name
+            labels.append(Label(label, shares, scores, look["color"], look["marker"]))
+        axes.set(xlabel="share of the full model's MACs", ylabel="F1")
+        axes.set_title("constant ratio of all blocks")
+        place_labels(axes, labels)
+        return figure
 
 
 def in_points(found: Mapping[str, float]) -> str:
@@ -124,17 +131,17 @@ def in_points(found: Mapping[str, float]) -> str:
 
 
 def main() -> None:
-    """Train, search, compare, write."""
+    """Train, cut alike, compare, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", required=True, help="folder with SQuAD")
     parser.add_argument("--out", type=Path, required=True, help="where squad_minilm.json and README.md go")
     parser.add_argument("--runs", type=Path, default=Path("runs/squad_minilm"), help="where models go")
-    parser.add_argument("--steps", type=int, default=600, help="of the plain model, and of the supernet")
+    parser.add_argument("--steps", type=int, default=900, help="of the plain model, and of the supernet")
     parser.add_argument("--questions", type=int, help="of the evaluation articles (default: all)")
-    parser.add_argument("--evaluations", type=int, default=16)
     options = parser.parse_args()
 
-    first = train(options, "plain", {"model": str(minilm()), "strategy": "plain"})
+    start = Trainings(options.runs).started("start", minilm())  # no attention dropout
+    first = train(options, "plain", {"model": str(start), "strategy": "plain"})
     taught = {"model": str(first), "teacher": str(first), "label_share": 0.5, "average_last": KEPT}
     plain = Bench.open(first)
     bench = Bench.open(train(options, "supernet", {**taught, "genes": "lengths", "plain_share": 0.0}))
@@ -158,40 +165,18 @@ def main() -> None:
             }
         )
         print(cut[-1], flush=True)
-    outcome = evolve(
-        bench,
-        options.runs / "evolve",
-        Evolve(strategy="nsga", genes="lengths", evaluations=options.evaluations),
-    )
-    assert outcome.held_out is not None
-    searched = [
-        {
-            "macs_share": round(float(row.trial.costs["macs"] / full), 4),
-            "subnet": row.trial.subnet.describe(),
-            "search_f1": row.trial.score.value,
-            "held_out_f1": row.score,
-            "minus_full": asdict(row.difference),
-        }
-        for row in outcome.held_out.rows
-    ]
     result = {
         "question": "F1 on contexts that neither trained nor chose anything",
         "metric": bench.task.metric.name,
         "examples": bench.held_out.examples,
         "steps": options.steps,
-        "search_examples": outcome.result.trials[0].examples,
         "cut": cut,
-        "searched": searched,
-        "gains": {name: asdict(gain) for name, gain in outcome.held_out.gains.items()},
-        "in_words": outcome.held_out.describe(),
-        "evaluations": len(outcome.result.trials),
         "versions": versions(),
     }
     options.out.mkdir(parents=True, exist_ok=True)
     write_json(options.out / "squad_minilm.json", result)
     (options.out / "README.md").write_text(page(result), encoding="utf-8")
-    for name in ("frontier.csv", "frontier.png"):
-        (options.out / name).write_bytes((outcome.folder / name).read_bytes())
+    save_figure(draw(cut), options.out / FIGURE)
     print(json.dumps(result))
 
 
