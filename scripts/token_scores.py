@@ -9,12 +9,14 @@ line is one JSON object.
 
 import argparse
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from imdb_train import constant_ratio
+from squad_minilm import in_points
 from torch import Tensor
 
 from ldsearch import Bench
@@ -96,7 +98,7 @@ def page(result: Mapping[str, Any]) -> str:
     if result["limit"] is not None:
         flags += f" --rows {result['limit']}"
     if set(scores) < {*SAYS, *TRIED}:
-        flags += f" --scores {' '.join(scores)}"
+        flags += f" --scores {shlex.join(scores)}"
     lines = [
         "# Which tokens should stay?",
         "",
@@ -116,12 +118,6 @@ def page(result: Mapping[str, Any]) -> str:
         cells = [f"{100 * row['score']:.2f}" if name == BASE else in_points(row["to column"]) for row in rows]
         lines.append(f"| {what} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def in_points(found: Mapping[str, float]) -> str:
-    """A difference with its interval."""
-    mean, low, high = (100 * found[key] for key in ("mean", "low", "high"))
-    return f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ def best(scores: Tensor, count: Tensor) -> Tensor:
 
 
 def diagonal(products: Tensor) -> Tensor:
-    """What each position has of itself: shape (B, H, n) of (B, H, n, n)."""
+    """Diagonals of the last two axes: shape (B, H, n) of (B, H, n, n)."""
     return _applied(_Diagonal, products)
 
 
