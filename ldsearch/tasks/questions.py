@@ -6,7 +6,7 @@ it is no context token.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
@@ -68,6 +68,19 @@ class EncodedQuestions(Encoded):
 
     rows: QuestionExamples
     characters: tuple[NDArray[np.int32], ...]
+
+    def take(self, rows: Sequence[int]) -> "EncodedQuestions":
+        """Select examples with all of their windows, in their order."""
+        assert self.origins is not None
+        place = {row: index for index, row in enumerate(sorted(set(rows)))}
+        kept = [window for window, origin in enumerate(self.origins) if origin in place]
+        return replace(
+            self,
+            features=tuple(self.features[window] for window in kept),
+            origins=tuple(place[self.origins[window]] for window in kept),
+            rows=self.rows.take(list(place)),
+            characters=tuple(self.characters[window] for window in kept),
+        )
 
 
 class QuestionAnswering(Task):

@@ -161,6 +161,23 @@ def test_an_answer_in_the_second_window_only_is_found_there(tokenizer: PreTraine
     assert task.statistics(outputs, encoded).tolist() == [0.0, 1.0]
 
 
+def test_taken_examples_keep_their_windows_and_their_answers(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Each as it is among all; in their order, however they are named."""
+    long = f"{'abc ' * 40}dad {'fig ' * 5}".strip()
+    rows = [row("jade abc", "hi", "jade"), row(long, "hi", "dad"), row("face cage", "hi", "cage")]
+    task = task_of(rows, stride=4)
+    encoded = task.encode("train", tokenizer, 64)
+    outputs = planted(encoded)
+    outputs[0][:] = 0  # the first is wrong
+    right = task.statistics(outputs, encoded)
+    assert encoded.origins is not None
+    for chosen in ([1], [2, 1], [0, 2], [2, 0, 1]):
+        own = [output for output, origin in zip(outputs, encoded.origins, strict=True) if origin in chosen]
+        taken = encoded.take(chosen)
+        assert taken.examples == len(chosen)
+        assert task.statistics(own, taken).tolist() == right[sorted(chosen)].tolist()
+
+
 @pytest.mark.parametrize("reference", [64, 96, 512])
 def test_labelled_tokens_say_the_answer(
     rows: Rows, tokenizer: PreTrainedTokenizerBase, reference: int
