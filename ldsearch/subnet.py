@@ -232,6 +232,11 @@ class Subnet:
             lengths = Lengths(tuple(int(t) for t in tokens), int(reference), mode)
         return cls(encoder=Stack(tuple(int(b) for b in blocks), lengths))
 
+    @property
+    def shortens(self) -> bool:
+        """Whether it drops tokens."""
+        return any(stack.lengths is not None for stack in self.stacks().values())
+
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, defaults left out, a schema version."""
         stacks = {name: _stack_to_dict(stack) for name, stack in self.stacks().items()}

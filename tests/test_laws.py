@@ -25,7 +25,7 @@ from ldsearch.testing import FamilyContract, StrategyContract, TokenScoreContrac
 from ldsearch.training.strategies import STRATEGIES, Setting
 from ldsearch.trial import Score, Trial
 from ldsearch.workload import Workload
-from tests.tiny import FAMILIES, HEADED, VOCABULARY, padded_batch, row, tiny_model
+from tests.tiny import FAMILIES, HEADED, VOCABULARY, learned, padded_batch, row, tiny_model
 
 BLOCKS, REFERENCE = 4, 24
 SHIPPED = sorted(path.stem for path in space_folder().glob("*.yaml"))
@@ -50,14 +50,14 @@ class TestFamilies(FamilyContract):
     def _choose(self, family: str, head: str) -> None:
         self.family, self.head = family, head
         self.shipped = SPACES if head == "SequenceClassification" else []
-        self.scores = ("column", "power", "value") if self.shipped else ("column",)
+        self.scores = ("column", "power", "value", "learned") if self.shipped else ("column",)
 
     def models(self) -> list[PreTrainedModel]:
         made = [tiny_model(self.family, blocks=BLOCKS, head=self.head)]
         if self.family == "modernbert" and self.head == "SequenceClassification":
             made.append(tiny_model(self.family, blocks=BLOCKS))
             made[-1].config.classifier_pooling = "mean"
-        return made
+        return [learned(model).model for model in made]
 
     def subnets(self, model: PreTrainedModel) -> list[Subnet]:
         return [

@@ -6,7 +6,9 @@ import torch
 from transformers import AutoConfig, PreTrainedModel
 
 from ldsearch import testing
+from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import HEADS
+from ldsearch.supernet.saliency import LEARNED, WEIGHTS
 from ldsearch.training.strategies import Setting, StackSetting
 
 VOCABULARY = 60
@@ -109,6 +111,14 @@ def _random(model_type: str, head: str, fields: dict[str, object]) -> PreTrained
     return testing.randomised(
         HEADS[head].auto.from_config(AutoConfig.for_model(model_type, vocab_size=VOCABULARY, **fields))
     )
+
+
+def learned(model: PreTrainedModel, seed: int = 0) -> Supernet:
+    """A supernet whose learned token score has random weights."""
+    supernet, generator = Supernet(model, LEARNED), torch.Generator().manual_seed(seed)
+    for layer in supernet.layers_of("encoder"):
+        getattr(layer, WEIGHTS).normal_(generator=generator)
+    return supernet
 
 
 def padded_batch(lengths: list[int], seed: int = 0) -> dict[str, torch.Tensor]:

@@ -34,6 +34,7 @@ from ldsearch.space.assignments import warn_if_prime
 from ldsearch.subnet import LengthMode
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
+from ldsearch.supernet.saliency import LEARNED
 from ldsearch.supernet.supernet import Memory, Skipped
 from ldsearch.tasks import DataSource, load_task, task_kind
 from ldsearch.tasks.base import fingerprints_of
@@ -159,6 +160,7 @@ def train_supernet(
         lambda weights: _record(options, setting.now, trainer, weights, space),
         options.average_last,
         progress,
+        fits=supernet.score == LEARNED,
     )
 
 

@@ -303,6 +303,8 @@ def run_training(
     record: Callable[[str], SupernetRecord],
     averaged: int = 1,
     progress: Progress = NO_PROGRESS,
+    *,
+    fits: bool = False,
 ) -> Path:
     """Train, or go on from the last checkpoint; write the model and its record; return the folder.
 
@@ -312,6 +314,8 @@ def run_training(
         record: Describes the trained model, given the fingerprint of its weights.
         averaged: The model is the mean of so many last checkpoints.
         progress: Receives phases and steps, instead of the Trainer's own bar.
+        fits: Whether the learned token score is fitted again at the end: training moved the states that it
+            reads.
 
     Raises:
         RunError: If the disk is full.
@@ -328,6 +332,8 @@ def run_training(
             return folder
         if averaged > 1:
             load_weights(model, average_last(folder / "checkpoints", averaged))
+        if fits:
+            trainer.fit_saliency()
         require_finite(model, str(folder), ": the training diverged; take a lower --learning_rate")
         save_model(model, tokenizer, folder)
         record(weights_fingerprint(folder)).save(folder)

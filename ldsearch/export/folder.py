@@ -28,6 +28,7 @@ from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.cutting import silence
 from ldsearch.supernet.folder import save_beside
 from ldsearch.supernet.graph import OPSET, refuse, trace
+from ldsearch.supernet.saliency import stock_weights
 from ldsearch.supernet.supernet import SUBNET_FILE
 
 TOLERANCE, ONNX_TOLERANCE = 1e-5, 1e-4
@@ -55,7 +56,7 @@ def write_huggingface(
         FixedSubnet.save(folder, stock, supernet, own)
     else:
         alone = Alone.SAME
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, state_dict=stock_weights(model))
     save_beside(_bounded(tokenizer, supernet), folder)
     card = partial(model_card, subnet, provenance, supernet.head.name, alone)
     return Written(folder, subnet, _READERS[alone], TOLERANCE, card)

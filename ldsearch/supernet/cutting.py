@@ -13,6 +13,7 @@ from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Groups, Stack
 from ldsearch.supernet.families.family import Family, Parts
 from ldsearch.supernet.heads import head_named
+from ldsearch.supernet.saliency import narrow_weights
 
 Instead = Callable[[str, int, nn.Module], nn.Module]
 
@@ -216,6 +217,7 @@ def narrow(family: Family, layer: nn.Module, groups: Groups) -> None:
         for linear in parts.heads:
             _keep_outputs(linear, inner, parts.output.in_features)
         _keep_inputs(parts.output, inner)
+        narrow_weights(parts, inner)
     units = parts.contract.in_features
     width = groups.width(units)
     if width < units:

@@ -29,7 +29,8 @@ from ldsearch.supernet.refusals import (
     require_finite,
     require_vocabulary,
 )
-from ldsearch.supernet.remote_code import without_own_code
+from ldsearch.supernet.remote_code import unwarned, without_own_code
+from ldsearch.supernet.saliency import WEIGHTS, load_weights
 from ldsearch.supernet.supernet import Memory, Skipped, Supernet
 from ldsearch.workload import Workload
 
@@ -258,19 +259,21 @@ def load_model(
     config.update(dict(head_config or {}))
     try:
         tokenizer = _load_tokenizer(name)
-        model, found = head.auto.from_pretrained(
-            name,
-            config=config,
-            # Not the checkpoint's own precision: training takes bf16 as autocast, scores are fp32.
-            dtype=torch.float32,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
+        with unwarned(f".{WEIGHTS}"):
+            model, found = head.auto.from_pretrained(
+                name,
+                config=config,
+                # Not the checkpoint's own precision: training takes bf16 as autocast, scores are fp32.
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
     except REFUSALS as error:
         raise refused(f"cannot load the model {shortened(name)!r}", error, SupernetError) from error
     if whole and found["missing_keys"]:
         raise SupernetError(f"the weights of {name!r} are not whole: {min(found['missing_keys'])} is missing")
+    load_weights(model, name, found["unexpected_keys"])
     require_finite(model, name)
     require_vocabulary(tokenizer, model, name)
     # Whatever side its model generated from: heads read position 0, and outputs are cut by length.

@@ -24,8 +24,9 @@ from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet, operators, tokens
 from ldsearch.supernet.heads import run_head
 from ldsearch.supernet.operators import reshaped
+from ldsearch.supernet.saliency import token_score
 from ldsearch.supernet.stages import Block, Keep, run_stages
-from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, Chosen, State, TokenScore, restored
+from ldsearch.supernet.tokens import Attention, Chosen, State, TokenScore, restored
 
 OPSET = 17  # the first with layer norms as one operator
 # A mask of positions (B, n) beside attention (B, H, n, n).
@@ -113,8 +114,8 @@ class Graph(nn.Module):
         self.family = inner.family
         # Heads and units that are off were cut out of the weights.
         self.stack = replace(stack, heads_off=(), ffn_share=())
-        score = TOKEN_SCORES[inner.score]
-        score = PRODUCTS.get(score, score)
+        score = token_score(inner.score)
+        score = None if score is None else PRODUCTS.get(score, score)
         self.reads_first = inner.reads_first
         layers = inner.layers_of("encoder")
         self.blocks = [
@@ -177,7 +178,7 @@ class GraphBlock(Block):
         attention = traced(attention)
         context = (attention.probabilities @ attention.values).transpose(1, 2)
         context = reshaped(context, (0, 0, -1))
-        return context, self.score(attention) if scored else None
+        return context, self.score(attention) if scored and self.score is not None else None
 
     def drop(self, state: State, scores: Tensor, keep: Keep) -> tuple[State, Tensor]:
         """As of ``Block``, in rank order: positions travel with the tokens."""

@@ -15,6 +15,7 @@ from ldsearch.subnet import WHOLE, Groups, Stack
 from ldsearch.supernet import tokens
 from ldsearch.supernet.families import Family
 from ldsearch.supernet.heads import run_head
+from ldsearch.supernet.saliency import saliency
 from ldsearch.supernet.tokens import Attention, Chosen, State, TokenScore, drop_tokens, restored
 
 # Tokens of each row that leave a block: numbers, or tensors in a traced graph.
@@ -29,14 +30,14 @@ class Block:
         layer: The stock layer.
         family: How to take it apart.
         config: The model's configuration (it names the attention implementation).
-        score: Which tokens are worth keeping.
+        score: Which tokens are worth keeping; None: what the layer's own weights say (``saliency``).
         keep_first: Whether position 0 always stays.
     """
 
     layer: nn.Module
     family: Family
     config: PreTrainedConfig
-    score: TokenScore
+    score: TokenScore | None
     keep_first: bool
 
     def __call__(self, state: State, keep: Keep | None = None, groups: Groups = WHOLE) -> State:
@@ -80,7 +81,10 @@ class Block:
             attention = attention or family.attention(parts, state)
             attention = attention.of_queries(1) if first_only else attention
             dropout = parts.attention_dropout if parts.layer.training else 0.0
-            context, scores = self.mix(attention, groups, dropout, scored=scored or keep is not None)
+            scored = scored or keep is not None
+            context, scores = self.mix(attention, groups, dropout, scored=scored)
+            if scored and self.score is None:
+                scores = saliency(self.layer, state.hidden, context)
         if first_only:
             state = replace(state, hidden=state.hidden[:, :1], real=state.real[:, :1])
         if keep is not None:
@@ -120,7 +124,8 @@ class Block:
             scored: Whether token scores are wanted; they need the queries of all tokens.
 
         Returns:
-            Context (B, queries, heads' width), and token scores (B, n) or nothing.
+            Context (B, queries, heads' width), and token scores (B, n) or nothing, as where no attention
+            tells them.
         """
         heads = attention.queries.shape[1]
         on = [head for head in range(heads) if head not in groups.heads_off]
@@ -197,7 +202,7 @@ class Pipeline:
         model: The stock model.
         layers: Its encoder's layers.
         family: How to take them apart.
-        score: Which tokens are worth keeping.
+        score: As of ``Block``.
         keep_first: Whether position 0 always stays.
         restores: Whether dropped tokens come back for what follows the last block.
     """
@@ -207,7 +212,7 @@ class Pipeline:
         model: PreTrainedModel,
         layers: Iterable[nn.Module],
         family: Family,
-        score: TokenScore,
+        score: TokenScore | None,
         keep_first: bool,
         restores: bool,
     ) -> None:

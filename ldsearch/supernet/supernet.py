@@ -16,7 +16,7 @@ from transformers.utils.generic import ModelOutput
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.costs.parameters import Parameters
 from ldsearch.costs.traced import TracedMacs
-from ldsearch.errors import SubnetError, SupernetError, unknown
+from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.files import write_json
 from ldsearch.subnet import Groups, Stack, Subnet
 from ldsearch.supernet.counting import parameters_of, shape_of, trace_macs
@@ -26,9 +26,9 @@ from ldsearch.supernet.families.family import real_positions
 from ldsearch.supernet.heads import head_named, logits_of
 from ldsearch.supernet.refusals import refuse_model
 from ldsearch.supernet.remote_code import save_warned
+from ldsearch.supernet.saliency import token_score, with_weights
 from ldsearch.supernet.stages import Between, Pipeline
 from ldsearch.supernet.stock import checkpoint_stock, run_stock, without_own_layer_drop
-from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.workload import Workload
 
 Memory = Literal["restored", "kept"]
@@ -45,7 +45,7 @@ class Supernet(nn.Module):
 
     Args:
         model: A stock model with one of the heads of ``ldsearch.supernet.heads.HEADS``.
-        score: Name of the token score (``ldsearch.supernet.tokens.TOKEN_SCORES``).
+        score: Name of the token score: one of ``ldsearch.supernet.tokens.TOKEN_SCORES``, or ``learned``.
         memory: What an encoder-decoder's decoder attends to where its encoder dropped tokens: all of them,
             ``"restored"``, or those that were ``"kept"``.
         skipped: What a sub-layer that is off is in a post-norm block: the identity, its norm off too, or
@@ -65,8 +65,7 @@ class Supernet(nn.Module):
         super().__init__()
         refuse_model(model)
         self.head = head_named(type(model).__name__)
-        if not isinstance(score, str) or score not in TOKEN_SCORES:
-            raise SupernetError(unknown("token score", score, TOKEN_SCORES))
+        scored = token_score(score)
         if memory not in list(get_args(Memory)):
             raise SupernetError(f"unknown memory {memory!r}: use {' or '.join(get_args(Memory))}")
         self.model, self.score = model, score
@@ -84,7 +83,9 @@ class Supernet(nn.Module):
         self.pipeline: Pipeline | None = None
         if family is not None:
             restores = not self.reads_first and memory == "restored"
-            scored, layers = TOKEN_SCORES[score], self.layers_of("encoder")
+            layers = self.layers_of("encoder")
+            for layer in layers if scored is None else ():
+                with_weights(family.parts(layer))
             self.pipeline = Pipeline(model, layers, family, scored, self.reads_first, restores)
         without_own_layer_drop(model)
         self.train(model.training)

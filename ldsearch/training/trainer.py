@@ -24,6 +24,7 @@ from ldsearch.supernet.tokens import State
 from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
 from ldsearch.training.checkpoints import load_weights
 from ldsearch.training.drop_rates import LEARNING_RATE, RateTraining
+from ldsearch.training.saliency import fit_saliency, is_fitted
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Draws, Pass, Plan
 from ldsearch.training.strategies.lengthdrop import Sampled
@@ -152,6 +153,7 @@ class SupernetTrainer(Trainer):
         self._lengths = train.lengths.tolist()
         self._micro_step = (-1, -1)  # (optimizer step, micro-step within it)
         self._summed = 1.0  # losses whose gradients an update adds up
+        self._fitted = is_fitted(supernet)
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
@@ -186,6 +188,8 @@ class SupernetTrainer(Trainer):
         progress = self.state.global_step / max(1, self.state.max_steps)
         passes = self.strategy.passes(draws, progress)
         self._summed = sum(named.weight for named in passes)
+        if not self._fitted and any(named.subnet.shortens for named in passes):
+            self.fit_saliency()
         distils = self.distillation.label_share is not None or any(one.loss == "distill" for one in passes)
         targets = self._teach(batch, rows) if distils else None
         for index, named in enumerate(passes):
@@ -229,6 +233,13 @@ class SupernetTrainer(Trainer):
                 seconds.append(time.perf_counter() - begun)
         self.supernet.zero_grad()
         return float(np.mean(seconds[1:]))
+
+    def fit_saliency(self) -> None:
+        """Fit the learned token score to the model as it is, on some of the training rows."""
+        tokenizer = cast(PreTrainedTokenizerBase, self.processing_class)
+        with torch.random.fork_rng(), self.accelerator.autocast():
+            fit_saliency(self.supernet, self.task, self.train_rows, tokenizer, self.args.seed)
+        self._fitted = True
 
     @property
     def clipped_share(self) -> float:
@@ -390,6 +401,7 @@ class SupernetTrainer(Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         weights = load_file(Path(resume_from_checkpoint) / "model.safetensors")
         load_weights(self.supernet.model, weights)
+        self._fitted = is_fitted(self.supernet)
         if self._rates is not None:
             self._rates.load(Path(resume_from_checkpoint))
 

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from ldsearch.bench import Bench
+from ldsearch.export.loading import load_exported
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, read, unsettle, weights
 
@@ -33,6 +34,24 @@ def test_the_token_score_is_the_one_that_was_asked_for(ldsearch: Ldsearch, place
     assert read(place / "runs/powered/supernet.json")["score"] == "power"
     assert read(place / "runs/tiny/supernet.json")["score"] == "column"
     assert Bench.open("runs/powered").supernet.score == "power"
+
+
+def test_a_learned_token_score_goes_from_training_to_export(ldsearch: Ldsearch, place: Path) -> None:
+    train = (*TRAIN, *EPOCHS, "--genes", "lengths", "--token-score", "learned", "--name", "learned")
+    for words in (
+        train,
+        ("evolve", "--supernet", "runs/learned", "--evaluations", "8", "--budget", "0.9", "--name", "found"),
+        ("export", "runs/found", "out"),
+    ):
+        outcome = ldsearch(*words)
+        assert outcome.code == 0, outcome.err
+        assert "UNEXPECTED" not in outcome.err  # what transformers says of tensors that it does not know
+    trained = Bench.open("runs/learned").supernet
+    assert all(bool(layer.token_score.any()) for layer in trained.layers_of("encoder"))
+    stock = AutoModelForSequenceClassification.from_pretrained("runs/learned").eval()
+    ids = torch.tensor([[2, 5, 6, 7, 3]])
+    assert torch.equal(stock(input_ids=ids).logits, trained.model(input_ids=ids).logits)
+    assert load_exported("out").supernet.score == "learned"
 
 
 def test_a_fine_tuned_classifier_keeps_its_head_and_its_labels(ldsearch: Ldsearch, place: Path) -> None:

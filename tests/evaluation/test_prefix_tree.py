@@ -19,7 +19,7 @@ from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import State
 from ldsearch.testing.inputs import one_of_each
 from ldsearch.workload import Workload
-from tests.tiny import padded_batch, row, tiny_model
+from tests.tiny import learned, padded_batch, row, tiny_model
 
 REFERENCE = 24
 LENGTHS = [24, 3, 19, 7, 19, 1]
@@ -85,11 +85,11 @@ def test_logits_are_those_of_one_by_one_for_any_order_and_batches(family, head):
     assert_one_by_one(supernet, subnets[:15], [[4, 3, 5, 0]])
 
 
-@pytest.mark.parametrize("score", ["column", "power", "value"])
+@pytest.mark.parametrize("score", ["column", "power", "value", "learned"])
 def test_a_head_that_averages_and_other_scores(score):
     model = tiny_model("modernbert")
     model.config.classifier_pooling = "mean"
-    supernet = Supernet(model, score)
+    supernet = Supernet(learned(model).model, score)
     assert not supernet.reads_first
     assert_one_by_one(supernet, many(15, seed=2), [[0, 1, 2, 3, 4, 5]])
 

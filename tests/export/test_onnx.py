@@ -22,7 +22,7 @@ from ldsearch.supernet import Supernet, graph
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import one_of_each
 from tests.export.test_export import PROVENANCE, TOKENIZER
-from tests.tiny import padded_batch, row, tiny_decoder, tiny_encoder_decoder, tiny_model
+from tests.tiny import learned, padded_batch, row, tiny_decoder, tiny_encoder_decoder, tiny_model
 
 HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
 SUBNETS = {
@@ -79,9 +79,9 @@ def test_a_graph_is_its_subnetwork_and_a_batch_its_rows(tmp_path, family, head):
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
-@pytest.mark.parametrize("score", ["power", "value"])
+@pytest.mark.parametrize("score", ["power", "value", "learned"])
 def test_other_token_scores_choose_in_a_graph_as_in_torch(tmp_path, family, score):
-    supernet = Supernet(tiny_model(family, blocks=3), score)
+    supernet = Supernet(learned(tiny_model(family, blocks=3)).model, score)
     assert_equal_to_torch_and_to_its_rows(supernet, SUBNETS["lengths"], tmp_path)
 
 

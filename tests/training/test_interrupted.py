@@ -39,10 +39,10 @@ class SignalAt(TrainerCallback):
             signal.raise_signal(signal.SIGTERM)
 
 
-def make(folder: Path, **arguments) -> SupernetTrainer:
+def make(folder: Path, score: str = "column", **arguments) -> SupernetTrainer:
     torch.manual_seed(0)
-    strategy = make_strategy("lengthdrop", small_setting(0.2))
-    return trainer_for(folder, strategy, num_train_epochs=3, **arguments)
+    strategy, supernet = make_strategy("lengthdrop", small_setting(0.2)), Supernet(tiny_model("bert"), score)
+    return trainer_for(folder, strategy, supernet, num_train_epochs=3, **arguments)
 
 
 def train(trainer: SupernetTrainer, folder: Path) -> None:
@@ -53,8 +53,8 @@ def train(trainer: SupernetTrainer, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "step"),
-    [({}, 8), (BEST, 12), (APART, 12)],
-    ids=["never saves, mid-epoch", "keeps the best", "apart"],
+    [({}, 8), (BEST, 12), (APART, 12), ({"score": "learned"}, 8)],
+    ids=["never saves, mid-epoch", "keeps the best", "apart", "learned token score"],
 )
 def test_it_stops_after_the_step_with_a_checkpoint_and_ends_where_an_uninterrupted_one_ends(
     tmp_path, arguments, step

@@ -1,0 +1,157 @@
+"""Fits the learned token score: ridge regression onto the gradient at each token.
+
+How much a loss depends on a token shows, to first order, in its gradient at the token's state. The full
+model has gradients for rows with labels; a block that drops tokens has none, but the state that entered it
+and what its attention read predict them. AdapLeR (Modarressi et al. 2022, arXiv 2203.08991) trains predictors
+of such saliencies by descent, beside the model; here they are fitted in closed form.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.saliency import LEARNED, WEIGHTS
+from ldsearch.tasks.base import Batch, Encoded, Task
+
+TOKENS = 100_000  # that are fitted to
+ROWS = 32  # of a batch
+RIDGE = 0.01  # of the features' mean square
+LEAST = 1e-6  # of the largest gradient of a row: what is below says nothing
+
+
+def fit_saliency(
+    supernet: Supernet, task: Task, rows: Encoded, tokenizer: PreTrainedTokenizerBase, seed: int = 0
+) -> None:
+    """Fit the learned token score to the model as it is, by the task's own loss.
+
+    Args:
+        supernet: As for ``fit_to``.
+        task: Makes batches and losses.
+        rows: Of which the seed draws as many as have 100,000 tokens, or all.
+        tokenizer: Pads batches.
+        seed: Draws the rows, and what the task draws of them.
+    """
+    rng, lengths = np.random.default_rng(seed), rows.lengths
+    order = rng.permutation(len(rows))
+    drawn = order[: int(np.searchsorted(lengths[order].cumsum(), TOKENS)) + 1]
+    drawn = drawn[lengths[drawn].argsort(kind="stable")]
+    collate, device = task.collate(tokenizer, None), supernet.model.device
+
+    def batches() -> Iterator[Batch]:
+        for start in range(0, len(drawn), ROWS):
+            batch = collate([rows[row] for row in drawn[start : start + ROWS].tolist()])
+            on_device = {name: tensor.to(device) for name, tensor in batch.items()}
+            yield task.prepare(on_device, tokenizer, rng)
+
+    fit_to(supernet, batches(), task.objective.loss)
+
+
+def fit_to(supernet: Supernet, batches: Iterable[Batch], loss: Callable[[Tensor, Batch], Tensor]) -> None:
+    """Set the weights of every block's learned token score.
+
+    For each block, features are the state that enters it and what its attention reads, and the target is
+    the logarithm of the norm of the loss's gradient at the state that leaves it, over the row's largest.
+    Both are taken less their means over a row: only tokens of one row compete.
+
+    Args:
+        supernet: One of a registered family whose token score is ``learned``; it runs in full, without
+            dropout.
+        batches: Of the training rows.
+        loss: Of logits and their batch.
+    """
+    layers = list(supernet.layers_of("encoder"))
+    sums = [Sums(len(getattr(layer, WEIGHTS))) for layer in layers]
+    was_training = supernet.training
+    supernet.eval()
+    for batch in batches:
+        with recorded(supernet) as seen, torch.enable_grad():
+            value = loss(logits_of(supernet(supernet.inputs(batch), supernet.full)), batch)
+        gradients = torch.autograd.grad(value, [left for _, _, left in seen])
+        real = batch["attention_mask"].bool()
+        for own, (entered, context, _), gradient in zip(sums, seen, gradients, strict=True):
+            norms = gradient.float().norm(dim=-1).masked_fill(~real, 0.0)
+            shares = norms / norms.amax(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
+            features = torch.cat([entered.float(), context.float()], dim=-1)
+            own.add(features, (shares + LEAST).log(), real)
+    supernet.train(was_training)
+    for own, layer in zip(sums, layers, strict=True):
+        getattr(layer, WEIGHTS).copy_(own.solution())
+
+
+def is_fitted(supernet: Supernet) -> bool:
+    """Whether nothing is left to fit: another token score, or weights that are there."""
+    if supernet.score != LEARNED or not supernet.supports_lengths:
+        return True
+    return any(bool(getattr(layer, WEIGHTS).any()) for layer in supernet.layers_of("encoder"))
+
+
+class Sums:
+    """Normal equations of a ridge regression within rows.
+
+    Args:
+        width: Number of features.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.products = torch.zeros(width, width, dtype=torch.float64)
+        self.targets = torch.zeros(width, dtype=torch.float64)
+
+    def add(self, features: Tensor, targets: Tensor, real: Tensor) -> None:
+        """Add rows.
+
+        Args:
+            features: Shape (B, n, width).
+            targets: Shape (B, n).
+            real: Shape (B, n), True where a position is no padding.
+        """
+        weights = real[..., None].float()
+        both = torch.cat([features, targets[..., None]], dim=-1) * weights
+        centred = (both - both.sum(dim=1, keepdim=True) / weights.sum(dim=1, keepdim=True))[real]
+        self.products += (centred[:, :-1].T @ centred[:, :-1]).double().cpu()
+        self.targets += (centred[:, :-1].T @ centred[:, -1]).double().cpu()
+
+    def solution(self) -> Tensor:
+        """Weights (width,) of the features; zeros where no row told two tokens apart."""
+        mean = self.products.diagonal().mean()
+        if not mean > 0:
+            return torch.zeros_like(self.targets)
+        ridge = RIDGE * mean * torch.eye(len(self.targets), dtype=torch.float64)
+        solved: Tensor = torch.linalg.solve(self.products + ridge, self.targets)
+        return solved
+
+
+@contextmanager
+def recorded(supernet: Supernet) -> Iterator[list[tuple[Tensor, Tensor, Tensor]]]:
+    """Of each block of a pass, in order: what entered, what its attention read, what left."""
+    assert supernet.family is not None
+    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+    entered: list[Tensor] = []
+    read: list[Tensor] = []
+
+    def enters(layer: nn.Module, inputs: Sequence[Any]) -> None:
+        entered.append(inputs[0].detach())
+
+    def reads(output: nn.Module, inputs: Sequence[Any]) -> None:
+        read.append(inputs[0].detach())
+
+    def leaves(layer: nn.Module, inputs: Sequence[Any], left: Any) -> None:
+        hidden = cast(Tensor, left[0] if isinstance(left, tuple) else left)
+        seen.append((entered.pop(), read.pop(), hidden))
+
+    handles = []
+    for layer in supernet.layers_of("encoder"):
+        handles.append(layer.register_forward_pre_hook(enters))
+        handles.append(supernet.family.parts(layer).output.register_forward_pre_hook(reads))
+        handles.append(layer.register_forward_hook(leaves))
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,93 @@
+"""The learned token score: which tokens it keeps, and that its weights go where the model goes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, BertTokenizer
+
+from ldsearch.errors import SupernetError
+from ldsearch.export.card import Provenance
+from ldsearch.export.folder import write_huggingface
+from ldsearch.export.loading import load_exported
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.folder import load_model, save_model
+from ldsearch.supernet.saliency import LEARNED, WEIGHTS
+from ldsearch.supernet.supernet import inference
+from ldsearch.testing.inputs import one_of_each
+from tests.tiny import FAMILIES, learned, padded_batch, tiny_model
+
+TOKENIZER = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})
+BATCH = padded_batch([9, 6, 12])
+HALVES = Subnet.of_encoder([0, 1, 2], [12, 8, 4], 24)
+UNKNOWN = Provenance("x", None, None, {}, None, {})
+
+
+def test_the_tokens_that_stay_have_the_largest_sums_of_state_and_context():
+    """By the stock model's own hidden states, its eager attention written out."""
+    model = tiny_model("bert", blocks=1, head="TokenClassification")
+    net, ids = learned(model), padded_batch([9])
+    entered = model(**ids, output_hidden_states=True).hidden_states[0][0]
+    layer, width = model.bert.encoder.layer[0], model.config.hidden_size
+    own = layer.attention.self
+    query, key, value = (
+        linear(entered).unflatten(-1, (own.num_attention_heads, -1)).transpose(0, 1)
+        for linear in (own.query, own.key, own.value)
+    )
+    context = ((query @ key.mT / own.attention_head_size**0.5).softmax(-1) @ value).transpose(0, 1).flatten(1)
+    scores = entered @ layer.token_score[:width] + context @ layer.token_score[width:]
+    best = set(scores.topk(4).indices.tolist())
+    whole = inference(net, ids, net.full)[0]
+    short = inference(net, ids, Subnet.of_encoder([0], [4], 9))[0]
+    alike = {place for place in range(9) if torch.allclose(whole[place], short[place], atol=1e-5)}
+    assert alike == best  # what does not stay leaves as it entered
+
+
+def test_stock_weights_are_untouched_and_other_scores_add_none():
+    model = tiny_model("bert")
+    before = set(model.state_dict())
+    Supernet(model)
+    assert set(model.state_dict()) == before
+    Supernet(model, LEARNED)
+    added = set(model.state_dict()) - before
+    assert added == {f"bert.encoder.layer.{index}.{WEIGHTS}" for index in range(4)}
+
+
+def test_an_unknown_score_names_the_learned_one_too():
+    with pytest.raises(SupernetError, match="use one of learned, column"):
+        Supernet(tiny_model("bert"), "nothing")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_saved_model_keeps_its_weights(tmp_path: Path, family: str):
+    supernet = learned(tiny_model(family, blocks=3))
+    save_model(supernet.model, TOKENIZER, tmp_path)
+    again = Supernet(load_model(str(tmp_path))[0], LEARNED)
+    expected = inference(supernet, BATCH, HALVES)
+    assert torch.equal(inference(again, BATCH, HALVES), expected)
+    other = Supernet(load_model(str(tmp_path))[0])
+    assert not torch.allclose(inference(other, BATCH, HALVES), expected)
+
+
+def test_weights_in_several_files_are_read(tmp_path: Path):
+    supernet = learned(tiny_model("bert", blocks=3))
+    supernet.model.save_pretrained(tmp_path, max_shard_size="20KB")
+    TOKENIZER.save_pretrained(tmp_path)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    again = Supernet(load_model(str(tmp_path))[0], LEARNED)
+    assert torch.equal(inference(again, BATCH, HALVES), inference(supernet, BATCH, HALVES))
+
+
+@pytest.mark.parametrize("kind", ["lengths", "all at once", "no first block"])
+def test_an_export_chooses_as_the_supernet_does(tmp_path: Path, kind: str):
+    """Heads that are cut out take their weights along."""
+    supernet, subnet = learned(tiny_model("bert", blocks=3)), one_of_each(3, 24)[kind]
+    write_huggingface(supernet, TOKENIZER, subnet, tmp_path, UNKNOWN)
+    expected = inference(supernet, BATCH, subnet)
+    loaded = load_exported(tmp_path)
+    torch.testing.assert_close(loaded(**BATCH).logits, expected, atol=1e-5, rtol=1e-5)
+    if kind == "no first block":
+        model, found = AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+        assert not found["unexpected_keys"]
+        torch.testing.assert_close(model.eval()(**BATCH).logits, expected, atol=1e-5, rtol=1e-5)
