@@ -33,9 +33,12 @@ from ldsearch.run_folder import claim
 from ldsearch.runs import TRAINING_FILE, read_json
 from ldsearch.space.lengths import constant_ratio_lengths
 from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet, save_model
+from ldsearch.supernet.saliency import LEARNED
 from ldsearch.tasks import Encoded
 from ldsearch.tasks.splits import fix_splits
+from ldsearch.training.saliency import fit_saliency
 from ldsearch.training.strategies import Setting, StackSetting
 from ldsearch.training.strategies.base import Fixed
 from ldsearch.training.trainer import Distillation, SupernetTrainer
@@ -121,6 +124,14 @@ def constant_ratio(share: float, bench: Bench, blocks: Sequence[int] | None = No
     subnets = [Subnet.of_encoder(kept, one, TOKENS) for one in lengths]
     shares = bench.macs(subnets) / bench.macs([full])[0]
     return subnets[int(np.abs(shares - share).argmin())]
+
+
+def fitted(bench: Bench) -> Supernet:
+    """The model with a learned token score, nothing else of it trained."""
+    net, tokenizer = Supernet(bench.supernet.model, LEARNED), bench.tokenizer
+    train = bench.task.encode("train", tokenizer, bench.record.reference)
+    fit_saliency(net, bench.task, train, tokenizer)
+    return net
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,11 @@ from ldsearch.fingerprint import versions
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet
+from ldsearch.supernet.saliency import LEARNED
 from ldsearch.tasks import Task, load_task
 from ldsearch.tasks.splits import draw_rows, fix_splits
 from ldsearch.tasks.tables import DataSource
+from ldsearch.training.checkpoints import load_weights
 from ldsearch.training.estimate import FORWARD, step_work
 from ldsearch.training.strategies import Setting
 from ldsearch.training.trainer import Distillation, SupernetTrainer
@@ -163,7 +165,10 @@ class Rung:
         if arm.averaged:
             trainer.add_callback(averaging)
         trainer.train()
-        weights = {**student.model.state_dict(), **averaging.mean}
+        load_weights(student.model, averaging.mean)
+        if arm.token_score == LEARNED:
+            trainer.fit_saliency()
+        weights = student.model.state_dict()
         save_file({key: value.contiguous() for key, value in weights.items()}, folder / WEIGHTS)
         seconds = time.perf_counter() - spent
         facts = {"steps": count, "per_step": self.cost(bench, arm), "token_score": arm.token_score}
@@ -193,8 +198,8 @@ class Rung:
         weights = folder / WEIGHTS
         net, _, tokenizer = load_supernet(self.runs / START if weights.is_file() else folder)
         if weights.is_file():
-            net.model.load_state_dict(load_file(weights))
             net = Supernet(net.model, json.loads((folder / HOW).read_text())["token_score"])
+            net.model.load_state_dict(load_file(weights))
         parts = []
         for task, rows in tasks:
             encoded = task.encode(split, tokenizer, TOKENS).take(range(rows))

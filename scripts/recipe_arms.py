@@ -211,6 +211,21 @@ ARMS["valued"] = replace(
     says=f"{ARMS['anchored-2e-4-averaged'].says}; token score `value`",
     token_score="value",
 )
+ARMS["learned"] = replace(
+    ARMS["anchored-2e-4-averaged"],
+    says=f"{ARMS['anchored-2e-4-averaged'].says}; token score `learned`",
+    token_score="learned",
+)
+ARMS["distilled"] = Arm(
+    "rate 1e-4, dropout, no LayerDrop, every pass learns from the frozen teacher alone; mean of the last "
+    "0.3 of the steps; token score `learned`",
+    layer_drop=0.0,
+    frozen=True,
+    label_share=0.0,
+    averaged=0.3,
+    dropout=True,
+    token_score="learned",
+)
 ALONE = (0.2, 0.35, 0.5, 0.7)
 ARMS |= {
     f"alone-{share}": Arm(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from imdb_train import Trainings
+from imdb_train import Trainings, fitted
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from sst2_minilm_train import minilm
@@ -27,11 +27,13 @@ from ldsearch import Bench
 from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.spaces import search_space
 from ldsearch.commands.train_supernet import train_supernet
+from ldsearch.evaluation import Evaluator
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.reports.style import STYLE, Label, place_labels, save_figure, series
 from ldsearch.search.controls import constant_ratio_line
 from ldsearch.search.loop import StrategyContext
+from ldsearch.supernet.saliency import LEARNED
 
 LINE = 6
 RATE, TOKENS, STRIDE = 2e-4, 192, 64
@@ -77,8 +79,20 @@ def train(options: argparse.Namespace, kind: str, teaching: Mapping[str, Any]) -
     return folder
 
 
+NAMES = {
+    "supernet": "supernet",
+    "plain_learned": "plain, by the same token score, not trained for it",
+    "plain": "plain, by attention received",
+}
+AGAINST = {
+    "plain_learned": "supernet less plain by the same score",
+    "its_full": "less its full model",
+    "plain_full": "less plain's",
+}
+
+
 def page(result: Mapping[str, Any]) -> str:
-    """The page: both models cut alike, and what the search found."""
+    """The page: all cut alike."""
     lines = [
         "# Question answering by Drop-and-Restore: MiniLM-L6 on SQuAD",
         "",
@@ -88,36 +102,33 @@ def page(result: Mapping[str, Any]) -> str:
         "",
         f"MiniLM-L6, windows of {TOKENS} tokens (stride {STRIDE}), rate {RATE:g}, no attention dropout. The",
         f"plain model: {result['steps']} steps of 32 windows on `train_subset` and `devsplit_train` (10,996",
-        "questions). The supernet (lengths alone, the default bound) goes on from it for as many sandwich",
-        "steps, each pass taught by the plain model, frozen, and by the answers, and is the mean of its last",
-        f"checkpoints. {result['examples']:,} questions of `devsplit_eval` score, which chose nothing. Some",
-        "articles are of SQuAD's development set: these are no SQuAD scores. F1 in points, 95% paired",
-        "intervals, one seed.",
+        "questions). The supernet (lengths alone, the default bound, `--token-score learned`) goes on from",
+        "it for as many sandwich steps, each pass taught by the plain model, frozen, and by the answers, and",
+        f"is the mean of its last checkpoints. {result['examples']:,} questions of `devsplit_eval` score,",
+        "which chose nothing. Some articles are of SQuAD's development set: these are no SQuAD scores. F1 in",
+        "points, 95% paired intervals, one seed.",
         "",
-        "| MACs | supernet | plain, cut alike | supernet less plain | less its full model | less plain's |",
-        "|---|---|---|---|---|---|",
+        f"| MACs | {' | '.join([*NAMES.values(), *AGAINST.values()])} |",
+        f"|---|{'---|' * (len(NAMES) + len(AGAINST))}",
     ]
     for row in result["cut"]:
-        differences = [row[f"supernet_minus_{other}"] for other in ("plain", "its_full", "plain_full")]
-        lines.append(
-            f"| {row['macs_share']:.3f} | {100 * row['supernet']:.2f} | {100 * row['plain']:.2f} "
-            f"| {' | '.join(in_points(one) for one in differences)} |"
-        )
+        scores = [f"{100 * row[name]:.2f}" for name in NAMES]
+        differences = [in_points(row[f"supernet_minus_{other}"]) for other in AGAINST]
+        lines.append(f"| {row['macs_share']:.3f} | {' | '.join([*scores, *differences])} |")
     lines += ["", f"![F1 against the share of the full model's MACs]({FIGURE})"]
     return "\n".join(lines) + "\n"
 
 
 def draw(cut: Sequence[Mapping[str, Any]]) -> Figure:
-    """F1 of both models by the share of the full model's MACs."""
+    """F1 of all by the share of the full model's MACs."""
     with rc_context(STYLE):
         figure = Figure(layout="constrained")
         axes, labels = figure.subplots(), []
         shares = [row["macs_share"] for row in cut]
-        for index, name in enumerate(("supernet", "plain")):
+        for index, name in enumerate(NAMES):
             scores, look = [row[name] for row in cut], series(index)
             axes.plot(shares, scores, **look)
-            label = "plain model, cut alike" if name == "plain" else name
-            labels.append(Label(label, shares, scores, look["color"], look["marker"]))
+            labels.append(Label(NAMES[name], shares, scores, look["color"], look["marker"]))
         axes.set(xlabel="share of the full model's MACs", ylabel="F1")
         axes.set_title("constant ratio of all blocks")
         place_labels(axes, labels)
@@ -143,8 +154,10 @@ def main() -> None:
     start = Trainings(options.runs).started("start", minilm())  # no attention dropout
     first = train(options, "plain", {"model": str(start), "strategy": "plain"})
     taught = {"model": str(first), "teacher": str(first), "label_share": 0.5, "average_last": KEPT}
-    plain = Bench.open(first)
-    bench = Bench.open(train(options, "supernet", {**taught, "genes": "lengths", "plain_share": 0.0}))
+    drawn = {"genes": "lengths", "token_score": LEARNED, "plain_share": 0.0}
+    bench, plain = Bench.open(train(options, "learned", {**taught, **drawn})), Bench.open(first)
+    rows, tokenizer = plain.task.encode("report", plain.tokenizer, TOKENS), plain.tokenizer
+    evaluator = Evaluator(fitted(plain).eval(), plain.task, rows, split="report", tokenizer=tokenizer)
     assert bench.held_out is not None
     assert plain.held_out is not None
     line = constant_ratio_line(StrategyContext(search_space(bench, genes="lengths"), bench.macs), LINE)
@@ -153,13 +166,17 @@ def main() -> None:
     cut = []
     for subnet in dict.fromkeys([*line, bench.full]):
         own, other = (one.held_out.statistics(subnet) for one in (bench, plain))
+        learned = evaluator.statistics(subnet)
         cut.append(
             {
                 "macs_share": round(float(bench.macs([subnet])[0] / full), 4),
                 "subnet": subnet.describe(),
                 "supernet": bench.score(own).value,
                 "plain": bench.score(other).value,
+                "plain_learned": bench.score(learned).value,
                 "supernet_minus_plain": asdict(bench.difference(own, other)),
+                "supernet_minus_plain_learned": asdict(bench.difference(own, learned)),
+                "plain_learned_minus_plain": asdict(bench.difference(learned, other)),
                 "supernet_minus_its_full": asdict(bench.difference(own, whole)),
                 "supernet_minus_plain_full": asdict(bench.difference(own, first_whole)),
             }

@@ -3,8 +3,8 @@
     python scripts/token_scores.py runs/recipe/rung-0.7/plain-0.0001 --out results/token_scores/sst2
 
 The model is one of ``train-supernet --strategy plain``; its report rows score, every block keeps the same
-share of its tokens. Beside the scores that ldsearch has stand some that were tried and not kept. The last
-line is one JSON object.
+share of its tokens. Beside the scores that ldsearch has stand some that were tried and not kept. ``learned``
+is fitted to training rows first. The last line is one JSON object.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from imdb_train import constant_ratio
+from imdb_train import constant_ratio, fitted
 from squad_minilm import in_points
 from torch import Tensor
 
@@ -25,6 +25,7 @@ from ldsearch.evaluation import Evaluator
 from ldsearch.files import write_json
 from ldsearch.fingerprint import versions
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.saliency import LEARNED
 from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, TokenScore, column, sums_over_heads
 
 BASE = "column"
@@ -65,18 +66,21 @@ SAYS: Mapping[str, str] = {
     "column": "attention received from all tokens (the default)",
     "power": "attention received from other tokens",
     "value": "the same, times the values' squared norm",
+    LEARNED: "fitted to the loss's gradients on training rows",
 }
 
 
-def measure(bench: Bench, names: Sequence[str], shares: Sequence[float], rows: int | None) -> dict[str, Any]:
+def measure(
+    bench: Bench, names: Sequence[str], shares: Sequence[float], rows: int | None, skipped: int
+) -> dict[str, Any]:
     """The score of each sub-network by each token score, and its paired difference to ``column``."""
     task = bench.task
     encoded = task.encode("report", bench.tokenizer, bench.record.reference)
-    encoded = encoded if rows is None else encoded.take(range(rows))
+    encoded = encoded.take(range(skipped, encoded.examples if rows is None else skipped + rows))
     subnets = [constant_ratio(share, bench) for share in shares]
     found, base = {}, None
     for name in dict.fromkeys([BASE, *names]):
-        net = Supernet(bench.supernet.model, name).eval()
+        net = (fitted(bench) if name == LEARNED else Supernet(bench.supernet.model, name)).eval()
         evaluator = Evaluator(net, task, encoded, split="report", tokenizer=bench.tokenizer)
         if base is None:  # the full model drops nothing by any score
             full = bench.score(evaluator.statistics(bench.full)).value
@@ -95,6 +99,8 @@ def page(result: Mapping[str, Any]) -> str:
     """The page."""
     scores = result["scores"]
     shares, flags = result["shares"], f"--shares {' '.join(f'{share:g}' for share in result['shares'])}"
+    if result["skipped"]:
+        flags += f" --skip {result['skipped']}"
     if result["limit"] is not None:
         flags += f" --rows {result['limit']}"
     if set(scores) < {*SAYS, *TRIED}:
@@ -126,6 +132,7 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="folder of a plain training")
     parser.add_argument("--out", type=Path, required=True, help="where token_scores.json and README.md go")
     parser.add_argument("--rows", type=int, help="report rows (default: all)")
+    parser.add_argument("--skip", type=int, default=0, help="so many first ones that were looked at before")
     parser.add_argument("--scores", nargs="+", choices=[*SAYS, *TRIED], default=[*SAYS, *TRIED])
     parser.add_argument("--shares", type=float, nargs="+", default=[0.7, 0.5, 0.4, 0.3], help="of the MACs")
     options = parser.parse_args()
@@ -136,8 +143,11 @@ def main() -> None:
         "out": str(options.out),
         "shares": options.shares,
         "limit": options.rows,
+        "skipped": options.skip,
         "versions": versions(),
-        **measure(Bench.open(options.model, "search"), options.scores, options.shares, options.rows),
+        **measure(
+            Bench.open(options.model, "search"), options.scores, options.shares, options.rows, options.skip
+        ),
     }
     options.out.mkdir(parents=True, exist_ok=True)
     write_json(options.out / "token_scores.json", result)
