@@ -327,13 +327,14 @@ def run_training(
     # without checkpoints nothing to go on from.
     with interruptible(), report_disk_full(folder), alone(folder, trainer.is_world_process_zero()):
         fit(trainer, folder, progress)
-        progress.phase("scoring the trained model", None)
         if not trainer.is_world_process_zero():
             return folder
         if averaged > 1:
             load_weights(model, average_last(folder / "checkpoints", averaged))
         if fits:
+            progress.phase("fitting the token score", None)
             trainer.fit_saliency()
+        progress.phase("scoring the trained model", None)
         require_finite(model, str(folder), ": the training diverged; take a lower --learning_rate")
         save_model(model, tokenizer, folder)
         record(weights_fingerprint(folder)).save(folder)
