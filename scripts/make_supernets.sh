@@ -22,8 +22,12 @@ python scripts/recipe.py --data "$data/sst2" --out results/recipe/more-rows --ru
   --rows 10000 --base valued --seeds 1 --arms anchored-2e-4-averaged
 python scripts/recipe.py --data "$data/sst2" --out results/recipe/more-rows --runs "$runs/recipe" --rung 0.7 \
   --rows 10000 --base valued --seeds 2 --arms valued
+python scripts/recipe.py --data "$data/sst2" --out results/recipe/learned --runs "$runs/recipe" --rung 0.7 \
+  --rows 10000 --base valued --seeds 1 --arms distilled learned
 python scripts/token_scores.py "$runs/recipe/rung-0.7/plain-0.0001" --out results/token_scores/sst2 \
   --shares 0.5 0.4 --rows 4000
+python scripts/token_scores.py "$runs/recipe/rung-0.7/plain-0.0001" --out results/token_scores/learned/sst2 \
+  --shares 0.7 0.5 0.4 --rows 4000 --skip 2500 --scores column value learned
 python scripts/recipe_depth.py --data "$data/sst2" --out results/recipe/depth --runs "$runs/recipe"
 python scripts/int8_scores.py --out results/int8/scores --runs "$runs/int8" \
   --supernets "$runs/recipe/rung-1/plain-0.0001"
