@@ -28,6 +28,8 @@ python scripts/token_scores.py "$runs/recipe/rung-0.7/plain-0.0001" --out result
   --shares 0.5 0.4 --rows 4000
 python scripts/token_scores.py "$runs/recipe/rung-0.7/plain-0.0001" --out results/token_scores/learned/sst2 \
   --shares 0.7 0.5 0.4 --rows 4000 --skip 2500 --scores column value learned
+python scripts/token_scores.py "$runs/imdb/plain" --out results/token_scores/learned/imdb --shares 0.5 0.35 \
+  --scores column learned
 python scripts/recipe_depth.py --data "$data/sst2" --out results/recipe/depth --runs "$runs/recipe"
 python scripts/int8_scores.py --out results/int8/scores --runs "$runs/int8" \
   --supernets "$runs/recipe/rung-1/plain-0.0001"
