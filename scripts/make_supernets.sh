@@ -23,7 +23,9 @@ python scripts/recipe.py --data "$data/sst2" --out results/recipe/more-rows --ru
 python scripts/recipe.py --data "$data/sst2" --out results/recipe/more-rows --runs "$runs/recipe" --rung 0.7 \
   --rows 10000 --base valued --seeds 2 --arms valued
 python scripts/recipe.py --data "$data/sst2" --out results/recipe/learned --runs "$runs/recipe" --rung 0.7 \
-  --rows 10000 --base valued --seeds 1 --arms distilled
+  --rows 10000 --base valued --seeds 2 --arms valued
+python scripts/recipe.py --data "$data/sst2" --out results/recipe/learned --runs "$runs/recipe" --rung 0.7 \
+  --rows 10000 --base valued --seeds 1 --arms anchored-2e-4-averaged distilled
 python scripts/recipe.py --data "$data/sst2" --out results/recipe/learned/one-epoch --runs "$runs/recipe-one-epoch" \
   --rung 0.7 --epochs 1 --rows 4000 --base distilled --seeds 1 --arms distilled
 python scripts/token_scores.py "$runs/recipe/rung-0.7/plain-0.0001" --out results/token_scores/sst2 \
