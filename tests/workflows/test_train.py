@@ -150,7 +150,7 @@ def test_a_pretrained_encoder_has_its_epochs_after_those_of_its_new_head(
         pass
 
     def epochs(model: Path, **changes: object) -> float:
-        def stop(trainer: Any, *_: object) -> None:
+        def stop(trainer: Any, *_: object, **__: object) -> None:
             found.append(trainer.args.num_train_epochs)
             raise BegunError
 
