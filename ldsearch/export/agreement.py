@@ -1,7 +1,7 @@
 """Agreement of an export's outputs with the supernet's: numbers, predictions, ties of token scores."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +12,10 @@ from ldsearch.errors import ExportError
 from ldsearch.export.card import Written
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.stages import Pipeline
+from ldsearch.supernet.saliency import token_score
+from ldsearch.supernet.stages import Block, Keep, Pipeline
 from ldsearch.supernet.supernet import evaluating
-from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, State
+from ldsearch.supernet.tokens import State
 
 Batch = Mapping[str, Tensor]
 
@@ -207,27 +208,34 @@ def _predictions(supernet: Supernet, want: Tensor, got: Tensor, mask: Tensor) ->
     return other.reshape(len(want), -1), margin.reshape(len(want), -1)
 
 
+@dataclass(frozen=True, eq=False)
+class _Told(Block):
+    """A block that tells the scores of what enters it where it drops tokens."""
+
+    told: Callable[[Tensor], None]
+
+    def drop(self, state: State, scores: Tensor, keep: Keep) -> tuple[State, Tensor]:
+        """As of ``Block``."""
+        self.told(scores)
+        return super().drop(state, scores, keep)
+
+
 def ties(supernet: Supernet, batch: Batch, subnet: Subnet) -> Tensor:
     """Whether some block of the sub-network kept one token rather than another for almost nothing.
 
     Returns:
         Shape (B,), on the CPU.
     """
-    encoder, score = subnet.encoder, TOKEN_SCORES[supernet.score]
+    encoder = subnet.encoder
     close = [torch.zeros(len(batch["input_ids"]), dtype=torch.bool)]
     if supernet.family is None or encoder is None or encoder.lengths is None:
         return close[0]
-    scores = torch.empty(0)
-
-    def remembered(attention: Attention) -> Tensor:
-        nonlocal scores
-        scores = score(attention)
-        return scores
+    seen: list[Tensor] = []
 
     def between(block: int, before: State, after: State) -> Tensor:
         """Compare the scores on both sides of where a block cut."""
         if after.positions is not before.positions:
-            ranked = scores.float().masked_fill(~before.real, -torch.inf)
+            ranked = seen[-1].float().masked_fill(~before.real, -torch.inf)
             if supernet.reads_first:
                 ranked[:, 0] = torch.inf
             ranked = ranked.sort(dim=1, descending=True).values
@@ -239,8 +247,9 @@ def ties(supernet: Supernet, batch: Batch, subnet: Subnet) -> Tensor:
             close.append((dropped & (gap <= CLOSE * (1 + last.abs())) & last.isfinite())[:, 0].cpu())
         return after.hidden
 
-    parts = (supernet.model, supernet.layers_of("encoder"), supernet.family, remembered)
-    pipeline = Pipeline(*parts, supernet.reads_first, restores=False)
+    layers, family, score = supernet.layers_of("encoder"), supernet.family, token_score(supernet.score)
+    pipeline = Pipeline(supernet.model, layers, family, score, supernet.reads_first, restores=False)
+    pipeline.blocks = tuple(_Told(**vars(block), told=seen.append) for block in pipeline.blocks)
     with evaluating(supernet, batch) as moved:
         pipeline(moved, encoder, between)
     return torch.stack(close).any(dim=0)

@@ -15,9 +15,10 @@ from ldsearch.export.folder import write_huggingface, write_onnx
 from ldsearch.staging import staged
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet, graph
+from ldsearch.supernet.saliency import LEARNED
 from ldsearch.supernet.supernet import inference
 from tests.export.test_export import PROVENANCE, TOKENIZER
-from tests.tiny import padded_batch, tiny_model
+from tests.tiny import learned, padded_batch, tiny_model
 
 LENGTHS = Subnet.of_encoder([0, 1, 2], [20, 9, 4], 24)
 
@@ -102,18 +103,19 @@ def test_other_predictions_fail_where_the_logits_are_close_enough(tmp_path):
         verify(supernet, [export], rows, giving(supernet, rows, LENGTHS, change))
 
 
-def tying(head: str = "SequenceClassification") -> tuple[Supernet, Rows]:
+def tying(head: str = "SequenceClassification", score: str = "column") -> tuple[Supernet, Rows]:
     """Positions mean nothing to this model: its last row's tokens, all alike, tie."""
     model = tiny_model("bert", blocks=3, head=head)
     with torch.no_grad():
         model.bert.embeddings.position_embeddings.weight.zero_()
     batch = padded_batch([24, 12, 20])
     batch["input_ids"][2, :20] = 5
-    return Supernet(model), Rows([batch], "rows")
+    return Supernet(learned(model).model, score), Rows([batch], "rows")
 
 
-def test_a_tie_is_seen():
-    supernet, rows = tying()
+@pytest.mark.parametrize("score", ["column", "power", LEARNED])
+def test_a_tie_is_seen(score):
+    supernet, rows = tying(score=score)
     distinct = rows.batches[0]["input_ids"]
     distinct[0], distinct[1, :12] = torch.arange(1, 25), torch.arange(1, 13)
     assert ties(supernet, rows.batches[0], LENGTHS).tolist() == [False, False, True]
