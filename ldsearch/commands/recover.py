@@ -27,6 +27,7 @@ from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE
 from ldsearch.secrets import without_tokens
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import SupernetRecord, load_model, load_supernet, read_record, save_model
+from ldsearch.supernet.saliency import score_weights, stock_weights
 from ldsearch.target import Target
 from ldsearch.training.strategies.base import Fixed
 from ldsearch.training.trainer import Distillation
@@ -89,8 +90,9 @@ def train_fixed(
     set_seed(options.seed)
     student, record, tokenizer = load_supernet(bench.folder)
     if start is not None:
-        try:
-            student.model.load_state_dict(load_model(str(start))[0].state_dict())
+        try:  # a start that drops no tokens has no token score: the supernet's stays
+            given = stock_weights(load_model(str(start))[0])
+            student.model.load_state_dict({**given, **score_weights(student.model)})
         except RuntimeError as error:
             raise RunError(f"the weights of {start} do not fit {bench.folder}: {one_line(error)}") from error
     trainer = make_trainer(

@@ -56,7 +56,7 @@ def write_huggingface(
         FixedSubnet.save(folder, stock, supernet, own)
     else:
         alone = Alone.SAME
-        model.save_pretrained(folder, state_dict=stock_weights(model))
+        model.save_pretrained(folder, state_dict=stock_weights(model))  # drops no tokens
     save_beside(_bounded(tokenizer, supernet), folder)
     card = partial(model_card, subnet, provenance, supernet.head.name, alone)
     return Written(folder, subnet, _READERS[alone], TOLERANCE, card)

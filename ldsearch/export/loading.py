@@ -21,12 +21,13 @@ from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.folder import load_model, refuse_missing
 from ldsearch.supernet.graph import onnx_session
 from ldsearch.supernet.remote_code import unwarned
+from ldsearch.supernet.saliency import WEIGHTS_FILE, require_weights
 from ldsearch.supernet.supernet import SUBNET_FILE
 
 INDEX_FILE = "index.json"
 _WEIGHTS = "model*.safetensors"
-# All that is read but weights: it says which of them there are.
-_SMALL = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")
+# All that is read but the weights themselves: it says which of them there are.
+_SMALL = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", WEIGHTS_FILE)
 
 
 class OnnxModel(nn.Module):
@@ -110,6 +111,7 @@ def open_exported(folder: Path) -> tuple[Supernet, Subnet, PreTrainedTokenizerBa
     if not path.is_file():
         return (supernet := Supernet(model)), supernet.full, tokenizer
     fields = read_fields(path, SupernetError)
+    require_weights(fields.get("score"), folder)
     try:
         how = fields.get("memory", "restored"), fields.get("skipped", "identity")
         supernet, subnet = Supernet(model, fields["score"], *how), Subnet.from_fields(fields["subnet"])

@@ -29,8 +29,8 @@ from ldsearch.supernet.refusals import (
     require_finite,
     require_vocabulary,
 )
-from ldsearch.supernet.remote_code import unwarned, without_own_code
-from ldsearch.supernet.saliency import WEIGHTS, load_weights
+from ldsearch.supernet.remote_code import without_own_code
+from ldsearch.supernet.saliency import load_weights, require_weights, save_with_weights
 from ldsearch.supernet.supernet import Memory, Skipped, Supernet
 from ldsearch.workload import Workload
 
@@ -204,7 +204,7 @@ def read_record(folder: Path) -> SupernetRecord:
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """A stock model folder, with the permissions of the folder."""
-    model.save_pretrained(folder)
+    save_with_weights(model, folder)
     save_beside(tokenizer, folder)
 
 
@@ -223,6 +223,7 @@ def load_supernet(folder: Path) -> tuple[Supernet, SupernetRecord, PreTrainedTok
     """
     record = read_record(folder)
     model, tokenizer = load_model(str(folder))
+    require_weights(record.score, folder)
     supernet = Supernet(model, record.score, record.memory, record.skipped).eval()
     if Subnet.full(**supernet.depths) != record.full or record.reference > supernet.longest:
         raise SupernetError(f"{folder / RECORD} is damaged: it describes another model than lies beside it")
@@ -259,21 +260,20 @@ def load_model(
     config.update(dict(head_config or {}))
     try:
         tokenizer = _load_tokenizer(name)
-        with unwarned(f".{WEIGHTS}"):
-            model, found = head.auto.from_pretrained(
-                name,
-                config=config,
-                # Not the checkpoint's own precision: training takes bf16 as autocast, scores are fp32.
-                dtype=torch.float32,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
+        model, found = head.auto.from_pretrained(
+            name,
+            config=config,
+            # Not the checkpoint's own precision: training takes bf16 as autocast, scores are fp32.
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+        load_weights(model, Path(name))
     except REFUSALS as error:
         raise refused(f"cannot load the model {shortened(name)!r}", error, SupernetError) from error
     if whole and found["missing_keys"]:
         raise SupernetError(f"the weights of {name!r} are not whole: {min(found['missing_keys'])} is missing")
-    load_weights(model, name, found["unexpected_keys"])
     require_finite(model, name)
     require_vocabulary(tokenizer, model, name)
     # Whatever side its model generated from: heads read position 0, and outputs are cut by length.

@@ -19,6 +19,7 @@ from transformers.utils import cached_file  # type: ignore[attr-defined]
 from ldsearch.files import write_atomic, write_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.heads import head_named
+from ldsearch.supernet.saliency import save_with_weights
 
 MODULE_FILE = "modeling_ldsearch.py"
 # Never edited: folders out there carry it, and are known by it.
@@ -42,7 +43,7 @@ def save_warned(model: PreTrainedModel, folder: Path, subnet: Subnet) -> None:
         subnet: What runs of it.
     """
     what = "this_class_runs_at_full_length" if subnet.shortens else "this_class_leaves_nothing_out"
-    model.save_pretrained(folder, state_dict={**model.state_dict(), f"{what}.{_ADVICE}": torch.zeros(1)})
+    save_with_weights(model, folder, {f"{what}.{_ADVICE}": torch.zeros(1)})
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     auto = head_named(type(model).__name__).auto.__name__
@@ -71,16 +72,12 @@ def without_own_code(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def unwarned(about: str = _ADVICE) -> Iterator[None]:
-    """Loading a folder of ours as what it is: what no stock class knows is known here.
-
-    Args:
-        about: Part of the names of tensors whose report is left out, unless weights are missing too.
-    """
+def unwarned() -> Iterator[None]:
+    """Loading a folder of ours as what it is: its warning is left out, unless weights are missing too."""
     logger = logging.getLogger(_LOGGER)
 
     def passes(record: logging.LogRecord) -> bool:
-        return about not in record.getMessage() or "MISSING" in record.getMessage()
+        return _ADVICE not in record.getMessage() or "MISSING" in record.getMessage()
 
     logger.addFilter(passes)
     try:

@@ -1,19 +1,18 @@
 """The learned token score: how much the loss depends on a token, by a linear map of what a block knows of it.
 
 A block knows the state that entered it and what its attention read. The weights of the map are a buffer of
-each stock layer (``ldsearch.training.saliency`` fits them), so they are saved, averaged, cut and renumbered
-with it. Stock classes know no such tensor and leave it out.
+each stock layer (``ldsearch.training.saliency`` fits them), so they are averaged, cut and renumbered with it.
+They are saved in a file of their own, since stock classes know no such tensor.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.utils import cached_file  # type: ignore[attr-defined]
 
 from ldsearch.errors import SupernetError, unknown
 from ldsearch.supernet.families.family import Parts
@@ -21,6 +20,7 @@ from ldsearch.supernet.tokens import TOKEN_SCORES, TokenScore
 
 LEARNED = "learned"
 WEIGHTS = "token_score"  # the buffer's name
+WEIGHTS_FILE = "token_score.safetensors"
 
 
 def token_score(name: object) -> TokenScore | None:
@@ -37,10 +37,16 @@ def token_score(name: object) -> TokenScore | None:
 
 
 def with_weights(parts: Parts) -> None:
-    """Give a layer weights, unless it has some; zeros until they are fitted."""
+    """Give a layer weights, unless it has some; zeros until they are fitted.
+
+    Raises:
+        SupernetError: If those it has do not fit it.
+    """
+    width = parts.output.out_features + parts.output.in_features
     if not hasattr(parts.layer, WEIGHTS):
-        width = parts.output.out_features + parts.output.in_features
         parts.layer.register_buffer(WEIGHTS, parts.output.weight.new_zeros(width, dtype=torch.float32))
+    elif len(found := getattr(parts.layer, WEIGHTS)) != width:
+        raise SupernetError(f"{WEIGHTS_FILE} is of another model: {len(found)} weights a layer, not {width}")
 
 
 def saliency(layer: Any, entered: Tensor, context: Tensor) -> Tensor:
@@ -73,30 +79,50 @@ def stock_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in model.state_dict().items() if not is_weights(name)}
 
 
+def score_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """The weights of its token score, by their names in its state; none where it has none."""
+    return {name: tensor for name, tensor in model.state_dict().items() if is_weights(name)}
+
+
 def is_weights(name: str) -> bool:
     """Whether a tensor of that name holds weights of token scores."""
     return name.endswith(f".{WEIGHTS}")
 
 
-def load_weights(model: PreTrainedModel, name: str, unexpected: Collection[str]) -> None:
-    """Weights of token scores that lie beside a stock model's own.
+def save_with_weights(
+    model: PreTrainedModel, folder: Path, extra: Mapping[str, Tensor] | None = None
+) -> None:
+    """Write a model folder that stock classes load whole, and the weights of its token score beside.
 
     Args:
-        model: Loaded by its stock class.
-        name: The folder or hub id it was loaded from.
-        unexpected: What the stock class did not take.
+        model: Stock, with weights or without.
+        folder: Where it goes.
+        extra: What its own file holds besides.
     """
-    own = set(filter(is_weights, unexpected))
-    if not own:
+    model.save_pretrained(folder, state_dict={**stock_weights(model), **(extra or {})})
+    if own := score_weights(model):
+        save_file(own, folder / WEIGHTS_FILE)
+
+
+def require_weights(score: object, folder: Path) -> None:
+    """Refuse a folder whose tokens are chosen by weights that it does not hold.
+
+    Raises:
+        SupernetError: If it is one.
+    """
+    if score == LEARNED and not (folder / WEIGHTS_FILE).is_file():
+        raise SupernetError(f"{folder} has no {WEIGHTS_FILE}, which says what tokens it keeps")
+
+
+def load_weights(model: PreTrainedModel, folder: Path) -> None:
+    """Give a stock model the weights of its token score that lie beside it, if any do.
+
+    Raises:
+        SafetensorError: If their file is damaged.
+        AttributeError: If they are of another model.
+    """
+    if not (folder / WEIGHTS_FILE).is_file():
         return
-    folder = Path(cast(str, cached_file(name, "config.json"))).parent
-    for key, tensor in _read(folder, own):
-        layer: nn.Module = model.get_submodule(key.removesuffix(f".{WEIGHTS}"))
+    for name, tensor in load_file(folder / WEIGHTS_FILE).items():
+        layer: nn.Module = model.get_submodule(name.removesuffix(f".{WEIGHTS}"))
         layer.register_buffer(WEIGHTS, tensor.float())
-
-
-def _read(folder: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as weights:
-            for name in set(weights.keys()) & set(names):
-                yield name, weights.get_tensor(name)

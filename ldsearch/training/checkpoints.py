@@ -83,8 +83,9 @@ def _is_whole(checkpoint: Path) -> bool:
         # The Trainer writes this file last. What lies before it could still be cut short if the machine, not
         # only the process, went down; both formats end, or say where they end, so that it shows.
         json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        with safe_open(checkpoint / "model.safetensors", framework="pt"):
-            pass
+        for weights in {checkpoint / "model.safetensors", *checkpoint.glob("*.safetensors")}:
+            with safe_open(weights, framework="pt"):
+                pass
     except (OSError, ValueError, SafetensorError):
         return False
     states = [checkpoint / "optimizer.pt", checkpoint / "scheduler.pt", *checkpoint.glob("rng_state*.pth")]
@@ -131,10 +132,10 @@ def average_checkpoints(folders: Sequence[Path]) -> dict[str, Tensor]:
         name: tensor.to(torch.promote_types(tensor.dtype, torch.float32))
         if tensor.is_floating_point()
         else tensor
-        for name, tensor in _weights(first).items()
+        for name, tensor in read_weights(first).items()
     }
     for folder in folders[1:]:
-        weights = _weights(folder)
+        weights = read_weights(folder)
         if alone := sorted(total.keys() ^ weights.keys()):
             raise TrainingError(f"only one of {first} and {folder} has a weight {alone[0]}")
         for name, tensor in weights.items():
@@ -169,7 +170,12 @@ def average_last(checkpoints: Path, count: int) -> dict[str, Tensor]:
     return average_checkpoints(folders[-count:])
 
 
-def _weights(folder: Path) -> dict[str, Tensor]:
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Every tensor in a folder's safetensors.
+
+    Raises:
+        TrainingError: If there is none, or one cannot be read.
+    """
     weights: dict[str, Tensor] = {}
     try:
         for path in sorted(folder.glob("*.safetensors")):

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
@@ -22,7 +21,7 @@ from ldsearch.supernet.folder import save_model
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.tokens import State
 from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
-from ldsearch.training.checkpoints import load_weights
+from ldsearch.training.checkpoints import load_weights, read_weights
 from ldsearch.training.drop_rates import LEARNING_RATE, RateTraining
 from ldsearch.training.saliency import fit_saliency, is_fitted
 from ldsearch.training.sampler import LengthGroupedSampler
@@ -399,8 +398,7 @@ class SupernetTrainer(Trainer):
             self._rates.save(Path(folder))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        weights = load_file(Path(resume_from_checkpoint) / "model.safetensors")
-        load_weights(self.supernet.model, weights)
+        load_weights(self.supernet.model, read_weights(Path(resume_from_checkpoint)))
         self._fitted = is_fitted(self.supernet)
         if self._rates is not None:
             self._rates.load(Path(resume_from_checkpoint))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModelForSequenceClassification, BertTokenizer
 
 from ldsearch.errors import SupernetError
@@ -13,7 +14,7 @@ from ldsearch.export.loading import load_exported
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model, save_model
-from ldsearch.supernet.saliency import LEARNED, WEIGHTS
+from ldsearch.supernet.saliency import LEARNED, WEIGHTS, WEIGHTS_FILE, score_weights
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import one_of_each
 from tests.tiny import FAMILIES, learned, padded_batch, tiny_model
@@ -70,13 +71,21 @@ def test_a_saved_model_keeps_its_weights(tmp_path: Path, family: str):
     assert not torch.allclose(inference(other, BATCH, HALVES), expected)
 
 
-def test_weights_in_several_files_are_read(tmp_path: Path):
+def test_stock_classes_load_what_is_saved_without_a_word(tmp_path: Path):
     supernet = learned(tiny_model("bert", blocks=3))
-    supernet.model.save_pretrained(tmp_path, max_shard_size="20KB")
-    TOKENIZER.save_pretrained(tmp_path)
-    assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    again = Supernet(load_model(str(tmp_path))[0], LEARNED)
-    assert torch.equal(inference(again, BATCH, HALVES), inference(supernet, BATCH, HALVES))
+    save_model(supernet.model, TOKENIZER, tmp_path)
+    model, found = AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(found.values())
+    torch.testing.assert_close(model.eval()(**BATCH).logits, inference(supernet, BATCH, supernet.full))
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path):
+    save_model(learned(tiny_model("bert", blocks=3)).model, TOKENIZER, tmp_path)
+    for width, blocks, says in ((16, 4, "no attribute"), (32, 3, "weights a layer")):
+        other = learned(tiny_model("bert", blocks=blocks, width=width))
+        save_file(score_weights(other.model), tmp_path / WEIGHTS_FILE)
+        with pytest.raises(SupernetError, match=says):
+            Supernet(load_model(str(tmp_path))[0], LEARNED)
 
 
 @pytest.mark.parametrize("kind", ["lengths", "all at once", "no first block"])
@@ -87,6 +96,10 @@ def test_an_export_chooses_as_the_supernet_does(tmp_path: Path, kind: str):
     expected = inference(supernet, BATCH, subnet)
     loaded = load_exported(tmp_path)
     torch.testing.assert_close(loaded(**BATCH).logits, expected, atol=1e-5, rtol=1e-5)
+    if kind == "lengths":
+        (tmp_path / WEIGHTS_FILE).unlink()
+        with pytest.raises(SupernetError, match="has no token_score"):
+            load_exported(tmp_path)
     if kind == "no first block":
         model, found = AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
         assert not found["unexpected_keys"]
