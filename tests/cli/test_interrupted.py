@@ -16,6 +16,8 @@ from ldsearch.interruption import Interrupted
 from ldsearch.training.trainer import SupernetTrainer
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, Outcome, weights
 
+Weights = dict[str, torch.Tensor]
+
 ROOM = "free some space and run the same command again"
 
 
@@ -30,9 +32,9 @@ def test_a_stop_after_the_last_step_lets_the_training_finish(
 ) -> None:
     save = PreTrainedModel.save_pretrained
 
-    def signalled(self: PreTrainedModel, folder: str) -> None:
+    def signalled(self: PreTrainedModel, folder: Path, state_dict: Weights) -> None:
         signal.raise_signal(signal.SIGTERM)
-        save(self, folder)
+        save(self, folder, state_dict=state_dict)
 
     monkeypatch.setattr(PreTrainedModel, "save_pretrained", signalled)
     assert ldsearch(*TRAIN, *EPOCHS, "--save_strategy", "no", "--name", "again").code == 0
@@ -78,10 +80,10 @@ def test_a_full_disk_at_the_very_end_costs_no_training(
     command = [*TRAIN, *EPOCHS, "--name", "again"]
     save = PreTrainedModel.save_pretrained
 
-    def saves_checkpoints_only(self: PreTrainedModel, folder: str) -> None:
+    def saves_checkpoints_only(self: PreTrainedModel, folder: Path, state_dict: Weights) -> None:
         if Path(folder).name == "again":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        save(self, folder)
+        save(self, folder, state_dict=state_dict)
 
     with monkeypatch.context() as patch:
         patch.setattr(PreTrainedModel, "save_pretrained", saves_checkpoints_only)
