@@ -24,6 +24,7 @@ from imdb_train import (
     CUTS,
     DEPTHS,
     HOW,
+    SCORED,
     SPECIALISTS,
     SUPERNET,
     TOKENS,
@@ -36,7 +37,6 @@ from imdb_train import (
 from int8_graphs import versions as graph_versions
 from int8_graphs import write_graphs
 from numpy.typing import NDArray
-from transformers import AutoModelForSequenceClassification
 
 from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
@@ -53,7 +53,9 @@ from ldsearch.latency.runtimes import in_session
 from ldsearch.runs import read_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.graph import onnx_session
+from ldsearch.supernet.saliency import LEARNED, require_weights
 from ldsearch.tasks import Encoded
 
 LINE = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.75)  # constant ratio, shares of the MACs
@@ -180,9 +182,11 @@ def measure(contender: Contender, bench: Bench, runs: Path, both: bool) -> Measu
 
 
 def load(folder: Path) -> Supernet:
-    """A trained model, with the attention that people run."""
-    model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="sdpa")
-    return Supernet(model.eval())
+    """A trained model and its learned token score, with the attention that people run."""
+    model, _ = load_model(str(folder))
+    require_weights(LEARNED, folder)
+    model.set_attn_implementation("sdpa")
+    return Supernet(model.eval(), LEARNED)
 
 
 def predictions(path: Path, rows: Encoded, bench: Bench) -> NDArray[np.int64]:
@@ -352,10 +356,10 @@ def main() -> None:
         train_all(options.data, runs)
     with threads(options.threads):
         searched = search(runs, options.evaluations)
-        bench = Bench.open(runs / "plain", "report")
+        bench = Bench.open(runs / SCORED, "report")
         measured = {}
         with torch.inference_mode():
-            for one in contenders(bench, runs / "plain", runs, searched):
+            for one in contenders(bench, runs / SCORED, runs, searched):
                 both = one.group in ("full", "specialist")
                 measured[one.name] = measure(one, bench, runs, both)
             cells = timed(list(measured.values()), bench, options.repeats)

@@ -94,8 +94,8 @@ python scripts/imdb.py --data path/to/imdb --runs runs/imdb --out results/imdb
 
 It trains what is missing and goes on where it was stopped. {result["examples"]:,} report rows score, 1,000
 others chose; a model reads the first 192 tokens of a review. Everybody starts from one plain fine-tuning
-({plain["epochs"]} epochs, the best of them by the search rows) and learns from the labels, its logits and its
-[CLS] states alike, without dropout. Every contender is an ONNX graph, quantised by ONNX Runtime's
+({plain["epochs"]} epochs, the best of them by the search rows) and learns from its logits and [CLS] states
+alone; tokens are chosen by the learned score. Every contender is an ONNX graph, quantised by ONNX Runtime's
 `quantize_dynamic` with a scale per channel; accuracy and time are those of the int8 graph.
 {device["device"]}, {device["threads"]} threads, ONNX Runtime {result["runtime"]["onnxruntime"]}, torch
 {device["versions"]["torch"]}; batches of reviews of like length, {result["repeats"]} rounds in turn, medians.

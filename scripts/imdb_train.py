@@ -2,9 +2,10 @@
 
     python scripts/imdb_train.py --data path/to/imdb --runs runs/imdb
 
-What is finished is used again and an interrupted training goes on, so run it until it ends. Everybody starts
-from one plain fine-tuning, learns from it and from the labels alike, and takes the same rows; what a training
-may spend is counted in epochs of plain fine-tuning, by the multiply-accumulates of its passes.
+What is finished is used again and an interrupted training goes on, so run it until it ends. Everybody
+starts from one plain fine-tuning, learns from it alone and takes the same rows; tokens are chosen by the
+learned score. What a training may spend is counted in epochs of plain fine-tuning, by the
+multiply-accumulates of its passes.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,10 @@ from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.commands.trainer import fit, training_arguments
 from ldsearch.errors import LdsearchError
 from ldsearch.files import write_json
+from ldsearch.fingerprint import weights_fingerprint
 from ldsearch.interruption import interruptible
 from ldsearch.run_folder import claim
-from ldsearch.runs import TRAINING_FILE, read_json
+from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, read_json
 from ldsearch.space.lengths import constant_ratio_lengths
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -46,16 +48,17 @@ from ldsearch.training.trainer import Distillation, SupernetTrainer
 ROWS, SEARCH_ROWS, TOKENS = 8_000, 1_000, 192
 BATCH = 32
 PLAIN_EPOCHS, PLAIN_RATE = 3, 1e-4
-STUDENT_RATE = 1e-4  # of everything that serves one budget
+RATE = 1e-4  # of everything that learns from the plain model
 BOUND = Fraction(62, 100)  # the smallest costs 0.15 of the MACs
-LABEL_SHARE, STATE_WEIGHT = 0.5, 1.0
+LABEL_SHARE, STATE_WEIGHT = 0.0, 1.0
 DRAWS = 500  # sandwiches whose mean cost is taken
 DEPTHS = {"blocks-0-3": (0, 3), "blocks-0-2-4": (0, 2, 4)}
 SPECIALISTS = (0.35, 0.2, 0.5)  # shares of the full model's MACs
 HOW = "how.json"  # what a finished training took
 SUPERNET = "supernet"
-SUPERNET_RATE, SANDWICH, KEPT = 2e-4, "taught", 6  # it is the mean of so many checkpoints, of 17
-PAPER_EPOCHS = 3  # of the paper's sandwich: what these take is what the supernet gets
+SCORED = "scored"  # the plain model with a learned token score
+SANDWICH, KEPT = "taught", 6  # it is the mean of so many checkpoints, of 17
+PAPER_EPOCHS = 1  # of the paper's sandwich: what it takes is what the supernet gets
 
 
 CUTS = ("first-64", "ends-64", "rarest-64", "first-128")
@@ -161,19 +164,16 @@ class Trainings:
             rows = tables[table].iloc[index][["text", "label"]]
             rows.to_json(folder / f"{name}.jsonl", orient="records", lines=True)
 
-    def started(self, name: str, source: Path, **changes: float) -> Path:
-        """A copy of a model whose configuration says otherwise.
+    def start(self) -> Path:
+        """A copy of the pretrained model with no attention dropout, which takes half of a training's time.
 
-        Attention dropout is off for everybody: on a CPU it takes half of a training's time. Eager attention
-        trains faster there than sdpa.
+        Eager attention trains faster on a CPU than sdpa.
         """
-        folder = self.runs / name
+        folder = self.runs / "start"
         if not (folder / "config.json").is_file():
-            shutil.copytree(
-                source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(TRAINING_FILE, HOW)
-            )
+            shutil.copytree(minilm(), folder, dirs_exist_ok=True)
             config = json.loads((folder / "config.json").read_text())
-            config |= {"attention_probs_dropout_prob": 0.0, "attn_implementation": "eager", **changes}
+            config |= {"attention_probs_dropout_prob": 0.0, "attn_implementation": "eager"}
             write_json(folder / "config.json", config)
         return folder
 
@@ -189,11 +189,10 @@ class Trainings:
 
     def plain(self) -> Path:
         """Plain fine-tuning, trained out: the epoch that is best on the search rows is kept."""
-        start = self.started("start", minilm())
         options = TrainSupernet(
             data=str(self.runs / "data"),
             keep_overlap=True,  # the rows were fixed with their groups whole
-            model=str(start),
+            model=str(self.start()),
             strategy="plain",
             max_length=TOKENS,
             trainer={
@@ -208,9 +207,18 @@ class Trainings:
             "plain", lambda folder: train_supernet(folder, options), epochs=PLAIN_EPOCHS, compute=PLAIN_EPOCHS
         )
 
-    def supernet(self, taught: Path) -> Path:
+    def scored(self, plain: Path) -> Path:
+        """The plain model with a learned token score, for whatever drops tokens of it or starts from it."""
+        folder = self.runs / SCORED
+        if not (folder / SUPERNET_FILE).is_file():
+            bench = Bench.open(plain, "train")
+            save_model(fitted(bench).model, bench.tokenizer, folder)
+            replace(bench.record, score=LEARNED, weights=weights_fingerprint(folder)).save(folder)
+        return folder
+
+    def supernet(self, plain: Path) -> Path:
         """The sandwich, from the plain model and distilled from it: lengths alone, and a mean of weights."""
-        bench = Bench.open(taught, "train")
+        bench = Bench.open(plain, "train")
         stacks = {"encoder": StackSetting(bench.supernet.blocks, (0.0,) * bench.supernet.blocks)}
         paper, own = (
             sandwich_cost(bench, Setting(stacks, TOKENS, BOUND, sandwich=name), DRAWS)
@@ -220,39 +228,40 @@ class Trainings:
         options = TrainSupernet(
             data=str(self.runs / "data"),
             keep_overlap=True,
-            model=str(taught),
+            model=str(plain),
             strategy="lengthdrop",
             genes="lengths",
+            token_score=LEARNED,
             max_length=TOKENS,
             drop_bound=float(BOUND),
             sandwich=SANDWICH,
             plain_share=0.0,
-            teacher=str(taught),
+            teacher=str(plain),
             label_share=LABEL_SHARE,
             state_weight=STATE_WEIGHT,
             average_last=KEPT,
-            trainer={**trainer_flags(SUPERNET_RATE, epochs), "save_strategy": "steps", "save_steps": 0.06},
+            trainer={**trainer_flags(RATE, epochs), "save_strategy": "steps", "save_steps": 0.06},
         )
         return self.timed(
             SUPERNET,
             lambda folder: train_supernet(folder, options),
             epochs=epochs,
             compute=PAPER_EPOCHS * paper,
-            learning_rate=SUPERNET_RATE,
+            learning_rate=RATE,
             sandwich=SANDWICH,
             drop_bound=float(BOUND),
         )
 
-    def alone(self, name: str, taught: Path, subnet: Subnet, compute: float) -> Path:
+    def alone(self, name: str, plain: Path, subnet: Subnet, compute: float) -> Path:
         """One sub-network of the plain model, trained by itself for so many plain epochs' compute."""
-        bench = Bench.open(taught, "train")
+        bench = Bench.open(plain, "train")
         share = float(bench.macs([subnet])[0] / bench.macs([bench.full])[0])
         rows = len(bench.task.splits["train"])
         steps = round(compute / share * rows / BATCH)
         options = TrainSupernet(
             label_share=LABEL_SHARE,
             state_weight=STATE_WEIGHT,
-            trainer={"max_steps": steps, **trainer_flags(STUDENT_RATE)},
+            trainer={"max_steps": steps, **trainer_flags(RATE)},
         )
         return self.timed(
             name,
@@ -263,9 +272,9 @@ class Trainings:
             subnet=json.loads(subnet.to_json()),
         )
 
-    def cut(self, name: str, taught: Path, compute: float) -> Path:
+    def cut(self, name: str, plain: Path, compute: float) -> Path:
         """The whole model on cut inputs, taught by the plain model, which reads them whole."""
-        bench = Bench.open(taught, "train")
+        bench = Bench.open(plain, "train")
         task, tokenizer = bench.task, bench.tokenizer
         whole, search = (task.encode(split, tokenizer, TOKENS) for split in ("train", "search"))
         tokens, keep = cuts(whole)[name]
@@ -274,12 +283,12 @@ class Trainings:
         epochs = compute / share
 
         def run(folder: Path) -> None:
-            student, _, _ = load_supernet(taught)
+            student, _, _ = load_supernet(plain)
             claim(folder, TRAINING_FILE, {"cut": name, "epochs": epochs})
             trainer = SupernetTrainer(
                 student,
                 Fixed(student.full, "distill"),
-                training_arguments(folder, trainer_flags(STUDENT_RATE, epochs), seed=0),
+                training_arguments(folder, trainer_flags(RATE, epochs), seed=0),
                 task=task,
                 train=train,
                 search=shortened(search, tokens, keep),
@@ -313,22 +322,21 @@ def train_all(data: Path, runs: Path) -> dict[str, Path]:
     runs = runs.resolve()
     trainings = Trainings(runs)
     trainings.prepare(data)
-    folders = {"plain": trainings.plain()}
-    taught = trainings.started("taught", folders["plain"], hidden_dropout_prob=0.0)
-    folders[SUPERNET] = trainings.supernet(taught)
+    plain = trainings.scored(trainings.plain())
+    folders = {"plain": plain, SUPERNET: trainings.supernet(plain)}
     compute = float(read_json(folders[SUPERNET] / HOW)["compute"])
-    bench = Bench.open(taught, "search")
+    bench = Bench.open(plain, "search")
     specialist = {share: constant_ratio(share, bench) for share in SPECIALISTS}
 
     def alone(share: float) -> None:
         name = f"specialist-{share}"
-        folders[name] = trainings.alone(name, taught, specialist[share], compute / 3)
+        folders[name] = trainings.alone(name, plain, specialist[share], compute / 3)
 
     def depth(name: str) -> None:
-        folders[name] = trainings.alone(name, taught, Subnet.of_encoder(DEPTHS[name]), compute)
+        folders[name] = trainings.alone(name, plain, Subnet.of_encoder(DEPTHS[name]), compute)
 
     def cut(name: str) -> None:
-        folders[f"cut-{name}"] = trainings.cut(name, taught, compute / 3)
+        folders[f"cut-{name}"] = trainings.cut(name, plain, compute / 3)
 
     alone(0.35)
     depth("blocks-0-2-4")

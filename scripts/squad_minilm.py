@@ -21,7 +21,6 @@ import torch
 from imdb_train import Trainings, fitted
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from sst2_minilm_train import minilm
 
 from ldsearch import Bench
 from ldsearch.commands.options import TrainSupernet
@@ -152,7 +151,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, help="of the evaluation articles (default: all)")
     options = parser.parse_args()
 
-    start = Trainings(options.runs).started("start", minilm())  # no attention dropout
+    start = Trainings(options.runs).start()
     first = train(options, "plain", {"model": str(start), "strategy": "plain"})
     taught = {"model": str(first), "teacher": str(first), "label_share": 0.5, "average_last": KEPT}
     drawn = {"genes": "lengths", "token_score": LEARNED, "plain_share": 0.0}
