@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from token_scores import TRIED, VALUE
 from torch import Tensor
 from transformers import TrainerCallback
 
 from ldsearch.space.lengths import constant_ratio_lengths, draw_lengths
 from ldsearch.subnet import Subnet
+from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.training.strategies import Draws, Pass, Setting
 from ldsearch.training.strategies.layerdrop import draw_stacks
 from ldsearch.training.trainer import SupernetTrainer, Targets
@@ -128,7 +130,7 @@ class Arm:
         adaptive: AlphaNet's clipped alpha divergence instead of the Kullback-Leibler one.
         averaged: Share of the training, at its end, whose weights are averaged.
         dropout: Whether the model keeps its own, as ``train-supernet`` does.
-        token_score: As ``train-supernet`` has it.
+        token_score: As ``train-supernet`` has it, or ``value``.
         alone: One specialist, which trains alone: all blocks at a constant ratio for a share of the MACs, or
             these blocks at full length.
     """
@@ -206,10 +208,11 @@ ARMS |= {
     )
     for name in ("dropout-1e-4", "anchored", "anchored-2e-4")
 }
+TOKEN_SCORES.register(VALUE, TRIED[VALUE])
 ARMS["valued"] = replace(
     ARMS["anchored-2e-4-averaged"],
     says=f"{ARMS['anchored-2e-4-averaged'].says}; token score `value`",
-    token_score="value",
+    token_score=VALUE,
 )
 ARMS["learned"] = replace(
     ARMS["anchored-2e-4-averaged"],

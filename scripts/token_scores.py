@@ -29,6 +29,23 @@ from ldsearch.supernet.saliency import LEARNED
 from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, TokenScore, column, sums_over_heads
 
 BASE = "column"
+VALUE = "value"
+
+
+@sums_over_heads
+def value(attention: Attention) -> Tensor:
+    """Attention received from other tokens, in each head times the squared norm of the token's values.
+
+    What a head reads of a token is attention times values; [SEP] and full stops receive much attention
+    and have small values (Kobayashi et al. 2020, arXiv 2004.10102).
+    """
+    received = attention.probabilities
+    own = received.diagonal(dim1=-2, dim2=-1)
+    if attention.masked:
+        received = received * attention.real[:, None, :, None]
+        own = own * attention.real[:, None]
+    norms = attention.values.square().sum(dim=-1)
+    return ((received.sum(dim=2) - own) * norms).sum(dim=1)
 
 
 @sums_over_heads
@@ -57,6 +74,7 @@ def without_last(attention: Attention) -> Tensor:
 
 
 TRIED: Mapping[str, TokenScore] = {
+    VALUE: value,
     "value, its own too": value_with_own,
     "[CLS]'s row": of_first,
     "norm of the values": size,
@@ -65,7 +83,6 @@ TRIED: Mapping[str, TokenScore] = {
 SAYS: Mapping[str, str] = {
     "column": "attention received from all tokens (the default)",
     "power": "attention received from other tokens",
-    "value": "the same, times the values' squared norm",
     LEARNED: "fitted to the loss's gradients on training rows",
 }
 

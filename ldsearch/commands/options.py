@@ -235,8 +235,8 @@ class LengthDropOptions:
     )
     token_score: str | None = option(
         None,
-        "Score of the tokens that stay: column, power (PoWER-BERT's), value (power by the size of what is "
-        "read), learned (fitted to what the loss depends on), or a registered one.",
+        "Score of the tokens that stay: column, power (PoWER-BERT's), learned (fitted to what the loss "
+        "depends on), or a registered one.",
         shown="column",
     )
     memory: str = option(

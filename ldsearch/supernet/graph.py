@@ -224,14 +224,8 @@ def product_column(attention: Attention) -> Tensor:
     return received(attention).sum(dim=(1, 2))
 
 
-def product_value(attention: Attention) -> Tensor:
-    """``ldsearch.supernet.tokens.value``; of pads another, but they lose against every score."""
-    others = reshaped(received(attention), (0, 0, -1)) - operators.diagonal(attention.probabilities)
-    return (others * attention.values.square().sum(dim=-1)).sum(dim=1)
-
-
 # Scores that the exporter would spell out in many operators.
-PRODUCTS: Mapping[TokenScore, TokenScore] = {tokens.column: product_column, tokens.value: product_value}
+PRODUCTS: Mapping[TokenScore, TokenScore] = {tokens.column: product_column}
 
 
 def kept_counts(lengths: Lengths, places: Sequence[int], true_lengths: Tensor) -> Tensor:

@@ -8,8 +8,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-_END = 2**63 - 1  # of an axis, as ONNX says it
-
 
 def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The tensor in another shape, in a graph or not: 0 stands for an axis as long as it was."""
@@ -31,11 +29,6 @@ def leading(tensor: Tensor, count: Tensor) -> Tensor:
 def best(scores: Tensor, count: Tensor) -> Tensor:
     """Where the ``count`` (1,) highest scores of each row (B, n) stand, the best first."""
     return _applied(_Best, scores, count)
-
-
-def diagonal(products: Tensor) -> Tensor:
-    """Diagonals of the last two axes: shape (B, H, n) of (B, H, n, n)."""
-    return _applied(_Diagonal, products)
 
 
 def split(tensor: Tensor, axis: int, parts: int) -> tuple[Tensor, ...]:
@@ -95,19 +88,6 @@ class _Best(torch.autograd.Function):
     @staticmethod
     def symbolic(g: Any, scores: Any, count: Any) -> Any:
         return g.op("TopK", scores, count, axis_i=1, outputs=2)[1]
-
-
-class _Diagonal(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, products: Tensor) -> Tensor:
-        return products.diagonal(dim1=-2, dim2=-1).clone()
-
-    @staticmethod
-    def symbolic(g: Any, products: Any) -> Any:
-        # Every (n + 1)-th of n * n numbers.
-        step = g.op("Add", g.op("Shape", products, start_i=3), _constant(g, 1))
-        flat = g.op("Reshape", products, _constant(g, 0, 0, -1))
-        return g.op("Slice", flat, _constant(g, 0), _constant(g, _END), _constant(g, 2), step)
 
 
 class _Split(torch.autograd.Function):

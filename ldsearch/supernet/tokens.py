@@ -147,26 +147,6 @@ def power(attention: Attention) -> Tensor:
 
 
 @sums_over_heads
-def value(attention: Attention) -> Tensor:
-    """Attention received from other tokens, in each head times the squared norm of the token's values.
-
-    What a head reads of a token is attention times values; [SEP] and full stops receive much attention
-    and have small values (Kobayashi et al. 2020, arXiv 2004.10102). Guo et al. 2024 (arXiv
-    2406.12335) choose the keys of a cache alike, by attention times the values' l1 norm.
-
-    Returns:
-        Shape (B, n).
-    """
-    received = attention.probabilities
-    own = received.diagonal(dim1=-2, dim2=-1)
-    if attention.masked:
-        received = received * attention.real[:, None, :, None]
-        own = own * attention.real[:, None]
-    norms = attention.values.square().sum(dim=-1)
-    return ((received.sum(dim=2) - own) * norms).sum(dim=1)
-
-
-@sums_over_heads
 def column_with_pads(attention: Attention) -> Tensor:
     """``column`` with the rows of pad queries counted, as the length-adaptive reference code has it.
 
@@ -178,7 +158,7 @@ def column_with_pads(attention: Attention) -> Tensor:
 
 TOKEN_SCORES: Registry[TokenScore] = Registry(
     "token_scores",
-    {"column": column, "power": power, "value": value, "column-with-pads": column_with_pads},
+    {"column": column, "power": power, "column-with-pads": column_with_pads},
 )
 
 

@@ -85,7 +85,7 @@ def test_logits_are_those_of_one_by_one_for_any_order_and_batches(family, head):
     assert_one_by_one(supernet, subnets[:15], [[4, 3, 5, 0]])
 
 
-@pytest.mark.parametrize("score", ["column", "power", "value", "learned"])
+@pytest.mark.parametrize("score", ["column", "power", "learned"])
 def test_a_head_that_averages_and_other_scores(score):
     model = tiny_model("modernbert")
     model.config.classifier_pooling = "mean"

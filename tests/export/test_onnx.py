@@ -79,7 +79,7 @@ def test_a_graph_is_its_subnetwork_and_a_batch_its_rows(tmp_path, family, head):
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
-@pytest.mark.parametrize("score", ["power", "value", "learned"])
+@pytest.mark.parametrize("score", ["power", "learned"])
 def test_other_token_scores_choose_in_a_graph_as_in_torch(tmp_path, family, score):
     supernet = Supernet(learned(tiny_model(family, blocks=3)).model, score)
     assert_equal_to_torch_and_to_its_rows(supernet, SUBNETS["lengths"], tmp_path)

@@ -13,7 +13,6 @@ from ldsearch.supernet.tokens import (
     power,
     select,
     select_alike,
-    value,
 )
 
 
@@ -34,32 +33,6 @@ def test_column_sums_what_each_token_receives():
 
 def test_power_leaves_out_what_a_token_gives_itself():
     torch.testing.assert_close(power(planted(PROBABILITIES, ALL)), torch.tensor([[0.8, 0.3, 0.5]]))
-
-
-def test_value_weighs_what_others_read_by_the_size_of_the_values():
-    """Against sums written out; one row has pads."""
-    generator = torch.Generator().manual_seed(4)
-    heads = torch.randn(3, 2, 2, 5, 3, generator=generator)
-    real = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
-    attention = Attention(heads[0], heads[1], heads[2], real, 0.5)
-    for row, n in enumerate((5, 3)):
-        expected = torch.zeros(5)
-        for head in range(2):
-            for query in range(n):
-                products = 0.5 * heads[1, row, head, :n] @ heads[0, row, head, query]
-                for key, weight in enumerate(products.exp() / products.exp().sum()):
-                    if key != query:
-                        expected[key] += weight * heads[2, row, head, key].norm() ** 2
-        torch.testing.assert_close(value(attention)[row], expected)
-
-
-def test_a_token_of_much_attention_and_small_values_goes_before_one_that_says_more():
-    """[SEP] as BERT uses it: everybody looks there, and reads nearly nothing."""
-    sink = torch.tensor([[[[0.1, 0.1, 0.8]] * 3]])
-    values = torch.tensor([[[[1.0, 0.0], [1.0, 1.0], [0.1, 0.1]]]])
-    attention = replace(planted(sink, ALL), values=values)
-    assert column(attention)[0].argmax() == 2
-    assert value(attention)[0].argmin() == 2
 
 
 def test_heads_add_up():
@@ -115,7 +88,7 @@ def test_a_window_hides_keys_and_their_scores_follow(score):
     # The corners are out of reach: 7/9 2/9 -, 3/10 3/10 4/10, - 1/5 4/5.
     expected = torch.tensor([[7 / 9, 2 / 9, 0], [0.3, 0.3, 0.4], [0, 0.2, 0.8]])
     torch.testing.assert_close(attention.probabilities[0, 0], expected)
-    own = expected.diagonal() if score in ("power", "value") else 0  # whose values are unit vectors
+    own = expected.diagonal() if score == "power" else 0
     torch.testing.assert_close(TOKEN_SCORES[score](attention)[0], expected.sum(dim=0) - own)
 
 
