@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification
 from ldsearch.bench import Bench
 from ldsearch.export.loading import load_exported
 from ldsearch.subnet import Subnet
+from ldsearch.training.saliency import fit_saliency
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, read, unsettle, weights
 
 
@@ -52,6 +53,20 @@ def test_a_learned_token_score_goes_from_training_to_export(ldsearch: Ldsearch, 
     ids = torch.tensor([[2, 5, 6, 7, 3]])
     assert torch.equal(stock(input_ids=ids).logits, trained.model(input_ids=ids).logits)
     assert load_exported("out").supernet.score == "learned"
+
+
+def test_the_learned_token_score_is_fitted_to_the_model_as_training_left_it(
+    ldsearch: Ldsearch, place: Path
+) -> None:
+    words = (*TRAIN, *EPOCHS, "--token-score", "learned", "--learning_rate", "0.01", "--name", "moved")
+    assert ldsearch(*words).code == 0
+    bench = Bench.open("runs/moved", "train")
+    layers = list(bench.supernet.layers_of("encoder"))
+    kept = [layer.token_score.clone() for layer in layers]
+    rows = bench.task.encode("train", bench.tokenizer, bench.record.reference)
+    fit_saliency(bench.supernet, bench.task, rows, bench.tokenizer, seed=bench.record.seed)
+    for layer, weights_kept in zip(layers, kept, strict=True):
+        torch.testing.assert_close(weights_kept, layer.token_score, rtol=1e-3, atol=1e-6)
 
 
 def test_a_fine_tuned_classifier_keeps_its_head_and_its_labels(ldsearch: Ldsearch, place: Path) -> None:
