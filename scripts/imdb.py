@@ -25,6 +25,7 @@ from imdb_train import (
     DEPTHS,
     HOW,
     SCORED,
+    SEEDS,
     SPECIALISTS,
     SUPERNET,
     TOKENS,
@@ -32,6 +33,7 @@ from imdb_train import (
     constant_ratio,
     cuts,
     shortened,
+    supernet_name,
     train_all,
 )
 from int8_graphs import versions as graph_versions
@@ -73,8 +75,8 @@ class Contender:
     Args:
         name: Names its folder too.
         group: ``full``, ``cut``, ``blocks``, ``specialist``, ``supernet`` (ours, constant ratio),
-            ``evolve`` (ours, searched) or ``plain-cut`` (the plain model, its tokens dropped without training
-            for it).
+            ``seed`` (ours of another seed, constant ratio), ``evolve`` (ours, searched) or ``plain-cut`` (the
+            plain model, its tokens dropped without training for it).
         folder: The model.
         subnet: What of it runs.
         inputs: The report rows as it reads them.
@@ -100,13 +102,16 @@ def contenders(
     for share in sorted(SPECIALISTS):
         subnet = constant_ratio(share, search)
         yield Contender(f"plain-{share}", "plain-cut", plain, subnet, report, 0.0)
-    if (how := finished(runs / SUPERNET)) is None:
-        return
-    line = {share: constant_ratio(share, search) for share in LINE}
-    for share, subnet in {**line, "full": bench.full}.items():
-        yield Contender(f"{SUPERNET}-{share}", SUPERNET, runs / SUPERNET, subnet, report, how["compute"])
-    for budget, subnet in searched.items():
-        yield Contender(f"evolve-{budget}", "evolve", runs / SUPERNET, subnet, report, how["compute"])
+    line: dict[object, Subnet] = {share: constant_ratio(share, search) for share in LINE}
+    line["full"] = bench.full
+    for seed in SEEDS:
+        name, group = supernet_name(seed), SUPERNET if seed == SEEDS[0] else "seed"
+        if (how := finished(runs / name)) is None:
+            continue
+        for size, subnet in line.items():
+            yield Contender(f"{name}-{size}", group, runs / name, subnet, report, how["compute"])
+        for budget, subnet in searched.items() if seed == SEEDS[0] else ():
+            yield Contender(f"evolve-{budget}", "evolve", runs / name, subnet, report, how["compute"])
 
 
 def rivals(bench: Bench, runs: Path, report: Encoded) -> Iterator[Contender]:
@@ -311,6 +316,7 @@ def result_of(
         "examples": len(full.correct),
         "contenders": rows,
         "gate": gate(measured, eight),
+        "seeds": over_seeds(measured),
         "missing": sorted(expected() - set(measured)),
         "cells": [
             {**cell, "ms": {k: v for k, v in cell["ms"].items() if k not in measured}} for cell in cells
@@ -319,9 +325,25 @@ def result_of(
     }
 
 
+def over_seeds(measured: Mapping[str, Measured]) -> list[dict[str, Any]]:
+    """What each constant ratio of the supernet loses to the full model in the mean of its trainings."""
+    names, full = [supernet_name(seed) for seed in SEEDS], measured["full"].correct
+    rows = []
+    for share in ("full", *reversed(LINE)):
+        own = [measured[f"{name}-{share}"].correct for name in names if f"{name}-{share}" in measured]
+        if len(own) < len(names):
+            continue
+        each = [paired_bootstrap(correct, full).mean for correct in own]
+        mean = paired_bootstrap(np.mean(own, axis=0), full)
+        lower = paired_bootstrap(np.mean(own, axis=0), full, level=0.9).low
+        rows.append({"share": share, "each": each, "mean": asdict(mean), "lower": lower})
+    return rows
+
+
 def expected() -> set[str]:
     """The contenders that have a training of their own."""
-    return {*DEPTHS, *CUTS, f"{SUPERNET}-full"} | {f"specialist-{share}" for share in SPECIALISTS}
+    supernets = {f"{supernet_name(seed)}-full" for seed in SEEDS}
+    return {*DEPTHS, *CUTS, *supernets} | {f"specialist-{share}" for share in SPECIALISTS}
 
 
 def search(runs: Path, evaluations: int) -> dict[float, Subnet]:

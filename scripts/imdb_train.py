@@ -57,6 +57,7 @@ SPECIALISTS = (0.35, 0.2, 0.5)  # shares of the full model's MACs
 HOW = "how.json"  # what a finished training took
 SUPERNET = "supernet"
 SCORED = "scored"  # the plain model with a learned token score
+SEEDS = (0, 1)  # of its trainings; the first is searched
 SANDWICH, KEPT = "taught", 6  # it is the mean of so many checkpoints, of 17
 PAPER_EPOCHS = 1  # of the paper's sandwich: what it takes is what the supernet gets
 
@@ -135,6 +136,11 @@ def fitted(bench: Bench) -> Supernet:
     train = bench.task.encode("train", tokenizer, bench.record.reference)
     fit_saliency(net, bench.task, train, tokenizer)
     return net
+
+
+def supernet_name(seed: int) -> str:
+    """The folder of the supernet that was trained with a seed."""
+    return SUPERNET if seed == SEEDS[0] else f"{SUPERNET}-seed-{seed}"
 
 
 @dataclass(frozen=True)
@@ -216,7 +222,7 @@ class Trainings:
             replace(bench.record, score=LEARNED, weights=weights_fingerprint(folder)).save(folder)
         return folder
 
-    def supernet(self, plain: Path) -> Path:
+    def supernet(self, plain: Path, seed: int = SEEDS[0]) -> Path:
         """The sandwich, from the plain model and distilled from it: lengths alone, and a mean of weights."""
         bench = Bench.open(plain, "train")
         stacks = {"encoder": StackSetting(bench.supernet.blocks, (0.0,) * bench.supernet.blocks)}
@@ -240,10 +246,11 @@ class Trainings:
             label_share=LABEL_SHARE,
             state_weight=STATE_WEIGHT,
             average_last=KEPT,
+            seed=seed,
             trainer={**trainer_flags(RATE, epochs), "save_strategy": "steps", "save_steps": 0.06},
         )
         return self.timed(
-            SUPERNET,
+            supernet_name(seed),
             lambda folder: train_supernet(folder, options),
             epochs=epochs,
             compute=PAPER_EPOCHS * paper,
@@ -341,6 +348,8 @@ def train_all(data: Path, runs: Path) -> dict[str, Path]:
     alone(0.35)
     depth("blocks-0-2-4")
     depth("blocks-0-3")
+    for seed in SEEDS[1:]:
+        folders[supernet_name(seed)] = trainings.supernet(plain, seed)
     cut("rarest-64")
     alone(0.2)
     alone(0.5)
