@@ -6,6 +6,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from transformers import set_seed
 
 from ldsearch.bench import Bench
@@ -90,9 +91,12 @@ def train_fixed(
     set_seed(options.seed)
     student, record, tokenizer = load_supernet(bench.folder)
     if start is not None:
-        try:  # a start that drops no tokens has no token score: the supernet's stays
-            given = stock_weights(load_model(str(start))[0])
-            student.model.load_state_dict({**given, **score_weights(student.model)})
+        given = load_model(str(start))[0]
+        # A start without a token score of its own has it fitted to its own states.
+        unfitted = {name: torch.zeros_like(own) for name, own in score_weights(student.model).items()}
+        theirs = score_weights(given) if unfitted else {}
+        try:
+            student.model.load_state_dict({**stock_weights(given), **unfitted, **theirs})
         except RuntimeError as error:
             raise RunError(f"the weights of {start} do not fit {bench.folder}: {one_line(error)}") from error
     trainer = make_trainer(

@@ -269,7 +269,7 @@ def load_model(
             trust_remote_code=False,
             output_loading_info=True,
         )
-        load_weights(model, Path(name))
+        load_weights(model, name)
     except REFUSALS as error:
         raise refused(f"cannot load the model {shortened(name)!r}", error, SupernetError) from error
     if whole and found["missing_keys"]:

@@ -1,5 +1,6 @@
 """Models that are refused: by configuration before anything is built, by weights and tokens after."""
 
+import itertools
 import math
 import re
 import reprlib
@@ -17,6 +18,7 @@ from ldsearch.errors import SupernetError, one_line
 from ldsearch.files import read_fields
 from ldsearch.records import typed
 from ldsearch.subnet import MOST_BLOCKS
+from ldsearch.supernet.saliency import score_weights
 
 # What transformers and its models raise for a configuration or a file that makes no sense to them.
 REFUSALS = (
@@ -111,7 +113,7 @@ def require_finite(model: nn.Module, name: str, why: str = "") -> None:
     Raises:
         SupernetError: Naming the first such weight.
     """
-    for key, tensor in model.named_parameters():
+    for key, tensor in itertools.chain(model.named_parameters(), score_weights(model).items()):
         if tensor.numel() and not all(map(math.isfinite, map(float, torch.aminmax(tensor.detach())))):
             raise SupernetError(f"the weights of {name} are NaN or infinite ({key}){why}")
 

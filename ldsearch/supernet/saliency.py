@@ -5,7 +5,7 @@ each stock layer (``ldsearch.training.saliency`` fits them), so they are average
 They are saved in a file of their own, since stock classes know no such tensor.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.utils import cached_file  # type: ignore[attr-defined]
 
 from ldsearch.errors import SupernetError, unknown
 from ldsearch.supernet.families.family import Parts
@@ -36,17 +37,31 @@ def token_score(name: object) -> TokenScore | None:
     return TOKEN_SCORES[name]
 
 
-def with_weights(parts: Parts) -> None:
-    """Give a layer weights, unless it has some; zeros until they are fitted.
+def with_weights(stack: Sequence[Parts]) -> None:
+    """Give the layers of a stack weights, unless they have some; zeros until they are fitted.
 
     Raises:
-        SupernetError: If those it has do not fit it.
+        SupernetError: If those they have do not fit them.
     """
-    width = parts.output.out_features + parts.output.in_features
-    if not hasattr(parts.layer, WEIGHTS):
-        parts.layer.register_buffer(WEIGHTS, parts.output.weight.new_zeros(width, dtype=torch.float32))
-    elif len(found := getattr(parts.layer, WEIGHTS)) != width:
-        raise SupernetError(f"{WEIGHTS_FILE} is of another model: {len(found)} weights a layer, not {width}")
+    own = [getattr(parts.layer, WEIGHTS, None) for parts in stack]
+    lacking = [index for index, weights in enumerate(own) if weights is None]
+    if 0 < len(lacking) < len(own):
+        raise SupernetError(f"{WEIGHTS_FILE} is of another model: it has no weights for block {lacking[0]}")
+    for parts, weights in zip(stack, own, strict=True):
+        width = parts.output.out_features + parts.output.in_features
+        if weights is None:
+            weights = parts.output.weight.new_zeros(width, dtype=torch.float32)
+            parts.layer.register_buffer(WEIGHTS, weights)
+        if weights.shape != (width,):
+            shape = tuple(weights.shape)
+            raise SupernetError(f"{WEIGHTS_FILE} is of another model: {shape} weights a layer, not {width}")
+
+
+def without_weights(model: PreTrainedModel) -> None:
+    """Take the weights of a token score from a model: another score would carry them along, and they age."""
+    for module in model.modules():
+        if hasattr(module, WEIGHTS):
+            delattr(module, WEIGHTS)
 
 
 def saliency(layer: Any, entered: Tensor, context: Tensor) -> Tensor:
@@ -79,7 +94,7 @@ def stock_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in model.state_dict().items() if not is_weights(name)}
 
 
-def score_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+def score_weights(model: nn.Module) -> dict[str, Tensor]:
     """The weights of its token score, by their names in its state; none where it has none."""
     return {name: tensor for name, tensor in model.state_dict().items() if is_weights(name)}
 
@@ -114,15 +129,23 @@ def require_weights(score: object, folder: Path) -> None:
         raise SupernetError(f"{folder} has no {WEIGHTS_FILE}, which says what tokens it keeps")
 
 
-def load_weights(model: PreTrainedModel, folder: Path) -> None:
+def load_weights(model: PreTrainedModel, name: str) -> None:
     """Give a stock model the weights of its token score that lie beside it, if any do.
+
+    Args:
+        model: Stock.
+        name: The folder or hub id that it is from.
 
     Raises:
         SafetensorError: If their file is damaged.
         AttributeError: If they are of another model.
     """
-    if not (folder / WEIGHTS_FILE).is_file():
-        return
-    for name, tensor in load_file(folder / WEIGHTS_FILE).items():
-        layer: nn.Module = model.get_submodule(name.removesuffix(f".{WEIGHTS}"))
+    path = cached_file(
+        name,
+        WEIGHTS_FILE,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,  # of a stock model the cache has all but this
+    )
+    for key, tensor in {} if path is None else load_file(path).items():
+        layer: nn.Module = model.get_submodule(key.removesuffix(f".{WEIGHTS}"))
         layer.register_buffer(WEIGHTS, tensor.float())

@@ -84,8 +84,8 @@ class Supernet(nn.Module):
         if family is not None:
             restores = not self.reads_first and memory == "restored"
             layers = self.layers_of("encoder")
-            for layer in layers if scored is None else ():
-                with_weights(family.parts(layer))
+            if scored is None:
+                with_weights([family.parts(layer) for layer in layers])
             self.pipeline = Pipeline(model, layers, family, scored, self.reads_first, restores)
         without_own_layer_drop(model)
         self.train(model.training)

@@ -24,8 +24,9 @@ from ldsearch.export.folder import write_onnx
 from ldsearch.export.loading import OnnxModel
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
-from ldsearch.supernet.folder import load_model
+from ldsearch.supernet.folder import load_model, save_model
 from ldsearch.supernet.remote_code import CODE
+from ldsearch.supernet.saliency import LEARNED, WEIGHTS_FILE, score_weights
 from ldsearch.supernet.supernet import inference
 from tests.cli.conftest import Ldsearch
 from tests.export.test_export import (
@@ -40,7 +41,7 @@ from tests.export.test_export import (
     logits,
     wanted,
 )
-from tests.tiny import tiny_model
+from tests.tiny import learned, tiny_model
 
 NAME = "somebody/reviews"
 COMMITS = ("1" * 40, "2" * 40)
@@ -106,6 +107,17 @@ def test_a_repository_is_what_its_folder_is(tmp_path, cache, kind):
         torch.testing.assert_close(logits(loaded), wanted(supernet, subnet), atol=1e-5, rtol=0)
 
 
+def test_a_model_of_the_hub_brings_its_token_score_if_it_has_one(tmp_path, cache):
+    model = learned(tiny_model("bert")).model
+    save_model(model, TOKENIZER, tmp_path / "out")
+    home = cached(cache, tmp_path / "out")
+    found = score_weights(load_model(NAME)[0])
+    assert found.keys() == score_weights(model).keys()
+    assert all(torch.equal(found[name], own) for name, own in score_weights(model).items())
+    (home / WEIGHTS_FILE).unlink()
+    assert not score_weights(load_model(NAME)[0])
+
+
 def test_a_revision_is_asked_for(tmp_path, cache):
     supernets = [Supernet(tiny_model("bert", seed=seed)) for seed in (0, 1)]
     for index, (supernet, branch) in enumerate(zip(supernets, ("main", "v2"), strict=True)):
@@ -145,9 +157,10 @@ def test_what_the_cache_has_not_is_the_networks_fault_and_one_line(tmp_path, cac
         ldsearch.load(tmp_path / "gone")
 
 
-def test_nothing_is_downloaded_but_what_is_read(tmp_path, cache, monkeypatch):
+@pytest.mark.parametrize("score", ["column", LEARNED])
+def test_nothing_is_downloaded_but_what_is_read(tmp_path, cache, monkeypatch, score):
     """The Hub's own filter of names, on a repository that holds much besides."""
-    supernet = Supernet(tiny_model("bert"))
+    supernet = learned(tiny_model("bert")) if score == LEARNED else Supernet(tiny_model("bert"), score)
     remote = frontier(supernet, tmp_path / "remote")
     exported(supernet, LENGTHS, tmp_path / "one")
     for path in (tmp_path / "one").iterdir():
@@ -175,7 +188,8 @@ def test_nothing_is_downloaded_but_what_is_read(tmp_path, cache, monkeypatch):
         home = cache / "snapshots" / COMMITS[0]
         names = {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
         heavy = {name for name in names if not name.endswith((".json", ".py"))}
-        assert heavy == {weights}
+        scores = {WEIGHTS_FILE} if score == LEARNED and not subfolder else set()
+        assert heavy == {weights} | scores
         assert {str(Path(name).parent) for name in names - heavy} == {subfolder or "."}
 
 

@@ -1,10 +1,12 @@
 """The learned token score: which tokens it keeps, and that its weights go where the model goes."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertTokenizer
 
 from ldsearch.errors import SupernetError
@@ -81,11 +83,29 @@ def test_stock_classes_load_what_is_saved_without_a_word(tmp_path: Path):
 
 def test_weights_of_another_model_are_refused(tmp_path: Path):
     save_model(learned(tiny_model("bert", blocks=3)).model, TOKENIZER, tmp_path)
-    for width, blocks, says in ((16, 4, "no attribute"), (32, 3, "weights a layer")):
+    for width, blocks, says in (
+        (16, 4, "no attribute"),
+        (16, 2, "no weights for block 2"),
+        (32, 3, "weights a layer"),
+    ):
         other = learned(tiny_model("bert", blocks=blocks, width=width))
         save_file(score_weights(other.model), tmp_path / WEIGHTS_FILE)
         with pytest.raises(SupernetError, match=says):
             Supernet(load_model(str(tmp_path))[0], LEARNED)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"), [(lambda own: own[None], "weights a layer"), (lambda own: own / 0, "NaN or infinite")]
+)
+def test_weights_that_make_no_sense_are_refused(
+    tmp_path: Path, change: Callable[[Tensor], Tensor], says: str
+):
+    model = learned(tiny_model("bert", blocks=3)).model
+    save_model(model, TOKENIZER, tmp_path)
+    own = {name: change(weights).contiguous() for name, weights in score_weights(model).items()}
+    save_file(own, tmp_path / WEIGHTS_FILE)
+    with pytest.raises(SupernetError, match=says):
+        Supernet(load_model(str(tmp_path))[0], LEARNED)
 
 
 @pytest.mark.parametrize("kind", ["lengths", "all at once", "no first block"])
