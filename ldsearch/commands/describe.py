@@ -93,9 +93,12 @@ def training_in_words(record: SupernetRecord) -> str:
         )
     if record.strategy == AS_IT_IS:
         return "not by ldsearch"
+    cut = f"inputs cut to {record.reference} tokens"
+    if record.training.get("arguments", {}).get("max_steps") == 0:
+        return f"not by ldsearch: the learned token score is fitted to it, {cut}"
     return (
         f"strategy {record.strategy}, seed {record.seed}, LengthDrop bound {record.drop_bound}, "
-        f"LayerDrop {layer_drop_in_words(record)}, inputs cut to {record.reference} tokens"
+        f"LayerDrop {layer_drop_in_words(record)}, {cut}"
     )
 
 

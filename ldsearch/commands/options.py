@@ -236,7 +236,7 @@ class LengthDropOptions:
     token_score: str | None = option(
         None,
         "Score of the tokens that stay: column, power (PoWER-BERT's), learned (fitted to what the loss "
-        "depends on), or a registered one.",
+        "depends on; with --max_steps 0 that is all, of a fine-tuned model), or a registered one.",
         shown="column",
     )
     memory: str = option(
@@ -294,6 +294,8 @@ class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainD
     - `ldsearch train-supernet --task translation --data distilled.jsonl --validation valid.jsonl
       --model ./my-marian --strategy flexible-depth`
     - `ldsearch train-supernet --data nyu-mll/glue --config sst2 --model ./my-finetuned-bert --name sst2`
+    - `ldsearch train-supernet --data reviews.csv --model ./my-finetuned-bert --genes lengths
+      --token-score learned --max_steps 0 --name untrained`
     - `ldsearch train-supernet --model runs/sst2-lengthdrop-evolve --max_steps 1000 --learning_rate 3e-5`
     """
 

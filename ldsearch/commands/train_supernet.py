@@ -34,7 +34,7 @@ from ldsearch.space.assignments import warn_if_prime
 from ldsearch.subnet import LengthMode
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
-from ldsearch.supernet.saliency import LEARNED
+from ldsearch.supernet.saliency import LEARNED, without_weights
 from ldsearch.supernet.supernet import Memory, Skipped
 from ldsearch.tasks import DataSource, load_task, task_kind
 from ldsearch.tasks.base import fingerprints_of
@@ -116,10 +116,13 @@ def train_supernet(
         average_last=options.average_last,
         # A pretrained encoder has its epochs after what its new head takes alone.
         epochs=EPOCHS if options.from_scratch else round(EPOCHS / (1 - plain_share), 6),
+        may_rest=labels is not None and options.token_score == LEARNED,
     )
     set_seed(options.seed)
     task = load_task(options.task, data_source(options), labels)
     model, tokenizer = initial_model(options, task, has_head=labels is not None)
+    if options.token_score != LEARNED:
+        without_weights(model)
     if options.skipped != "identity" and "sublayer" not in options.drop_groups.split("+"):
         raise TrainingError("--skipped is for --drop-groups with sublayer: nothing else drops sub-layers")
     how = cast(Memory, options.memory), cast(Skipped, options.skipped)

@@ -64,6 +64,7 @@ def training_arguments(
     rate: float = RATE,
     average_last: int = 1,
     epochs: float = EPOCHS,
+    may_rest: bool = False,
 ) -> TrainingArguments:
     """The defaults of this package, overridden by the user's flags as the Trainer's command line reads them.
 
@@ -74,6 +75,7 @@ def training_arguments(
         rate: Peak learning rate, where it is not among the flags.
         average_last: So many checkpoints are kept.
         epochs: Where neither these nor steps are among the flags.
+        may_rest: Whether ``max_steps`` may be 0, since something is fitted without any.
 
     Raises:
         TrainingError: If a flag is unknown or its value makes no sense.
@@ -111,7 +113,7 @@ def training_arguments(
         raise TrainingError("--max_steps and --num_train_epochs say different things: give one of them")
     if Path(str(arguments.output_dir)) != folder / "checkpoints":
         raise TrainingError("--output_dir is the run's own folder: choose it with --name and --runs")
-    _check(arguments)
+    _check(arguments, may_rest)
     if not 1 <= average_last <= (arguments.save_total_limit or average_last):
         raise TrainingError(f"--average-last must lie in 1..--save_total_limit, not {average_last}")
     try:
@@ -173,7 +175,7 @@ def changed_arguments(arguments: TrainingArguments) -> dict[str, Any]:
     }
 
 
-def _check(arguments: TrainingArguments) -> None:
+def _check(arguments: TrainingArguments, may_rest: bool) -> None:
     """Refuse what the Trainer would accept, and then fail on, or silently train nothing."""
     # Values, not flags, are looked at: argparse takes abbreviated flags too.
     if arguments.resume_from_checkpoint is not None:
@@ -189,13 +191,13 @@ def _check(arguments: TrainingArguments) -> None:
             f"{arguments.n_gpu} GPUs in one process are not supported: start one process a GPU with torchrun "
             "--nproc_per_node, or hide the others with CUDA_VISIBLE_DEVICES=0"
         )
-    _check_values(arguments)
+    _check_values(arguments, may_rest)
 
 
-def _check_values(arguments: TrainingArguments) -> None:
+def _check_values(arguments: TrainingArguments, may_rest: bool) -> None:
     # -1 steps stand for "count epochs".
     counted = "num_train_epochs" if arguments.max_steps == -1 else "max_steps"
-    if not getattr(arguments, counted) > 0:
+    if not getattr(arguments, counted) > 0 and not (may_rest and arguments.max_steps == 0):
         raise TrainingError(f"--{counted} must be above 0, not {getattr(arguments, counted)}")
     for name, (least, most) in _RANGES.items():
         value = getattr(arguments, name, None)
@@ -271,7 +273,7 @@ def make_trainer(
 def length_of(arguments: TrainingArguments, rows: int) -> tuple[int, float]:
     """Optimizer steps of a training on so many rows, and its epochs."""
     batch = arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
-    if arguments.max_steps > 0:
+    if arguments.max_steps >= 0:
         return arguments.max_steps, arguments.max_steps * batch / rows
     epochs = arguments.num_train_epochs
     return max(1, math.ceil(epochs * math.ceil(rows / batch))), epochs
@@ -326,7 +328,8 @@ def run_training(
     # Once trained, a stop waits for the end: between two of the final files it would leave half a model, and
     # without checkpoints nothing to go on from.
     with interruptible(), report_disk_full(folder), alone(folder, trainer.is_world_process_zero()):
-        fit(trainer, folder, progress)
+        if trainer.args.max_steps != 0:
+            fit(trainer, folder, progress)
         if not trainer.is_world_process_zero():
             return folder
         if averaged > 1:

@@ -10,8 +10,11 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from ldsearch.bench import Bench
+from ldsearch.commands.options import TrainSupernet
+from ldsearch.commands.recover import train_fixed
 from ldsearch.export.loading import load_exported
 from ldsearch.subnet import Subnet
+from ldsearch.supernet.saliency import WEIGHTS_FILE
 from ldsearch.training.saliency import fit_saliency
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, read, unsettle, weights
 
@@ -53,6 +56,8 @@ def test_a_learned_token_score_goes_from_training_to_export(ldsearch: Ldsearch, 
     ids = torch.tensor([[2, 5, 6, 7, 3]])
     assert torch.equal(stock(input_ids=ids).logits, trained.model(input_ids=ids).logits)
     assert load_exported("out").supernet.score == "learned"
+    assert ldsearch(*TRAIN, *EPOCHS, "--model", "runs/learned", "--name", "after").code == 0
+    assert not (place / "runs/after" / WEIGHTS_FILE).exists()  # of another score it would be out of date
 
 
 def test_the_learned_token_score_is_fitted_to_the_model_as_training_left_it(
@@ -60,13 +65,47 @@ def test_the_learned_token_score_is_fitted_to_the_model_as_training_left_it(
 ) -> None:
     words = (*TRAIN, *EPOCHS, "--token-score", "learned", "--learning_rate", "0.01", "--name", "moved")
     assert ldsearch(*words).code == 0
-    bench = Bench.open("runs/moved", "train")
+    assert_fitted("runs/moved")
+
+
+def test_a_start_without_a_token_score_has_it_fitted_to_its_own_states(
+    ldsearch: Ldsearch, place: Path
+) -> None:
+    assert ldsearch(*TRAIN, *EPOCHS, "--token-score", "learned", "--name", "learned").code == 0
+    still = TrainSupernet(trainer={"max_steps": 1, "learning_rate": 0.0})
+    halves = Subnet.of_encoder([0, 1], [12, 6], 16)
+    train_fixed(Bench.open("runs/learned"), Path("runs/again"), halves, still, start=Path("runs/tiny"))
+    before, after = weights(place / "runs/tiny"), weights(place / "runs/again")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert_fitted("runs/again")
+
+
+def assert_fitted(folder: str) -> None:
+    """Its token score is that of the weights beside it."""
+    bench = Bench.open(folder, "train")
     layers = list(bench.supernet.layers_of("encoder"))
     kept = [layer.token_score.clone() for layer in layers]
     rows = bench.task.encode("train", bench.tokenizer, bench.record.reference)
     fit_saliency(bench.supernet, bench.task, rows, bench.tokenizer, seed=bench.record.seed)
-    for layer, weights_kept in zip(layers, kept, strict=True):
-        torch.testing.assert_close(weights_kept, layer.token_score, rtol=1e-3, atol=1e-6)
+    for layer, own in zip(layers, kept, strict=True):
+        assert bool(own.any())
+        torch.testing.assert_close(own, layer.token_score, rtol=1e-3, atol=1e-6)
+
+
+def test_without_steps_a_token_score_is_fitted_and_nothing_trained(ldsearch: Ldsearch, place: Path) -> None:
+    words = (*TRAIN, "--genes", "lengths", "--token-score", "learned", "--name", "fitted")
+    fine_tuned = ("--model", "runs/tiny")
+    outcome = ldsearch(*words, *fine_tuned, "--max_steps", "0")
+    assert outcome.code == 0, outcome.err
+    before, after = weights(place / "runs/tiny"), weights(place / "runs/fitted")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    supernet = Bench.open("runs/fitted").supernet
+    assert all(bool(layer.token_score.any()) for layer in supernet.layers_of("encoder"))
+    assert "not by ldsearch: the learned token score is fitted" in ldsearch("info", "runs/fitted").out
+    assert ldsearch("evolve", "--supernet", "runs/fitted", "--evaluations", "6", "--name", "found").code == 0
+    for refused in (("--token-score", "power", *fine_tuned), ()):  # no such score, no fine-tuned model
+        outcome = ldsearch(*words, *refused, "--max_steps", "0", "--name", "nothing")
+        assert (outcome.code, "--max_steps must be above 0, not 0" in outcome.err) == (2, True)
 
 
 def test_a_fine_tuned_classifier_keeps_its_head_and_its_labels(ldsearch: Ldsearch, place: Path) -> None:
