@@ -133,7 +133,7 @@ def contenders(result: Row) -> str:
     lines = [
         "## Every contender\n",
         "Differences are paired on the report rows, 95%. Compute is that of its own training, in epochs",
-        "of plain fine-tuning by multiply-accumulates; all of ours are one training.",
+        "of plain fine-tuning by multiply-accumulates; all of ours of one seed are one training.",
         "`agrees`: the share of rows that the int8 and the fp32 graph label alike. Where only weights",
         "differ, one was timed for all.\n",
         "| | MACs | accuracy, int8 | minus full, points | ms, b1 | b8 | b32 | of int8 full, b8 | agrees "

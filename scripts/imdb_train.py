@@ -27,7 +27,7 @@ from ldsearch.commands.options import TrainSupernet
 from ldsearch.commands.recover import train_fixed
 from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.commands.trainer import fit, training_arguments
-from ldsearch.errors import LdsearchError
+from ldsearch.errors import LdsearchError, RunError
 from ldsearch.files import write_json
 from ldsearch.fingerprint import weights_fingerprint
 from ldsearch.interruption import interruptible
@@ -184,9 +184,16 @@ class Trainings:
         return folder
 
     def timed(self, name: str, train: Callable[[Path], object], **facts: object) -> Path:
-        """Train unless it is done; beside the model, how long it took here and what it was given."""
+        """Train unless it is done; beside the model, how long it took here and what it was given.
+
+        Raises:
+            RunError: If what is done was given something else.
+        """
         folder = self.runs / name
-        if not (folder / HOW).is_file():
+        if (folder / HOW).is_file():
+            if not facts.items() <= read_json(folder / HOW).items():
+                raise RunError(f"{folder} was trained by another recipe: take other --runs, or move it away")
+        else:
             print(f"training {name}: {facts}", flush=True)
             start = time.perf_counter()
             train(folder)
