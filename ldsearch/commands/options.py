@@ -235,9 +235,9 @@ class LengthDropOptions:
     )
     token_score: str | None = option(
         None,
-        "Score of the tokens that stay: column, power (PoWER-BERT's), learned (fitted to what the loss "
-        "depends on; with --max_steps 0 that is all, of a fine-tuned model), or a registered one.",
-        shown="column",
+        "Score of the tokens that stay: learned (fitted to what the loss depends on; with --max_steps 0 "
+        "that is all, of a fine-tuned model), column, power (PoWER-BERT's), or a registered one.",
+        shown="learned where lengths are trained",
     )
     memory: str = option(
         "restored", "A decoder reads all of the encoder's tokens (restored) or the kept ones."
@@ -343,6 +343,11 @@ class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainD
         if self.strategy == "flexible-depth":
             return self.drop_bound is not None
         return self.strategy == "lengthdrop" and "lengths" in self.genes
+
+    @property
+    def score(self) -> str:
+        """The token score in force: fitting one is for trainings that drop tokens."""
+        return self.token_score or ("learned" if self.trains_lengths else "column")
 
     @property
     def folder(self) -> Path:

@@ -116,17 +116,17 @@ def train_supernet(
         average_last=options.average_last,
         # A pretrained encoder has its epochs after what its new head takes alone.
         epochs=EPOCHS if options.from_scratch else round(EPOCHS / (1 - plain_share), 6),
-        may_rest=labels is not None and options.token_score == LEARNED,
+        may_rest=labels is not None and options.score == LEARNED,
     )
     set_seed(options.seed)
     task = load_task(options.task, data_source(options), labels)
     model, tokenizer = initial_model(options, task, has_head=labels is not None)
-    if options.token_score != LEARNED:
+    if options.score != LEARNED:
         without_weights(model)
     if options.skipped != "identity" and "sublayer" not in options.drop_groups.split("+"):
         raise TrainingError("--skipped is for --drop-groups with sublayer: nothing else drops sub-layers")
     how = cast(Memory, options.memory), cast(Skipped, options.skipped)
-    supernet = Supernet(model, options.token_score or "column", *how)
+    supernet = Supernet(model, options.score, *how)
     setting = _setting(options, supernet, plain_share)
     teacher = separate_teacher(options, task, tokenizer)
     strategy = make_strategy(options.strategy, setting)

@@ -36,12 +36,12 @@ def test_the_token_score_is_the_one_that_was_asked_for(ldsearch: Ldsearch, place
     outcome = ldsearch(*TRAIN, *EPOCHS, "--token-score", "power", "--name", "powered")
     assert outcome.code == 0, outcome.err
     assert read(place / "runs/powered/supernet.json")["score"] == "power"
-    assert read(place / "runs/tiny/supernet.json")["score"] == "column"
+    assert read(place / "runs/tiny/supernet.json")["score"] == "learned"
     assert Bench.open("runs/powered").supernet.score == "power"
 
 
 def test_a_learned_token_score_goes_from_training_to_export(ldsearch: Ldsearch, place: Path) -> None:
-    train = (*TRAIN, *EPOCHS, "--genes", "lengths", "--token-score", "learned", "--name", "learned")
+    train = (*TRAIN, *EPOCHS, "--genes", "lengths", "--name", "learned")
     for words in (
         train,
         ("evolve", "--supernet", "runs/learned", "--evaluations", "8", "--budget", "0.9", "--name", "found"),
@@ -56,14 +56,15 @@ def test_a_learned_token_score_goes_from_training_to_export(ldsearch: Ldsearch, 
     ids = torch.tensor([[2, 5, 6, 7, 3]])
     assert torch.equal(stock(input_ids=ids).logits, trained.model(input_ids=ids).logits)
     assert load_exported("out").supernet.score == "learned"
-    assert ldsearch(*TRAIN, *EPOCHS, "--model", "runs/learned", "--name", "after").code == 0
+    after = (*TRAIN, *EPOCHS, "--model", "runs/learned", "--token-score", "column", "--name", "after")
+    assert ldsearch(*after).code == 0
     assert not (place / "runs/after" / WEIGHTS_FILE).exists()  # of another score it would be out of date
 
 
 def test_the_learned_token_score_is_fitted_to_the_model_as_training_left_it(
     ldsearch: Ldsearch, place: Path
 ) -> None:
-    words = (*TRAIN, *EPOCHS, "--token-score", "learned", "--learning_rate", "0.01", "--name", "moved")
+    words = (*TRAIN, *EPOCHS, "--learning_rate", "0.01", "--name", "moved")
     assert ldsearch(*words).code == 0
     assert_fitted("runs/moved")
 
@@ -71,11 +72,11 @@ def test_the_learned_token_score_is_fitted_to_the_model_as_training_left_it(
 def test_a_start_without_a_token_score_has_it_fitted_to_its_own_states(
     ldsearch: Ldsearch, place: Path
 ) -> None:
-    assert ldsearch(*TRAIN, *EPOCHS, "--token-score", "learned", "--name", "learned").code == 0
+    assert ldsearch(*TRAIN, *EPOCHS, "--token-score", "column", "--name", "column").code == 0
     still = TrainSupernet(trainer={"max_steps": 1, "learning_rate": 0.0})
     halves = Subnet.of_encoder([0, 1], [12, 6], 16)
-    train_fixed(Bench.open("runs/learned"), Path("runs/again"), halves, still, start=Path("runs/tiny"))
-    before, after = weights(place / "runs/tiny"), weights(place / "runs/again")
+    train_fixed(Bench.open("runs/tiny"), Path("runs/again"), halves, still, start=Path("runs/column"))
+    before, after = weights(place / "runs/column"), weights(place / "runs/again")
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert_fitted("runs/again")
 
@@ -93,7 +94,7 @@ def assert_fitted(folder: str) -> None:
 
 
 def test_without_steps_a_token_score_is_fitted_and_nothing_trained(ldsearch: Ldsearch, place: Path) -> None:
-    words = (*TRAIN, "--genes", "lengths", "--token-score", "learned", "--name", "fitted")
+    words = (*TRAIN, "--genes", "lengths", "--name", "fitted")
     fine_tuned = ("--model", "runs/tiny")
     outcome = ldsearch(*words, *fine_tuned, "--max_steps", "0")
     assert outcome.code == 0, outcome.err
