@@ -111,7 +111,7 @@ def _read_delimited(usual: str) -> Callable[[Path], pd.DataFrame]:
 
 
 def _separator(header: str, usual: str) -> str:
-    """What stands between a file's columns: the usual mark, unless its header has another one alone."""
+    """Delimiter of a file: the usual one, unless the header holds exactly one of the others instead."""
     found = [mark for mark in _SEPARATORS if mark in header]
     return found[0] if len(found) == 1 else usual
 
