@@ -48,6 +48,7 @@ CONFIGS = {
 REVIEWS = ("--data", "reviews.csv", "--model", "bert.json", "--max-length", 32)
 PAIRS = ("--task", "translation", "--data", "pairs.csv", "--model", "bart.json", "--max-length", 32)
 TEXT = ("--task", "causal", "--data", "text.txt", "--model", "gpt2.json", "--max-length", 32)
+COLUMN = ("--token-score", "column")  # the default of the time
 # Trainings by name: their options, written out. Later ones may start from earlier ones.
 TRAININGS: dict[str, tuple[object, ...]] = {
     "plain": (*REVIEWS, "--strategy", "plain"),
@@ -59,7 +60,9 @@ TRAININGS: dict[str, tuple[object, ...]] = {
     "layerdrop-target": (*REVIEWS, "--strategy", "layerdrop", "--target-layers", 2),
     "layerdrop-groups": (*REVIEWS, "--strategy", "layerdrop", "--drop-groups", "head+ffn+layer"),
     "layerdrop-parity": (*REVIEWS, "--strategy", "layerdrop", "--layer-drop", 0.3, "--parity"),
-    "lengthdrop": (*REVIEWS, "--strategy", "lengthdrop", "--drop-bound", 0.4, "--plain-share", 0.3),
+    "lengthdrop": (
+        *(*REVIEWS, "--strategy", "lengthdrop", "--drop-bound", 0.4, "--plain-share", 0.3, *COLUMN),
+    ),
     "lengthdrop-shares": (
         *(*REVIEWS, "--strategy", "lengthdrop", "--drop-bound", 0.4, "--sandwich", "shares"),
         *("--plain-share", 0.0, "--token-score", "power"),
@@ -67,7 +70,7 @@ TRAININGS: dict[str, tuple[object, ...]] = {
     "lengthdrop-taught": (
         *(*REVIEWS[:2], "--model", "models/plain", "--max-length", 32, "--strategy", "lengthdrop"),
         *("--teacher", "models/plain", "--label-share", 0.5, "--state-weight", 1.0, "--plain-share", 0.0),
-        *("--drop-bound", 0.5, "--layer-drop", "0,0.4,0,0.4"),
+        *("--drop-bound", 0.5, "--layer-drop", "0,0.4,0,0.4", *COLUMN),
     ),
     "lengthdrop-parity": (*REVIEWS, "--strategy", "lengthdrop", "--parity", "--drop-bound", 0.4),
     "causal": (*TEXT, "--strategy", "layerdrop", "--layer-drop", 0.3),
@@ -76,7 +79,7 @@ TRAININGS: dict[str, tuple[object, ...]] = {
         *(*PAIRS, "--strategy", "flexible-depth", "--assignment", "seq", "--encoder-tasks", 2),
         *("--decoder-tasks", 1, "--always-full", "--reduction", "mean"),
     ),
-    "flexible-lengths": (*PAIRS, "--strategy", "flexible-depth", "--drop-bound", 0.3),
+    "flexible-lengths": (*PAIRS, "--strategy", "flexible-depth", "--drop-bound", 0.3, *COLUMN),
 }
 # Command lines behind the trainings, in order; the keys are those of the tables in results/golden.
 BUDGET = ("--budget", 0.6)
