@@ -120,6 +120,15 @@ def test_parity_is_the_options_it_stands_for() -> None:
     assert (own.drop_bound, own.length_mode) == (0.3, "absolute")
 
 
+def test_a_token_score_is_fitted_where_lengths_are_trained() -> None:
+    flexible = TrainSupernet(strategy="flexible-depth")
+    assert {TrainSupernet().score, replace(flexible, drop_bound=0.3).score} == {"learned"}
+    others = flexible, *(TrainSupernet(strategy=name) for name in ("plain", "layerdrop"))
+    assert {each.score for each in (*others, TrainSupernet(genes="depth"))} == {"column"}
+    assert TrainSupernet(token_score="power").score == "power"
+    assert TrainSupernet(parity=True).score == "column-with-pads"
+
+
 def test_flags_for_the_trainer_have_values_or_stand_alone() -> None:
     words = ["--bf16", "--max_steps", "9", "--learning_rate=-1e-3", "--disable_tqdm"]
     expected = {"bf16": True, "max_steps": "9", "learning_rate": "-1e-3", "disable_tqdm": True}

@@ -295,7 +295,7 @@ class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainD
       --model ./my-marian --strategy flexible-depth`
     - `ldsearch train-supernet --data nyu-mll/glue --config sst2 --model ./my-finetuned-bert --name sst2`
     - `ldsearch train-supernet --data reviews.csv --model ./my-finetuned-bert --genes lengths
-      --token-score learned --max_steps 0 --name untrained`
+      --max_steps 0 --name untrained`
     - `ldsearch train-supernet --model runs/sst2-lengthdrop-evolve --max_steps 1000 --learning_rate 3e-5`
     """
 

@@ -95,10 +95,11 @@ def assert_fitted(folder: str) -> None:
 
 def test_without_steps_a_token_score_is_fitted_and_nothing_trained(ldsearch: Ldsearch, place: Path) -> None:
     words = (*TRAIN, "--genes", "lengths", "--name", "fitted")
-    fine_tuned = ("--model", "runs/tiny")
+    assert ldsearch(*TRAIN, *EPOCHS, "--token-score", "column", "--name", "column").code == 0
+    fine_tuned = ("--model", "runs/column")  # which brings no weights of a score
     outcome = ldsearch(*words, *fine_tuned, "--max_steps", "0")
     assert outcome.code == 0, outcome.err
-    before, after = weights(place / "runs/tiny"), weights(place / "runs/fitted")
+    before, after = weights(place / "runs/column"), weights(place / "runs/fitted")
     assert all(torch.equal(before[name], after[name]) for name in before)
     supernet = Bench.open("runs/fitted").supernet
     assert all(bool(layer.token_score.any()) for layer in supernet.layers_of("encoder"))
