@@ -36,7 +36,7 @@ class NaivePipeline(Pipeline):
         for position, place in enumerate(stack.blocks):
             block = self.blocks[place]
             parts = self.family.parts(block.layer)
-            context, scores = block.mix(self.family.attention(parts, state), WHOLE, 0.0, scored=True)
+            context, scores = block.mix(self.family.attention(parts, state), WHOLE, None, scored=True)
             attended = self.family.merge(parts, context, state.hidden)
             width = state.real.shape[1] if stack.lengths is None else stack.lengths.tokens[position]
             if stack.lengths is not None and width < state.real.shape[1]:

@@ -28,7 +28,7 @@ LOSS, NUMBER = 2e-4, 1e-5
 # So many that the tiny models learn something: scores of untrained ones are all alike.
 STEPS = 150
 FLAGS = ("--max_steps", STEPS, "--learning_rate", 5e-3, "--logging_steps", 1, "--disable_tqdm", "True")
-FLAGS += ("--per_device_train_batch_size", 32)
+FLAGS += ("--per_device_train_batch_size", 32, "--bf16", "False")  # on every processor
 SIZES = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 32}
 CONFIGS = {
     "bert": {"model_type": "bert", "max_position_embeddings": 64, **SIZES},

@@ -139,6 +139,7 @@ PARITY: Mapping[str, Any] = MappingProxyType(
         "pad_inputs": True,
         "teacher_drops": True,
         "reverse_kl": True,
+        "attention_dropout": 0.1,
     }
 )
 
@@ -245,7 +246,7 @@ class LengthDropOptions:
     parity: bool = option(
         False,
         "The length-adaptive reference code's choices: --drop-bound 0.2 --token-score column-with-pads "
-        "--length-mode absolute --pad-inputs --teacher-drops --reverse-kl.",
+        "--length-mode absolute --pad-inputs --teacher-drops --reverse-kl --attention-dropout 0.1.",
     )
     length_mode: str | None = option(
         None,
@@ -316,6 +317,12 @@ class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainD
         None, "With a supernet as --model: the one sub-network to train, as JSON, a file, or 'full'."
     )
     strategy: str = option("lengthdrop", "plain, layerdrop, lengthdrop or flexible-depth.")
+    attention_dropout: float = option(
+        0.0,
+        "Dropout rate of an encoder's attention probabilities, whose masks take longest.",
+        least=0,
+        most=1,
+    )
     average_last: int = option(1, "The model is the mean of the last checkpoints.", least=1)
     trainer: Mapping[str, Any] = field(default_factory=dict)  # flags of TrainingArguments
 

@@ -6,7 +6,6 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from transformers import set_seed
 
 from ldsearch.commands.applicable import check_training
@@ -34,6 +33,7 @@ from ldsearch.space.assignments import warn_if_prime
 from ldsearch.subnet import LengthMode
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
+from ldsearch.supernet.processor import bf16_gain
 from ldsearch.supernet.saliency import LEARNED, without_weights
 from ldsearch.supernet.supernet import Memory, Skipped
 from ldsearch.tasks import DataSource, load_task, task_kind
@@ -126,7 +126,9 @@ def train_supernet(
     if options.skipped != "identity" and "sublayer" not in options.drop_groups.split("+"):
         raise TrainingError("--skipped is for --drop-groups with sublayer: nothing else drops sub-layers")
     how = cast(Memory, options.memory), cast(Skipped, options.skipped)
-    supernet = Supernet(model, options.score, *how)
+    supernet = Supernet(model, options.score, *how, options.attention_dropout)
+    if options.attention_dropout and supernet.family is None:
+        raise TrainingError(f"--attention-dropout is for encoders: {supernet.why_depth_only}")
     setting = _setting(options, supernet, plain_share)
     teacher = separate_teacher(options, task, tokenizer)
     strategy = make_strategy(options.strategy, setting)
@@ -138,6 +140,7 @@ def train_supernet(
         {
             **{name: value for name, value in asdict(options).items() if name not in _NOT_IDENTITY},
             "trainer": trainer_words(without_tokens(options.trainer)),
+            "bf16": arguments.bf16,
             "splits": fingerprints_of(task),
             "start": start_fingerprint(model.state_dict(), model.config.to_dict()),
             "taught_by": None if teacher is None else start_fingerprint(teacher.model.state_dict(), {}),
@@ -168,10 +171,14 @@ def train_supernet(
 
 
 def outlook(trainer: SupernetTrainer) -> Iterator[str]:
-    """Notes before a training: how long it takes, and that bf16 is slow here."""
+    """Notes before a training: its precision, and how long it takes."""
     args = trainer.args
-    if args.bf16 and args.use_cpu and torch.backends.cpu.get_cpu_capability() == "AVX2":
-        yield "this processor only emulates bf16 (it has AVX2): training is many times faster without --bf16"
+    gain = bf16_gain() if args.bf16 and args.use_cpu else 1.0
+    if gain < 1:
+        slower = f"{1 / gain:.1f} times as long in bf16 as in fp32"
+        yield f"this processor's matrix products take {slower}: train with --bf16 False"
+    elif gain > 1:
+        yield f"in bf16, whose matrix products are {gain:.1f} times as fast as fp32's here (--bf16 False)"
     steps, _ = length_of(args, len(trainer.train_rows))
     minutes, work = training_minutes(trainer, steps)
     if minutes >= 1:

@@ -118,9 +118,8 @@ class Graph(nn.Module):
         score = None if score is None else PRODUCTS.get(score, score)
         self.reads_first = inner.reads_first
         layers = inner.layers_of("encoder")
-        self.blocks = [
-            GraphBlock(layer, self.family, self.model.config, score, self.reads_first) for layer in layers
-        ]
+        how = self.family, self.model.config, score, self.reads_first, None
+        self.blocks = [GraphBlock(layer, *how) for layer in layers]
 
     @property
     def names(self) -> list[str]:
@@ -167,12 +166,14 @@ class Graph(nn.Module):
 class GraphBlock(Block):
     """A block without decisions by data: its mask is always added, its tokens stay in rank order."""
 
-    def __call__(self, state: State, keep: Keep | None = None, groups: Groups = WHOLE) -> State:
+    def __call__(
+        self, state: State, keep: Keep | None = None, groups: Groups = WHOLE, *, first_only: bool = False
+    ) -> State:
         """As of ``Block``, but sub-layer by sub-layer even where nothing is off."""
-        return self.run_sublayers(state, keep, groups)[0]
+        return self.run_sublayers(state, keep, groups, first_only=first_only)[0]
 
     def mix(
-        self, attention: Attention, groups: Groups, dropout: float, *, scored: bool
+        self, attention: Attention, groups: Groups, dropout: float | None, *, scored: bool
     ) -> tuple[Tensor, Tensor | None]:
         """As of ``Block``; heads that are off were cut out of the weights."""
         attention = traced(attention)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TypeVar, cast
 
@@ -32,6 +33,7 @@ class Block:
         config: The model's configuration (it names the attention implementation).
         score: Which tokens are worth keeping; None: what the layer's own weights say (``saliency``).
         keep_first: Whether position 0 always stays.
+        attention_dropout: Dropout rate of attention probabilities in training; None: the layer's own.
     """
 
     layer: nn.Module
@@ -39,18 +41,22 @@ class Block:
     config: PreTrainedConfig
     score: TokenScore | None
     keep_first: bool
+    attention_dropout: float | None
 
-    def __call__(self, state: State, keep: Keep | None = None, groups: Groups = WHOLE) -> State:
-        """Run the block.
+    def __call__(
+        self, state: State, keep: Keep | None = None, groups: Groups = WHOLE, *, first_only: bool = False
+    ) -> State:
+        """Run the block: in evaluation, where nothing is off, by the stock layer's own forward.
 
         Args:
             state: What enters.
             keep: Only that many tokens of each row leave; None: all of them.
             groups: What is off inside the block.
+            first_only: As for ``run_sublayers``.
         """
-        if keep is None and groups == WHOLE:
+        if keep is None and groups == WHOLE and not self.layer.training:
             return replace(state, hidden=self.family.run(self.layer, state, self.config))
-        return self.run_sublayers(state, keep, groups)[0]
+        return self.run_sublayers(state, keep, groups, first_only=first_only)[0]
 
     def run_sublayers(
         self,
@@ -80,7 +86,8 @@ class Block:
         if groups.runs("attention"):
             attention = attention or family.attention(parts, state)
             attention = attention.of_queries(1) if first_only else attention
-            dropout = parts.attention_dropout if parts.layer.training else 0.0
+            rate = parts.attention_dropout if self.attention_dropout is None else self.attention_dropout
+            dropout = rate if parts.layer.training else None
             scored = scored or keep is not None
             context, scores = self.mix(attention, groups, dropout, scored=scored)
             if scored and self.score is None:
@@ -113,14 +120,14 @@ class Block:
         return drop_tokens(state, scores, keep, self.keep_first)
 
     def mix(
-        self, attention: Attention, groups: Groups, dropout: float, *, scored: bool
+        self, attention: Attention, groups: Groups, dropout: float | None, *, scored: bool
     ) -> tuple[Tensor, Tensor | None]:
         """An attention sub-layer that runs, up to its output projection.
 
         Args:
             attention: Among all tokens; of as many queries as are wanted.
             groups: What is off.
-            dropout: Dropout rate of attention probabilities.
+            dropout: Dropout rate of attention probabilities; None in evaluation.
             scored: Whether token scores are wanted; they need the queries of all tokens.
 
         Returns:
@@ -205,6 +212,7 @@ class Pipeline:
         score: As of ``Block``.
         keep_first: Whether position 0 always stays.
         restores: Whether dropped tokens come back for what follows the last block.
+        attention_dropout: As of ``Block``.
     """
 
     def __init__(
@@ -215,22 +223,30 @@ class Pipeline:
         score: TokenScore | None,
         keep_first: bool,
         restores: bool,
+        attention_dropout: float | None = None,
     ) -> None:
         self.model = model
         self.family = family
         self.restores = restores
-        self.blocks = tuple(Block(layer, family, model.config, score, keep_first) for layer in layers)
+        self.keep_first = keep_first
+        how = family, model.config, score, keep_first, attention_dropout
+        self.blocks = tuple(Block(layer, *how) for layer in layers)
         self.checkpointing = False
 
     def __call__(self, batch: Mapping[str, Tensor], stack: Stack, between: Between | None = None) -> State:
         """State behind the last block of the stack: all tokens if they are restored, else those kept."""
         entered, true_lengths = self.embed(batch)
+        # In evaluation outputs are those of the stock forward, to the bit.
+        reads_first = self.keep_first and self.model.training and between is None
 
         def run(block: int, state: State, keep: Sequence[int] | None) -> State:
-            inputs = self.blocks[block], state, keep, stack.groups(block)
+            # A head that reads the first token needs nothing else of what leaves the last block.
+            first_only = reads_first and block == stack.blocks[-1]
+            call = partial(self.blocks[block], first_only=first_only)
+            inputs = state, None if first_only else keep, stack.groups(block)
             if self.checkpointing and self.model.training and torch.is_grad_enabled():
-                return cast(State, checkpoint(*inputs, use_reentrant=False))
-            return inputs[0](*inputs[1:])
+                return cast(State, checkpoint(call, *inputs, use_reentrant=False))
+            return call(*inputs)
 
         def changed(block: int, before: State, after: State) -> State:
             assert between is not None

@@ -41,7 +41,7 @@ class Supernet(nn.Module):
     """Runs a stock model at every depth and length and with every structured group on or off.
 
     The stock model keeps its modules and key names. A registered family's encoder is run block by block;
-    every other stack depth-only, by the stock forward with some of its blocks (the generic view).
+    every other stack depth-only, by the stock forward with some of its blocks.
 
     Args:
         model: A stock model with one of the heads of ``ldsearch.supernet.heads.HEADS``.
@@ -50,6 +50,7 @@ class Supernet(nn.Module):
             ``"restored"``, or those that were ``"kept"``.
         skipped: What a sub-layer that is off is in a post-norm block: the identity, its norm off too, or
             x -> LN(x), ``"norm"``.
+        attention_dropout: Of attention probabilities, where a registered family trains; None: the model's.
 
     Raises:
         SupernetError: If the model, its head or one of these is not supported.
@@ -61,6 +62,7 @@ class Supernet(nn.Module):
         score: str = "column",
         memory: Memory = "restored",
         skipped: Skipped = "identity",
+        attention_dropout: float | None = 0.0,
     ) -> None:
         super().__init__()
         refuse_model(model)
@@ -75,6 +77,7 @@ class Supernet(nn.Module):
         if skipped not in get_args(Skipped):
             raise SupernetError(f"unknown {skipped!r} for skipped sub-layers: use identity or norm")
         self.skipped: Skipped = skipped
+        self.attention_dropout = attention_dropout
         if family is not None and skipped == "norm":
             family = family.with_norms()
         self.family: Family | None = family
@@ -86,7 +89,8 @@ class Supernet(nn.Module):
             layers = self.layers_of("encoder")
             if scored is None:
                 with_weights([family.parts(layer) for layer in layers])
-            self.pipeline = Pipeline(model, layers, family, scored, self.reads_first, restores)
+            rules = scored, self.reads_first, restores, attention_dropout
+            self.pipeline = Pipeline(model, layers, family, *rules)
         without_own_layer_drop(model)
         self.train(model.training)
 
@@ -248,7 +252,7 @@ class Supernet(nn.Module):
             checkpoint_stock(self.model)
 
     def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Any = None) -> None:
-        """``activation_checkpointing_enable`` as earlier versions of transformers call it."""
+        """As earlier versions of transformers call it."""
         self.activation_checkpointing_enable()
 
     def check(self, subnet: Subnet) -> dict[str, Stack]:
@@ -259,9 +263,7 @@ class Supernet(nn.Module):
         """
         stacks = subnet.stacks()
         if list(stacks) != list(self.stacks):
-            raise SubnetError(
-                f"the sub-network must name blocks of the {' and the '.join(self.stacks)} of this model"
-            )
+            raise SubnetError(f"name blocks of the {' and the '.join(self.stacks)} of this model")
         for name, stack in stacks.items():
             depth = self.depths[name]
             if stack.blocks and stack.blocks[-1] >= depth:
@@ -302,7 +304,8 @@ class Supernet(nn.Module):
         left = {name: cast(nn.ModuleList, model.get_submodule(path)) for name, path in self.stacks.items()}
         if renumbered == Subnet.of_blocks({name: range(len(layers)) for name, layers in left.items()}):
             return model
-        fixed = FixedSubnet(Supernet(model, self.score, self.memory, self.skipped), renumbered)
+        how = self.score, self.memory, self.skipped, self.attention_dropout
+        fixed = FixedSubnet(Supernet(model, *how), renumbered)
         stack = renumbered.stacks()[self.stack]
         groups = {stack.groups(block) for block in range(len(left[self.stack]))}
         share = min((off.ffn_share for off in groups), default=1.0)

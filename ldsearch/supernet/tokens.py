@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ldsearch.registry import Registry
 from ldsearch.supernet import operators
+from ldsearch.supernet.dropout import dropout
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,16 @@ class Attention:
         """Shape (B, H, n, n): row q is the distribution of query q over the real keys."""
         # Queries are fewer numbers than products.
         products = (self.queries * self.scaling) @ self.keys.transpose(-1, -2)
-        if self.masked:
-            allowed = self.real[:, None, None, :] if self.allowed is None else self.allowed
-            products.masked_fill_(~allowed, torch.finfo(products.dtype).min)
+        if (visible := self.visible) is not None:
+            products.masked_fill_(~visible, torch.finfo(products.dtype).min)
         return products.softmax(dim=-1)
+
+    @property
+    def visible(self) -> Tensor | None:
+        """True where a query may see a key, of a shape that broadcasts to (B, H, n, n); None: everywhere."""
+        if not self.masked:
+            return None
+        return self.real[:, None, None, :] if self.allowed is None else self.allowed
 
 
 @dataclass(frozen=True)
@@ -167,7 +174,7 @@ CHUNK_BYTES = 2**20
 
 
 def attend(
-    attention: Attention, score: TokenScore | None, dropout: float = 0.0
+    attention: Attention, score: TokenScore | None, rate: float | None = None
 ) -> tuple[Tensor, Tensor | None]:
     """Attention and its token scores, the probabilities of a few heads or rows at a time.
 
@@ -175,17 +182,21 @@ def attend(
         attention: Whose queries may be the first q of the n tokens.
         score: Token score; None: nothing is scored. One that is no sum over heads
             (``sums_over_heads``) sees the whole attention.
-        dropout: Probability that the context misses a probability.
+        rate: In training, the probability that the context misses a probability; None in evaluation.
 
     Returns:
         Context of shape (B, H, q, head width) and scores of shape (B, n).
     """
+    if score is None and rate == 0 and _fused_trains_faster(attention):
+        inputs = attention.queries, attention.keys, attention.values, attention.visible
+        return nn.functional.scaled_dot_product_attention(*inputs, scale=attention.scaling), None
     apart = score is None or any(score is known for known in _SUMS_OVER_HEADS)
-    rows, heads = _chunk(attention) if apart and not dropout else attention.queries.shape[:2]
+    rows, heads = _chunk(attention) if apart and not rate else attention.queries.shape[:2]
     if (rows, heads) == attention.queries.shape[:2]:
         # A copy keeps the probabilities that it computes, which the scores need too.
         attention = replace(attention)
-        context = nn.functional.dropout(attention.probabilities, dropout) @ attention.values
+        read = dropout(attention.probabilities, rate) if rate else attention.probabilities
+        context = read @ attention.values
         return context, None if score is None else score(attention)
     # Laid out as the output projection reads it.
     context = torch.empty_like(attention.queries.transpose(1, 2), memory_format=torch.contiguous_format)
@@ -199,6 +210,16 @@ def attend(
             if scores is not None and score is not None:
                 scores[where[0]].add_(score(part))
     return context, scores
+
+
+def _fused_trains_faster(attention: Attention) -> bool:
+    """Whether torch's fused attention is the faster forward and backward pass.
+
+    In half precision on a processor its backward pass takes twice as long as products and a softmax do
+    (results/training).
+    """
+    queries = attention.queries
+    return queries.device.type != "cpu" or queries.dtype == torch.float32
 
 
 def _chunk(attention: Attention) -> tuple[int, int]:

@@ -19,7 +19,15 @@ from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.supernet import inference
-from ldsearch.testing.inputs import assert_close, one_of_each, padded_batch, refuses, stock_output
+from ldsearch.supernet.tokens import State
+from ldsearch.testing.inputs import (
+    assert_close,
+    one_of_each,
+    padded_batch,
+    refuses,
+    stock_masks,
+    stock_output,
+)
 from ldsearch.testing.reference import stock_logits
 from ldsearch.workload import Workload
 
@@ -87,11 +95,13 @@ class FamilyContract:
             # All units after rounding, but not on the stock layer's own path.
             shares = tuple((block, math.nextafter(1, 0)) for block in blocks)
             subnet = Subnet(encoder=Stack(tuple(blocks), ffn_share=shares))
-            supernet = Supernet(model.train())
+            supernet = Supernet(model.train(), attention_dropout=None)
             torch.manual_seed(0)
             theirs = _real(logits_of(model(**batch)), batch)
             torch.manual_seed(0)
-            assert_close(_real(logits_of(supernet(batch, subnet)), batch), theirs, subnet)
+            with stock_masks():
+                ours = logits_of(supernet(batch, subnet, _everything))
+            assert_close(_real(ours, batch), theirs, subnet)
             quiet = _real(stock_output(model.eval(), batch), batch)
             assert not torch.allclose(theirs, quiet, atol=1e-3), "the model needs dropout"
 
@@ -196,6 +206,11 @@ _PROVENANCE = Provenance("a supernet", "not trained", "none", "by hand", "none")
 def _batch(model: PreTrainedModel, lengths: Sequence[int]) -> dict[str, Tensor]:
     config = model.config
     return padded_batch(lengths, config.vocab_size, config.pad_token_id or 0)
+
+
+def _everything(block: int, before: State, after: State) -> Tensor:
+    """Of what leaves a block: a reader of all of it."""
+    return after.hidden
 
 
 def _real(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:

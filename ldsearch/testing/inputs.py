@@ -1,8 +1,10 @@
 """Inputs for the laws: random weights, padded batches, sub-networks of every kind."""
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import signature
 from typing import TypeVar
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,8 @@ from transformers import PreTrainedModel
 
 from ldsearch.errors import LdsearchError
 from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.supernet import tokens
+from ldsearch.supernet.families import family
 from ldsearch.supernet.heads import logits_of
 
 Model = TypeVar("Model", bound=PreTrainedModel)
@@ -110,3 +114,13 @@ def refuses(call: Callable[[], object], error: type[LdsearchError]) -> bool:
     except error as refusal:
         return "\n" not in str(refusal)
     return False
+
+
+@contextlib.contextmanager
+def stock_masks() -> Iterator[None]:
+    """Context in which dropout is torch's, which draws other masks of the same random state."""
+    with (
+        mock.patch.object(tokens, "dropout", nn.functional.dropout),
+        mock.patch.object(family, "dropout", nn.functional.dropout),
+    ):
+        yield

@@ -19,6 +19,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import save_model
 from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.processor import keep_freed_memory
 from ldsearch.supernet.tokens import State
 from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
 from ldsearch.training.checkpoints import load_weights, read_weights
@@ -124,6 +125,8 @@ class SupernetTrainer(Trainer):
         teacher: Supernet | None = None,
         taught: Encoded | None = None,
     ) -> None:
+        if args.use_cpu:
+            keep_freed_memory()
         self._collate = task.collate(tokenizer, pad_to)
         super().__init__(
             model=supernet,
@@ -174,6 +177,13 @@ class SupernetTrainer(Trainer):
         update, so that a token weighs the same in a short batch, in a long one, and on every rank.
         """
         model.train()
+        # Autocast keeps the weights that it casts until the outermost context ends: once for all passes.
+        with torch.autocast(self.args.device.type, enabled=False):
+            return self._passes(model, inputs, num_items_in_batch)
+
+    def _passes(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | int | None
+    ) -> Tensor:
         share: Tensor | float = 1 / self.current_gradient_accumulation_steps
         if num_items_in_batch is not None:
             # Ranks average their gradients: each takes its share of the sum.

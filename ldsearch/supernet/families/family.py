@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask
 
 from ldsearch.errors import SupernetError
+from ldsearch.supernet.dropout import dropout
 from ldsearch.supernet.operators import reshaped
 from ldsearch.supernet.tokens import Attention, State
 
@@ -51,7 +52,7 @@ class Parts:
 
     def dropped(self, hidden: Tensor, rate: float) -> Tensor:
         """Dropout while the layer trains."""
-        return nn.functional.dropout(hidden, rate, self.layer.training)
+        return dropout(hidden, rate) if self.layer.training else hidden
 
 
 class Family:

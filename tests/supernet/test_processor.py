@@ -1,0 +1,62 @@
+"""Probes of the processor: which precision it trains in, and freed memory."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from ldsearch.supernet import processor
+
+_SOFTMAXES = """
+import os, sys, torch
+from ldsearch.supernet.processor import keep_freed_memory
+kept = sys.argv[1] == "keep" and keep_freed_memory()
+import resource
+large = torch.zeros(1500, 10_000)
+large.softmax(-1)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    large.softmax(-1)
+print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def _faults(how: str) -> tuple[bool, int]:
+    """Whether memory is kept, and the pages that five operations of 60 MB each had to be given."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SOFTMAXES, how], capture_output=True, text=True, check=True, env={}
+    )
+    kept, faults = done.stdout.split()
+    return kept == "True", int(faults)
+
+
+def test_kept_memory_is_used_again() -> None:
+    kept, faults = _faults("keep")
+    if not kept:
+        pytest.skip("this system's malloc is not glibc's")
+    assert faults < 1_000
+    assert _faults("leave")[1] > 20_000
+
+
+def test_an_environment_with_thresholds_of_its_own_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
+    processor.keep_freed_memory.cache_clear()
+    assert not processor.keep_freed_memory()
+    processor.keep_freed_memory.cache_clear()
+
+
+def test_the_precision_that_multiplies_faster_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = torch.nn.functional.linear
+
+    def slow(precision: torch.dtype, hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        for _ in range(8 if hidden.dtype == precision else 1):
+            output = linear(hidden, weights)
+        return output
+
+    # Whatever this processor does, one precision is made eight times slower than it is.
+    for precision, others in ((torch.float32, True), (torch.bfloat16, False)):
+        monkeypatch.setattr(torch.nn.functional, "linear", lambda h, w, p=precision: slow(p, h, w))
+        processor.bf16_gain.cache_clear()
+        assert processor.bf16_is_fast() is others
+    processor.bf16_gain.cache_clear()
