@@ -284,15 +284,8 @@ def main() -> None:
     from ldsearch.latency.clock import device_facts
 
     trees = {"now": HERE, **({"before": options.against.resolve()} if options.against else {})}
-    rows = {}
+    rows: dict[str, Any] = {}
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for model in options.models:
-        for precision in options.precisions:
-            for shape in options.shapes:
-                for strategy in options.strategies:
-                    name = f"{model} {strategy} {shape} {precision}"
-                    row = rows[name] = measured((strategy, model, shape, precision), trees, options.rounds)
-                    print(name, json.dumps(row), file=sys.stderr, flush=True)
     result = {
         "question": "time of a training step, and what its matrix products alone take",
         "device": device_facts(device, torch.float32),
@@ -302,7 +295,14 @@ def main() -> None:
         "versions": versions(),
     }
     options.out.mkdir(parents=True, exist_ok=True)
-    write_json(options.out / "bench_training.json", result)
+    for model in options.models:
+        for precision in options.precisions:
+            for shape in options.shapes:
+                for strategy in options.strategies:
+                    name = f"{model} {strategy} {shape} {precision}"
+                    row = rows[name] = measured((strategy, model, shape, precision), trees, options.rounds)
+                    print(name, json.dumps(row), file=sys.stderr, flush=True)
+                    write_json(options.out / "bench_training.json", result)
     print(json.dumps(result))
 
 
