@@ -208,9 +208,10 @@ class Worker:
     """
 
     def __init__(self, tree: Path, words: Sequence[str]) -> None:
+        path = os.pathsep.join(filter(None, (str(tree), os.environ.get("PYTHONPATH"))))
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).resolve()), "--work", *words],
-            env={**os.environ, "PYTHONPATH": str(tree), "PYTHONWARNINGS": "ignore"},
+            env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

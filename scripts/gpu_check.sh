@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ten minutes on a GPU: train, DDP, FSDP, evolve, evaluate, profile, export; the last line is one JSON object.
+# Ten minutes on a GPU: train, torchrun, evolve, evaluate, profile, export; the last line is one JSON object.
 # A folder as argument keeps the runs; --anywhere tries the script itself on a processor.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -160,6 +160,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 # What has no effect, or breaks the training.
 _UNUSED = MappingProxyType(
     {
+        "fsdp": "it shards a model that runs as a whole; the strategies run its blocks themselves",
         "torch_compile": "every sub-network would be compiled anew",
         "use_liger_kernel": "the strategies run the blocks themselves",
         "neftune_noise_alpha": "the strategies run the blocks themselves, without noise",

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ldsearch.registry import Registry
 from ldsearch.supernet import operators
@@ -119,6 +120,8 @@ class Chosen:
     bonus: Tensor
 
 
+# Not cuDNN's, which is compiled anew for every number of tokens: sub-networks draw new ones each step.
+_FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 TokenScore = Callable[[Attention], Tensor]
 _SUMS_OVER_HEADS: list[TokenScore] = []
 
@@ -189,7 +192,8 @@ def attend(
     """
     if score is None and rate == 0 and _fused_trains_faster(attention):
         inputs = attention.queries, attention.keys, attention.values, attention.visible
-        return nn.functional.scaled_dot_product_attention(*inputs, scale=attention.scaling), None
+        with sdpa_kernel(_FUSED):
+            return nn.functional.scaled_dot_product_attention(*inputs, scale=attention.scaling), None
     apart = score is None or any(score is known for known in _SUMS_OVER_HEADS)
     rows, heads = _chunk(attention) if apart and not rate else attention.queries.shape[:2]
     if (rows, heads) == attention.queries.shape[:2]:

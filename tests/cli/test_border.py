@@ -54,6 +54,7 @@ def trained_model(place: Path) -> Path:
         ("--neftune_noise_alpha 5", "--neftune_noise_alpha"),
         ("--remove_unused_columns True", "--remove_unused_columns"),
         ("--torch_compile", "--torch_compile"),
+        ("--fsdp full_shard", "--fsdp"),
         ("--lr_scheduler_type warmup_stable_decay", "num_decay_steps"),
         ("--load_best_model_at_end --eval_strategy epoch --metric_for_best_model x", "accuracy, not x"),
         ("--num_train_epochs 3", "--max_steps and --num_train_epochs"),
