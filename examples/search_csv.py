@@ -1,6 +1,6 @@
 """A classifier of your own csv, from Python: train, search, score on rows that chose nothing, export.
 
-    python examples/search_csv.py reviews.csv --model bert-base-uncased --budget 0.4 --bf16
+    python examples/search_csv.py reviews.csv --model bert-base-uncased --budget 0.4
 
 Arguments that are not listed go to the Trainer. Run again, it goes on where it was interrupted.
 """

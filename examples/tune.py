@@ -1,6 +1,6 @@
 """Tune how a supernet is trained, with Optuna: the area under its frontier on the search rows chooses.
 
-    python examples/tune.py reviews.csv --model bert-base-uncased --trials 20 --bf16
+    python examples/tune.py reviews.csv --model bert-base-uncased --trials 20
 
 The same command goes on after an interruption, and further with more --trials. Edit SPACE to vary other
 options of train-supernet, or arguments of the Trainer. optuna-dashboard opens the study, runs/tune/tune.db.
