@@ -212,7 +212,7 @@ def _fill_table(options: Profile, path: Path) -> dict[str, Any]:
     stages = SupernetStages(supernet)
     if lengths[-1] > supernet.longest:
         raise LdsearchError(f"the model has {supernet.longest} positions, too few for {lengths[-1]} tokens")
-    clock = Clock(options.repeats, synchronise=synchroniser(supernet.model.device))
+    clock = Clock(options.repeats, synchronise=synchroniser(supernet.model.device), lead=0)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (

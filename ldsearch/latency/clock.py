@@ -23,6 +23,8 @@ Run = Callable[[], object]
 MOST_DRIFT = 0.05
 MOST_SPREAD = 0.20
 MOST_REPEATS = 40  # where a time asks for more than the fewest
+# Seconds: the caches' share of a longer call is small (refilling tens of megabytes takes milliseconds).
+LEAD = 0.2
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,10 @@ class Rounds:
 class Clock:
     """Times callables in turn, so that what disturbs the machine disturbs all of them.
 
+    Every round is in an order of its own, drawn from a fixed seed. What ran before leaves its data in the
+    caches, and no order is fair to a short call: after a call of itself it finds its own weights there, after
+    a larger model none. So a short one is timed after an untimed call of itself, as in a server.
+
     Args:
         repeats: Rounds that count, the fewest where ``seconds`` asks for more.
         warmup: Rounds before them, which do not.
@@ -115,6 +121,8 @@ class Clock:
         synchronise: Waits for what a call left running on an accelerator.
         seconds: Short calls are noisy and cheap: rounds go on until so much was measured, up to
             ``MOST_REPEATS``.
+        lead: What took less seconds the last time is called once untimed before it is timed. 0: nothing is,
+            for parts that never follow themselves.
 
     Raises:
         LdsearchError: If there is nothing to repeat.
@@ -125,25 +133,28 @@ class Clock:
     now: Callable[[], float] = time.perf_counter
     synchronise: Callable[[], None] = lambda: None
     seconds: float = 0.0
+    lead: float = LEAD
 
     def __post_init__(self) -> None:
         if self.repeats < 1 or self.warmup < 0:
             raise LdsearchError(f"a timing needs 1 repeat or more, not {self.repeats}")
 
     def __call__(self, runs: Sequence[Run], progress: Progress = NO_PROGRESS) -> Rounds:
-        """Time each of them ``repeats`` times, in an order that rotates by one each round.
+        """Time each of them ``repeats`` times.
 
         Args:
-            runs: At least one; the first is called twice a round.
+            runs: At least one; the first is timed twice a round.
             progress: A step after every call, outside of what is timed.
         """
         entries = [*runs, runs[0]]
         counted: list[NDArray[np.float64]] = []
         turn, measured = -self.warmup, 0.0
+        order, took = np.random.default_rng(0), np.full(len(entries), np.inf)
         while turn < self.repeats or (turn < MOST_REPEATS and measured < self.seconds):
-            took = np.zeros(len(entries))
-            for place in range(len(entries)):
-                entry = (turn + place) % len(entries)
+            before, took = took, np.zeros(len(entries))
+            for entry in order.permutation(len(entries)).tolist():
+                if before[entry] < self.lead:
+                    entries[entry]()
                 took[entry] = self._once(entries[entry])
                 progress.step()
             if turn >= 0:
@@ -154,7 +165,7 @@ class Clock:
         return Rounds(seconds[:-1], seconds[-1])
 
     def calls(self, runs: int) -> int:
-        """Number of calls that timing so many callables takes, the fewest where ``seconds`` asks for more."""
+        """Number of timed calls of so many callables, the fewest where ``seconds`` asks for more."""
         return (runs + 1) * (self.repeats + self.warmup)
 
     def _once(self, run: Run) -> float:

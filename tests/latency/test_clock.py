@@ -1,6 +1,7 @@
 """The timing protocol, on a clock that is told what passes; threads that are put back; a busy machine."""
 
-from itertools import count, repeat
+from functools import partial
+from itertools import repeat
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tests.latency.planted_clock import Counted, PlantedClock
 
 def test_each_callable_gets_its_own_time_and_warm_up_none():
     clock = PlantedClock()
-    # Slow at first: two rounds of warm-up, in which the first is called twice a round.
+    # Slow at first: two rounds of warm-up, in which the first is timed twice a round.
     first = clock.work("a", [9, 9, 9, 9, *[1.0] * 10])
     second = clock.work("b", [50, 50, *[3.0] * 5])
     rounds = Clock(repeats=5, warmup=2, now=clock)([first, second])
@@ -22,13 +23,39 @@ def test_each_callable_gets_its_own_time_and_warm_up_none():
     assert not rounds.noise.noisy
 
 
-def test_the_order_rotates_and_every_round_has_everybody():
+def test_every_round_has_everybody_in_an_order_of_its_own():
     clock, progress = PlantedClock(), Counted()
     runs = [clock.work(name, repeat(1.0)) for name in "abc"]
-    Clock(repeats=4, warmup=0, now=clock)(runs, progress)
-    rounds = ["".join(clock.calls[start : start + 4]) for start in range(0, 16, 4)]
-    assert rounds == ["abca", "bcaa", "caab", "aabc"]
-    assert progress.steps == 16 == Clock(repeats=4, warmup=0).calls(3)
+    Clock(repeats=40, warmup=0, now=clock)(runs, progress)
+    rounds = ["".join(clock.calls[start : start + 4]) for start in range(0, 160, 4)]
+    assert all(sorted(names) == list("aabc") for names in rounds)
+    assert len(set(rounds)) > 8  # of the twelve orders of two alike and two others
+    assert progress.steps == 160 == Clock(repeats=40, warmup=0).calls(3)
+
+
+def test_a_short_call_is_not_charged_for_what_stood_before_it():
+    """Planted caches: whoever did not run last loads its data, 30 ms; a and d are the same model."""
+    clock, latest = PlantedClock(), ""
+
+    def run(name, seconds):
+        nonlocal latest
+        clock.time += seconds + (0.03 if name != latest else 0.0)
+        clock.calls.append(name)
+        latest = name
+
+    runs = [partial(run, name, took) for name, took in (("a", 0.01), ("b", 0.05), ("c", 0.15), ("d", 0.01))]
+    rounds = Clock(repeats=5, warmup=1, now=clock)(runs)
+    assert np.allclose(rounds.seconds, np.array([[0.01], [0.05], [0.15], [0.01]]))
+    assert rounds.noise.drift == pytest.approx(0)
+    # The round of warm-up has no untimed calls; later ones have one each.
+    assert len(clock.calls) == 5 + 5 * 10
+
+
+def test_a_long_call_is_called_only_to_be_timed():
+    for seconds, lead, calls in ((0.1, 0.2, 2 + 4), (0.3, 0.2, 4), (0.1, 0.0, 4)):
+        clock = PlantedClock()
+        Clock(1, 1, clock, lead=lead)([clock.work("a", repeat(seconds))])
+        assert len(clock.calls) == calls
 
 
 @pytest.mark.parametrize(
@@ -63,9 +90,9 @@ def test_work_that_runs_on_after_the_call_is_waited_for():
 
 def test_a_machine_that_times_one_thing_differently_twice_is_noisy():
     clock = PlantedClock()
-    # Alone, it is called twice in a row; in every second of the rounds the order is the other way round.
-    drifting = (1.0 if call in (0, 3, 4, 7, 8) else 1.1 for call in count())
-    noise = Clock(5, 0, clock)([clock.work("a", drifting)]).noise
+    orders = np.random.default_rng(0)
+    slow = np.concatenate([orders.permutation(2) for _ in range(5)])  # the second time of each round
+    noise = Clock(5, 0, clock)([clock.work("a", 1.0 + 0.1 * slow)]).noise
     assert noise.drift == pytest.approx(0.1)
     assert noise.noisy
     assert noise.describe().startswith("noisy machine: the same model timed twice differs by 10.0%")
