@@ -65,7 +65,7 @@ def main() -> None:
                 for name in ("int8", f"fp32, {BLOCKS[0]} blocks", f"fp32, {BLOCKS[1]} blocks", "int8"):
                     forward = in_session(onnx_session(files[name], options.threads))
                     runs.append(partial(forward, inputs))
-                first, *_, last = Clock(repeats=5, warmup=2, seconds=2.0)(runs).timings
+                first, *_, last = Clock(repeats=5, warmup=2, seconds=3.0)(runs).timings
                 ratios.append(first.median / last.median)
             within = sum(abs(ratio - 1) <= bound for ratio in ratios)
             rows.append(

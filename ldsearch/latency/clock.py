@@ -22,7 +22,7 @@ Run = Callable[[], object]
 # A steady machine times a thing against itself within 5% (of medians), its middle half within 20%.
 MOST_DRIFT = 0.05
 MOST_SPREAD = 0.20
-MOST_REPEATS = 40  # where a time asks for more than the fewest
+MOST_REPEATS = 100  # where a time asks for more than the fewest
 # Seconds: the caches' share of a longer call is small (refilling tens of megabytes takes milliseconds).
 LEAD = 0.2
 
