@@ -3,7 +3,8 @@
     python scripts/gpu_check.py [FOLDER]
 
 Each step is a command of its own with a time limit; a step that fails does not stop the others. torchrun
-starts a process a GPU, also where there is one. The last line is one JSON object; the exit status is 0 if no step failed.
+starts a process a GPU, also where there is one. The last line is one JSON object; the exit status is 0 if no
+step failed.
 """
 
 import argparse

@@ -145,7 +145,9 @@ def main() -> None:
     found = []
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         stages, path = SupernetStages(supernet), Path(folder) / "table.csv"
-        table, _ = build_table(stages, device, length_grid([LENGTH]), batches, path, Clock(options.repeats, lead=0))
+        table, _ = build_table(
+            stages, device, length_grid([LENGTH]), batches, path, Clock(options.repeats, lead=0)
+        )
         for runtime in options.runtime or ["own", "eager", "onnx"]:
             for batch in batches:
                 found.append(compared(supernet, table, runtime, batch, options))

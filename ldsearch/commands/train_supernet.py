@@ -183,7 +183,8 @@ def outlook(trainer: SupernetTrainer) -> Iterator[str]:
     minutes, work = training_minutes(trainer, steps)
     if minutes >= 1:
         each = f"each is the work of {work:.1f} steps of plain fine-tuning"
-        yield f"{steps:,} steps take about {minutes:.0f} minutes here; {each}"
+        shown = f"{minutes:.1f}" if minutes < 10 else f"{minutes:.0f}"
+        yield f"{steps:,} steps take about {shown} minutes here; {each}"
 
 
 def data_source(options: TrainSupernet) -> DataSource:
