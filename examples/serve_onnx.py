@@ -1,6 +1,6 @@
 """Label texts with an exported ONNX file: onnxruntime and tokenizers, no torch.
 
-ldsearch export runs/reviews-0.4 exported/reviews --format onnx --int8
+ldsearch export runs/reviews-0.4 exported/reviews --format onnx --runtime onnx-int8
 python examples/serve_onnx.py exported/reviews "Arrived late, and broken." "What I had hoped for."
 """
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ldsearch.errors import SubnetError
 
 SCHEMA_VERSION = 1
+SUBNET_FILE = "ldsearch_subnet.json"  # in an export's folder
 # No stack and no input of a transformer comes near: what claims to is refused before it is built.
 MOST_BLOCKS, MOST_TOKENS = 2_048, 2**20
 LengthMode = Literal["ratio", "absolute"]

@@ -23,8 +23,9 @@ from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, 
 from ldsearch.latency.int8 import quantise
 from ldsearch.latency.measure import random_cell
 from ldsearch.latency.runtimes import in_session
+from ldsearch.latency.sessions import open_onnxruntime
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.graph import onnx_session, trace
+from ldsearch.supernet.graph import trace
 
 BOUNDS = {1: 0.03, 8: 0.02}  # by batch
 TOKENS, BLOCKS = 15, (6, 12)
@@ -63,7 +64,7 @@ def main() -> None:
             for _ in range(options.tries):
                 runs = []
                 for name in ("int8", f"fp32, {BLOCKS[0]} blocks", f"fp32, {BLOCKS[1]} blocks", "int8"):
-                    forward = in_session(onnx_session(files[name], options.threads))
+                    forward = in_session(open_onnxruntime(files[name], options.threads))
                     runs.append(partial(forward, inputs))
                 first, *_, last = Clock(repeats=5, warmup=2, seconds=3.0)(runs).timings
                 ratios.append(first.median / last.median)

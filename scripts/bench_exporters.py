@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from ldsearch.latency.int8 import quantise
+from ldsearch.latency.sessions import open_onnxruntime
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet, graph, tokens
 from ldsearch.supernet.families import bert, modernbert
@@ -98,10 +99,10 @@ def measured(write: Callable[[Supernet, Subnet, Path], Any], family: str, folder
     want = inference(supernet, batch, SUBNET).numpy()
     off = {}
     for name in ("model", *([] if refused else ["int8"])):
-        session = graph.onnx_session(folder / f"{name}.onnx", 1)
+        session = open_onnxruntime(folder / f"{name}.onnx", 1)
         blank = torch.zeros_like(batch["input_ids"])
-        fed = {each.name: batch.get(each.name, blank).numpy() for each in session.get_inputs()}
-        off[name] = float(np.abs(session.run(None, fed)[0] - want).max())
+        fed = {each: batch.get(each, blank).numpy() for each in session.inputs}
+        off[name] = float(np.abs(session.run(fed)[0] - want).max())
     return {
         "seconds": round(seconds, 1),
         "nodes": sum(node.op_type != "Constant" for node in model.graph.node),

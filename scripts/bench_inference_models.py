@@ -14,10 +14,10 @@ from ldsearch.export.card import Provenance
 from ldsearch.export.folder import write_onnx
 from ldsearch.export.reader import ONNX_FILE
 from ldsearch.latency.runtimes import in_session
+from ldsearch.latency.sessions import open_onnxruntime
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet
-from ldsearch.supernet.graph import onnx_session
 
 Call = Callable[[], object]
 
@@ -117,4 +117,4 @@ def session(
     """A sub-network's exported graph in ONNX Runtime, its threads asleep between calls."""
     nowhere = Provenance("bench", "", "", "", "")
     write_onnx(supernet, tokenizer, subnet, folder, nowhere)
-    return in_session(onnx_session(folder / ONNX_FILE, torch.get_num_threads()))
+    return in_session(open_onnxruntime(folder / ONNX_FILE, torch.get_num_threads()))

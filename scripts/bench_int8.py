@@ -27,8 +27,8 @@ from ldsearch.files import write_json
 from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, threads
 from ldsearch.latency.measure import random_cell
 from ldsearch.latency.runtimes import in_session
+from ldsearch.latency.sessions import open_onnxruntime
 from ldsearch.subnet import Subnet
-from ldsearch.supernet.graph import onnx_session
 
 THREADS, BATCHES = (1, 2), (1, 8, 32)
 BASE = "fp32 full"
@@ -53,7 +53,7 @@ def cell(
     """Milliseconds of each graph on one batch, and of other forwards, all in turn."""
     count = torch.get_num_threads()
     inputs = random_cell(supernet, batch, length)
-    runs = {name: over(inputs, in_session(onnx_session(path, count))) for name, path in graphs.items()}
+    runs = {name: over(inputs, in_session(open_onnxruntime(path, count))) for name, path in graphs.items()}
     runs |= {name: over(inputs, forward) for name, forward in others.items()}
     rounds = Clock(repeats=repeats)(list(runs.values()))
     return {

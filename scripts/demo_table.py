@@ -1,9 +1,8 @@
-"""The demo's last table: full model and chosen sub-network, in fp32 and in int8, and what the last answers.
+"""The demo's last table: the full model where it is fastest, the chosen sub-network, and its answer.
 
-Reads what the exports said of themselves (``ldsearch --json export ...``); every time is from one measurement
-in which the four took turns.
+Reads what the export said of itself (``ldsearch --json export ...``); both were timed in turn.
 
-    python scripts/demo_table.py runs/demo-evolve exported/demo exported/demo-full "a text of yours"
+    python scripts/demo_table.py runs/demo-evolve exported/demo "a text of yours"
 """
 
 import json
@@ -14,12 +13,11 @@ from typing import Any
 from transformers import AutoTokenizer
 
 import ldsearch
+from ldsearch.latency.runtimes import title_of
 from ldsearch.runs import read_json
 
-MB = 1e6
-FLOAT = 4  # bytes
 BATCHES = (1, 8)
-COLUMNS = "{:25}{:>9}  {:23}{:>8}{:>8}{:>5}"  # 80 wide
+COLUMNS = "{:26}{:>9}  {:23}{:>8}{:>8}"  # 80 wide
 
 
 def said(export: Path) -> dict[str, Any]:
@@ -28,32 +26,21 @@ def said(export: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def size(export: Path) -> float:
-    """Megabytes of its graph."""
-    return (export / "onnx" / "model.onnx").stat().st_size / MB
-
-
-def table(run: Path, chosen: Path, whole: Path) -> list[tuple[str, ...]]:
+def table(run: Path, export: Path) -> list[tuple[str, ...]]:
     """Rows of the printed table, the head first."""
-    best, own, full = read_json(run / "best.json"), said(chosen), said(whole)
+    best, own = read_json(run / "best.json"), said(export)
     cells = {cell["batch"]: cell for cell in own["latency"]}
     share = best["costs"]["macs"] / best["full_costs"]["macs"]
-    held = best["held_out"]
-    megabytes = {name: FLOAT * best[name]["parameters"] / MB for name in ("costs", "full_costs")}
-    found = [
-        ("full", held["full_score"], None, "fp32_full_ms", megabytes["full_costs"]),
-        (f"chosen, {share:.2f} of the MACs", held["score"], held, "fp32_ms", megabytes["costs"]),
-        ("full, int8", full["held_out"]["score"], full["held_out"], "full_ms", size(whole)),
-        ("chosen, int8", own["held_out"]["score"], own["held_out"], "median_ms", size(chosen)),
-    ]
-    rows = [("", best["metric"], "less full in fp32, 95%", *(f"ms, {each}" for each in BATCHES), "MB")]
-    for name, score, against, key, mega in found:
-        gap = ""
-        if against is not None:
-            points = [100 * against["difference"][each] for each in ("mean", "low", "high")]
-            gap = "{:+.2f} ({:+.2f} to {:+.2f})".format(*points)
-        times = [f"{cells[batch][key]:.1f}" for batch in BATCHES]
-        rows.append((name, f"{100 * score:.2f}", gap, *times, f"{mega:.0f}"))
+    held = own["held_out"] or best["held_out"]
+    gap = "{:+.2f} ({:+.2f} to {:+.2f})".format(
+        *(100 * held["difference"][each] for each in ("mean", "low", "high"))
+    )
+    rows = [("", best["metric"], "less full, 95%", *(f"ms, {each}" for each in BATCHES))]
+    for name, score, less, key in (
+        ("full, where it is fastest", held["full_score"], "", "full_ms"),
+        (f"chosen, {share:.2f} of the MACs", held["score"], gap, "median_ms"),
+    ):
+        rows.append((name, f"{100 * score:.2f}", less, *(f"{cells[each][key]:.1f}" for each in BATCHES)))
     return rows
 
 
@@ -68,22 +55,25 @@ def answer(export: Path, text: str) -> str:
 
 
 def main() -> None:
-    """Print table, ratio and answer."""
-    run, chosen, whole = map(Path, sys.argv[1:4])
-    own = said(chosen)
-    examples, split = own["held_out"]["difference"]["examples"], own["held_out"]["split"]
+    """Print table, ratios and answer."""
+    run, export = map(Path, sys.argv[1:3])
+    own = said(export)
+    held = own["held_out"] or read_json(run / "best.json")["held_out"]
     print()
-    for row in table(run, chosen, whole):
+    for row in table(run, export):
         print(COLUMNS.format(*row).rstrip())
     cells = {cell["batch"]: cell for cell in own["latency"]}
-    length = own["latency"][0]["length"]
-    print(f"on {examples} {split} rows, which chose nothing; ONNX Runtime, {length} tokens,")
-    print(f"  {own['machine']}")
+    print(
+        f"on {held['difference']['examples']} {held['split']} rows, which chose nothing; batches of "
+        f"{own['latency'][0]['length']} tokens,\n  {own['machine']}"
+    )
     for batch in BATCHES:
         cell = cells[batch]
-        int8, fp32 = (cell[key] / cell["median_ms"] for key in ("full_ms", "fp32_full_ms"))
-        print(f"chosen, int8, batch {batch}: {int8:.2f} times as fast as full in int8, {fp32:.2f} as in fp32")
-    print(f"{sys.argv[4]!r}: {answer(chosen, sys.argv[4])}")
+        print(
+            f"chosen ({title_of(cell['runtime'])}), batch {batch}: {cell['full_ms'] / cell['median_ms']:.2f} "
+            f"times as fast as the fastest full model ({title_of(cell['full_runtime'])})"
+        )
+    print(f"{sys.argv[3]!r}: {answer(export, sys.argv[3])}")
 
 
 if __name__ == "__main__":

@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from ldsearch import Bench
 from ldsearch.costs.macs import EncoderShape
 from ldsearch.latency.int8 import quantise
+from ldsearch.latency.sessions import open_onnxruntime
 from ldsearch.subnet import WHOLE, Subnet
 from ldsearch.supernet import Supernet, graph
-from ldsearch.supernet.graph import Graph, GraphBlock, onnx_session, trace
+from ldsearch.supernet.graph import Graph, GraphBlock, trace
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.stages import Block
 from ldsearch.supernet.tokens import State, drop_tokens
@@ -316,14 +317,14 @@ def session(supernet: Supernet, what: Subnet | Rule, int8: bool) -> Any:
             trace(supernet, what, path)
         if int8:
             quantise(path, path)
-        return onnx_session(path, 1)
+        return open_onnxruntime(path, 1)
 
 
 def fed(runs: Any, batch: Mapping[str, Tensor]) -> tuple[Array, float]:
     """Logits, and milliseconds of processor time."""
-    inputs = {one.name: batch[one.name].numpy() for one in runs.get_inputs()}
+    inputs = {name: batch[name].numpy() for name in runs.inputs}
     start = time.process_time()
-    logits = runs.run(None, inputs)[0]
+    logits = runs.run(inputs)[0]
     return logits, 1000 * (time.process_time() - start)
 
 

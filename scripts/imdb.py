@@ -52,11 +52,11 @@ from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, 
 from ldsearch.latency.int8 import quantise
 from ldsearch.latency.measure import data_cell
 from ldsearch.latency.runtimes import in_session
+from ldsearch.latency.sessions import open_onnxruntime
 from ldsearch.runs import read_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
-from ldsearch.supernet.graph import onnx_session
 from ldsearch.supernet.saliency import LEARNED, require_weights
 from ldsearch.tasks import Encoded
 
@@ -196,7 +196,7 @@ def load(folder: Path) -> Supernet:
 
 def predictions(path: Path, rows: Encoded, bench: Bench) -> NDArray[np.int64]:
     """The label of each row, shape (rows,), in batches of like length."""
-    run = in_session(onnx_session(path, torch.get_num_threads()))
+    run = in_session(open_onnxruntime(path, torch.get_num_threads()))
     collate = bench.task.collate(bench.tokenizer, None)
     order = np.argsort(rows.lengths, kind="stable")
     found = np.zeros(len(rows), dtype=np.int64)
@@ -224,13 +224,13 @@ def timed(measured: Sequence[Measured], bench: Bench, repeats: int) -> list[dict
         runs: dict[str, Callable[[], object]] = {}
         for one in shapes.values():
             cell = data_cell(one.supernet, list(map(dict, one.contender.inputs)), collate, batch)
-            forward = in_session(onnx_session(one.int8, torch.get_num_threads()))
+            forward = in_session(open_onnxruntime(one.int8, torch.get_num_threads()))
             runs[one.contender.name] = over(cell, forward)
             if one is full:
-                fp32 = in_session(onnx_session(one.fp32, torch.get_num_threads()))
+                fp32 = in_session(open_onnxruntime(one.fp32, torch.get_num_threads()))
                 runs["full, fp32 in ONNX Runtime"] = over(cell, fp32)
                 runs["full, fp32 in transformers"] = over(cell, lambda inputs: stock(**inputs))
-                default = in_session(onnx_session(per_matrix, torch.get_num_threads()))
+                default = in_session(open_onnxruntime(per_matrix, torch.get_num_threads()))
                 runs["full, int8 with a scale per matrix"] = over(cell, default)
         rounds = Clock(repeats=repeats)(list(runs.values()))
         batches = len(cell.batches)

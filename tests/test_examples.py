@@ -112,7 +112,9 @@ def test_a_strategy_of_ones_own_is_compared(example: Example) -> None:
 def test_an_onnx_file_gives_the_labels_of_the_model_without_torch(example: Example) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    ldsearch.export_model(folder="runs/small", subnet="full", output="exported/small", format="onnx")
+    ldsearch.export_model(
+        folder="runs/small", subnet="full", output="exported/small", format="onnx", runtime="onnx"
+    )
     texts = ["a fine film", "the cold and cruel day of a very dark book"]
     lines = example("serve_onnx.py", str(Path("exported/small").resolve()), *texts)
     net = ldsearch.Bench.open("runs/small").supernet

@@ -19,6 +19,8 @@ from ldsearch.tasks.base import Batch, score, trimmed
 
 # Rows that come first, as they stand, so that lengths mix; the others come by length.
 MIXED, TOGETHER, BATCH = 64, 16, 32
+# Compared by a runtime before it is taken.
+AGREEMENT_ROWS = 200
 # Of a batch's logits in a language model, and of all rows'.
 MOST_FLOATS, MOST_FLOATS_IN_ALL = 2**26, 2**28
 # Of the full model, on all rows of a check: about a minute on two cores.

@@ -8,7 +8,7 @@ from typing import Any
 from ldsearch.bench import Bench
 from ldsearch.commands.binding import changed
 from ldsearch.commands.console import best_so_far, open_bench, print_notes, progress_bars, resumable
-from ldsearch.commands.latencies import know_latency
+from ldsearch.commands.latencies import know_latency, settle_runtime
 from ldsearch.commands.options import Evolve, flags
 from ldsearch.commands.screen import print_outcome
 from ldsearch.commands.searching import CONTROL_SHARE, RunOutcome, SearchSpec, plan_search, run_search
@@ -16,6 +16,7 @@ from ldsearch.commands.spaces import LEAST_SHARE, training_gaps
 from ldsearch.errors import RunError
 from ldsearch.evaluation.memory import GIB
 from ldsearch.goal import Goal
+from ldsearch.latency.fastest import AUTO
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.runs import newest_supernet
 
@@ -34,7 +35,8 @@ def main(options: Evolve) -> dict[str, Any]:
     supernet = options.supernet or newest_supernet(options.runs)
     bench = open_bench(supernet, options.runs, options.data, split=split, storage=options.storage)
     if options.dry_run:
-        return _print_size(bench, _planned(bench, options, goal, _note))
+        settled = _settled(bench, options, goal, None, _note)
+        return _print_size(bench, _planned(bench, settled, goal, _note))
     genes = [options.genes] if options.genes else []
     kind = "-".join([options.strategy or "evolve", *genes, *goal.name_parts])
     name = options.name or f"{bench.folder.name}-{kind}{'-swap' if options.swap else ''}"
@@ -88,7 +90,8 @@ def evolve(
     """
     options = options or Evolve()
     goal = _goal(options)
-    spec = _planned(bench, options, goal, note)
+    options = _settled(bench, options, goal, Path(folder), note, progress)
+    spec = _planned(bench, options, goal, note, progress)
     return run_search(bench, Path(folder), spec, goal, options, progress)
 
 
@@ -109,9 +112,31 @@ def bound_memory(bench: Bench, gib: float | None) -> None:
     bench.evaluator.memory.check()
 
 
-def _planned(bench: Bench, options: Evolve, goal: Goal, note: Callable[[str], None]) -> SearchSpec:
+def _settled(
+    bench: Bench,
+    options: Evolve,
+    goal: Goal,
+    folder: Path | None,
+    note: Callable[[str], None],
+    progress: Progress = NO_PROGRESS,
+) -> Evolve:
+    """The options with the runtime that ``auto`` stands for."""
+    if options.runtime != AUTO:
+        return options
+    return replace(
+        options, runtime=settle_runtime(bench, goal.cell, options.latency_table, folder, note, progress)
+    )
+
+
+def _planned(
+    bench: Bench,
+    options: Evolve,
+    goal: Goal,
+    note: Callable[[str], None],
+    progress: Progress = NO_PROGRESS,
+) -> SearchSpec:
     """The search that the options name; refuses a budget below the cheapest sub-network of its space."""
-    know_latency(bench, goal.cell, options.latency_table, options.runtime)
+    know_latency(bench, goal.cell, options.latency_table, options.runtime, progress)
     bound_memory(bench, options.max_memory)
     spec = plan_search(bench, options, goal.costs)
     if goal.budget is not None:

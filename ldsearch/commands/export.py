@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +11,31 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.bench import load_recorded_task
 from ldsearch.commands.as_it_is import AS_IT_IS, is_model, open_model
-from ldsearch.commands.checked_rows import split_rows
+from ldsearch.commands.checked_rows import AGREEMENT_ROWS, split_rows
 from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries
 from ldsearch.commands.describe import recovered_in_words, training_in_words
 from ldsearch.commands.options import Export
 from ldsearch.errors import DataError, ExportError, RunError
+from ldsearch.export.agreement import share_of_full
 from ldsearch.export.card import Provenance
 from ldsearch.export.check import LEAST_AGREEMENT, Rows, Verified, random_rows, verify_fresh
-from ldsearch.export.folder import FORMATS, check_hub_name, onnx_file, push
+from ldsearch.export.folder import check_hub_name, onnx_file, push, write_huggingface, write_onnx
 from ldsearch.export.loading import INDEX_FILE
 from ldsearch.export.timing import TOKENS, TimingJob
 from ldsearch.files import write_json
 from ldsearch.hub import origin_of
+from ldsearch.latency.fastest import AUTO, time_full_model
 from ldsearch.latency.int8 import int8_instructions
 from ldsearch.latency.measure import generating
+from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.runs import Choice
 from ldsearch.staging import staged
-from ldsearch.subnet import Subnet
+from ldsearch.subnet import SUBNET_FILE
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import RECORD, SupernetRecord, load_supernet, read_record
+from ldsearch.supernet.graph import refuse
 from ldsearch.supernet.heads import head_named
-from ldsearch.supernet.supernet import SUBNET_FILE
 from ldsearch.target import Target
 from ldsearch.tasks.tables import Columns
 
@@ -39,6 +43,7 @@ from ldsearch.tasks.tables import Columns
 BATCHES = (1, 8)
 # Of a model whose data nobody named.
 RANDOM_ROWS = 200
+RUNTIMES_FILE = "runtimes.json"
 NO_SCORE = (
     f"outputs were compared on {RANDOM_ROWS} rows of random tokens, and no score was taken: name labelled "
     "rows with --data"
@@ -65,7 +70,7 @@ def main(options: Export) -> dict[str, Any]:
             subnet=options.subnet,
             frontier=options.all,
             format=options.format,
-            int8=options.int8,
+            runtime=options.runtime,
             least_agreement=options.least_agreement,
             data=options.data,
             task=options.task,
@@ -122,7 +127,7 @@ def export(
     subnet: str | None = None,
     frontier: bool = False,
     format: str = "hf",
-    int8: bool = False,
+    runtime: str = AUTO,
     least_agreement: float = LEAST_AGREEMENT,
     data: str | None = None,
     task: str | None = None,
@@ -136,8 +141,9 @@ def export(
     ``file`` (of its ONNX graph, from the index on; null without one), ``subnet``, ``metric``, ``score``,
     ``held_out`` (the score on rows that chose nothing, and its difference to the full model with a 95%
     interval; null where the run has none), ``costs``, ``full_costs``, and of what the export itself gave:
-    ``verified`` in words, ``measured_score``, ``latency`` and ``machine`` (``Verified.to_dict``). Of int8,
-    ``dtype`` says so and ``held_out`` is the int8 graph's own.
+    ``verified`` in words, ``measured_score``, ``latency``, ``machine``, ``runtime`` and ``dtype``
+    (``Verified.to_dict``). In a runtime that rounds ``held_out`` is the export's own. What the full model
+    took in every runtime, where ``auto`` chose, is in ``runtimes.json``.
 
     Args:
         folder: A search run, a supernet together with ``subnet``, or any fine-tuned model, exported whole,
@@ -145,9 +151,9 @@ def export(
         output: Must not exist or be empty.
         subnet: JSON or ``"full"``; None takes the run's best.
         frontier: Every sub-network of the run's frontier.
-        format: ``"hf"``, a Hugging Face folder, or ``"onnx"``, one file for ONNX Runtime.
-        int8: Quantise the file; a frontier's are written in fp32 too.
-        least_agreement: The least share of predictions that int8 must share with its supernet.
+        format: ``"hf"``, a Hugging Face folder, or ``"onnx"``, one file for a runtime.
+        runtime: Which one; ``"auto"`` times the full model in all that are installed, for some seconds.
+        least_agreement: The least share of predictions that are the supernet's, where a runtime rounds.
         data: Where the supernet's data lie now, if they were moved; rows to score any other model on.
         task: Of a model that was not trained here; None: the first that fits its head.
         text_column: Of its data.
@@ -161,9 +167,10 @@ def export(
     output = Path(output)
     if format not in ("hf", "onnx"):
         raise ExportError(f"unknown format {format!r}: use hf or onnx")
-    if int8 and format != "onnx":
-        raise ExportError("--int8 quantises an ONNX file: use --format onnx")
-    formats = [*([format] if frontier or not int8 else []), *([f"{format}-int8"] if int8 else [])]
+    if runtime != AUTO:
+        if format != "onnx":
+            raise ExportError(f"--runtime {runtime} runs an ONNX file: use --format onnx")
+        graph_runtime(runtime).require()
     target, supernet, record, tokenizer = _open(
         Path(folder), subnet, data, task, Columns(text=text_column, label=label_column)
     )
@@ -175,17 +182,30 @@ def export(
     subnets = [target.subnet if choice is None else choice.subnet for choice in measured]
     for each in subnets:
         supernet.check(each)  # before anything is written
+    cells = _cells(target, supernet, record)
     with staged(output) as staging:
-        rows, unseen, notes = _rows(supernet, record, tokenizer, measured, data, formats)
-        jobs = [(index, one) for index in range(len(subnets)) for one in formats]
-        places = [staging / _place(index, one) if frontier else staging for index, one in jobs]
+        rows, unseen, notes = _rows(supernet, record, tokenizer, measured, data)
+        serves = rival = ""
+        if format == "onnx":
+            refuse(supernet)
+            serves, rival, told = _serving(supernet, rows, cells, runtime, least_agreement, staging, progress)
+            notes += told
+        places = [staging / str(index) if frontier else staging for index in range(len(subnets))]
         written = []
-        progress.phase("writing", len(jobs))
-        for (index, one), place in zip(jobs, places, strict=True):
-            provenance = _provenance(target, record, Path(folder).name, measured[index])
-            written.append(FORMATS[one](supernet, tokenizer, subnets[index], place, provenance))
+        progress.phase("writing", len(subnets))
+        for each, choice, place in zip(subnets, measured, places, strict=True):
+            provenance = _provenance(target, record, Path(folder).name, choice)
+            write = partial(write_onnx, runtime=serves) if serves else write_huggingface
+            written.append(write(supernet, tokenizer, each, place, provenance))
             progress.step()
-        timing = _timing(target, supernet, record, [subnets[index] for index, _ in jobs])
+        timing = TimingJob(
+            str(target.supernet.resolve()),
+            [each.to_json() for each in subnets],
+            cells,
+            [each.runtime for each in written],
+            rival,
+            str(supernet.model.device),
+        )
         verified = verify_fresh(
             supernet,
             written,
@@ -193,14 +213,14 @@ def export(
             timing,
             staging,
             progress,
-            unseen=unseen,
+            unseen=unseen if serves and graph_runtime(serves).rounds else None,
             least_agreement=least_agreement,
         )
         if frontier:
             entries = [
                 _entry(place, choice, own)
-                for (index, _), place, own in zip(jobs, places, verified, strict=True)
-                if (choice := measured[index]) is not None
+                for choice, place, own in zip(measured, places, verified, strict=True)
+                if choice is not None
             ]
             write_json(staging / INDEX_FILE, entries)
     names = tuple(place.name if frontier else "" for place in places)
@@ -227,9 +247,30 @@ def _open(
     return Target(folder, own), supernet, record, tokenizer
 
 
-def _place(index: int, format: str) -> str:
-    """Folder of a frontier's export."""
-    return f"{index}-int8" if format.endswith("int8") else str(index)
+def _serving(
+    supernet: Supernet,
+    rows: Rows,
+    cells: Sequence[tuple[int, int]],
+    runtime: str,
+    least: float,
+    folder: Path,
+    progress: Progress,
+) -> tuple[str, str, tuple[str, ...]]:
+    """The runtime of the export, the one in which the full model is fastest, and notes on both.
+
+    Where ``auto`` chooses, what it measured lies in the folder.
+    """
+    rival = ""
+    notes: tuple[str, ...] = ()
+    if runtime == AUTO:
+        share = share_of_full(supernet.eval(), rows.first(AGREEMENT_ROWS))
+        full = time_full_model(supernet, cells, share, least, progress)
+        rival, runtime = full.fastest(), full.fastest(files=True)
+        notes = (full.describe(),)
+        write_json(folder / RUNTIMES_FILE, full.to_dict())
+    if graph_runtime(runtime).int8 and int8_instructions() == ():
+        notes += (SLOW_INT8,)
+    return runtime, rival, notes
 
 
 def _entry(place: Path, choice: Choice, verified: Verified) -> dict[str, Any]:
@@ -239,22 +280,18 @@ def _entry(place: Path, choice: Choice, verified: Verified) -> dict[str, Any]:
     file = None if graph is None else f"{place.name}/{graph}"
     own = {key: choice.to_dict()[key] for key in names}
     fields = {"folder": place.name, "file": file, **own, **verified.to_dict()}
-    return fields if verified.int8 else {**fields, "held_out": own["held_out"]}
+    return fields if verified.tolerance is None else {**fields, "held_out": own["held_out"]}
 
 
-def _timing(
-    target: Target, supernet: Supernet, record: SupernetRecord, subnets: Sequence[Subnet]
-) -> TimingJob:
-    """At the workload's mean length, or at the batch and length of the run's latency budget."""
+def _cells(target: Target, supernet: Supernet, record: SupernetRecord) -> list[tuple[int, int]]:
+    """What latency is measured at: the workload's mean length, or the cell of the run's latency budget."""
     budget = None if target.run is None else target.run.goal.budget
+    if budget is not None and budget.cell is not None:
+        return [budget.cell]
     # A model of few positions reads less, where what it writes needs some of them.
     room = supernet.longest - (max(generating(TOKENS).written) if supernet.head.causal else 0)
     length = max(1, min(round(record.lengths_seen.mean_length), room))
-    cells = [(batch, length) for batch in BATCHES]
-    if budget is not None and budget.cell is not None:
-        cells = [budget.cell]
-    named = [subnet.to_json() for subnet in subnets]
-    return TimingJob(str(target.supernet.resolve()), named, cells, str(supernet.model.device))
+    return [(batch, length) for batch in BATCHES]
 
 
 def _rows(
@@ -263,11 +300,10 @@ def _rows(
     tokenizer: PreTrainedTokenizerBase,
     measured: Sequence[Choice | None],
     data: str | None,
-    formats: Sequence[str],
 ) -> tuple[Rows, Rows | None, tuple[str, ...]]:
     """Those of the split that chose; random ones where the data are not at hand, and a note that says so.
 
-    Of int8 those of the other split too, on which it is scored.
+    And those of the other split, where there is one, on which what a runtime rounds is scored.
 
     Raises:
         DataError: If the data were named and are not the supernet's.
@@ -285,16 +321,13 @@ def _rows(
     recorded = [
         choice.score if choice is not None and choice.metric == task.metric.name else None
         for choice in measured
-        for _ in formats
     ]
     rows = split_rows(supernet, record, tokenizer, task, split, recorded)
     note = f"the score was not measured again: that takes the whole split, not {rows.origin}"
     notes: tuple[str, ...] = () if rows.score else (note,)
     other = "report" if split == "search" else "search"
-    if not any(one.endswith("int8") for one in formats) or other not in record.splits:
+    if other not in record.splits:
         return rows, None, notes
-    if int8_instructions() == ():
-        notes += (SLOW_INT8,)
     return rows, split_rows(supernet, record, tokenizer, task, other, ()), notes
 
 

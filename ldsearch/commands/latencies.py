@@ -1,17 +1,22 @@
 """Latency in a search: predicted from a device's table while searching, measured before it is reported."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
 from ldsearch.bench import Bench
+from ldsearch.commands.checked_rows import AGREEMENT_ROWS, split_rows
 from ldsearch.errors import BudgetError, RunError
-from ldsearch.files import write_json
+from ldsearch.export.agreement import share_of_full
+from ldsearch.export.check import LEAST_AGREEMENT
+from ldsearch.files import read_fields, write_json
 from ldsearch.goal import Goal, LossBound
 from ldsearch.latency.clock import Clock, Noise, device_facts, synchroniser
+from ldsearch.latency.fastest import time_full_model
 from ldsearch.latency.measure import (
     FORWARD,
     MeasuredLatency,
@@ -22,11 +27,12 @@ from ldsearch.latency.measure import (
 )
 from ldsearch.latency.runtimes import require_runtime
 from ldsearch.latency.table import LatencyTable, SupernetStages, table_beside
-from ldsearch.latency.whole import OWN, PredictedLatency, whole_keys
-from ldsearch.progress import Progress
+from ldsearch.latency.whole import OWN, PredictedLatency, time_whole
+from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.reports.latency import Accuracy, draw_tradeoff
 from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import write_csv
+from ldsearch.runs import RUN_FILE
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.trial import Trial
@@ -36,8 +42,60 @@ JSON_FILE = "latency.json"
 REPEATS = 5
 
 
+def _table_path(bench: Bench, cell: tuple[int, int], table: Path | None) -> Path:
+    """The latency table's.
+
+    Raises:
+        RunError: If there is none, with the command that makes it.
+    """
+    path = table or table_beside(bench.folder)
+    if not path.is_file():
+        batch, length = cell
+        raise RunError(
+            f"a latency needs this device's latency table: ldsearch profile {bench.folder} --table {path} "
+            f"--batch {batch} --length {length}"
+        )
+    return path
+
+
+def settle_runtime(
+    bench: Bench,
+    cell: tuple[int, int] | None,
+    table: Path | None,
+    folder: Path | None,
+    note: Callable[[str], None],
+    progress: Progress,
+) -> str:
+    """The runtime that ``auto`` stands for: that of a run that goes on, or where the full model is fastest.
+
+    Args:
+        bench: The supernet.
+        cell: Batch and length; None: the goal names no latency.
+        table: As of ``know_latency``.
+        folder: The run's, which may be there; None: it has none.
+        note: Called with what the full model took in each runtime.
+        progress: A phase "runtimes".
+    """
+    if cell is None:
+        return OWN[0]
+    _table_path(bench, cell, table)  # refuses before anything is timed
+    if folder is not None and (folder / RUN_FILE).is_file():
+        identity = read_fields(folder / RUN_FILE).get("identity", {})
+        return str(identity.get("runtime", OWN[0]))
+    supernet = bench.supernet.eval()
+    rows = split_rows(supernet, bench.record, bench.tokenizer, bench.task, bench.split, ())
+    share = share_of_full(supernet, rows.first(AGREEMENT_ROWS))
+    full = time_full_model(supernet, [cell], share, LEAST_AGREEMENT, progress)
+    note(full.describe())
+    return full.fastest()
+
+
 def know_latency(
-    bench: Bench, cell: tuple[int, int] | None, table: Path | None = None, runtime: str = OWN[0]
+    bench: Bench,
+    cell: tuple[int, int] | None,
+    table: Path | None = None,
+    runtime: str = OWN[0],
+    progress: Progress = NO_PROGRESS,
 ) -> None:
     """Add a predicted latency to the costs of the bench's trials, where the goal names a latency.
 
@@ -45,11 +103,13 @@ def know_latency(
         bench: The supernet.
         cell: Batch and length; None: the goal names no latency.
         table: Of ``ldsearch profile --table``; None: the one beside the supernet.
-        runtime: In which latencies are measured.
+        runtime: In which latencies are measured; whole models are timed there where the table does not know
+            them yet.
+        progress: A phase "whole models".
 
     Raises:
-        RunError: If there is no table, or it is another model's or does not know the runtime; if there is a
-            table or a runtime and no latency is asked for.
+        RunError: If there is no table, or it is another model's; if there is a table or a runtime and no
+            latency is asked for.
         LdsearchError: If it does not know batch or length, or there is no such runtime.
     """
     if cell is None:
@@ -61,17 +121,14 @@ def know_latency(
         return
     require_runtime(runtime)
     batch, length = cell
-    path = table or table_beside(bench.folder)
-    loaded = LatencyTable.load(path) if path.is_file() else None
-    keys = () if runtime in OWN else whole_keys(runtime, batch, length)
-    if loaded is None or any(key not in loaded.cells for key in keys):
-        whose = "this device's latency table" if loaded is None else f"times in {runtime} in {path}"
-        flag = f" --runtime {runtime}" if keys else ""
-        raise RunError(
-            f"a latency needs {whose}: ldsearch profile {bench.folder} --table {path} --batch {batch} "
-            f"--length {length}{flag}"
-        )
+    path = _table_path(bench, cell, table)
+    loaded = LatencyTable.load(path)
     loaded.require({"model": SupernetStages(bench.supernet).facts["model"]})
+    if runtime not in OWN:
+        supernet = bench.supernet.eval()
+        clock = Clock(REPEATS, synchronise=synchroniser(supernet.model.device))
+        with torch.inference_mode():
+            loaded, _ = time_whole(supernet, loaded, runtime, [cell], path, clock, progress)
     latency = PredictedLatency(loaded, batch, length, runtime)
     latency([bench.full])  # refuses before anything runs
     others = [cost for cost in bench.evaluator.costs if cost.name != latency.name]

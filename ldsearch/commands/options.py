@@ -463,9 +463,9 @@ class Evolve(SearchOptions, Take, Seed, MovedData, SharedStorage, RunFolder):
     )
     dry_run: bool = option(False, "Say how large the search is and how long it takes; run nothing.")
     runtime: str = option(
-        "eager",
-        "With a latency: where it is measured, and the choice made: eager, own, compile, onnx, onnx-int8, or "
-        "a registered one.",
+        "auto",
+        "With a latency: where it is measured, and the choice made: eager, own, compile, torch-bf16, onnx, "
+        "onnx-int8, openvino, openvino-f32, or a registered one; auto: where the full model is fastest.",
     )
     latency_table: Path | None = option(
         None, "Of `ldsearch profile --table`, where a latency is asked for.", shown="<supernet>-latency.csv"
@@ -564,8 +564,8 @@ class Profile(NamedSubnet, RunFolder):
     )
     runtime: str = option(
         "eager",
-        "eager, own (the supernet's path), compile, onnx, onnx-int8, or a registered one; with --table the "
-        "whole models of the table are timed in it too.",
+        "eager, own (the supernet's path), compile, torch-bf16, onnx, onnx-int8, openvino, openvino-f32, or "
+        "a registered one; with --table the whole models of the table are timed in it too.",
     )
     batch: tuple[int, ...] = option(
         (1, 8, 32),
@@ -598,23 +598,23 @@ class Export(NamedSubnet):
     - `ldsearch export runs/docstrings-lengthdrop-evolve exported/docstrings-0.4`
     - `ldsearch export runs/docstrings-lengthdrop exported/full --subnet full`
     - `ldsearch export runs/docstrings-lengthdrop-evolve exported/frontier --all --format onnx`
-    - `ldsearch export runs/docstrings-lengthdrop-evolve exported/int8 --format onnx --int8`
-    - `ldsearch export ./my-finetuned-bert exported/mine --format onnx --int8 --data reviews.csv`
+    - `ldsearch export runs/docstrings-lengthdrop-evolve exported/int8 --format onnx --runtime onnx-int8`
+    - `ldsearch export ./my-finetuned-bert exported/mine --format onnx --data reviews.csv`
 
     A fine-tuned model that was not trained here is exported whole; with `--data` it is scored.
     """
 
     output: Path = option(..., "Folder to write; must not exist or be empty.", argument="OUTPUT")
-    format: str = option("hf", "hf, a Hugging Face folder, or onnx, one file for ONNX Runtime.")
-    int8: bool = option(
-        False,
-        "Of an ONNX file: weights in int8; with --all beside those in fp32. It must give the supernet's "
-        "predictions on most of the search rows, and is scored on rows that chose nothing.",
+    format: str = option("hf", "hf, a Hugging Face folder, or onnx, one file for a runtime.")
+    runtime: str = option(
+        "auto",
+        "Of an ONNX file: onnx, onnx-int8, openvino (in the precision that it takes here), openvino-f32, or "
+        "auto, the one in which the full model is fastest here and keeps its answers.",
     )
     least_agreement: float = option(
         0.98,
-        "With --int8: the least share of predictions that are the supernet's; of a regression, the "
-        "correlation of outputs.",
+        "Where a runtime rounds (onnx-int8, openvino): the least share of predictions that are the "
+        "supernet's; of a regression, the correlation of outputs.",
     )
     all: bool = option(False, "Every sub-network of the run's frontier, and index.json.")
     task: str | None = option(

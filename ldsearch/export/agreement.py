@@ -3,18 +3,22 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers.utils.generic import ModelOutput
 
 from ldsearch.errors import ExportError
 from ldsearch.export.card import Written
+from ldsearch.latency.runtimes import Forward
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.saliency import token_score
 from ldsearch.supernet.stages import Block, Keep, Pipeline
-from ldsearch.supernet.supernet import evaluating
+from ldsearch.supernet.supernet import evaluating, inference
 from ldsearch.supernet.tokens import State
 
 Batch = Mapping[str, Tensor]
@@ -122,7 +126,8 @@ class Agreement:
 
 def agreement(
     supernet: Supernet,
-    written: Written,
+    subnet: Subnet,
+    tolerance: float | None,
     batches: Sequence[Batch],
     want: Sequence[Tensor],
     got: Sequence[Tensor],
@@ -130,11 +135,12 @@ def agreement(
     """Compare the outputs of every batch.
 
     Args:
-        supernet: Whose sub-network was exported.
-        written: The export.
+        supernet: Whose sub-network ran elsewhere.
+        subnet: What ran.
+        tolerance: As of ``Written``.
         batches: What both read.
         want: The supernet's logits.
-        got: The export's.
+        got: Those from elsewhere.
 
     Raises:
         ExportError: If they differ in shape.
@@ -149,14 +155,14 @@ def agreement(
             )
         mask = _real(supernet, batch, mine)
         # Of the logits' own size: a language model's are large.
-        limit = (written.tolerance or 0.0) * max(1.0, float(mine[mask].abs().max()))
+        limit = (tolerance or 0.0) * max(1.0, float(mine[mask].abs().max()))
         differences = (mine - theirs).abs().masked_fill(~mask, 0.0).flatten(1).amax(dim=1)
         apart = ~(differences <= limit)
         tied = apart & differences.isfinite()
-        if written.tolerance is None:  # what rounding to int8 decides is a difference like any other
+        if tolerance is None:  # what rounding decides is a difference like any other
             tied &= False
         if tied.any():
-            tied &= ties(supernet, batch, written.subnet)
+            tied &= ties(supernet, batch, subnet)
         other, margin = _predictions(supernet, mine, theirs, mask)
         other &= ~tied.reshape(-1, *[1] * (other.ndim - 1))
         limits.append(limit)
@@ -176,6 +182,27 @@ def agreement(
         correlation = float(torch.corrcoef(torch.stack([mine, theirs]))[0, 1])
     # A difference that is no number is the largest.
     return Agreement(difference=float(np.max(largest)), limit=max(limits), correlation=correlation, **counts)
+
+
+def share_of_full(supernet: Supernet, batches: Sequence[Batch]) -> Callable[[Forward], float]:
+    """The share of predictions of the full model, run in some way, that are the supernet's own."""
+    device = supernet.model.device
+    moved = [{name: tensor.to(device) for name, tensor in batch.items()} for batch in batches]
+    want = [inference(supernet, batch, supernet.full).cpu() for batch in batches]
+
+    def share(forward: Forward) -> float:
+        got = [_logits(forward(batch)) for batch in moved]
+        return agreement(supernet, supernet.full, None, batches, want, got).share
+
+    return share
+
+
+def _logits(output: Any) -> Tensor:
+    """Of a model's output, or of a graph's arrays."""
+    if isinstance(output, ModelOutput):
+        return logits_of(output).float().cpu()
+    arrays = [torch.from_numpy(array) for array in output]
+    return torch.stack(arrays, dim=-1) if len(arrays) > 1 else arrays[0]
 
 
 def _real(supernet: Supernet, batch: Batch, logits: Tensor) -> Tensor:

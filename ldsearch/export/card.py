@@ -10,7 +10,8 @@ from huggingface_hub import ModelCardData
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ldsearch.hub import Origin
-from ldsearch.latency.measure import PATHS, MeasuredLatency
+from ldsearch.latency.measure import MeasuredLatency
+from ldsearch.latency.runtimes import graph_runtime, title_of
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.graph import OPSET, Graph
 
@@ -72,8 +73,9 @@ class Written:
         subnet: What it is, in the supernet's ids.
         readers: Who must be able to run it (names of ``ldsearch.export.reader.READERS``).
         tolerance: The most its logits may differ from the supernet's, as a share of the largest or of 1;
-            None: of an int8 graph, whose predictions are compared instead.
+            None: of a runtime that rounds, whose predictions are compared instead.
         card: ``model_card``, given what the checks found.
+        runtime: What runs its graph (a name of ``RUNTIMES``); empty: of a Hugging Face folder.
     """
 
     folder: Path
@@ -81,6 +83,7 @@ class Written:
     readers: tuple[str, ...]
     tolerance: float | None
     card: Callable[..., str]
+    runtime: str = ""
 
 
 def model_card(
@@ -89,7 +92,7 @@ def model_card(
     head: str,
     alone: Alone = Alone.SAME,
     graph: Graph | None = None,
-    dtype: str = "float32",
+    runtime: str = "",
     *,
     verified: str,
     latency: Sequence[MeasuredLatency] = (),
@@ -103,11 +106,12 @@ def model_card(
         head: Name of the model's head.
         alone: Behaviour of a Hugging Face folder in stock classes.
         graph: Of an ONNX folder.
-        dtype: Of its weights.
+        runtime: In which it was checked.
         verified: What was checked, in words.
         latency: What was timed.
         machine: What it was timed on, in words.
     """
+    dtype = file_dtype(runtime)
     environment = Environment(
         loader=PackageLoader("ldsearch", "export"),
         undefined=StrictUndefined,
@@ -117,6 +121,7 @@ def model_card(
     environment.filters["cost"] = lambda cost: (
         f"{cost:,.0f}" if cost == round(cost) or cost >= 1000 else f"{cost:.3g}"
     )
+    environment.filters["title"] = title_of
     environment.filters["name"] = lambda text: re.sub(r"([\\`*\[\]<>|&])", r"\\\1", " ".join(text.split()))
     return environment.get_template("card.md.j2").render(
         subnet=subnet,
@@ -126,12 +131,17 @@ def model_card(
         alone=alone.value,
         graph=graph,
         dtype=dtype,
+        runtime=runtime,
         opset=OPSET,
-        paths=PATHS,
         verified=verified,
         latency=latency,
         machine=machine,
     )
+
+
+def file_dtype(runtime: str) -> str:
+    """Precision of the weights in a runtime's file."""
+    return "int8" if runtime and graph_runtime(runtime).int8 else "float32"
 
 
 def _front_matter(provenance: Provenance, head: str, graph: Graph | None, dtype: str) -> str:

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,9 +18,9 @@ from transformers import PreTrainedTokenizerBase
 from ldsearch.errors import ExportError
 from ldsearch.export import reader
 from ldsearch.export.agreement import Agreement, Batch, agreement
-from ldsearch.export.card import Provenance, Written
+from ldsearch.export.card import Provenance, Written, file_dtype
 from ldsearch.export.folder import write_huggingface
-from ldsearch.export.timing import TimingJob, latency_of
+from ldsearch.export.timing import TimingJob
 from ldsearch.files import write_atomic
 from ldsearch.intervals import Interval
 from ldsearch.latency.measure import MeasuredLatency
@@ -31,7 +32,7 @@ from ldsearch.supernet.supernet import inference
 
 # What an example in doubt may move a score by, in examples: F1 of a rare label hangs on few of them.
 SWAY = 10
-# Predictions that int8 must share with fp32; results/imdb has what trained models share.
+# Predictions that a runtime that rounds must share with fp32; results/imdb has what trained models share.
 LEAST_AGREEMENT = 0.98
 
 
@@ -57,6 +58,15 @@ class Rows:
     difference: Callable[[Sequence[Tensor], Sequence[Tensor]], Interval] | None = None
     recorded: Sequence[float | None] = ()
 
+    def first(self, count: int) -> list[Batch]:
+        """The first batches, of so many rows or a few more."""
+        ends = accumulate(len(batch["input_ids"]) for batch in self.batches)
+        return [
+            batch
+            for batch, end in zip(self.batches, ends, strict=True)
+            if end < count + len(batch["input_ids"])
+        ]
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -67,7 +77,7 @@ class Scored:
         value: The score.
         recorded: That of the run; where it has none, the supernet's on the same rows.
         by_run: Whether it is the run's.
-        difference: Of int8, the score minus the supernet's in fp32 on these rows.
+        difference: Of a runtime that rounds, the score minus the supernet's in fp32 on these rows.
     """
 
     metric: str
@@ -82,12 +92,13 @@ class Scored:
         text = f"{self.metric} {self.value:.4f}, {whose} {self.recorded:.4f}"
         if self.difference is None:
             return text
-        return f"{text} (int8 less fp32 {self.difference.low:+.4f} to {self.difference.high:+.4f})"
+        low, high = self.difference.low, self.difference.high
+        return f"{text} (less the supernet's in fp32: {low:+.4f} to {high:+.4f})"
 
 
 @dataclass(frozen=True)
 class Unseen:
-    """Score of an int8 export on rows that chose nothing.
+    """Score, in a runtime that rounds, on rows that chose nothing.
 
     Args:
         metric: Its name.
@@ -123,12 +134,14 @@ class Verified:
     Args:
         where: Where it ran, and who read it, in words.
         origin: What was run, in words.
-        tolerance: The share of the largest output, or of 1, that outputs may differ by; None: of int8.
+        tolerance: The share of the largest output, or of 1, that outputs may differ by; None: of a runtime
+            that rounds.
         agreement: With the supernet.
         score: Measured again; None where the rows have none.
-        unseen: Of int8, measured on rows that chose nothing; None where there are none.
+        unseen: In a runtime that rounds, measured on rows that chose nothing; None where there are none.
         latency: Measured; empty where it was not.
         machine: What it was measured on, in words.
+        runtime: As of ``Written``.
     """
 
     where: str
@@ -139,11 +152,7 @@ class Verified:
     unseen: Unseen | None = None
     latency: tuple[MeasuredLatency, ...] = ()
     machine: str = ""
-
-    @property
-    def int8(self) -> bool:
-        """Whether it is an int8 graph."""
-        return self.tolerance is None
+    runtime: str = ""
 
     def describe(self) -> str:
         """All but the latency, in words."""
@@ -154,7 +163,8 @@ class Verified:
     def to_dict(self) -> dict[str, Any]:
         """For ``index.json`` and ``--json``."""
         return {
-            "dtype": "int8" if self.int8 else "float32",
+            "runtime": self.runtime,
+            "dtype": file_dtype(self.runtime),
             "verified": self.describe(),
             "measured_score": None if self.score is None else asdict(self.score),
             "held_out": None if self.unseen is None else self.unseen.to_dict(),
@@ -193,7 +203,8 @@ def verify(
     Outputs must agree within the export's tolerance, predictions wherever their margin exceeds it. A row
     whose token scores tie may differ, since rounding decides which token stays; never half of the rows. The
     score must be the recorded one, within what the tolerance and the examples whose prediction rounding
-    decides can move it. Of int8 a share of the predictions must be the same, and the score is measured.
+    decides can move it. Of a runtime that rounds, a share of the
+    predictions must be the same, and the score is measured.
 
     Args:
         supernet: Whose sub-networks they are.
@@ -203,8 +214,8 @@ def verify(
         where: The place that the answers come from, in words.
         measured: What ``ldsearch.export.timing.timings`` gave; empty: nothing was timed.
         progress: A phase "checking" with a step after each batch of each export.
-        unseen: Rows that chose nothing, on which int8 exports are scored; the answers go on with them.
-        least_agreement: The least share of predictions that int8 must share with its supernet.
+        unseen: Rows that chose nothing, on which what rounds is scored; the answers go on with them.
+        least_agreement: The least share of predictions that must be the supernet's where a runtime rounds.
 
     Raises:
         ExportError: Naming the check that failed.
@@ -219,7 +230,7 @@ def verify(
     verified = []
     for written, own, score, lines in zip(exports, answers, recorded, latencies, strict=True):
         checked = _verify_export(supernet, written, rows, own, score, where, progress, least_agreement)
-        latency = tuple(map(latency_of, lines))
+        latency = tuple(map(MeasuredLatency.from_dict, lines))
         verified.append(replace(checked, latency=latency, machine=measured.get("machine", "")))
         if unseen is not None and written.tolerance is None:
             got = [torch.from_numpy(logits) for logits in own[-1].logits[len(rows.batches) :]]
@@ -320,7 +331,7 @@ def _verify_export(
     least_agreement: float,
 ) -> Verified:
     """Every check of every reader; the last one's numbers."""
-    int8 = written.tolerance is None
+    rounds = written.tolerance is None
     want = []
     for batch in rows.batches:
         want.append(inference(supernet, batch, written.subnet).cpu())
@@ -328,13 +339,13 @@ def _verify_export(
     for name, answer in zip(written.readers, answers, strict=True):
         _check_labels(supernet, f"{name} in {where}", answer.labels)
         got = [torch.from_numpy(logits) for logits in answer.logits[: len(rows.batches)]]
-        result = agreement(supernet, written, rows.batches, want, got)
+        result = agreement(supernet, written.subnet, written.tolerance, rows.batches, want, got)
         score = None
         if rows.score is not None:
             wanted = rows.score(want) if recorded is None else recorded
-            change = rows.difference(got, want) if int8 and rows.difference is not None else None
+            change = rows.difference(got, want) if rounds and rows.difference is not None else None
             score = Scored(rows.metric, rows.score(got), wanted, recorded is not None, change)
-        if int8:
+        if rounds:
             told = "" if score is None else score.describe()
             result.demand_share(f"{name} in {where}", rows.origin, least_agreement, told)
             continue
@@ -342,7 +353,7 @@ def _verify_export(
         if score is not None:
             _check_score(supernet, f"{name} in {where}", written, rows.origin, score, result)
     place = f"{where} by {' and '.join(written.readers)}"
-    return Verified(place, rows.origin, written.tolerance, result, score)
+    return Verified(place, rows.origin, written.tolerance, result, score, runtime=written.runtime)
 
 
 def _check_labels(supernet: Supernet, name: str, labels: Sequence[str]) -> None:

@@ -5,11 +5,9 @@ A Hugging Face folder is stock where only depth changed, and needs one line of l
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from huggingface_hub import HfApi
@@ -18,18 +16,17 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ldsearch.errors import ExportError, one_line
-from ldsearch.export.card import Alone, Provenance, Written, model_card
+from ldsearch.export.card import Alone, Provenance, Written, file_dtype, model_card
 from ldsearch.export.reader import INT8_FILE, ONNX_FILE
 from ldsearch.files import make_readable, write_json
 from ldsearch.hub import HTTP_ERROR, refused
-from ldsearch.latency.int8 import quantise
-from ldsearch.subnet import Subnet
+from ldsearch.latency.runtimes import graph_runtime
+from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.cutting import silence
 from ldsearch.supernet.folder import save_beside
-from ldsearch.supernet.graph import OPSET, refuse, trace
+from ldsearch.supernet.graph import OPSET, refuse
 from ldsearch.supernet.saliency import stock_weights
-from ldsearch.supernet.supernet import SUBNET_FILE
 
 TOLERANCE, ONNX_TOLERANCE = 1e-5, 1e-4
 
@@ -68,9 +65,9 @@ def write_onnx(
     subnet: Subnet,
     folder: Path,
     provenance: Provenance,
-    dtype: str = "float32",
+    runtime: str = "onnx",
 ) -> Written:
-    """Write ``onnx/model.onnx`` with configuration, tokenizer and sub-network above it; float32 or int8.
+    """Write ``onnx/model.onnx`` with configuration, tokenizer and sub-network above it, for a runtime.
 
     An int8 graph is ``onnx/model_quantized.onnx`` too: who asks for int8 (transformers.js) looks there, who
     asks for a model (Text Embeddings Inference, sentence-transformers) knows the first name alone.
@@ -83,14 +80,14 @@ def write_onnx(
         ExportError: If the model is no encoder of a registered family, too large, or a library is missing.
         SubnetError: If the sub-network does not fit.
     """
+    library = graph_runtime(runtime)
+    library.require()
     refuse(supernet)
     path = folder / ONNX_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    graph = trace(supernet, subnet, path)
-    if dtype == INT8:
-        quantise(path, path)
+    graph = library.write(supernet, subnet, path)
     make_readable(path)
-    if dtype == INT8:
+    if library.int8:
         _same(path, folder / INT8_FILE)
     write_json(folder / "config.json", _whole(graph.model))
     _bounded(tokenizer, supernet).save_pretrained(folder)
@@ -98,35 +95,23 @@ def write_onnx(
         "subnet": json.loads(subnet.to_json()),
         "score": supernet.score,
         "format": "onnx",
-        "dtype": dtype,
+        "runtime": runtime,
+        "dtype": file_dtype(runtime),
         "opset": OPSET,
         "inputs": graph.names,
         "outputs": graph.outputs,
     }
     write_json(folder / SUBNET_FILE, fields)
-    card = partial(model_card, subnet, provenance, supernet.head.name, graph=graph, dtype=dtype)
-    return Written(folder, subnet, ("onnxruntime",), None if dtype == INT8 else ONNX_TOLERANCE, card)
-
-
-INT8 = "int8"
-FORMATS: Mapping[str, Callable[..., Written]] = MappingProxyType(
-    {"hf": write_huggingface, "onnx": write_onnx, "onnx-int8": partial(write_onnx, dtype=INT8)}
-)
+    card = partial(model_card, subnet, provenance, supernet.head.name, graph=graph, runtime=runtime)
+    tolerance = None if library.rounds else ONNX_TOLERANCE
+    return Written(folder, subnet, (library.library,), tolerance, card, runtime)
 
 
 def onnx_file(folder: Path) -> str | None:
     """The name of an export's graph, from its folder on; None: it has none."""
     if not (folder / ONNX_FILE).is_file():
         return None
-    return INT8_FILE if is_int8(folder) else ONNX_FILE
-
-
-def is_int8(folder: Path) -> bool:
-    """Whether an export is an int8 graph."""
-    if not (folder / ONNX_FILE).is_file():
-        return False
-    fields = json.loads((folder / SUBNET_FILE).read_text(encoding="utf-8"))
-    return bool(fields.get("dtype") == INT8)
+    return INT8_FILE if (folder / INT8_FILE).is_file() else ONNX_FILE
 
 
 # What the card says of stock AutoModel is checked like what it says of ldsearch.load.

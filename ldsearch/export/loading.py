@@ -1,7 +1,6 @@
 """Loads what was exported, from a folder or the Hub: as itself, whatever runs it."""
 
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,14 +14,13 @@ from ldsearch.errors import LdsearchError, MachineError, SupernetError, one_line
 from ldsearch.export.reader import ONNX_FILE
 from ldsearch.files import read_fields, read_json
 from ldsearch.hub import HTTP_ERROR, go_offline_if_unreachable, refused
+from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.records import typed
-from ldsearch.subnet import Subnet
+from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.folder import load_model, refuse_missing
-from ldsearch.supernet.graph import onnx_session
 from ldsearch.supernet.remote_code import unwarned
 from ldsearch.supernet.saliency import WEIGHTS_FILE, require_weights
-from ldsearch.supernet.supernet import SUBNET_FILE
 
 INDEX_FILE = "index.json"
 _WEIGHTS = "model*.safetensors"
@@ -31,20 +29,21 @@ _SMALL = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", WEIGHTS_FILE)
 
 
 class OnnxModel(nn.Module):
-    """A graph in ONNX Runtime, called like the stock model that it was made of; so by a pipeline too.
+    """A graph in the runtime it was checked in, called like the stock model it is of; by a pipeline too.
 
     Args:
         folder: Of an export.
+
+    Raises:
+        ExportError: If that runtime is not installed.
     """
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        if find_spec("onnxruntime") is None:
-            raise SupernetError(f"{folder} holds an ONNX model: pip install 'ldsearch[onnx]'")
+        runtime = graph_runtime(read_fields(folder / SUBNET_FILE, SupernetError).get("runtime", "onnx"))
+        runtime.require()
         self.config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        self.session = onnx_session(folder / ONNX_FILE)
-        self.inputs = [entry.name for entry in self.session.get_inputs()]
-        self.outputs = [entry.name for entry in self.session.get_outputs()]
+        self.session = runtime.open(folder / ONNX_FILE, 0)
 
     @property
     def device(self) -> torch.device:
@@ -62,8 +61,8 @@ class OnnxModel(nn.Module):
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         named = {"input_ids": input_ids, "attention_mask": mask, "token_type_ids": segments}
-        answers = self.session.run(None, {name: named[name].cpu().numpy() for name in self.inputs})
-        output = ModelOutput(zip(self.outputs, map(torch.from_numpy, answers), strict=True))
+        answers = self.session.run({name: named[name].cpu().numpy() for name in self.session.inputs})
+        output = ModelOutput(zip(self.session.outputs, map(torch.from_numpy, answers), strict=True))
         return output if return_dict else output.to_tuple()
 
 

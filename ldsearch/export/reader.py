@@ -2,7 +2,7 @@
 
 Writes the logits of each export to ``PLACE/<index>/logits.safetensors``, then all latencies to
 ``PLACE/latency.json``. Knows no supernet before every logit is written; an ONNX folder is run by NumPy and
-ONNX Runtime alone.
+its runtime alone.
 """
 
 import json
@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+
+from ldsearch.subnet import SUBNET_FILE
 
 Batch = Mapping[str, NDArray[np.int64]]
 Logits = NDArray[np.float32]
@@ -118,10 +120,22 @@ def main(place: Path) -> None:
 def _of_onnxruntime(folder: Path, device: str) -> Loaded:
     graph = import_module("onnxruntime").InferenceSession(folder / ONNX_FILE)  # as the card says
     names = [entry.name for entry in graph.get_inputs()]
+    return _of_graph(folder, names, lambda inputs: graph.run(None, inputs))
 
+
+def _of_openvino(folder: Path, device: str) -> Loaded:
+    library = import_module("openvino")
+    fields = json.loads((folder / SUBNET_FILE).read_text(encoding="utf-8"))
+    settings = {"INFERENCE_PRECISION_HINT": "f32"} if fields["runtime"] == "openvino-f32" else {}
+    graph = library.Core().compile_model(folder / ONNX_FILE, "CPU", settings)  # as the card says
+    names = [port.get_any_name() for port in graph.inputs]
+    return _of_graph(folder, names, lambda inputs: list(graph(inputs).values()))
+
+
+def _of_graph(folder: Path, names: list[str], run: Callable[[dict[str, Any]], list[Logits]]) -> Loaded:
     def call(batch: Batch) -> Logits:
         blank = np.zeros_like(batch["input_ids"])  # one segment, where the tokenizer names none
-        outputs = graph.run(None, {name: batch.get(name, blank) for name in names})
+        outputs = run({name: batch.get(name, blank) for name in names})
         return np.stack(outputs, axis=-1) if len(outputs) > 1 else outputs[0]
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -160,7 +174,12 @@ def _of_torch(model: Any, device: str) -> Loaded:
 
 
 READERS: Mapping[str, Callable[[Path, str], Loaded]] = MappingProxyType(
-    {"ldsearch.load": _of_ldsearch, "stock AutoModel": _of_transformers, "onnxruntime": _of_onnxruntime}
+    {
+        "ldsearch.load": _of_ldsearch,
+        "stock AutoModel": _of_transformers,
+        "onnxruntime": _of_onnxruntime,
+        "openvino": _of_openvino,
+    }
 )
 
 

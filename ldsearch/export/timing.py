@@ -8,17 +8,13 @@ from typing import Any
 
 import torch
 
-from ldsearch.errors import ExportError
-from ldsearch.export.folder import is_int8
-from ldsearch.export.loading import load_exported, open_exported
-from ldsearch.export.reader import ONNX_FILE
+from ldsearch.export.loading import OnnxModel, load_exported, open_exported
 from ldsearch.latency.clock import Clock, Run, device_facts, synchroniser
 from ldsearch.latency.int8 import int8_instructions
 from ldsearch.latency.measure import (
     FORWARD,
     Cell,
     Entry,
-    MeasuredLatency,
     Probe,
     entries_of,
     forward_run,
@@ -27,18 +23,15 @@ from ldsearch.latency.measure import (
     measure,
     random_cell,
 )
-from ldsearch.latency.runtimes import RUNTIMES, in_session
+from ldsearch.latency.runtimes import RUNTIMES, graph_runtime, in_session
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.cutting import copy_sharing
 from ldsearch.supernet.folder import RECORD, load_supernet
-from ldsearch.supernet.graph import onnx_session
 
 REPEATS, WARMUP, SECONDS = 5, 2, 3.0  # rounds at least; of a cell in all
 # Tokens written after the first, over which the latency of one is averaged.
 TOKENS = 8
-# Entries: the export, the same sub-network in fp32, and the full model in int8.
-_EXPORTED, _FP32, _INT8 = "export", "fp32", "onnx-int8"
 
 
 @dataclass(frozen=True)
@@ -49,47 +42,27 @@ class TimingJob:
         supernet: Folder of the supernet, which holds the full model.
         subnets: The sub-network of each export, as JSON.
         cells: (rows, tokens of each) of the inputs.
-        device: Where torch runs; ONNX Runtime runs on the CPU.
+        runtimes: What runs each export's graph; empty: a Hugging Face folder.
+        rival: The runtime in which the full model is fastest; empty: not known.
+        device: Where torch runs; graphs run on the CPU.
     """
 
     supernet: str
     subnets: Sequence[str]
     cells: Sequence[tuple[int, int]]
+    runtimes: Sequence[str]
+    rival: str = ""
     device: str = "cpu"
-
-
-@dataclass(frozen=True)
-class Int8Latency(MeasuredLatency):
-    """Latency of an int8 export, whose ``full_ms`` is the full model's in int8 too.
-
-    Args:
-        fp32_ms: Median of the same sub-network in fp32.
-        fp32_full_ms: Median of the full model in fp32.
-    """
-
-    fp32_ms: float = 0.0
-    fp32_full_ms: float = 0.0
-
-    def describe(self) -> str:
-        """Describe the latency in a sentence."""
-        slower = "; int8 is not faster here" if self.median_ms >= self.fp32_ms else ""
-        return (
-            f"{super().describe()}; {self.median_ms / self.fp32_full_ms:.2f} of the full model's "
-            f"{self.fp32_full_ms:.3g} in fp32, {self.median_ms / self.fp32_ms:.2f} of its own "
-            f"{self.fp32_ms:.3g}{slower}"
-        )
-
-
-def latency_of(fields: Mapping[str, Any]) -> MeasuredLatency:
-    """A latency of ``timings``."""
-    return (Int8Latency if "fp32_ms" in fields else MeasuredLatency).from_dict(fields)
 
 
 def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
     """Time exports, each in turn with the full model: call by call, so that a disturbance meets both.
 
+    The full model runs in the export's runtime and where it is fastest; of a Hugging Face folder in stock
+    classes and by its own path.
+
     Args:
-        folders: Of exports; ONNX files and folders of Hugging Face are not mixed, fp32 and int8 may be.
+        folders: Of exports.
         job: What is measured.
 
     Returns:
@@ -100,28 +73,29 @@ def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
     clock = Clock(REPEATS, WARMUP, synchronise=synchroniser(device), seconds=SECONDS)
     probe = generating(TOKENS) if supernet.head.generates else FORWARD
     cells = [random_cell(supernet, *cell, max(probe.written)) for cell in job.cells]
-    full = _full(supernet, (folders[0] / ONNX_FILE).is_file())
-    full_int8 = {}
-    if any(map(is_int8, folders)):
-        full_int8 = {Entry(supernet.full, _INT8): RUNTIMES[_INT8](supernet, supernet.full)}
+    full: dict[Entry, Any] = {}
     latencies: list[list[dict[str, Any]]] = []
-    for folder, text in zip(folders, job.subnets, strict=True):
-        own = Entry(Subnet.from_json(text), _EXPORTED)
-        models = {**full, own: _exported(folder, supernet)}
-        if is_int8(folder):
-            fp32 = Entry(own.subnet, _FP32)
-            models = {**full_int8, **full, fp32: RUNTIMES["onnx"](supernet, own.subnet), **models}
-        entries = list(models)
+    for folder, text, runtime in zip(folders, job.subnets, job.runtimes, strict=True):
+        wanted = [Entry(supernet.full, name) for name in dict.fromkeys([job.rival, runtime]) if name]
+        wanted = wanted if runtime else entries_of(supernet, [], "eager", job.rival or None)
+        full |= {entry: _full(supernet, entry) for entry in wanted if entry not in full}
+        own = Entry(Subnet.from_json(text), runtime or "eager", exported=True)
+        models = {**{entry: full[entry] for entry in wanted}, own: _exported(folder, supernet)}
         latencies.append([])
         for cell in cells:
             lines, _ = measure(
-                supernet, entries, cell, probe, clock, runs=partial(_runs, models, cell, probe)
+                supernet, list(models), cell, probe, clock, runs=partial(_runs, models, cell, probe)
             )
-            latencies[-1] += [line.to_dict() for line in _of_export(lines)]
+            latencies[-1] += [
+                line.to_dict()
+                for line, entry in zip(lines, list(models) * len(probe.phases), strict=True)
+                if entry.exported
+            ]
     facts = device_facts(device, supernet.model.dtype)
     machine = f"{facts['device']}, {facts['threads']} threads"
-    if full_int8 and (known := int8_instructions()) is not None:
-        machine += f", int8 by {', '.join(known) or 'no instruction of its own'}"
+    if any(graph_runtime(name).int8 for name in job.runtimes if name):
+        known = int8_instructions()
+        machine += f", int8 by {', '.join(known) or 'no instruction of its own'}" if known is not None else ""
     return {"machine": machine, "latencies": latencies}
 
 
@@ -130,33 +104,18 @@ def _opened(folder: Path) -> Supernet:
     return load_supernet(folder)[0] if (folder / RECORD).is_file() else open_exported(folder)[0]
 
 
-def _of_export(lines: Sequence[MeasuredLatency]) -> list[MeasuredLatency]:
-    """The export's lines; of an int8 one with the medians in fp32 beside them."""
-    found = [line for line in lines if line.runtime == _EXPORTED]
-    beside = {line.runtime: line.median_ms for line in lines}
-    if _FP32 not in beside:
-        return found
-    return [Int8Latency(**vars(line), fp32_ms=beside[_FP32], fp32_full_ms=beside["onnx"]) for line in found]
-
-
-def _full(supernet: Supernet, onnx: bool) -> dict[Entry, Any]:
-    """The full model in the runtimes to compare with: a model that generates, or forwards."""
-    if onnx:
-        try:
-            return {Entry(supernet.full, "onnx"): RUNTIMES["onnx"](supernet, supernet.full)}
-        except ExportError:
-            pass  # too large for a file of its own: every number names what it is compared with
-    entries = entries_of(supernet, [], "eager")
+def _full(supernet: Supernet, entry: Entry) -> Any:
+    """The full model: one that generates, or a forward."""
     if supernet.head.generates:
-        return {entries[0]: supernet.materialise(supernet.full)}
-    return {entry: RUNTIMES[entry.runtime](supernet, supernet.full) for entry in entries}
+        return supernet.materialise(supernet.full)
+    return RUNTIMES[entry.runtime](supernet, entry.subnet)
 
 
 def _exported(folder: Path, supernet: Supernet) -> Any:
     """An export's model where it generates, else its forward."""
-    if (folder / ONNX_FILE).is_file():
-        return in_session(onnx_session(folder / ONNX_FILE, torch.get_num_threads()))
     model: Any = load_exported(folder)
+    if isinstance(model, OnnxModel):
+        return in_session(model.session)
     torch.nn.Module.to(model, supernet.model.device)
     return model if supernet.head.generates else lambda inputs: model(**inputs)
 

@@ -12,7 +12,7 @@ from transformers import GenerationConfig
 
 from ldsearch.errors import DataError, LdsearchError
 from ldsearch.latency.clock import Clock, Noise, Run, Timing
-from ldsearch.latency.runtimes import RUNTIMES, Inputs, require_runtime
+from ldsearch.latency.runtimes import RUNTIMES, Inputs, require_runtime, title_of
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -210,23 +210,15 @@ def generate_run(model: nn.Module, cell: Cell, written: int) -> Run:
 # MACs that fell by more than a tenth should be seen in time: 0.97 is the smallest gain that is one.
 FEWER_MACS = 0.9
 FASTER = 0.97
-# How the full model runs, by the runtime's name.
-PATHS = MappingProxyType(
-    {
-        "eager": "stock sdpa",
-        "own": "its own path",
-        "onnx": "its graph in ONNX Runtime",
-        "onnx-int8": "its int8 graph in ONNX Runtime",
-    }
-)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A sub-network in a runtime."""
+    """A sub-network in a runtime; or its export, as the file lies there."""
 
     subnet: Subnet
     runtime: str
+    exported: bool = False
 
 
 @dataclass(frozen=True)
@@ -244,9 +236,8 @@ class MeasuredLatency:
         high_ms: Third quartile.
         p95_ms: 95th percentile.
         repeats: How many.
-        full_ms: The full model's median, the faster of its own path and stock sdpa; of an ONNX file that of
-            the full model's graph, where it can be written.
-        full_runtime: The runtime of ``full_ms``.
+        full_ms: The full model's median in the fastest runtime that it was timed in.
+        full_runtime: That runtime.
         ratio: ``median_ms`` over ``full_ms``.
         runtime_ratio: ``median_ms`` over the full model's in the same runtime.
         macs: Per example.
@@ -293,21 +284,30 @@ class MeasuredLatency:
         """Describe the latency in a sentence."""
         phase = "" if self.phase == "forward" else f"{self.phase} "
         slow = ", not faster though its MACs are fewer" if self.not_faster else ""
+        own = f", {self.runtime_ratio:.2f} of its time here" if self.runtime_ratio != self.ratio else ""
         return (
             f"{phase}{self.median_ms:.3g} ms at batch {self.batch} of {self.length} tokens, {self.ratio:.2f} "
-            f"of the full model's {self.full_ms:.3g} ({PATHS[self.full_runtime]}){slow}"
+            f"of the full model's {self.full_ms:.3g} ({title_of(self.full_runtime)}){own}{slow}"
         )
 
 
-def entries_of(supernet: Supernet, subnets: Sequence[Subnet], runtime: str) -> list[Entry]:
+def entries_of(
+    supernet: Supernet, subnets: Sequence[Subnet], runtime: str, rival: str | None = None
+) -> list[Entry]:
     """The full model's first, in every runtime that latency is compared with, then the sub-networks'.
+
+    Args:
+        supernet: Whose sub-networks they are.
+        subnets: What is timed.
+        runtime: Where.
+        rival: Where the full model is fastest, as far as is known.
 
     Raises:
         LdsearchError: If there is no such runtime.
     """
     require_runtime(runtime)
     compared = ("eager",) if supernet.head.generates else ("eager", "own")
-    full = [Entry(supernet.full, name) for name in (*compared, runtime)]
+    full = [Entry(supernet.full, name) for name in (*compared, *([rival] if rival else []), runtime)]
     return list(dict.fromkeys([*full, *(Entry(subnet, runtime) for subnet in subnets)]))
 
 
@@ -348,10 +348,9 @@ def measure(
         full = {
             entry.runtime: timing.median
             for entry, timing in zip(entries, timings, strict=True)
-            if entry.subnet == supernet.full
+            if entry.subnet == supernet.full and not entry.exported
         }
-        compared = {"eager", "own"} & full.keys() or {entries[0].runtime}
-        full_ms, best = min((full[name], name) for name in compared)
+        full_ms, best = min((milliseconds, name) for name, milliseconds in full.items())
         latencies += [
             MeasuredLatency(
                 subnet=entry.subnet,

@@ -2,31 +2,130 @@
 
 import tempfile
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ldsearch.errors import LdsearchError, unknown
+from ldsearch.errors import ExportError, LdsearchError, unknown
 from ldsearch.latency.int8 import quantise
+from ldsearch.latency.sessions import Session, open_onnxruntime, open_openvino
 from ldsearch.registry import Registry
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.graph import onnx_session, trace
+from ldsearch.supernet.graph import Graph, trace
+from ldsearch.supernet.saliency import score_weights
 
 Inputs = Mapping[str, Tensor]
 Forward = Callable[[Inputs], object]
-# Makes the timed callable, which takes ``input_ids`` and ``attention_mask`` (B, n), and what else a task
-# gives. The supernet is in eval mode, on its device, gradients are off; LdsearchError for what cannot be run.
-# Several are timed in turn in one process: threads that spin after a call would disturb the next one.
-Runtime = Callable[[Supernet, Subnet], Forward]
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Where a sub-network runs.
+
+    Any other callable ``(supernet, subnet) -> forward`` serves as one too; its title is its name.
+
+    Args:
+        title: How the full model runs there, in words.
+        make: Makes the timed callable, which takes ``input_ids`` and ``attention_mask`` (B, n), and what else
+            a task gives. The supernet is in eval mode, on its device, gradients are off; LdsearchError for
+            what cannot be run. Several are timed in turn in one process: threads that spin after a call would
+            disturb the next one.
+        candidate: Whether ``auto`` tries it.
+    """
+
+    title: str
+    make: Callable[[Supernet, Subnet], Forward]
+    candidate: bool = True
+
+    def __call__(self, supernet: Supernet, subnet: Subnet) -> Forward:
+        """The callable that is timed."""
+        return self.make(supernet, subnet)
+
+
+@dataclass(frozen=True)
+class GraphRuntime:
+    """A library that serves the graph of an encoder, from a file.
+
+    Args:
+        title: How the full model runs there, in words.
+        open: Opens a file, given a number of threads (0: the library's choice).
+        library: The package that must be installed.
+        extra: Of ldsearch, which brings it.
+        int8: Whether weights and activations of the file are quantised.
+        rounds: Whether answers are rounded to fewer than fp32's digits, so that predictions are compared.
+    """
+
+    title: str
+    open: Callable[[Path, int], Session]
+    library: str
+    extra: str
+    int8: bool = False
+    rounds: bool = False
+    candidate: bool = True
+
+    def require(self) -> None:
+        """Check that it is installed.
+
+        Raises:
+            ExportError: If it is not, with the command that installs it.
+        """
+        if find_spec(self.library) is None:
+            raise ExportError(f"{self.title} needs {self.library}: pip install 'ldsearch[{self.extra}]'")
+
+    def write(self, supernet: Supernet, subnet: Subnet, path: Path) -> Graph:
+        """Write the file; returns what it was made of.
+
+        Raises:
+            ExportError: If the model is no encoder of a registered family, or too large.
+            SubnetError: If the sub-network does not fit.
+        """
+        self.require()
+        graph = trace(supernet, subnet, path)
+        if self.int8:
+            quantise(path, path)
+        return graph
+
+    def __call__(self, supernet: Supernet, subnet: Subnet) -> Forward:
+        """Run the file with torch's number of threads.
+
+        Turning tensors into arrays is part of what is timed and copies nothing.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            self.write(supernet, subnet, path := Path(folder) / "model.onnx")
+            return in_session(self.open(path, torch.get_num_threads()))
+
+
+def in_session(session: Session) -> Forward:
+    """A session's run, fed with tensors; what a graph asks for and is not given is zeros."""
+
+    def run(inputs: Inputs) -> object:
+        blank = torch.zeros_like(inputs["input_ids"])
+        return session.run({name: inputs.get(name, blank).cpu().numpy() for name in session.inputs})
+
+    return run
 
 
 def eager(supernet: Supernet, subnet: Subnet) -> Forward:
     """The materialised model, called as users call it: the stock class with sdpa, or a ``FixedSubnet``."""
     model: Any = supernet.materialise(subnet).eval()
+    return lambda inputs: model(**inputs)
+
+
+def in_bf16(supernet: Supernet, subnet: Subnet) -> Forward:
+    """The materialised model with weights in bf16; those of its token score stay in fp32."""
+    model: Any = deepcopy(supernet.materialise(subnet)).eval()
+    exact = score_weights(model)
+    nn.Module.to(model, torch.bfloat16)
+    for name, weights in exact.items():
+        layer, _, buffer = name.rpartition(".")
+        setattr(model.get_submodule(layer), buffer, weights)
     return lambda inputs: model(**inputs)
 
 
@@ -55,41 +154,22 @@ def compiled(supernet: Supernet, subnet: Subnet) -> Forward:
     return lambda inputs: model(**inputs)
 
 
-def onnx_runtime(supernet: Supernet, subnet: Subnet, *, int8: bool = False) -> Forward:
-    """The exported ONNX file, or its int8 graph, in ONNX Runtime on the CPU, with torch's number of threads.
-
-    Turning tensors into arrays is part of what is timed and copies nothing.
-
-    Raises:
-        LdsearchError: If the sub-network cannot be exported, or ONNX Runtime is missing.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        trace(supernet, subnet, path := Path(folder) / "model.onnx")
-        if int8:
-            quantise(path, path)
-        return in_session(onnx_session(path, torch.get_num_threads()))
-
-
-def in_session(session: Any) -> Forward:
-    """A session's run, fed with tensors; what a graph asks for and is not given is zeros."""
-    names = [entry.name for entry in session.get_inputs()]
-
-    def run(inputs: Inputs) -> object:
-        blank = torch.zeros_like(inputs["input_ids"])
-        return session.run(None, {name: inputs.get(name, blank).cpu().numpy() for name in names})
-
-    return run
-
-
 # An entry point of the group ``ldsearch.runtimes`` adds another.
-RUNTIMES: Registry[Runtime] = Registry(
+RUNTIMES: Registry[Callable[[Supernet, Subnet], Forward]] = Registry(
     "runtimes",
     {
-        "eager": eager,
-        "own": own_path,
-        "compile": compiled,
-        "onnx": onnx_runtime,
-        "onnx-int8": partial(onnx_runtime, int8=True),
+        "eager": Runtime("stock sdpa", eager),
+        "own": Runtime("its own path", own_path, candidate=False),
+        "compile": Runtime("compiled by torch", compiled, candidate=False),  # takes a minute to start
+        "torch-bf16": Runtime("stock sdpa in bf16", in_bf16),
+        "onnx": GraphRuntime("ONNX Runtime", open_onnxruntime, "onnxruntime", "onnx"),
+        "onnx-int8": GraphRuntime(
+            "ONNX Runtime in int8", open_onnxruntime, "onnxruntime", "onnx", int8=True, rounds=True
+        ),
+        "openvino": GraphRuntime("OpenVINO", open_openvino, "openvino", "openvino", rounds=True),
+        "openvino-f32": GraphRuntime(
+            "OpenVINO in fp32", partial(open_openvino, precision="f32"), "openvino", "openvino"
+        ),
     },
 )
 
@@ -102,3 +182,22 @@ def require_runtime(name: str) -> None:
     """
     if name not in RUNTIMES:
         raise LdsearchError(unknown("runtime", name, RUNTIMES))
+
+
+def graph_runtime(name: str) -> GraphRuntime:
+    """The runtime of files of that name.
+
+    Raises:
+        LdsearchError: If there is none, naming those there are.
+    """
+    runtime = RUNTIMES.get(name)
+    if not isinstance(runtime, GraphRuntime):
+        files = [each for each, one in RUNTIMES.items() if isinstance(one, GraphRuntime)]
+        raise LdsearchError(unknown("runtime of files", name, files))
+    return runtime
+
+
+def title_of(name: str) -> str:
+    """How a model runs in the runtime of that name, in words."""
+    runtime = RUNTIMES.get(name)
+    return runtime.title if isinstance(runtime, Runtime | GraphRuntime) else name

@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -89,9 +89,8 @@ def refuse(supernet: Supernet) -> None:
             f"--format onnx is for encoders of the registered families, not for "
             f"{type(supernet.model).__name__}: export it as --format hf"
         )
-    missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
-    if missing:
-        raise ExportError(f"--format onnx needs {' and '.join(missing)}: pip install 'ldsearch[onnx]'")
+    if find_spec("onnx") is None:
+        raise ExportError("--format onnx needs onnx: pip install 'ldsearch[onnx]'")
 
 
 class Graph(nn.Module):
@@ -250,13 +249,3 @@ def kept_tokens(counts: Tensor, places: int, width: int) -> Iterator[Chosen]:
         position = operators.leading(position, most)
         yield Chosen(most, position < count, bonus)
         bonus = operators.leading(bonus, most)
-
-
-def onnx_session(path: Path, threads: int = 0) -> Any:
-    """ONNX Runtime on a file, with so many threads; 0: as many as it takes by itself."""
-    runtime = import_module("onnxruntime")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    # Threads that wait by spinning would slow down what is timed next.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

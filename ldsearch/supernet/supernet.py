@@ -18,7 +18,7 @@ from ldsearch.costs.parameters import Parameters
 from ldsearch.costs.traced import TracedMacs
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.files import write_json
-from ldsearch.subnet import Groups, Stack, Subnet
+from ldsearch.subnet import SUBNET_FILE, Groups, Stack, Subnet
 from ldsearch.supernet.counting import parameters_of, shape_of, trace_macs
 from ldsearch.supernet.cutting import check_groups, cut, empty, find_stacks, longest_input, narrow
 from ldsearch.supernet.families import FAMILIES, Family
@@ -33,8 +33,6 @@ from ldsearch.workload import Workload
 
 Memory = Literal["restored", "kept"]
 Skipped = Literal["identity", "norm"]
-# Names the sub-network that runs of the stock model in the same folder.
-SUBNET_FILE = "ldsearch_subnet.json"
 
 
 class Supernet(nn.Module):

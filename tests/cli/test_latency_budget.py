@@ -94,12 +94,6 @@ class Tokens:
 
 def test_the_choice_is_by_milliseconds_of_the_named_runtime(ldsearch: Ldsearch, tabled: Path) -> None:
     asked = ("evolve", "--budget", f"900s{BUDGET}", "--evaluations", 6, "--runtime", "onnx-int8")
-    missing = ldsearch(*asked)
-    assert missing.code == 2
-    command = missing.err.split("ldsearch profile ")[1].split()
-    assert command[-2:] == ["--runtime", "onnx-int8"]
-    found = ldsearch("profile", *command, "--repeats", 2)
-    assert found.code == 0, found.err
     outcome = ldsearch(*asked, "--name", "int8")
     assert outcome.code == 0, outcome.err
     timed = pd.read_csv(tabled / "runs/int8/latency.csv")
@@ -107,9 +101,29 @@ def test_the_choice_is_by_milliseconds_of_the_named_runtime(ldsearch: Ldsearch, 
     run = read(tabled / "runs/int8/run.json")
     assert run["latency"]["runtime"] == run["identity"]["runtime"] == "onnx-int8"
     assert "onnx-int8," in outcome.out
+    assert "full in onnx-int8" in (tabled / "runs/tiny-latency.csv").read_text()  # kept for the next search
     refused = ldsearch("evolve", "--budget", "0.9", "--runtime", "onnx")
     assert refused.code == 2
     assert "--runtime and --latency-table are for a latency" in refused.err
+
+
+def test_auto_takes_the_fastest_runtime_once(ldsearch: Ldsearch, tabled: Path, monkeypatch) -> None:
+    """And a run that goes on keeps it, whatever would be the fastest then."""
+    monkeypatch.setattr("ldsearch.latency.fastest.SECONDS", 0.0)
+    asked = ("evolve", "--budget", f"900s{BUDGET}", "--evaluations", 6)
+    first = ldsearch(*asked)
+    assert first.code == 0, first.err
+    assert "what the full model takes here" in first.err
+    folder = tabled / "runs/tiny-evolve-latency"
+    runtime = read(folder / "run.json")["latency"]["runtime"]
+    assert set(pd.read_csv(folder / "latency.csv")["runtime"]) == {runtime}
+    monkeypatch.setattr("ldsearch.commands.latencies.time_full_model", None)
+    again = ldsearch(*asked)
+    assert again.code == 0, again.err
+    assert read(folder / "run.json")["latency"]["runtime"] == runtime
+    missing = ldsearch("evolve", "--budget", "5ms@batch=3,length=16", "--latency-table", "gone.csv")
+    assert missing.code == 2
+    assert "--table gone.csv --batch 3 --length 16" in missing.err
 
 
 def test_a_cost_of_ones_own_is_minimised_and_budgeted(ldsearch: Ldsearch, place: Path) -> None:

@@ -1,21 +1,28 @@
 """The command line, a place with a finished search, and checks that start no process."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ldsearch.export import check, reader, timing
+from ldsearch.export.folder import write_huggingface, write_onnx
+from ldsearch.latency import fastest
 from ldsearch.latency.measure import MeasuredLatency
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import ldsearch, wild, wild_place
 
-__all__ = ["ldsearch", "timing_jobs", "wild", "wild_place"]
+__all__ = ["FORMS", "ldsearch", "timing_jobs", "wild", "wild_place"]
 
+FORMS = {
+    "hf": write_huggingface,
+    **{name: partial(write_onnx, runtime=name) for name in ("onnx", "onnx-int8", "openvino", "openvino-f32")},
+}
 FASTER = MeasuredLatency(
     subnet=Subnet.full(3),
-    runtime="export",
+    runtime="onnx",
     phase="forward",
     batch=1,
     length=10,
@@ -45,4 +52,5 @@ def timing_jobs(monkeypatch: pytest.MonkeyPatch) -> list[timing.TimingJob]:
 
     monkeypatch.setattr(timing, "timings", planted)
     monkeypatch.setattr(check, "run_reader", reader.main)
+    monkeypatch.setattr(fastest, "SECONDS", 0.0)
     return jobs

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -73,7 +72,7 @@ def test_a_damaged_export_is_removed(monkeypatch, here: Path, damage: Damage, na
         damage(written.folder)
         return written
 
-    monkeypatch.setattr(verb, "FORMATS", MappingProxyType({"hf": write}))
+    monkeypatch.setattr(verb, "write_huggingface", write)
     with pytest.raises(ExportError, match=named) as error:
         export(RUN, "out")
     assert str(error.value).endswith("nothing was written")
@@ -160,7 +159,7 @@ def test_a_prediction_is_a_class_each_yes_or_no_or_none(kind: str, predictions: 
     got = want.clone()
     got[0] = -got[0] if kind != "multi_label_classification" else torch.tensor([-2.0, -1.0, -0.5])
     written = Written(Path(), supernet.full, (), 1e-5, lambda **checked: checked["verified"])
-    found = agreement(supernet, written, [batch], [want], [got])
+    found = agreement(supernet, written.subnet, written.tolerance, [batch], [want], [got])
     assert (found.predictions, found.other) == (predictions, other)
 
 
@@ -182,7 +181,7 @@ def test_an_export_is_timed_beside_its_full_model(tmp_path, name: str, monkeypat
     monkeypatch.setattr("ldsearch.export.timing.REPEATS", 1)
     monkeypatch.setattr("ldsearch.export.timing.WARMUP", 0)
     monkeypatch.setattr("ldsearch.export.timing.SECONDS", 0.0)
-    job = TimingJob("", [subnet.to_json() for subnet in subnets], [(1, 6), (2, 5)])
+    job = TimingJob("", [subnet.to_json() for subnet in subnets], [(1, 6), (2, 5)], [""] * len(subnets))
     found = [list(map(MeasuredLatency.from_dict, each)) for each in timings(folders, job)["latencies"]]
     phases = ["forward"] if name == "bert" else ["prefill", "per token"]
     cells = [(phase, batch, length) for batch, length in ((1, 6), (2, 5)) for phase in phases]

@@ -17,7 +17,7 @@ MEAN_LENGTH = 10  # of the search rows: 3 to 12 words and two special tokens, cu
 
 
 def test_the_frontier_is_exported_with_an_index_that_picks_by_budget(ldsearch: Ldsearch, wild_place: Path):
-    outcome = ldsearch("export", RUN, "all", "--all", "--format", "onnx")
+    outcome = ldsearch("export", RUN, "all", "--all", "--format", "onnx", "--runtime", "onnx")
     assert outcome.code == 0, outcome.err
     with (wild_place / RUN / "frontier.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -57,7 +57,7 @@ def test_without_the_data_random_rows_are_checked_and_that_is_said(ldsearch: Lds
     record = json.loads((place / "runs/tiny/supernet.json").read_text())
     record["source"]["data"] = str(place / "gone.csv")
     (place / "runs/tiny/supernet.json").write_text(json.dumps(record))
-    outcome = ldsearch("export", place / RUN, "out", "--format", "onnx")
+    outcome = ldsearch("export", place / RUN, "out", "--format", "onnx", "--runtime", "onnx")
     assert outcome.code == 0, outcome.err
     assert "4 rows of random tokens, outputs within" in outcome.out
     assert "the run's" not in outcome.out
@@ -116,7 +116,9 @@ def test_without_a_network_a_push_fails_in_one_line_and_the_folder_stays(
     monkeypatch, ldsearch: Ldsearch, wild_place: Path
 ):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    outcome = ldsearch("export", RUN, "out", "--format", "onnx", "--push-to-hub", "me/mine")
+    outcome = ldsearch(
+        "export", RUN, "out", "--format", "onnx", "--runtime", "onnx", "--push-to-hub", "me/mine"
+    )
     assert outcome.code == 1
     assert outcome.err.count("\n") == 1
     assert "out is written, but could not be pushed to me/mine" in outcome.err

@@ -339,7 +339,7 @@ def test_an_export_comes_back_as_what_it_is(tmp_path):
 def test_an_export_is_exported_again_at_its_lengths(ldsearch: Ldsearch, wild_place: Path):
     supernet = Supernet(tiny_model("bert"))
     folder = exported(supernet, LENGTHS, wild_place / "first")
-    outcome = ldsearch("export", folder, "second", "--format", "onnx")
+    outcome = ldsearch("export", folder, "second", "--format", "onnx", "--runtime", "onnx")
     assert outcome.code == 0, outcome.err
     torch.testing.assert_close(
         logits(OnnxModel(wild_place / "second")), wanted(supernet, LENGTHS), atol=1e-5, rtol=0

@@ -14,11 +14,11 @@ from transformers import AutoTokenizer, BertTokenizer, pipeline
 
 import ldsearch
 from ldsearch.export.check import random_rows, verify
-from ldsearch.export.folder import FORMATS
 from ldsearch.hub import Origin, origin_of
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
+from tests.export.conftest import FORMS
 from tests.export.test_export import LENGTHS, PROVENANCE
 from tests.tiny import tiny_model
 
@@ -36,7 +36,7 @@ def served(labels: int, form: str, folder: Path) -> Supernet:
     if labels == 1:
         model.config.problem_type = "regression"
     supernet = Supernet(model)
-    written = FORMATS[form](supernet, TOKENIZER, LENGTHS, folder, PROVENANCE)
+    written = FORMS[form](supernet, TOKENIZER, LENGTHS, folder, PROVENANCE)
     verify(supernet, [written], random_rows(supernet), least_agreement=0.01)
     return supernet
 
@@ -75,7 +75,7 @@ def test_a_graph_lies_where_each_of_them_looks(tmp_path):
 def test_a_configuration_leaves_nothing_to_defaults(tmp_path, family):
     """Text Embeddings Inference knows no defaults of transformers; the fields are those it reads."""
     supernet = Supernet(tiny_model(family, labels=2))
-    FORMATS["onnx"](supernet, TOKENIZER, Subnet.of_encoder([0, 2]), tmp_path, PROVENANCE)
+    FORMS["onnx"](supernet, TOKENIZER, Subnet.of_encoder([0, 2]), tmp_path, PROVENANCE)
     fields = json.loads((tmp_path / "config.json").read_text())
     assert fields["id2label"] == {"0": "LABEL_0", "1": "LABEL_1"}
     assert fields["label2id"] == {"LABEL_0": 0, "LABEL_1": 1}
@@ -236,9 +236,9 @@ def test_the_card_is_one_that_the_hub_reads(tmp_path):
         "metric": "accuracy",
     }
     for name, more in (("known", known), ("unknown", {})):
-        for form in FORMATS:
+        for form in FORMS:
             provenance = type(PROVENANCE)(**{**vars(PROVENANCE), **more})
-            written = FORMATS[form](supernet, TOKENIZER, LENGTHS, tmp_path / name / form, provenance)
+            written = FORMS[form](supernet, TOKENIZER, LENGTHS, tmp_path / name / form, provenance)
             verify(supernet, [written], random_rows(supernet), least_agreement=0.01)
             data = ModelCard.load(written.folder / "README.md").data.to_dict()
             assert data.pop("pipeline_tag") == "text-classification"

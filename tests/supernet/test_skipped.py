@@ -7,8 +7,8 @@ import torch
 from ldsearch.errors import SupernetError
 from ldsearch.export.folder import write_huggingface, write_onnx
 from ldsearch.export.loading import load_exported
+from ldsearch.latency.sessions import open_onnxruntime
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.graph import onnx_session
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import one_of_each
@@ -56,12 +56,9 @@ def test_what_is_exported_is_the_sub_network(tmp_path, kind):
         found = logits_of(load_exported(tmp_path / "hf")(**BATCH))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     write_onnx(supernet, TOKENIZER, SUBNETS[kind], tmp_path / "onnx", PROVENANCE)
-    session = onnx_session(tmp_path / "onnx" / "onnx" / "model.onnx", 1)
-    inputs = {
-        one.name: BATCH.get(one.name, torch.zeros_like(BATCH["input_ids"])).numpy()
-        for one in session.get_inputs()
-    }
-    (answer,) = session.run(None, inputs)
+    session = open_onnxruntime(tmp_path / "onnx" / "onnx" / "model.onnx", 1)
+    blank = torch.zeros_like(BATCH["input_ids"])
+    (answer,) = session.run({name: BATCH.get(name, blank).numpy() for name in session.inputs})
     np.testing.assert_allclose(answer, expected.numpy(), atol=1e-4)
 
 

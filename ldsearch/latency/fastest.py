@@ -1,0 +1,133 @@
+"""What a machine does with the full model: timed in every runtime that is installed and keeps its answers.
+
+The fastest is where a sub-network is served, and what it has to beat.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import torch
+
+from ldsearch.errors import ExportError, LdsearchError
+from ldsearch.latency.clock import Clock, device_facts, synchroniser
+from ldsearch.latency.measure import forward_run, random_cell
+from ldsearch.latency.runtimes import RUNTIMES, Forward, GraphRuntime, Runtime, title_of
+from ldsearch.progress import NO_PROGRESS, Progress
+from ldsearch.supernet import Supernet
+
+AUTO = "auto"
+ROUNDS, WARMUP, SECONDS = 5, 2, 3.0  # rounds at least; of a cell in all
+
+
+@dataclass(frozen=True)
+class FullModel:
+    """Times of the full model by runtime.
+
+    Args:
+        cells: Batch sizes and lengths.
+        milliseconds: Name of a runtime to the median of each cell, the fastest first.
+        agreement: To the share of predictions that are the supernet's, of those that were asked.
+        least: The least share that will do.
+        left_out: To why it could not run.
+        facts: Processor, threads and versions.
+    """
+
+    cells: tuple[tuple[int, int], ...]
+    milliseconds: Mapping[str, tuple[float, ...]]
+    agreement: Mapping[str, float]
+    least: float
+    left_out: Mapping[str, str]
+    facts: Mapping[str, Any]
+
+    def fastest(self, *, files: bool = False) -> str:
+        """The runtime that is fastest and keeps the answers.
+
+        Args:
+            files: Of those alone that serve a file.
+
+        Raises:
+            ExportError: If there is none.
+        """
+        for name in self.milliseconds:
+            kept = self.agreement.get(name, 0.0) >= self.least
+            if kept and (not files or isinstance(RUNTIMES[name], GraphRuntime)):
+                return name
+        why = "; ".join(dict.fromkeys(self.left_out.values()))
+        raise ExportError(f"no runtime of files keeps this model's answers{why and f': {why}'}")
+
+    def describe(self) -> str:
+        """A line for each runtime."""
+        cells = [f"batch {batch} of {length} tokens" for batch, length in self.cells]
+        lines = [f"what the full model takes here ({self.facts['device']}, {self.facts['threads']} threads):"]
+        for name, times in self.milliseconds.items():
+            told = ", ".join(f"{ms:.3g} ms at {cell}" for ms, cell in zip(times, cells, strict=True))
+            share = self.agreement.get(name)
+            kept = "" if share is None else f", {share:.1%} of predictions the same"
+            if share is not None and share < self.least:
+                kept += f", fewer than {self.least:.0%}: not taken"
+            lines.append(f"  {name} ({title_of(name)}): {told}{kept}")
+        lines += [f"  {name}: {why}" for name, why in self.left_out.items()]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "cells": [list(cell) for cell in self.cells],
+            "milliseconds": {name: list(times) for name, times in self.milliseconds.items()},
+            "agreement": dict(self.agreement),
+            "left_out": dict(self.left_out),
+            "facts": dict(self.facts),
+        }
+
+
+def time_full_model(
+    supernet: Supernet,
+    cells: Sequence[tuple[int, int]],
+    agreement: Callable[[Forward], float],
+    least: float,
+    progress: Progress = NO_PROGRESS,
+) -> FullModel:
+    """Time the full model in every runtime that ``auto`` tries, all in turn.
+
+    Args:
+        supernet: In eval mode, on its device.
+        cells: Batch sizes and lengths; runtimes are ordered by the mean of their logarithms.
+        agreement: The share of predictions of a forward that are the supernet's. Asked in order of speed,
+            until a runtime of files and the fastest of all are known.
+        least: The least share that will do.
+        progress: A phase "runtimes" with a step after every timed call.
+    """
+    device = supernet.model.device
+    forwards: dict[str, Forward] = {}
+    left_out = {}
+    with torch.inference_mode():
+        for name, runtime in RUNTIMES.items():
+            if isinstance(runtime, Runtime | GraphRuntime) and not runtime.candidate:
+                continue
+            try:
+                forwards[name] = runtime(supernet, supernet.full)
+            except LdsearchError as error:
+                left_out[name] = str(error)
+        clock = Clock(ROUNDS, WARMUP, synchronise=synchroniser(device), seconds=SECONDS)
+        progress.phase("runtimes", len(cells) * clock.calls(len(forwards)))
+        medians = []
+        for cell in cells:
+            inputs = random_cell(supernet, *cell)
+            rounds = clock([forward_run(forward, inputs) for forward in forwards.values()], progress)
+            medians.append([1e3 * timing.median for timing in rounds.timings])
+        times = np.array(medians)
+        order = np.log(times).mean(axis=0).argsort(kind="stable")
+        names = [list(forwards)[place] for place in order]
+        shares: dict[str, float] = {}
+        for name in names:
+            shares[name] = agreement(forwards[name])
+            if shares[name] >= least and isinstance(RUNTIMES[name], GraphRuntime):
+                break
+    milliseconds = {name: tuple(times[:, place].tolist()) for name, place in zip(names, order, strict=True)}
+    facts = device_facts(device, supernet.model.dtype)
+    libraries = {one.library for one in map(RUNTIMES.get, names) if isinstance(one, GraphRuntime)}
+    facts["versions"] |= {name: metadata.version(name) for name in sorted(libraries)}
+    return FullModel(tuple(cells), milliseconds, shares, least, left_out, facts)

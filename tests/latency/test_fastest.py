@@ -1,0 +1,99 @@
+"""The full model in every runtime: the fastest that keeps its answers is taken, and nothing else."""
+
+import time
+
+import pytest
+
+from ldsearch.errors import ExportError, LdsearchError
+from ldsearch.export.agreement import share_of_full
+from ldsearch.latency import fastest, runtimes
+from ldsearch.latency.fastest import time_full_model
+from ldsearch.latency.runtimes import RUNTIMES, GraphRuntime, Runtime, graph_runtime
+from ldsearch.latency.sessions import open_onnxruntime
+from ldsearch.registry import Registry
+from ldsearch.supernet import Supernet
+from tests.tiny import padded_batch, tiny_model
+
+BATCHES = [padded_batch([12, 7, 5, 9], seed=seed) for seed in range(8)]
+
+
+class Planted(GraphRuntime):
+    """A runtime of files that takes so long, and whose first logit may be turned around."""
+
+    def __call__(self, supernet, subnet):
+        seconds, sign = self.open, -1.0 if self.int8 else 1.0
+        model = supernet.materialise(subnet).eval()
+
+        def forward(inputs):
+            time.sleep(seconds)
+            return [(sign * model(**inputs).logits).numpy()]
+
+        return forward
+
+
+def planted(seconds: float, *, wrong: bool = False) -> Planted:
+    return Planted(f"planted {seconds}", seconds, "torch", "none", int8=wrong)
+
+
+def refused(supernet, subnet):
+    raise ExportError("is not installed here")
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch):
+    """These runtimes and no others."""
+
+    def these(**named):
+        registry = Registry("runtimes", named)
+        for module in (fastest, runtimes):
+            monkeypatch.setattr(module, "RUNTIMES", registry)
+        monkeypatch.setattr(fastest, "SECONDS", 0.0)
+
+    return these
+
+
+@pytest.fixture
+def supernet() -> Supernet:
+    return Supernet(tiny_model("bert", blocks=2)).eval()
+
+
+def test_the_fastest_that_keeps_the_answers_is_taken(only, supernet):
+    only(
+        slow=planted(0.03),
+        wrong=planted(0.005, wrong=True),
+        file=planted(0.015),
+        missing=refused,
+        never=Runtime("slow to start", refused, candidate=False),
+    )
+    full = time_full_model(supernet, [(1, 8), (2, 8)], share_of_full(supernet, BATCHES), 0.98)
+    assert list(full.milliseconds) == ["wrong", "file", "slow"]
+    assert full.milliseconds["file"][0] == pytest.approx(15, rel=0.5)
+    assert full.agreement == {"wrong": 0.0, "file": 1.0}  # "slow" need not be asked
+    assert full.fastest() == full.fastest(files=True) == "file"
+    assert full.left_out == {"missing": "is not installed here"}
+    told = full.describe().splitlines()
+    assert "0.0% of predictions the same, fewer than 98%: not taken" in told[1]
+    assert told[-1] == "  missing: is not installed here"
+
+
+def test_what_serves_no_file_is_the_rival_and_is_not_exported(only, supernet):
+    model = supernet.materialise(supernet.full).eval()
+    only(torch=Runtime("stock", lambda supernet, subnet: lambda inputs: model(**inputs)), file=planted(0.02))
+    full = time_full_model(supernet, [(1, 8)], share_of_full(supernet, BATCHES), 0.98)
+    assert (full.fastest(), full.fastest(files=True)) == ("torch", "file")
+
+
+def test_none_that_keeps_the_answers_is_one_line(only, supernet):
+    only(wrong=planted(0.0, wrong=True), missing=refused)
+    full = time_full_model(supernet, [(1, 8)], share_of_full(supernet, BATCHES), 0.98)
+    with pytest.raises(ExportError, match="keeps this model's answers: is not installed here"):
+        full.fastest()
+
+
+def test_a_library_that_is_missing_is_named_with_its_extra():
+    gone = GraphRuntime("OpenVINO 2050", open_onnxruntime, "openvino2050", "openvino")
+    with pytest.raises(ExportError, match=r"needs openvino2050: pip install 'ldsearch\[openvino\]'"):
+        gone.require()
+    with pytest.raises(LdsearchError, match="unknown runtime of files 'eager'"):
+        graph_runtime("eager")
+    assert {"onnx", "onnx-int8", "openvino", "openvino-f32", "torch-bf16"} <= set(RUNTIMES)
