@@ -58,16 +58,23 @@ _VERBS = MappingProxyType(
 __all__ = sorted([*_LAZY, *_VERBS, "__version__", "load"])
 
 
-def load(name: str | PathLike[str], *, revision: str | None = None, subfolder: str = "") -> Any:
+def load(
+    name: str | PathLike[str],
+    *,
+    revision: str | None = None,
+    subfolder: str = "",
+    budget: str | None = None,
+) -> Any:
     """Load an exported sub-network, whatever it is: called like the stock model, in eval mode.
 
     Args:
         name: A folder, or a repository of the Hub (``"user/model"``), whose cache is used.
         revision: Branch, tag or commit of the repository.
         subfolder: Which model of an exported frontier.
+        budget: Of an export with ``--elastic``: ``"8ms@batch=8,length=128"``, or a share of MACs, ``"0.4"``.
     """
     loading = import_module("ldsearch.export.loading")
-    return loading.load_exported(name, revision=revision, subfolder=subfolder)
+    return loading.load_exported(name, revision=revision, subfolder=subfolder, budget=budget)
 
 
 def _verb(name: str) -> Callable[..., Any]:

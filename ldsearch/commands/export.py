@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from ldsearch.commands.describe import recovered_in_words, training_in_words
 from ldsearch.commands.options import Export
 from ldsearch.errors import DataError, ExportError, RunError
 from ldsearch.export.agreement import share_of_full
-from ldsearch.export.card import Provenance
+from ldsearch.export.card import Provenance, Written
 from ldsearch.export.check import LEAST_AGREEMENT, Rows, Verified, random_rows, verify_fresh
+from ldsearch.export.elastic import BUDGETS_FILE, budgets, keep_of, rows_beside, with_lengths
 from ldsearch.export.folder import check_hub_name, onnx_file, push, write_huggingface, write_onnx
 from ldsearch.export.loading import INDEX_FILE
 from ldsearch.export.timing import TOKENS, TimingJob
@@ -31,7 +32,7 @@ from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.runs import Choice
 from ldsearch.staging import staged
-from ldsearch.subnet import SUBNET_FILE
+from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import RECORD, SupernetRecord, load_supernet, read_record
 from ldsearch.supernet.graph import refuse
@@ -71,6 +72,7 @@ def main(options: Export) -> dict[str, Any]:
             frontier=options.all,
             format=options.format,
             runtime=options.runtime,
+            elastic=options.elastic,
             least_agreement=options.least_agreement,
             data=options.data,
             task=options.task,
@@ -128,6 +130,7 @@ def export(
     frontier: bool = False,
     format: str = "hf",
     runtime: str = AUTO,
+    elastic: bool = False,
     least_agreement: float = LEAST_AGREEMENT,
     data: str | None = None,
     task: str | None = None,
@@ -145,6 +148,10 @@ def export(
     (``Verified.to_dict``). In a runtime that rounds ``held_out`` is the export's own. What the full model
     took in every runtime, where ``auto`` chose, is in ``runtimes.json``.
 
+    An elastic graph runs every sub-network of the frontier that has the chosen one's blocks. ``budgets.json``
+    holds ``rows``, cheapest first, each with the same fields and ``keep``, what the graph is fed; and
+    ``reference``, the tokens that ``keep`` counts in.
+
     Args:
         folder: A search run, a supernet together with ``subnet``, or any fine-tuned model, exported whole,
             or an export, exported again.
@@ -153,6 +160,7 @@ def export(
         frontier: Every sub-network of the run's frontier.
         format: ``"hf"``, a Hugging Face folder, or ``"onnx"``, one file for a runtime.
         runtime: Which one; ``"auto"`` times the full model in all that are installed, for some seconds.
+        elastic: Make lengths an input of the file.
         least_agreement: The least share of predictions that are the supernet's, where a runtime rounds.
         data: Where the supernet's data lie now, if they were moved; rows to score any other model on.
         task: Of a model that was not trained here; None: the first that fits its head.
@@ -174,29 +182,31 @@ def export(
     target, supernet, record, tokenizer = _open(
         Path(folder), subnet, data, task, Columns(text=text_column, label=label_column)
     )
-    measured: Sequence[Choice | None] = [None if target.run is None else target.run.best]
-    if frontier:
-        if target.run is None:
-            raise RunError(f"{folder} is no search run: --all exports a search run's frontier")
-        measured = target.run.points()
+    measured = _measured(target, frontier, elastic, format)
     subnets = [target.subnet if choice is None else choice.subnet for choice in measured]
+    if elastic:
+        subnets = [with_lengths(each, record.reference) for each in subnets]
     for each in subnets:
         supernet.check(each)  # before anything is written
     cells = _cells(target, supernet, record)
     with staged(output) as staging:
         rows, unseen, notes = _rows(supernet, record, tokenizer, measured, data)
-        serves = rival = ""
+        write, rounds, rival = write_huggingface, False, ""
         if format == "onnx":
             refuse(supernet)
             serves, rival, told = _serving(supernet, rows, cells, runtime, least_agreement, staging, progress)
             notes += told
+            write = partial(write_onnx, runtime=serves, elastic=elastic)
+            rounds = graph_runtime(serves).rounds
         places = [staging / str(index) if frontier else staging for index in range(len(subnets))]
-        written = []
+        written: list[Written] = []
         progress.phase("writing", len(subnets))
         for each, choice, place in zip(subnets, measured, places, strict=True):
-            provenance = _provenance(target, record, Path(folder).name, choice)
-            write = partial(write_onnx, runtime=serves) if serves else write_huggingface
-            written.append(write(supernet, tokenizer, each, place, provenance))
+            if elastic and written:  # the first one's file runs the others too
+                written.append(replace(written[0], subnet=each, keep=keep_of(each), card=None))
+            else:
+                provenance = _provenance(target, record, Path(folder).name, choice)
+                written.append(write(supernet, tokenizer, each, place, provenance))
             progress.step()
         timing = TimingJob(
             str(target.supernet.resolve()),
@@ -213,16 +223,15 @@ def export(
             timing,
             staging,
             progress,
-            unseen=unseen if serves and graph_runtime(serves).rounds else None,
+            unseen=unseen if rounds else None,
             least_agreement=least_agreement,
         )
-        if frontier:
-            entries = [
-                _entry(place, choice, own)
-                for choice, place, own in zip(measured, places, verified, strict=True)
-                if choice is not None
-            ]
-            write_json(staging / INDEX_FILE, entries)
+        entries = [
+            _entry(place, choice, own)
+            for choice, place, own in zip(measured, places, verified, strict=True)
+            if choice is not None
+        ]
+        _write_entries(staging, entries, frontier, subnets if elastic else (), record.reference)
     names = tuple(place.name if frontier else "" for place in places)
     return Exported(output, names, tuple(verified), notes)
 
@@ -247,6 +256,37 @@ def _open(
     return Target(folder, own), supernet, record, tokenizer
 
 
+def _write_entries(
+    folder: Path, entries: list[dict[str, Any]], frontier: bool, elastic: Sequence[Subnet], reference: int
+) -> None:
+    """What says of several exports which is which."""
+    if frontier:
+        write_json(folder / INDEX_FILE, entries)
+    if elastic:
+        write_json(folder / BUDGETS_FILE, budgets(reference, entries, elastic))
+
+
+def _measured(target: Target, frontier: bool, elastic: bool, format: str) -> Sequence[Choice | None]:
+    """What is exported: the run's best, its frontier, or, the best first, what one elastic graph runs of it.
+
+    Raises:
+        RunError: If a frontier is asked for and there is no run.
+        ExportError: If an elastic graph is none, or one of several.
+    """
+    if not (frontier or elastic):
+        return [None if target.run is None else target.run.best]
+    if elastic and (frontier or format != "onnx"):
+        raise ExportError("--elastic is one file for the whole frontier: use --format onnx, without --all")
+    if target.run is None:
+        flag = "--all" if frontier else "--elastic"
+        raise RunError(f"{flag} exports a search run's frontier, and {target.supernet} is no search run")
+    if frontier:
+        return target.run.points()
+    best = target.run.best
+    others = [point for point in target.run.points() if point.subnet != best.subnet]
+    return [best, *(others[place] for place in rows_beside(best.subnet, [one.subnet for one in others]))]
+
+
 def _serving(
     supernet: Supernet,
     rows: Rows,
@@ -268,7 +308,7 @@ def _serving(
         rival, runtime = full.fastest(), full.fastest(files=True)
         notes = (full.describe(),)
         write_json(folder / RUNTIMES_FILE, full.to_dict())
-    if graph_runtime(runtime).int8 and int8_instructions() == ():
+    if graph_runtime(runtime).quantised and int8_instructions() == ():
         notes += (SLOW_INT8,)
     return runtime, rival, notes
 

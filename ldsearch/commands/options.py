@@ -599,6 +599,7 @@ class Export(NamedSubnet):
     - `ldsearch export runs/docstrings-lengthdrop exported/full --subnet full`
     - `ldsearch export runs/docstrings-lengthdrop-evolve exported/frontier --all --format onnx`
     - `ldsearch export runs/docstrings-lengthdrop-evolve exported/int8 --format onnx --runtime onnx-int8`
+    - `ldsearch export runs/docstrings-lengthdrop-evolve exported/elastic --format onnx --elastic`
     - `ldsearch export ./my-finetuned-bert exported/mine --format onnx --data reviews.csv`
 
     A fine-tuned model that was not trained here is exported whole; with `--data` it is scored.
@@ -610,6 +611,11 @@ class Export(NamedSubnet):
         "auto",
         "Of an ONNX file: onnx, onnx-int8, openvino (in the precision that it takes here), openvino-f32, or "
         "auto, the one in which the full model is fastest here and keeps its answers.",
+    )
+    elastic: bool = option(
+        False,
+        "One ONNX file for every budget: lengths are an input of it (keep) with the chosen ones as default, "
+        "and budgets.json has those of the run's frontier with scores and milliseconds.",
     )
     least_agreement: float = option(
         0.98,

@@ -74,16 +74,18 @@ class Written:
         readers: Who must be able to run it (names of ``ldsearch.export.reader.READERS``).
         tolerance: The most its logits may differ from the supernet's, as a share of the largest or of 1;
             None: of a runtime that rounds, whose predictions are compared instead.
-        card: ``model_card``, given what the checks found.
+        card: ``model_card``, given what the checks found; None: another export of the folder has it.
         runtime: What runs its graph (a name of ``RUNTIMES``); empty: of a Hugging Face folder.
+        keep: Of a row of an elastic graph, what is fed as its lengths; empty: its default.
     """
 
     folder: Path
     subnet: Subnet
     readers: tuple[str, ...]
     tolerance: float | None
-    card: Callable[..., str]
+    card: Callable[..., str] | None
     runtime: str = ""
+    keep: tuple[int, ...] = ()
 
 
 def model_card(
@@ -132,6 +134,7 @@ def model_card(
         graph=graph,
         dtype=dtype,
         runtime=runtime,
+        settings=dict(graph_runtime(runtime).settings) if runtime else {},
         opset=OPSET,
         verified=verified,
         latency=latency,
@@ -141,7 +144,7 @@ def model_card(
 
 def file_dtype(runtime: str) -> str:
     """Precision of the weights in a runtime's file."""
-    return "int8" if runtime and graph_runtime(runtime).int8 else "float32"
+    return "int8" if runtime and graph_runtime(runtime).quantised else "float32"
 
 
 def _front_matter(provenance: Provenance, head: str, graph: Graph | None, dtype: str) -> str:

@@ -221,7 +221,7 @@ def verify(
         ExportError: Naming the check that failed.
     """
     if answers is None:
-        readers = [(export.folder, export.readers) for export in exports]
+        readers = [(export.folder, export.readers, export.keep) for export in exports]
         answers = reader.answers(readers, _arrays(rows, unseen), str(supernet.model.device))
     progress.phase("checking", len(exports) * len(rows.batches))
     full = [] if unseen is None else [inference(supernet, one, supernet.full).cpu() for one in unseen.batches]
@@ -235,8 +235,10 @@ def verify(
         if unseen is not None and written.tolerance is None:
             got = [torch.from_numpy(logits) for logits in own[-1].logits[len(rows.batches) :]]
             verified[-1] = replace(verified[-1], unseen=_unseen(unseen, got, full))
-        card = written.card(verified=verified[-1].describe(), latency=latency, machine=verified[-1].machine)
-        write_atomic(written.folder / "README.md", card)
+        if written.card is not None:
+            told = verified[-1]
+            card = written.card(verified=told.describe(), latency=latency, machine=told.machine)
+            write_atomic(written.folder / "README.md", card)
     return verified
 
 
@@ -268,7 +270,7 @@ def verify_fresh(
     with tempfile.TemporaryDirectory(dir=scratch, prefix=".check.") as folder:
         place = Path(folder)
         progress.phase("reading and timing", 1)
-        readers = [(export.folder, export.readers) for export in exports]
+        readers = [(export.folder, export.readers, export.keep) for export in exports]
         job = None if timing is None else asdict(timing)
         reader.write_job(place, readers, _arrays(rows, unseen), str(supernet.model.device), job)
         run_reader(place)

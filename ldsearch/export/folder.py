@@ -66,6 +66,8 @@ def write_onnx(
     folder: Path,
     provenance: Provenance,
     runtime: str = "onnx",
+    *,
+    elastic: bool = False,
 ) -> Written:
     """Write ``onnx/model.onnx`` with configuration, tokenizer and sub-network above it, for a runtime.
 
@@ -74,7 +76,8 @@ def write_onnx(
 
     Inputs ``input_ids``, ``attention_mask`` and, where the model has segments, ``token_type_ids``, each
     int64 of shape (batch, length), padded on the right. Output ``logits``; a span head's ``start_logits``
-    and ``end_logits``.
+    and ``end_logits``. An elastic graph has ``keep`` too, int64 of shape (1 or batch, blocks): how many of
+    the reference's tokens leave each block, never more than before it; who feeds none runs ``subnet``.
 
     Raises:
         ExportError: If the model is no encoder of a registered family, too large, or a library is missing.
@@ -85,9 +88,9 @@ def write_onnx(
     refuse(supernet)
     path = folder / ONNX_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    graph = library.write(supernet, subnet, path)
+    graph = library.write(supernet, subnet, path, elastic=elastic)
     make_readable(path)
-    if library.int8:
+    if runtime == "onnx-int8":
         _same(path, folder / INT8_FILE)
     write_json(folder / "config.json", _whole(graph.model))
     _bounded(tokenizer, supernet).save_pretrained(folder)
@@ -97,6 +100,7 @@ def write_onnx(
         "format": "onnx",
         "runtime": runtime,
         "dtype": file_dtype(runtime),
+        "settings": dict(library.settings),
         "opset": OPSET,
         "inputs": graph.names,
         "outputs": graph.outputs,
@@ -104,7 +108,9 @@ def write_onnx(
     write_json(folder / SUBNET_FILE, fields)
     card = partial(model_card, subnet, provenance, supernet.head.name, graph=graph, runtime=runtime)
     tolerance = None if library.rounds else ONNX_TOLERANCE
-    return Written(folder, subnet, (library.library,), tolerance, card, runtime)
+    # OpenVINO alone reads the default lengths as a constant.
+    readers = ("ldsearch.load",) if elastic and library.library == "openvino" else (library.library,)
+    return Written(folder, subnet, readers, tolerance, card, runtime)
 
 
 def onnx_file(folder: Path) -> str | None:

@@ -11,6 +11,7 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
 
 from ldsearch.errors import LdsearchError, MachineError, SupernetError, one_line, shortened
+from ldsearch.export.elastic import keep_within
 from ldsearch.export.reader import ONNX_FILE
 from ldsearch.files import read_fields, read_json
 from ldsearch.hub import HTTP_ERROR, go_offline_if_unreachable, refused
@@ -19,6 +20,7 @@ from ldsearch.records import typed
 from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.folder import load_model, refuse_missing
+from ldsearch.supernet.graph import KEEP
 from ldsearch.supernet.remote_code import unwarned
 from ldsearch.supernet.saliency import WEIGHTS_FILE, require_weights
 
@@ -33,17 +35,19 @@ class OnnxModel(nn.Module):
 
     Args:
         folder: Of an export.
+        keep: Of an elastic graph: the lengths of calls that name none; None: the graph's own.
 
     Raises:
         ExportError: If that runtime is not installed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, keep: tuple[int, ...] | None = None) -> None:
         super().__init__()
         runtime = graph_runtime(read_fields(folder / SUBNET_FILE, SupernetError).get("runtime", "onnx"))
         runtime.require()
         self.config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         self.session = runtime.open(folder / ONNX_FILE, 0)
+        self.keep = None if keep is None else torch.tensor([keep])
 
     @property
     def device(self) -> torch.device:
@@ -56,18 +60,35 @@ class OnnxModel(nn.Module):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         return_dict: bool = True,
+        keep: Tensor | None = None,
     ) -> Any:  # as of FixedSubnet
-        """Outputs by name; inputs of shape (B, n), padded on the right."""
+        """Outputs by name; inputs of shape (B, n), padded on the right.
+
+        Args:
+            input_ids: Tokens.
+            attention_mask: 1 where a position is no padding; None: everywhere.
+            token_type_ids: Segments; None: one.
+            return_dict: Whether outputs have names.
+            keep: Of an elastic graph: how many of the reference's tokens leave each block, (1 or B, blocks).
+        """
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         named = {"input_ids": input_ids, "attention_mask": mask, "token_type_ids": segments}
-        answers = self.session.run({name: named[name].cpu().numpy() for name in self.session.inputs})
+        wanted = {name: named[name] for name in self.session.inputs}
+        if (lengths := self.keep if keep is None else keep) is not None:
+            wanted[KEEP] = lengths
+        answers = self.session.run({name: tensor.cpu().numpy() for name, tensor in wanted.items()})
         output = ModelOutput(zip(self.session.outputs, map(torch.from_numpy, answers), strict=True))
         return output if return_dict else output.to_tuple()
 
 
 def load_exported(
-    name: str | Path, *, revision: str | None = None, subfolder: str = "", cache_only: bool = False
+    name: str | Path,
+    *,
+    revision: str | None = None,
+    subfolder: str = "",
+    budget: str | None = None,
+    cache_only: bool = False,
 ) -> PreTrainedModel | FixedSubnet | OnnxModel:
     """Load an export, in eval mode; called like the stock model.
 
@@ -75,10 +96,12 @@ def load_exported(
         name: A folder or a repository of the Hub.
         revision: Branch, tag or commit of the repository.
         subfolder: Which model of an exported frontier.
+        budget: Of an elastic export: what a call may cost, as ``8ms@batch=8,length=128`` or ``0.4``.
         cache_only: Do not ask the Hub.
 
     Raises:
-        SupernetError: If it holds no model of a supported family, or several.
+        SupernetError: If it holds no model of a supported family, or several, or has no budgets.
+        BudgetError: If nothing in it is within the budget.
         MachineError: If the Hub cannot be reached and its cache holds less than is needed.
     """
     folder = _local(str(name), revision, subfolder, cache_only)
@@ -87,8 +110,9 @@ def load_exported(
         raise SupernetError(
             f"{name} holds several models, which {INDEX_FILE} lists: subfolder= one of {models}"
         )
+    keep = None if budget is None else keep_within(folder, budget)
     if _is_onnx(folder):
-        return OnnxModel(folder).eval()
+        return OnnxModel(folder, keep).eval()
     if not (folder / SUBNET_FILE).is_file():
         model, _ = load_model(str(folder))
         return cast(PreTrainedModel, model.train(False))

@@ -25,8 +25,8 @@ Batch = Mapping[str, NDArray[np.int64]]
 Logits = NDArray[np.float32]
 # Gives a batch's logits, a span head's two as shape (B, n, 2); and what the outputs are called, in id order.
 Loaded = tuple[Callable[[Batch], Logits], list[str]]
-# A folder, and who reads it: names of ``READERS``.
-Export = tuple[Path, Sequence[str]]
+# A folder, who reads it (names of ``READERS``), and the lengths that an elastic graph is fed; none: its own.
+Export = tuple[Path, Sequence[str], Sequence[int]]
 
 ONNX_FILE, INT8_FILE = "onnx/model.onnx", "onnx/model_quantized.onnx"
 JOB_FILE, INPUTS_FILE = "job.json", "inputs.safetensors"
@@ -52,16 +52,17 @@ def answers(
     """Outputs of each reader on exported folders.
 
     Args:
-        exports: Folders and their readers.
+        exports: Folders, their readers and lengths.
         batches: Inputs by name, each of shape (B, n).
         device: Where torch runs them.
 
     Yields:
         For each export, the answer of each of its readers.
     """
-    for folder, readers in exports:
+    for folder, readers, keep in exports:
         models = [READERS[reader](Path(folder), device) for reader in readers]
-        yield [Answer(labels, [call(batch) for batch in batches]) for call, labels in models]
+        fed = {"keep": np.array([keep], dtype=np.int64)} if keep else {}
+        yield [Answer(labels, [call({**batch, **fed}) for batch in batches]) for call, labels in models]
 
 
 def write_job(
@@ -72,7 +73,7 @@ def write_job(
     timing: Mapping[str, Any] | None,
 ) -> None:
     """Write what ``main`` reads; ``timing`` holds the fields of a ``TimingJob``; None: nothing is timed."""
-    named = [[str(folder.resolve()), list(readers)] for folder, readers in exports]
+    named = [[str(folder.resolve()), list(readers), list(keep)] for folder, readers, keep in exports]
     job = {"exports": named, "batches": len(batches), "device": device, "timing": timing}
     (place / JOB_FILE).write_text(json.dumps(job), encoding="utf-8")
     save_file(
@@ -99,7 +100,7 @@ def main(place: Path) -> None:
     for key, array in load_file(place / INPUTS_FILE).items():
         index, _, name = key.partition(".")
         batches[int(index)][name] = array
-    exports = [(Path(folder), readers) for folder, readers in job["exports"]]
+    exports = [(Path(folder), readers, keep) for folder, readers, keep in job["exports"]]
     for export, given in enumerate(answers(exports, batches, job["device"])):
         folder = place / str(export)
         folder.mkdir()
@@ -113,29 +114,33 @@ def main(place: Path) -> None:
     if job["timing"] is not None:
         from ldsearch.export import timing
 
-        latencies = timing.timings([folder for folder, _ in exports], timing.TimingJob(**job["timing"]))
+        folders, keeps = [folder for folder, *_ in exports], [keep for *_, keep in exports]
+        latencies = timing.timings(folders, timing.TimingJob(**job["timing"]), keeps)
         (place / LATENCY_FILE).write_text(json.dumps(latencies), encoding="utf-8")
 
 
 def _of_onnxruntime(folder: Path, device: str) -> Loaded:
     graph = import_module("onnxruntime").InferenceSession(folder / ONNX_FILE)  # as the card says
     names = [entry.name for entry in graph.get_inputs()]
-    return _of_graph(folder, names, lambda inputs: graph.run(None, inputs))
+    optional = [entry.name for entry in graph.get_overridable_initializers()]
+    return _of_graph(folder, names, optional, lambda inputs: graph.run(None, inputs))
 
 
 def _of_openvino(folder: Path, device: str) -> Loaded:
     library = import_module("openvino")
     fields = json.loads((folder / SUBNET_FILE).read_text(encoding="utf-8"))
-    settings = {"INFERENCE_PRECISION_HINT": "f32"} if fields["runtime"] == "openvino-f32" else {}
-    graph = library.Core().compile_model(folder / ONNX_FILE, "CPU", settings)  # as the card says
+    graph = library.Core().compile_model(folder / ONNX_FILE, "CPU", fields["settings"])  # as the card says
     names = [port.get_any_name() for port in graph.inputs]
-    return _of_graph(folder, names, lambda inputs: list(graph(inputs).values()))
+    return _of_graph(folder, names, [], lambda inputs: list(graph(inputs).values()))
 
 
-def _of_graph(folder: Path, names: list[str], run: Callable[[dict[str, Any]], list[Logits]]) -> Loaded:
+def _of_graph(
+    folder: Path, names: list[str], optional: list[str], run: Callable[[dict[str, Any]], list[Logits]]
+) -> Loaded:
     def call(batch: Batch) -> Logits:
         blank = np.zeros_like(batch["input_ids"])  # one segment, where the tokenizer names none
-        outputs = run({name: batch.get(name, blank) for name in names})
+        given = {name: batch[name] for name in optional if name in batch}
+        outputs = run({**{name: batch.get(name, blank) for name in names}, **given})
         return np.stack(outputs, axis=-1) if len(outputs) > 1 else outputs[0]
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.cutting import copy_sharing
 from ldsearch.supernet.folder import RECORD, load_supernet
+from ldsearch.supernet.graph import KEEP
 
 REPEATS, WARMUP, SECONDS = 5, 2, 3.0  # rounds at least; of a cell in all
 # Tokens written after the first, over which the latency of one is averaged.
@@ -55,8 +57,10 @@ class TimingJob:
     device: str = "cpu"
 
 
-def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
+def timings(folders: Sequence[Path], job: TimingJob, keeps: Sequence[Sequence[int]] = ()) -> dict[str, Any]:
     """Time exports, each in turn with the full model: call by call, so that a disturbance meets both.
+
+    The rows of one elastic graph take turns with each other too.
 
     The full model runs in the export's runtime and where it is fastest; of a Hugging Face folder in stock
     classes and by its own path.
@@ -64,6 +68,7 @@ def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
     Args:
         folders: Of exports.
         job: What is measured.
+        keeps: The lengths that each elastic graph is fed, as of ``Written``; none: all run their own.
 
     Returns:
         ``machine`` in words, and ``latencies``: for each export, fields of ``MeasuredLatency``.
@@ -75,25 +80,29 @@ def timings(folders: Sequence[Path], job: TimingJob) -> dict[str, Any]:
     cells = [random_cell(supernet, *cell, max(probe.written)) for cell in job.cells]
     full: dict[Entry, Any] = {}
     latencies: list[list[dict[str, Any]]] = []
-    for folder, text, runtime in zip(folders, job.subnets, job.runtimes, strict=True):
+    exports = zip(folders, job.subnets, job.runtimes, keeps or [()] * len(folders), strict=True)
+    for (folder, runtime), group in groupby(exports, key=lambda one: (one[0], one[2])):
         wanted = [Entry(supernet.full, name) for name in dict.fromkeys([job.rival, runtime]) if name]
         wanted = wanted if runtime else entries_of(supernet, [], "eager", job.rival or None)
         full |= {entry: _full(supernet, entry) for entry in wanted if entry not in full}
-        own = Entry(Subnet.from_json(text), runtime or "eager", exported=True)
-        models = {**{entry: full[entry] for entry in wanted}, own: _exported(folder, supernet)}
-        latencies.append([])
+        model = _exported(folder, supernet)
+        own = {
+            Entry(Subnet.from_json(text), runtime or "eager", exported=True): _fed(model, keep)
+            for _, text, _, keep in group
+        }
+        models = {**{entry: full[entry] for entry in wanted}, **own}
+        of_group: dict[Entry, list[dict[str, Any]]] = {entry: [] for entry in own}
         for cell in cells:
             lines, _ = measure(
                 supernet, list(models), cell, probe, clock, runs=partial(_runs, models, cell, probe)
             )
-            latencies[-1] += [
-                line.to_dict()
-                for line, entry in zip(lines, list(models) * len(probe.phases), strict=True)
-                if entry.exported
-            ]
+            for line, entry in zip(lines, list(models) * len(probe.phases), strict=True):
+                if entry.exported:
+                    of_group[entry].append(line.to_dict())
+        latencies += of_group.values()
     facts = device_facts(device, supernet.model.dtype)
     machine = f"{facts['device']}, {facts['threads']} threads"
-    if any(graph_runtime(name).int8 for name in job.runtimes if name):
+    if any(graph_runtime(name).quantised for name in job.runtimes if name):
         known = int8_instructions()
         machine += f", int8 by {', '.join(known) or 'no instruction of its own'}" if known is not None else ""
     return {"machine": machine, "latencies": latencies}
@@ -118,6 +127,14 @@ def _exported(folder: Path, supernet: Supernet) -> Any:
         return in_session(model.session)
     torch.nn.Module.to(model, supernet.model.device)
     return model if supernet.head.generates else lambda inputs: model(**inputs)
+
+
+def _fed(model: Any, keep: Sequence[int]) -> Any:
+    """A model, or a graph that is fed these lengths."""
+    if not keep:
+        return model
+    lengths = torch.tensor([keep])
+    return lambda inputs: model({**inputs, KEEP: lengths})
 
 
 def _runs(models: Mapping[Entry, Any], cell: Cell, probe: Probe, entry: Entry) -> list[Run]:

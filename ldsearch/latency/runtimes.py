@@ -3,18 +3,18 @@
 import tempfile
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from ldsearch.errors import ExportError, LdsearchError, unknown
-from ldsearch.latency.int8 import quantise
-from ldsearch.latency.sessions import Session, open_onnxruntime, open_openvino
+from ldsearch.latency.int8 import quantise, quantise_weights
+from ldsearch.latency.sessions import NO_SPINNING, Session, Settings, open_onnxruntime, open_openvino
 from ldsearch.registry import Registry
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -55,20 +55,26 @@ class GraphRuntime:
 
     Args:
         title: How the full model runs there, in words.
-        open: Opens a file, given a number of threads (0: the library's choice).
+        opener: Opens a file, given a number of threads (0: the library's choice) and settings.
         library: The package that must be installed.
         extra: Of ldsearch, which brings it.
-        int8: Whether weights and activations of the file are quantised.
+        settings: Of the library.
+        quantised: Makes the int8 file of a file; None: it stays in fp32.
         rounds: Whether answers are rounded to fewer than fp32's digits, so that predictions are compared.
     """
 
     title: str
-    open: Callable[[Path, int], Session]
+    opener: Callable[[Path, int, Settings], Session]
     library: str
     extra: str
-    int8: bool = False
+    settings: Settings = field(default_factory=dict)
+    quantised: Callable[[Path, Path], None] | None = None
     rounds: bool = False
     candidate: bool = True
+
+    def open(self, path: Path, threads: int = 0) -> Session:
+        """Open a file, with so many threads; 0: the library's choice."""
+        return self.opener(path, threads, self.settings)
 
     def require(self) -> None:
         """Check that it is installed.
@@ -79,17 +85,17 @@ class GraphRuntime:
         if find_spec(self.library) is None:
             raise ExportError(f"{self.title} needs {self.library}: pip install 'ldsearch[{self.extra}]'")
 
-    def write(self, supernet: Supernet, subnet: Subnet, path: Path) -> Graph:
-        """Write the file; returns what it was made of.
+    def write(self, supernet: Supernet, subnet: Subnet, path: Path, *, elastic: bool = False) -> Graph:
+        """Write the file, of ``trace``; returns what it was made of.
 
         Raises:
             ExportError: If the model is no encoder of a registered family, or too large.
             SubnetError: If the sub-network does not fit.
         """
         self.require()
-        graph = trace(supernet, subnet, path)
-        if self.int8:
-            quantise(path, path)
+        graph = trace(supernet, subnet, path, elastic=elastic)
+        if self.quantised is not None:
+            self.quantised(path, path)
         return graph
 
     def __call__(self, supernet: Supernet, subnet: Subnet) -> Forward:
@@ -107,7 +113,9 @@ def in_session(session: Session) -> Forward:
 
     def run(inputs: Inputs) -> object:
         blank = torch.zeros_like(inputs["input_ids"])
-        return session.run({name: inputs.get(name, blank).cpu().numpy() for name in session.inputs})
+        chosen = {name: inputs[name] for name in session.optional if name in inputs}
+        given = {**{name: inputs.get(name, blank) for name in session.inputs}, **chosen}
+        return session.run({name: tensor.cpu().numpy() for name, tensor in given.items()})
 
     return run
 
@@ -154,6 +162,7 @@ def compiled(supernet: Supernet, subnet: Subnet) -> Forward:
     return lambda inputs: model(**inputs)
 
 
+F32: Settings = MappingProxyType({"INFERENCE_PRECISION_HINT": "f32"})
 # An entry point of the group ``ldsearch.runtimes`` adds another.
 RUNTIMES: Registry[Callable[[Supernet, Subnet], Forward]] = Registry(
     "runtimes",
@@ -162,13 +171,27 @@ RUNTIMES: Registry[Callable[[Supernet, Subnet], Forward]] = Registry(
         "own": Runtime("its own path", own_path, candidate=False),
         "compile": Runtime("compiled by torch", compiled, candidate=False),  # takes a minute to start
         "torch-bf16": Runtime("stock sdpa in bf16", in_bf16),
-        "onnx": GraphRuntime("ONNX Runtime", open_onnxruntime, "onnxruntime", "onnx"),
+        "onnx": GraphRuntime("ONNX Runtime", open_onnxruntime, "onnxruntime", "onnx", NO_SPINNING),
         "onnx-int8": GraphRuntime(
-            "ONNX Runtime in int8", open_onnxruntime, "onnxruntime", "onnx", int8=True, rounds=True
+            "ONNX Runtime in int8",
+            open_onnxruntime,
+            "onnxruntime",
+            "onnx",
+            NO_SPINNING,
+            quantised=quantise,
+            rounds=True,
         ),
         "openvino": GraphRuntime("OpenVINO", open_openvino, "openvino", "openvino", rounds=True),
-        "openvino-f32": GraphRuntime(
-            "OpenVINO in fp32", partial(open_openvino, precision="f32"), "openvino", "openvino"
+        "openvino-f32": GraphRuntime("OpenVINO in fp32", open_openvino, "openvino", "openvino", F32),
+        "openvino-int8": GraphRuntime(
+            "OpenVINO in int8",
+            open_openvino,
+            "openvino",
+            "openvino",
+            # Groups of 128: faster than 32, 64 and whole rows, and as near to fp32 (docs/exporting.md).
+            MappingProxyType({**F32, "DYNAMIC_QUANTIZATION_GROUP_SIZE": 128}),
+            quantised=quantise_weights,
+            rounds=True,
         ),
     },
 )

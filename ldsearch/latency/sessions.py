@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ldsearch.supernet.graph import KEEP
 
 Arrays = Mapping[str, NDArray[np.int64]]
 
@@ -21,63 +24,97 @@ class Session:
 
     Args:
         inputs: Names of what it asks for.
+        optional: Names of what it takes too and has defaults for (``ldsearch.supernet.graph.KEEP``).
         outputs: Names of what it gives.
-        run: Given an array for each input, gives those of the outputs, in order.
+        run: Given an array for each input, and for some of the optional ones, gives the outputs in order.
     """
 
     inputs: tuple[str, ...]
+    optional: tuple[str, ...]
     outputs: tuple[str, ...]
     run: Callable[[Arrays], Sequence[NDArray[np.float32]]]
 
 
-def open_onnxruntime(path: Path, threads: int = 0) -> Session:
-    """A file in ONNX Runtime on the CPU, with so many threads; 0: as many as it takes by itself."""
+Settings = Mapping[str, str | int]
+# Threads that wait by spinning would slow down what is timed next.
+NO_SPINNING: Settings = MappingProxyType({"session.intra_op.allow_spinning": "0"})
+
+
+def open_onnxruntime(path: Path, threads: int = 0, settings: Settings = NO_SPINNING) -> Session:
+    """A file in ONNX Runtime on the CPU.
+
+    Args:
+        path: The file.
+        threads: How many; 0: as many as it takes by itself.
+        settings: Entries of the session's configuration.
+    """
     library = import_module("onnxruntime")
     options = library.SessionOptions()
     options.intra_op_num_threads = threads
-    # Threads that wait by spinning would slow down what is timed next.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    for name, value in settings.items():
+        options.add_session_config_entry(name, str(value))
+    options.log_severity_level = 3  # it warns of every initializer that is an input too
     graph = library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = tuple(entry.name for entry in graph.get_inputs())
-    return Session(
-        names,
-        tuple(entry.name for entry in graph.get_outputs()),
-        lambda arrays: graph.run(None, {name: arrays[name] for name in names}),
-    )
+    optional = tuple(entry.name for entry in graph.get_overridable_initializers())
+
+    def run(arrays: Arrays) -> Sequence[NDArray[np.float32]]:
+        wanted = [*names, *(name for name in optional if name in arrays)]
+        found: Sequence[NDArray[np.float32]] = graph.run(None, {name: arrays[name] for name in wanted})
+        return found
+
+    return Session(names, optional, tuple(entry.name for entry in graph.get_outputs()), run)
 
 
-def open_openvino(path: Path, threads: int = 0, *, precision: str | None = None) -> Session:
+def open_openvino(path: Path, threads: int = 0, settings: Settings = MappingProxyType({})) -> Session:
     """A file in OpenVINO on the CPU; scores of tokens and their order in fp32, whatever the rest is in.
 
     Args:
         path: The file.
         threads: How many; 0: as many as it takes by itself.
-        precision: Of its products, such as ``"f32"``; None: OpenVINO's own choice for the processor.
+        settings: Of its CPU plugin; without any it takes the processor's own precision.
     """
     library: Any = import_module("openvino")
-    settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
+    settings = {"PERFORMANCE_HINT": "LATENCY", **settings}
     if threads:
         settings["INFERENCE_NUM_THREADS"] = threads
-    if precision is not None:
-        settings["INFERENCE_PRECISION_HINT"] = precision
     core = library.Core()
     with tempfile.TemporaryDirectory() as scratch:
-        compiled = core.compile_model(_with_exact_scores(library, core, path, Path(scratch)), "CPU", settings)
-    names = tuple(port.get_any_name() for port in compiled.inputs)
+        model = _with_exact_scores(library, core, path, Path(scratch))
+        defaults = _defaults(library, model)
+        compiled = core.compile_model(model, "CPU", settings)
+    names = tuple(port.get_any_name() for port in compiled.inputs if port.get_any_name() not in defaults)
     own = threading.local()  # a request holds one call at a time
 
     def run(arrays: Arrays) -> list[NDArray[np.float32]]:
         if not hasattr(own, "request"):
             own.request = compiled.create_infer_request()
-        found = own.request.infer({name: arrays[name] for name in names}, share_inputs=True)
+        fed = {name: arrays.get(name, default) for name, default in defaults.items()}
+        found = own.request.infer({**{name: arrays[name] for name in names}, **fed}, share_inputs=True)
         return [found[port] for port in compiled.outputs]
 
-    return Session(names, tuple(port.get_any_name() for port in compiled.outputs), run)
+    outputs = tuple(port.get_any_name() for port in compiled.outputs)
+    return Session(names, tuple(defaults), outputs, run)
 
 
-# What makes a token's score of a block's products: the choice, what is added to a sum, and its terms.
-_CHOOSING: tuple[str, ...] = ("TopK", "Select", "Add", "Convert", "ReduceSum")
-_SUMMED: tuple[str, ...] = ("Multiply", "Concat", "Convert")
+def _defaults(library: Any, model: Any) -> dict[str, NDArray[np.int64]]:
+    """Inputs with a default, and those; OpenVINO reads them as constants, so inputs take their places."""
+    for constant in model.get_ops():
+        if constant.get_type_name() == "Constant" and constant.get_friendly_name() == KEEP:
+            default = np.array(constant.get_data())
+            shape = library.PartialShape([-1, default.shape[1]])
+            parameter = library.opset13.parameter(shape, library.Type.i64, name=KEEP)
+            parameter.output(0).get_tensor().set_names({KEEP})
+            library.utils.replace_node(constant, parameter)
+            model.add_parameters([parameter])
+            model.validate_nodes_and_infer_types()
+            return {KEEP: default}
+    return {}
+
+
+# What makes a token's score of a block's states: the choice, what is added to a sum, and the sum itself.
+_CHOOSING = ("TopK", "Select", "Add", "Convert", "Reshape", "Squeeze", "Unsqueeze")
+_SUMS = ("ReduceSum", "MatMul")
 
 
 def _with_exact_scores(library: Any, core: Any, path: Path, scratch: Path) -> Any:
@@ -97,15 +134,15 @@ def _with_exact_scores(library: Any, core: Any, path: Path, scratch: Path) -> An
     for edge in root.iterfind("edges/edge"):
         if edge.attrib["to-port"] == "0" or layers[edge.attrib["to-layer"]].attrib["type"] != "TopK":
             before.setdefault(edge.attrib["to-layer"], []).append(edge.attrib["from-layer"])
-    ends = [(name, _CHOOSING) for name, layer in layers.items() if layer.attrib["type"] == "TopK"]
+    ends = [name for name, layer in layers.items() if layer.attrib["type"] == "TopK"]
     exact: set[str] = set()
     while ends:
-        name, kinds = ends.pop()
+        name = ends.pop()
         kind = layers[name].attrib["type"]
-        if name in exact or kind not in kinds:
+        if name in exact or kind not in (*_CHOOSING, *_SUMS):
             continue
         exact.add(name)
-        ends += [(each, _SUMMED if kind == "ReduceSum" else kinds) for each in before.get(name, [])]
+        ends += before.get(name, []) if kind in _CHOOSING else []
         found = layers[name].find("rt_info")
         info = ElementTree.SubElement(layers[name], "rt_info") if found is None else found
         ElementTree.SubElement(info, "attribute", {"name": "precise", "version": "0"})

@@ -24,47 +24,67 @@ from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet, operators, tokens
 from ldsearch.supernet.heads import run_head
 from ldsearch.supernet.operators import reshaped
-from ldsearch.supernet.saliency import token_score
+from ldsearch.supernet.saliency import WEIGHTS, token_score
 from ldsearch.supernet.stages import Block, Keep, run_stages
 from ldsearch.supernet.tokens import Attention, Chosen, State, TokenScore, restored
 
 OPSET = 17  # the first with layer norms as one operator
+# The input of an elastic graph: tokens of the reference that leave each block, (1 or B, blocks), int64.
+KEEP = "keep"
 # A mask of positions (B, n) beside attention (B, H, n, n).
 KEYS = (0, 1, 1, -1)
 # What a protocol buffer can hold.
 MOST_BYTES = 2**31
 
 
-def trace(supernet: Supernet, subnet: Subnet, path: Path) -> "Graph":
+def trace(supernet: Supernet, subnet: Subnet, path: Path, *, elastic: bool = False) -> "Graph":
     """Write the file alone; returns what it was made of.
+
+    Args:
+        supernet: Whose sub-network it is.
+        subnet: What runs; of an elastic graph with lengths in ratio.
+        path: Where the file goes.
+        elastic: Let lengths be an input too, ``keep``, whose default are the sub-network's.
 
     Raises:
         ExportError: As for ``write_onnx``.
         SubnetError: If the sub-network does not fit.
     """
     refuse(supernet)
-    graph = Graph(supernet, subnet)
+    graph = Graph(supernet, subnet, elastic=elastic)
     if sum(tensor.nbytes for tensor in graph.state_dict().values()) >= MOST_BYTES:
         raise ExportError("an ONNX file holds less than 2 GiB of weights: export this model as --format hf")
     # An example, of which nothing but its number of axes stays.
     mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2], device=graph.model.device)
     example = {"input_ids": mask, "attention_mask": mask, "token_type_ids": torch.zeros_like(mask)}
-    axes = {0: "batch", 1: "length"}
+    axes = {name: {0: "batch", 1: "length"} for name in graph.names}
+    if graph.keep is not None:
+        example[KEEP] = torch.tensor([graph.keep], device=mask.device)
+        axes[KEEP] = {0: "rows"}
     with _expected_warnings(), torch.no_grad():
         torch.onnx.export(
             graph,
-            tuple(example[name] for name in graph.names),
+            tuple(example[name] for name in graph.inputs),
             path,
-            input_names=graph.names,
+            input_names=graph.inputs,
             output_names=graph.outputs,
             dynamic_axes={
-                **dict.fromkeys(graph.names, axes),
-                **{name: {0: "batch"} if graph.head.pools else axes for name in graph.outputs},
+                **axes,
+                **{
+                    name: {0: "batch", **({} if graph.head.pools else {1: "length"})}
+                    for name in graph.outputs
+                },
             },
             opset_version=OPSET,
             dynamo=False,
         )
-    import_module("onnx").checker.check_model(path)
+    onnx = import_module("onnx")
+    if graph.keep is not None:
+        model = onnx.load(path)
+        # An input with an initializer of its name need not be fed.
+        model.graph.initializer.append(onnx.numpy_helper.from_array(example[KEEP].cpu().numpy(), KEEP))
+        onnx.save(model, path)
+    onnx.checker.check_model(path)
     return graph
 
 
@@ -99,9 +119,13 @@ class Graph(nn.Module):
     Args:
         supernet: Whose sub-network it is.
         subnet: What runs.
+        elastic: Whether lengths are an input.
+
+    Raises:
+        ExportError: If an elastic graph's sub-network has no lengths in ratio.
     """
 
-    def __init__(self, supernet: Supernet, subnet: Subnet) -> None:
+    def __init__(self, supernet: Supernet, subnet: Subnet, *, elastic: bool = False) -> None:
         super().__init__()
         model = supernet.materialise(subnet)
         inner = model.supernet if isinstance(model, FixedSubnet) else Supernet(model, supernet.score)
@@ -113,6 +137,10 @@ class Graph(nn.Module):
         self.family = inner.family
         # Heads and units that are off were cut out of the weights.
         self.stack = replace(stack, heads_off=(), ffn_share=())
+        lengths = self.stack.lengths
+        if elastic and (lengths is None or lengths.mode != "ratio"):
+            raise ExportError("an elastic graph is of a sub-network with lengths in ratio")
+        self.keep = lengths.tokens if elastic and lengths is not None else None
         score = token_score(inner.score)
         score = None if score is None else PRODUCTS.get(score, score)
         self.reads_first = inner.reads_first
@@ -121,8 +149,13 @@ class Graph(nn.Module):
         self.blocks = [GraphBlock(layer, *how) for layer in layers]
 
     @property
+    def inputs(self) -> list[str]:
+        """Names of everything it reads."""
+        return [*self.names, *([KEEP] if self.keep is not None else [])]
+
+    @property
     def names(self) -> list[str]:
-        """The inputs' names."""
+        """Names of what must be fed, each of shape (B, n)."""
         segments = getattr(self.model.config, "type_vocab_size", 0) > 1
         return ["input_ids", "attention_mask", *(["token_type_ids"] if segments else [])]
 
@@ -132,13 +165,15 @@ class Graph(nn.Module):
         return ["start_logits", "end_logits"] if self.head.name == "QuestionAnswering" else ["logits"]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Inputs by ``names``, each of shape (B, n); outputs by ``outputs``."""
-        entered = self.family.embed(self.model, dict(zip(self.names, inputs, strict=True)))
+        """Inputs by ``inputs``; outputs by ``outputs``."""
+        given = dict(zip(self.inputs, inputs, strict=True))
+        keep = given.pop(KEEP, None)
+        entered = self.family.embed(self.model, given)
         state = run_stages(
             self.stack.blocks,
-            self._keeps(entered.real),
+            self._keeps(entered.real, keep),
             entered,
-            lambda block, state, keep: self.blocks[block](state, keep, self.stack.groups(block)),
+            self._run,
             restore=None if self.reads_first else restored,
         )
         output = run_head(
@@ -146,18 +181,28 @@ class Graph(nn.Module):
         )
         return tuple(cast(Tensor, output[name]) for name in self.outputs)
 
-    def _keeps(self, real: Tensor) -> "list[Chosen | None]":
+    def _run(self, block: int, state: State, keep: Chosen | None) -> State:
+        # A head that reads the first token needs nothing else of the last block.
+        first_only = self.reads_first and block == self.stack.blocks[-1]
+        first_only = first_only and self.stack.groups(block).runs("attention")
+        call = self.blocks[block]
+        return call(state, None if first_only else keep, self.stack.groups(block), first_only=first_only)
+
+    def _keeps(self, real: Tensor, keep: Tensor | None) -> "list[Chosen | None]":
         """The tokens that each block keeps of rows (B, n); None where as many tokens leave as enter."""
-        lengths = self.stack.lengths
+        lengths, true_lengths = self.stack.lengths, real.sum(dim=1, keepdim=True)
         if lengths is None:
             return [None] * len(self.stack.blocks)
+        if keep is not None:
+            counts = shares(true_lengths, keep, lengths.reference)
+            return list(kept_tokens(counts, len(lengths.tokens), real.shape[1]))
         # What is kept of every length alike drops nothing.
         whole = lengths.reference if lengths.mode == "ratio" else None
         entering = [whole, *lengths.tokens]
         places = [place for place, (before, now) in enumerate(pairwise(entering)) if now != before]
         if not places:
             return [None] * len(lengths.tokens)
-        counts = kept_counts(lengths, places, real.sum(dim=1, keepdim=True))
+        counts = kept_counts(lengths, places, true_lengths)
         chosen = kept_tokens(counts, len(places), real.shape[1])
         return [next(chosen) if place in places else None for place in range(len(lengths.tokens))]
 
@@ -179,6 +224,12 @@ class GraphBlock(Block):
         context = (attention.probabilities @ attention.values).transpose(1, 2)
         context = reshaped(context, (0, 0, -1))
         return context, self.score(attention) if scored and self.score is not None else None
+
+    def saliency(self, entered: Tensor, context: Tensor) -> Tensor:
+        """As of ``Block``, as two products, which copy nothing."""
+        weights = getattr(self.layer, WEIGHTS)[:, None]
+        width = entered.shape[-1]
+        return reshaped(entered @ weights[:width] + context @ weights[width:], (0, -1))
 
     def drop(self, state: State, scores: Tensor, keep: Keep) -> tuple[State, Tensor]:
         """As of ``Block``, in rank order: positions travel with the tokens."""
@@ -236,8 +287,13 @@ def kept_counts(lengths: Lengths, places: Sequence[int], true_lengths: Tensor) -
     kept = torch.tensor([lengths.tokens[place] for place in places], device=true_lengths.device)
     if lengths.mode == "absolute":
         return torch.minimum(true_lengths, kept)
-    raised = true_lengths * kept + (lengths.reference - 1)
-    return torch.div(raised, lengths.reference, rounding_mode="trunc").clamp(min=1)
+    return shares(true_lengths, kept, lengths.reference)
+
+
+def shares(true_lengths: Tensor, kept: Tensor, reference: int) -> Tensor:
+    """So many of a reference's tokens, of rows (B, 1): rounded up, never none."""
+    raised = true_lengths * kept + (reference - 1)
+    return torch.div(raised, reference, rounding_mode="trunc").clamp(min=1)
 
 
 def kept_tokens(counts: Tensor, places: int, width: int) -> Iterator[Chosen]:

@@ -18,7 +18,7 @@ def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def rows(hidden: Tensor, index: Tensor) -> Tensor:
     """Rows ``index`` (B, k) of ``hidden`` (B, n, d), copied whole: shape (B, k, d)."""
-    return _applied(_Rows, hidden, index)
+    return _applied(_Rows, hidden, index, int(hidden.shape[-1]))
 
 
 def leading(tensor: Tensor, count: Tensor) -> Tensor:
@@ -62,12 +62,18 @@ class _Reshaped(torch.autograd.Function):
 
 class _Rows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, index: Tensor) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, index: Tensor, width: int) -> Tensor:
         return hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[-1]))
 
     @staticmethod
-    def symbolic(g: Any, hidden: Any, index: Any) -> Any:
-        return g.op("GatherND", hidden, g.op("Unsqueeze", index, _constant(g, -1)), batch_dims_i=1)
+    def symbolic(g: Any, hidden: Any, index: Any, width: int) -> Any:
+        # By their places in the batch's rows laid end to end: OpenVINO makes several operators of GatherND.
+        batch, tokens = g.op("Split", g.op("Shape", hidden, start_i=0, end_i=2), axis_i=0, outputs=2)
+        zero, one = (g.op("Constant", value_t=torch.tensor(number)) for number in (0, 1))
+        row = g.op("Range", zero, g.op("Squeeze", batch), one)
+        first = g.op("Mul", g.op("Unsqueeze", row, _constant(g, 1)), tokens)
+        flat = g.op("Reshape", hidden, _constant(g, -1, width))
+        return g.op("Gather", flat, g.op("Add", index, first), axis_i=0)
 
 
 class _Leading(torch.autograd.Function):

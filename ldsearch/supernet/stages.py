@@ -91,7 +91,7 @@ class Block:
             scored = scored or keep is not None
             context, scores = self.mix(attention, groups, dropout, scored=scored)
             if scored and self.score is None:
-                scores = saliency(self.layer, state.hidden, context)
+                scores = self.saliency(state.hidden, context)
         if first_only:
             state = replace(state, hidden=state.hidden[:, :1], real=state.real[:, :1])
         if keep is not None:
@@ -113,6 +113,10 @@ class Block:
                 units = units * (torch.arange(whole, device=units.device) < width)
             state = replace(state, hidden=family.contract(parts, units, state.hidden))
         return state, scores
+
+    def saliency(self, entered: Tensor, context: Tensor) -> Tensor:
+        """What the layer's own weights say of each token, shape (B, n)."""
+        return saliency(self.layer, entered, context)
 
     def drop(self, state: State, scores: Tensor, keep: Keep) -> tuple[State, Tensor]:
         """The state of the best tokens of each row, and their indices (B, longest)."""

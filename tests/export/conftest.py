@@ -18,7 +18,10 @@ __all__ = ["FORMS", "ldsearch", "timing_jobs", "wild", "wild_place"]
 
 FORMS = {
     "hf": write_huggingface,
-    **{name: partial(write_onnx, runtime=name) for name in ("onnx", "onnx-int8", "openvino", "openvino-f32")},
+    **{
+        name: partial(write_onnx, runtime=name)
+        for name in ("onnx", "onnx-int8", "openvino", "openvino-f32", "openvino-int8")
+    },
 }
 FASTER = MeasuredLatency(
     subnet=Subnet.full(3),
@@ -46,7 +49,9 @@ def timing_jobs(monkeypatch: pytest.MonkeyPatch) -> list[timing.TimingJob]:
     """Exports are read by this process, where what a new one adds does not matter; nothing is timed."""
     jobs: list[timing.TimingJob] = []
 
-    def planted(folders: Sequence[Path], job: timing.TimingJob) -> dict[str, Any]:
+    def planted(
+        folders: Sequence[Path], job: timing.TimingJob, keeps: Sequence[Sequence[int]]
+    ) -> dict[str, Any]:
         jobs.append(job)
         return {"machine": "cpu, 1 threads", "latencies": [[FASTER.to_dict()] for _ in folders]}
 

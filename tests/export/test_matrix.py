@@ -128,7 +128,7 @@ place, found, cached = Path(sys.argv[1]), {}, {}
 for index, (folder, readers, writes) in enumerate(json.loads((place / "jobs.json").read_text())):
     with np.load(place / f"inputs-{writes}.npz") as file:
         batch = dict(file)
-    (answers,) = reader.answers([(Path(folder), readers)], [batch])
+    (answers,) = reader.answers([(Path(folder), readers, ())], [batch])
     for name, answer in zip(readers, answers):
         found[f"{index}.{name}"] = answer.logits[0]
     if writes != "nothing":

@@ -45,7 +45,7 @@ def of_torch(supernet: Supernet, batch: dict[str, torch.Tensor], subnet: Subnet)
 
 
 def read(folder: Path, batches: list[dict[str, np.ndarray]]) -> list[np.ndarray]:
-    ((answer,),) = reader.answers([(folder, ["onnxruntime"])], batches)
+    ((answer,),) = reader.answers([(folder, ["onnxruntime"], ())], batches)
     return answer.logits
 
 
@@ -140,8 +140,7 @@ def test_a_graph_reads_probabilities_three_times(tmp_path):
         node.output[0] for node in nodes if node.op_type == "Softmax" and "_" not in node.name
     }
     assert [node.op_type for node in nodes if probabilities in node.input] == ["MatMul", "MatMul"]
-    assert kinds.count("GatherND") == 6
-    assert not {"GatherElements", "Expand"} & set(kinds)
+    assert not {"GatherND", "GatherElements", "Expand"} & set(kinds)
 
 
 def test_dropping_tokens_takes_few_operators(tmp_path):
@@ -154,7 +153,8 @@ def test_dropping_tokens_takes_few_operators(tmp_path):
         sum(node.op_type != "Constant" for node in onnx.load(tmp_path / f"{name}.onnx").graph.node)
         for name in ("full", "lengths")
     )
-    assert lengths - full < 18 + 3 * 14
+    # Half of a block's are for where its rows stand, twice over; runtimes merge what is equal.
+    assert lengths - full < 18 + 3 * 20
 
 
 def test_a_written_graph_is_checked_and_nothing_is_warned_of(tmp_path, recwarn):
@@ -168,16 +168,18 @@ def test_a_written_graph_is_checked_and_nothing_is_warned_of(tmp_path, recwarn):
 
 
 def test_fewer_tokens_are_fewer_products_in_the_graph(tmp_path):
-    """The rows of the last norm before the head, asked of the graph itself."""
+    """The rows of the last block's norms and of those before it, asked of the graph itself."""
     supernet = Supernet(tiny_model("bert", blocks=3))
     path = written(supernet, Subnet.of_encoder([0, 1, 2], [24, 12, 6], 24), tmp_path) / "onnx" / "model.onnx"
     graph = pytest.importorskip("onnx").load(path)
     last = [node.output[0] for node in graph.graph.node if node.op_type == "LayerNormalization"]
-    graph.graph.output.extend([type(graph.graph.output[0])(name=last[-1])])
+    # Attention and feed-forward of a block end in a norm each; the head reads the first token alone.
+    graph.graph.output.extend(type(graph.graph.output[0])(name=last[place]) for place in (-3, -1))
     session = onnxruntime.InferenceSession(graph.SerializeToString())
     batch = {name: t.numpy() for name, t in padded_batch([24, 8]).items()}
     batch["token_type_ids"] = np.zeros_like(batch["input_ids"])
-    assert session.run([last[-1]], batch)[0].shape == (2, 6, 16)
+    before, behind = session.run([last[-3], last[-1]], batch)
+    assert (before.shape, behind.shape) == ((2, 12, 16), (2, 1, 16))
 
 
 WITHOUT_TORCH = """
@@ -187,7 +189,7 @@ names = {{}}
 exec({code!r}, names)
 from ldsearch.export import reader
 import json
-((answer,),) = reader.answers([({folder!r}, ["onnxruntime"])], [dict(names["inputs"])])
+((answer,),) = reader.answers([({folder!r}, ["onnxruntime"], ())], [dict(names["inputs"])])
 same = answer.logits[0].tolist()
 print(json.dumps([names["logits"].tolist(), same, names["inputs"]["input_ids"].tolist()]))
 """

@@ -18,10 +18,10 @@ BATCHES = [padded_batch([12, 7, 5, 9], seed=seed) for seed in range(8)]
 
 
 class Planted(GraphRuntime):
-    """A runtime of files that takes so long, and whose first logit may be turned around."""
+    """A runtime of files that takes so long, and whose logits may be turned around."""
 
     def __call__(self, supernet, subnet):
-        seconds, sign = self.open, -1.0 if self.int8 else 1.0
+        seconds, sign = self.settings["seconds"], self.settings["sign"]
         model = supernet.materialise(subnet).eval()
 
         def forward(inputs):
@@ -32,7 +32,8 @@ class Planted(GraphRuntime):
 
 
 def planted(seconds: float, *, wrong: bool = False) -> Planted:
-    return Planted(f"planted {seconds}", seconds, "torch", "none", int8=wrong)
+    settings = {"seconds": seconds, "sign": -1.0 if wrong else 1.0}
+    return Planted(f"planted {seconds}", open_onnxruntime, "torch", "none", settings)
 
 
 def refused(supernet, subnet):

@@ -1,0 +1,87 @@
+"""One graph for every budget: lengths are fed, and a file beside the graph says which are worth feeding."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ldsearch.errors import BudgetError, ExportError, SupernetError
+from ldsearch.files import read_fields
+from ldsearch.goal import Budget
+from ldsearch.subnet import Lengths, Stack, Subnet
+
+BUDGETS_FILE = "budgets.json"
+
+
+def with_lengths(subnet: Subnet, reference: int) -> Subnet:
+    """The same sub-network with its lengths written out, where it keeps every token.
+
+    Raises:
+        ExportError: If it is no encoder's, or its lengths are not in ratio.
+    """
+    stack = subnet.encoder
+    if stack is None or subnet.decoder is not None or (stack.lengths and stack.lengths.mode != "ratio"):
+        raise ExportError("--elastic is for encoders with lengths in ratio")
+    if stack.lengths is not None:
+        return subnet
+    whole = Lengths((reference,) * len(stack.blocks), reference)
+    return Subnet(encoder=Stack(**{**vars(stack), "lengths": whole}))
+
+
+def rows_beside(chosen: Subnet, others: Sequence[Subnet]) -> list[int]:
+    """Which of the others one elastic graph runs with the chosen one: lengths are all they differ in."""
+    return [place for place, other in enumerate(others) if _without(other) == _without(chosen)]
+
+
+def keep_of(subnet: Subnet) -> tuple[int, ...]:
+    """The row of ``keep`` that makes an elastic graph this sub-network."""
+    assert subnet.encoder is not None
+    assert subnet.encoder.lengths is not None
+    return subnet.encoder.lengths.tokens
+
+
+def budgets(
+    reference: int, entries: Sequence[Mapping[str, Any]], subnets: Sequence[Subnet]
+) -> dict[str, Any]:
+    """What ``budgets.json`` holds: fields of each row and what the graph is fed for it, cheapest first."""
+    rows = [{**entry, "keep": keep_of(subnet)} for entry, subnet in zip(entries, subnets, strict=True)]
+    return {"reference": reference, "rows": sorted(rows, key=lambda row: float(row["costs"]["macs"]))}
+
+
+def keep_within(folder: Path, budget: str) -> tuple[int, ...]:
+    """The best row of an elastic export within a budget: of a frontier the dearest.
+
+    Args:
+        folder: What ``ldsearch export --elastic`` wrote.
+        budget: As ``Budget.parse`` reads it; a latency of a batch and a length that the export measured.
+
+    Raises:
+        BudgetError: If no row is within it, or the latency was not measured.
+        SupernetError: If the folder is no elastic export.
+    """
+    path = folder / BUDGETS_FILE
+    if not path.is_file():
+        raise SupernetError(f"{folder} has no {BUDGETS_FILE}: only an export with --elastic has budgets")
+    limit, rows = Budget.parse(budget), read_fields(path, SupernetError)["rows"]
+    costs = [_cost(row, limit, path) for row in rows]
+    within = [(row["costs"]["macs"], row) for row, cost in zip(rows, costs, strict=True) if cost <= 1]
+    if not within:
+        raise BudgetError(
+            f"no row of {path} is within {budget}: the cheapest takes {min(costs):.2f} times that"
+        )
+    return tuple(max(within, key=lambda one: one[0])[1]["keep"])
+
+
+def _cost(row: dict[str, Any], limit: Budget, path: Path) -> float:
+    """A row's cost as a share of the limit."""
+    if limit.cell is None:
+        return float(row["costs"][limit.cost] / limit.absolute(row["full_costs"]))
+    for line in row["latency"]:
+        if (line["batch"], line["length"]) == limit.cell:
+            return float(line["median_ms"] / limit.limit)
+    measured = ", ".join(f"batch={line['batch']},length={line['length']}" for line in row["latency"])
+    raise BudgetError(f"{path} has no latency at {limit.source.partition('@')[2]}: it has {measured}")
+
+
+def _without(subnet: Subnet) -> object:
+    stack = subnet.encoder
+    return subnet if stack is None else {**vars(stack), "lengths": None}

@@ -1,0 +1,165 @@
+"""One graph for every budget: what is fed as lengths is the sub-network that torch runs."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ldsearch
+from ldsearch.errors import BudgetError, ExportError, SupernetError
+from ldsearch.export.elastic import keep_within, rows_beside, with_lengths
+from ldsearch.latency.runtimes import graph_runtime
+from ldsearch.runs import Run
+from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.supernet import inference
+from tests.cli.conftest import Ldsearch
+from tests.tiny import learned, padded_batch, row, tiny_model
+
+RUN, REFERENCE = "runs/tiny-evolve", 24
+CHOSEN = (20, 9, 9, 4)
+ROWS = (CHOSEN, (24, 24, 24, 24), (24, 12, 6, 1), (7, 7, 2, 2))
+BATCH = padded_batch([24, 9, 3, 30], seed=7)
+
+
+def subnet(keep: tuple[int, ...]) -> Subnet:
+    return Subnet.of_encoder(range(4), keep, REFERENCE)
+
+
+def opened(supernet: Supernet, folder: Path, runtime: str, *, elastic: bool):
+    serves = graph_runtime(runtime)
+    serves.write(supernet, subnet(CHOSEN), folder / "model.onnx", elastic=elastic)
+    return serves.open(folder / "model.onnx", 1)
+
+
+def fed(session, **more: np.ndarray) -> list[np.ndarray]:
+    blank = torch.zeros_like(BATCH["input_ids"])
+    arrays = {name: BATCH.get(name, blank).numpy() for name in session.inputs}
+    return list(session.run({**arrays, **more}))
+
+
+@pytest.mark.parametrize("runtime", ["onnx", "openvino-f32"])
+@pytest.mark.parametrize("score", ["learned", "column"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "electra", "modernbert"])
+@pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification"])
+def test_every_row_is_its_subnetwork_and_a_batch_mixes_them(tmp_path, family, score, runtime, head):
+    model = tiny_model(family, head=head)
+    supernet = learned(model) if score == "learned" else Supernet(model, score)
+    session = opened(supernet.eval(), tmp_path, runtime, elastic=True)
+    assert session.optional == ("keep",)
+    real = BATCH["attention_mask"].bool().numpy()
+
+    def close(found: np.ndarray, want: np.ndarray) -> None:
+        where = real if found.ndim == 3 else slice(None)
+        np.testing.assert_allclose(found[where], want[where], atol=1e-4)
+
+    for keep in ROWS:
+        want = inference(supernet, BATCH, subnet(keep)).numpy()
+        close(fed(session, keep=np.array([keep]))[0], want)
+        if keep == CHOSEN:
+            close(fed(session)[0], want)
+    mixed = fed(session, keep=np.array(ROWS))[0]
+    for place, keep in enumerate(ROWS):
+        alone = row(BATCH, place)
+        want = inference(supernet, alone, subnet(keep)).numpy()[0]
+        own = mixed[place][: len(want)] if mixed.ndim == 3 else mixed[place]
+        np.testing.assert_allclose(own, want, atol=1e-4)
+
+
+@pytest.mark.parametrize("runtime", ["onnx", "onnx-int8", "openvino", "openvino-f32", "openvino-int8"])
+def test_at_its_own_lengths_it_is_the_fixed_graph(tmp_path, runtime):
+    supernet = learned(tiny_model("bert")).eval()
+    for name in ("elastic", "fixed"):
+        (tmp_path / name).mkdir()
+    elastic, fixed = (
+        fed(opened(supernet, tmp_path / name, runtime, elastic=name == "elastic"))[0]
+        for name in ("elastic", "fixed")
+    )
+    np.testing.assert_allclose(elastic, fixed, atol=1e-6)
+
+
+def test_what_one_graph_can_run():
+    whole = with_lengths(Subnet.full(3), REFERENCE)
+    assert whole.encoder == Stack((0, 1, 2), Lengths((REFERENCE,) * 3, REFERENCE))
+    others = [Subnet.of_encoder([0, 2]), Subnet.of_encoder(range(3), [9, 5, 1], REFERENCE), Subnet.full(3)]
+    assert rows_beside(whole, others) == [1, 2]
+    with pytest.raises(ExportError, match="lengths in ratio"):
+        with_lengths(Subnet.of_encoder([0], [4], REFERENCE, "absolute"), REFERENCE)
+
+
+def budgets(folder: Path) -> None:
+    rows = [
+        {
+            "keep": [macs // 10] * 2,
+            "costs": {"macs": macs, "parameters": 5.0},
+            "full_costs": {"macs": 100.0, "parameters": 5.0},
+            "latency": [{"batch": 8, "length": 16, "median_ms": macs / 5}],
+        }
+        for macs in (30, 50, 80)
+    ]
+    (folder / "budgets.json").write_text(json.dumps({"reference": 16, "rows": rows}))
+
+
+def test_a_budget_takes_the_dearest_row_within_it(tmp_path):
+    with pytest.raises(SupernetError, match=r"only an export with --elastic has budgets"):
+        keep_within(tmp_path, "0.5")
+    budgets(tmp_path)
+    for budget, keep in (("0.5", 5), ("0.79", 5), ("1", 8), ("10ms@batch=8,length=16", 5), ("60macs", 5)):
+        assert keep_within(tmp_path, budget) == (keep, keep)
+    with pytest.raises(BudgetError, match=r"the cheapest takes 1\.50 times that"):
+        keep_within(tmp_path, "0.2")
+    with pytest.raises(BudgetError, match=r"batch=1,length=16: it has batch=8,length=16"):
+        keep_within(tmp_path, "5ms@batch=1,length=16")
+
+
+@pytest.mark.usefixtures("timing_jobs")
+def test_a_frontier_is_one_file(ldsearch: Ldsearch, wild_place: Path):
+    outcome = ldsearch("export", RUN, "out", "--format", "onnx", "--runtime", "onnx", "--elastic")
+    assert outcome.code == 0, outcome.err
+    assert [path.name for path in (wild_place / "out").rglob("*.onnx")] == ["model.onnx"]
+    run = Run.open(wild_place / RUN)
+    points = {point.subnet: point for point in run.points()}
+    rows = json.loads((wild_place / "out/budgets.json").read_text())["rows"]
+    same = {own for own in points if own.encoder.blocks == run.best.subnet.encoder.blocks}
+    assert len(rows) == len(same) > 1
+    assert [each["costs"]["macs"] for each in rows] == sorted(each["costs"]["macs"] for each in rows)
+    for each in rows:
+        own = points[Subnet.from_json(json.dumps(each["subnet"]))]
+        assert (each["score"], each["measured_score"]["value"]) == (own.score, own.score)
+        if own.subnet.encoder.lengths:
+            assert tuple(each["keep"]) == own.subnet.encoder.lengths.tokens
+    batch = padded_batch([9, 5], seed=3)
+    supernet = ldsearch_supernet(wild_place)
+    cheap = rows[0]
+    share = cheap["costs"]["macs"] / cheap["full_costs"]["macs"]
+    with torch.inference_mode():
+        found = ldsearch_load(wild_place / "out", budget=f"{share + 1e-6:.6f}")(**batch).logits
+        fed_now = ldsearch_load(wild_place / "out")(**batch, keep=torch.tensor([cheap["keep"]])).logits
+    want = inference(supernet, batch, Subnet.from_json(json.dumps(cheap["subnet"])))
+    torch.testing.assert_close(found, want, atol=1e-4, rtol=0)
+    torch.testing.assert_close(fed_now, want, atol=1e-4, rtol=0)
+
+
+def ldsearch_load(folder: Path, **named: str):
+    return ldsearch.load(folder, **named)
+
+
+def ldsearch_supernet(place: Path) -> Supernet:
+    return ldsearch.Bench.open(place / "runs/tiny", "search").supernet.eval()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([RUN, "out", "--elastic"], "use --format onnx, without --all"),
+        ([RUN, "out", "--elastic", "--all", "--format", "onnx"], "use --format onnx, without --all"),
+        (["runs/tiny", "out", "--subnet", "full", "--elastic", "--format", "onnx"], "is no search run"),
+    ],
+)
+def test_what_is_no_elastic_export_is_one_line(ldsearch: Ldsearch, wild_place: Path, options, said):
+    outcome = ldsearch("export", *options)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert not (wild_place / "out").exists()
