@@ -48,7 +48,7 @@ FORBIDDEN = {
 # Readable in an afternoon: what the core of the library is, model families not counted, and its lines.
 CORE = ("subnet", "workload", "errors", "registry", "trial", "goal", "space", "evaluation", "costs.macs")
 CORE += ("supernet", "training.trainer", "training.strategies", "search.loop", "search.evolve")
-CORE_LINES = 8_550
+CORE_LINES = 8_600
 # Longer than 450 lines, and why.
 LONG = {"ldsearch.commands.options": "the table of all options"}
 

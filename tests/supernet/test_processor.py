@@ -16,14 +16,14 @@ import resource
 large = torch.zeros(1500, 10_000)
 large.softmax(-1)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(5):
+for _ in range(20):
     large.softmax(-1)
 print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
 def _faults(how: str) -> tuple[bool, int]:
-    """Whether memory is kept, and the pages that five operations of 60 MB each had to be given."""
+    """Whether memory is kept, and the pages that twenty operations of 60 MB each had to be given."""
     done = subprocess.run(
         [sys.executable, "-c", _SOFTMAXES, how], capture_output=True, text=True, check=True, env={}
     )
@@ -35,8 +35,8 @@ def test_kept_memory_is_used_again() -> None:
     kept, faults = _faults("keep")
     if not kept:
         pytest.skip("this system's malloc is not glibc's")
-    assert faults < 1_000
-    assert _faults("leave")[1] > 20_000
+    # A block may be cut in two and be too small a few times; left alone, every operation is given its pages.
+    assert faults < _faults("leave")[1] / 4
 
 
 def test_an_environment_with_thresholds_of_its_own_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
