@@ -24,32 +24,28 @@ import numpy as np
 import onnxruntime
 import openvino
 import torch
-from bench_inference import milliseconds, over
+from bench_inference import CONFIGURATIONS as LONGER
+from bench_inference import DEPTH, milliseconds, over
 from bench_inference_models import subject
 
 from ldsearch.files import write_json
 from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, threads
 from ldsearch.latency.int8 import int8_instructions
 from ldsearch.latency.measure import Cell, random_cell
-from ldsearch.latency.runtimes import RUNTIMES, Forward, GraphRuntime, Runtime, in_session
+from ldsearch.latency.runtimes import RUNTIMES, Forward, GraphRuntime, candidates, in_session
 from ldsearch.latency.sessions import Settings
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.graph import KEEP
 from ldsearch.supernet.saliency import score_weights
 
-CONFIGURATIONS = {
-    47: (33, 23, 17, 12, 8, 6),
-    128: (90, 63, 45, 32, 23, 17),
-    384: (269, 189, 133, 94, 66, 47),
-}
+CONFIGURATIONS = {47: (33, 23, 17, 12, 8, 6), **LONGER}
 BATCHES = (1, 8, 32)
-SUBNETS = ("full", "lengths", "half")
 STOCK = "eager full"
 PROFILED, LISTED = 30, 8  # calls; operators with a row of their own
 # What is asked for with two threads: length, batches, at most which share of the fastest full model's time.
 BARS = ((128, (8, 32), 0.50), (384, (8, 32), 0.50), (384, (1,), 0.60), (128, (1,), 0.75))
-NAMES = [name for name, one in RUNTIMES.items() if isinstance(one, Runtime | GraphRuntime) and one.candidate]
+NAMES = [*candidates()]
 FILES = [name for name in NAMES if isinstance(RUNTIMES[name], GraphRuntime)]
 
 
@@ -65,7 +61,7 @@ def model() -> Supernet:
 def forwards(supernet: Supernet, length: int) -> dict[str, Forward]:
     """Everything that is timed at a length, by name: runtime and sub-network."""
     lengths = Subnet.of_encoder(range(6), CONFIGURATIONS[length], length)
-    subnets = {"full": supernet.full, "lengths": lengths, "half": Subnet.of_encoder([0, 2, 4])}
+    subnets = {"full": supernet.full, "lengths": lengths, "half": DEPTH}
     found = {
         f"{name} {what}": RUNTIMES[name](supernet, subnet)
         for name in NAMES

@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -48,13 +47,11 @@ def cell(
     length: int,
     batch: int,
     repeats: int,
-    others: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Milliseconds of each graph on one batch, and of other forwards, all in turn."""
+    """Milliseconds of each graph on one batch, all in turn."""
     count = torch.get_num_threads()
     inputs = random_cell(supernet, batch, length)
     runs = {name: over(inputs, in_session(open_onnxruntime(path, count))) for name, path in graphs.items()}
-    runs |= {name: over(inputs, forward) for name, forward in others.items()}
     rounds = Clock(repeats=repeats)(list(runs.values()))
     return {
         "threads": count,

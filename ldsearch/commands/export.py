@@ -259,7 +259,7 @@ def _open(
 def _write_entries(
     folder: Path, entries: list[dict[str, Any]], frontier: bool, elastic: Sequence[Subnet], reference: int
 ) -> None:
-    """What says of several exports which is which."""
+    """Write the index of several exports, or the budgets of one."""
     if frontier:
         write_json(folder / INDEX_FILE, entries)
     if elastic:
@@ -267,7 +267,7 @@ def _write_entries(
 
 
 def _measured(target: Target, frontier: bool, elastic: bool, format: str) -> Sequence[Choice | None]:
-    """What is exported: the run's best, its frontier, or, the best first, what one elastic graph runs of it.
+    """The run's best, its frontier, or, the best first, the points of it that one elastic graph runs.
 
     Raises:
         RunError: If a frontier is asked for and there is no run.
@@ -324,7 +324,7 @@ def _entry(place: Path, choice: Choice, verified: Verified) -> dict[str, Any]:
 
 
 def _cells(target: Target, supernet: Supernet, record: SupernetRecord) -> list[tuple[int, int]]:
-    """What latency is measured at: the workload's mean length, or the cell of the run's latency budget."""
+    """Batch sizes and lengths to time: the workload's mean length, or those of the run's latency budget."""
     budget = None if target.run is None else target.run.goal.budget
     if budget is not None and budget.cell is not None:
         return [budget.cell]

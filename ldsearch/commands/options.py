@@ -465,7 +465,8 @@ class Evolve(SearchOptions, Take, Seed, MovedData, SharedStorage, RunFolder):
     runtime: str = option(
         "auto",
         "With a latency: where it is measured, and the choice made: eager, own, compile, torch-bf16, onnx, "
-        "onnx-int8, openvino, openvino-f32, or a registered one; auto: where the full model is fastest.",
+        "onnx-int8, openvino, openvino-f32, openvino-int8, or a registered one; auto: where the full model "
+        "is fastest.",
     )
     latency_table: Path | None = option(
         None, "Of `ldsearch profile --table`, where a latency is asked for.", shown="<supernet>-latency.csv"
@@ -564,8 +565,8 @@ class Profile(NamedSubnet, RunFolder):
     )
     runtime: str = option(
         "eager",
-        "eager, own (the supernet's path), compile, torch-bf16, onnx, onnx-int8, openvino, openvino-f32, or "
-        "a registered one; with --table the whole models of the table are timed in it too.",
+        "eager, own (the supernet's path), compile, torch-bf16, onnx, onnx-int8, openvino, openvino-f32, "
+        "openvino-int8, or a registered one; with --table the whole models of the table are timed in it too.",
     )
     batch: tuple[int, ...] = option(
         (1, 8, 32),
@@ -609,8 +610,8 @@ class Export(NamedSubnet):
     format: str = option("hf", "hf, a Hugging Face folder, or onnx, one file for a runtime.")
     runtime: str = option(
         "auto",
-        "Of an ONNX file: onnx, onnx-int8, openvino (in the precision that it takes here), openvino-f32, or "
-        "auto, the one in which the full model is fastest here and keeps its answers.",
+        "Of an ONNX file: onnx, onnx-int8, openvino (in the precision that it takes here), openvino-f32, "
+        "openvino-int8, or auto, the one in which the full model is fastest here and keeps its answers.",
     )
     elastic: bool = option(
         False,
@@ -619,7 +620,7 @@ class Export(NamedSubnet):
     )
     least_agreement: float = option(
         0.98,
-        "Where a runtime rounds (onnx-int8, openvino): the least share of predictions that are the "
+        "Where a runtime rounds (all but onnx and openvino-f32): the least share of predictions that are the "
         "supernet's; of a regression, the correlation of outputs.",
     )
     all: bool = option(False, "Every sub-network of the run's frontier, and index.json.")

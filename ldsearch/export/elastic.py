@@ -42,7 +42,7 @@ def keep_of(subnet: Subnet) -> tuple[int, ...]:
 def budgets(
     reference: int, entries: Sequence[Mapping[str, Any]], subnets: Sequence[Subnet]
 ) -> dict[str, Any]:
-    """What ``budgets.json`` holds: fields of each row and what the graph is fed for it, cheapest first."""
+    """The object in ``budgets.json``: each row's fields and the lengths fed for it, cheapest first."""
     rows = [{**entry, "keep": keep_of(subnet)} for entry, subnet in zip(entries, subnets, strict=True)]
     return {"reference": reference, "rows": sorted(rows, key=lambda row: float(row["costs"]["macs"]))}
 

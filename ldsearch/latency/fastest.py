@@ -1,6 +1,6 @@
-"""What a machine does with the full model: timed in every runtime that is installed and keeps its answers.
+"""The full model timed in every installed runtime; the fastest that keeps its answers.
 
-The fastest is where a sub-network is served, and what it has to beat.
+There a sub-network is served, and that time it has to beat.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ import torch
 from ldsearch.errors import ExportError, LdsearchError
 from ldsearch.latency.clock import Clock, device_facts, synchroniser
 from ldsearch.latency.measure import forward_run, random_cell
-from ldsearch.latency.runtimes import RUNTIMES, Forward, GraphRuntime, Runtime, title_of
+from ldsearch.latency.runtimes import RUNTIMES, Forward, GraphRuntime, candidates, title_of
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.supernet import Supernet
 
@@ -56,7 +56,8 @@ class FullModel:
             if kept and (not files or isinstance(RUNTIMES[name], GraphRuntime)):
                 return name
         why = "; ".join(dict.fromkeys(self.left_out.values()))
-        raise ExportError(f"no runtime of files keeps this model's answers{why and f': {why}'}")
+        which = "no runtime of files" if files else "no runtime"
+        raise ExportError(f"{which} keeps this model's answers{why and f': {why}'}")
 
     def describe(self) -> str:
         """A line for each runtime."""
@@ -104,9 +105,7 @@ def time_full_model(
     forwards: dict[str, Forward] = {}
     left_out = {}
     with torch.inference_mode():
-        for name, runtime in RUNTIMES.items():
-            if isinstance(runtime, Runtime | GraphRuntime) and not runtime.candidate:
-                continue
+        for name, runtime in candidates().items():
             try:
                 forwards[name] = runtime(supernet, supernet.full)
             except LdsearchError as error:

@@ -70,7 +70,6 @@ class GraphRuntime:
     settings: Settings = field(default_factory=dict)
     quantised: Callable[[Path, Path], None] | None = None
     rounds: bool = False
-    candidate: bool = True
 
     def open(self, path: Path, threads: int = 0) -> Session:
         """Open a file, with so many threads; 0: the library's choice."""
@@ -195,6 +194,12 @@ RUNTIMES: Registry[Callable[[Supernet, Subnet], Forward]] = Registry(
         ),
     },
 )
+
+
+def candidates() -> dict[str, Runtime | GraphRuntime]:
+    """The runtimes that ``auto`` tries: of any other callable it is not known what it returns."""
+    known = {name: one for name, one in RUNTIMES.items() if isinstance(one, Runtime | GraphRuntime)}
+    return {name: one for name, one in known.items() if isinstance(one, GraphRuntime) or one.candidate}
 
 
 def require_runtime(name: str) -> None:

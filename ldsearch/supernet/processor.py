@@ -1,4 +1,4 @@
-"""What suits the processor at hand: whether bf16 is fast on it, and that freed memory is kept."""
+"""Probes and settings for the processor at hand: whether bf16 is fast on it, and freed memory kept."""
 
 import ctypes
 import os

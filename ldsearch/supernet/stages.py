@@ -115,7 +115,7 @@ class Block:
         return state, scores
 
     def saliency(self, entered: Tensor, context: Tensor) -> Tensor:
-        """What the layer's own weights say of each token, shape (B, n)."""
+        """Score of each token by the layer's own weights, shape (B, n)."""
         return saliency(self.layer, entered, context)
 
     def drop(self, state: State, scores: Tensor, keep: Keep) -> tuple[State, Tensor]:

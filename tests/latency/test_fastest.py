@@ -63,7 +63,8 @@ def test_the_fastest_that_keeps_the_answers_is_taken(only, supernet):
         slow=planted(0.03),
         wrong=planted(0.005, wrong=True),
         file=planted(0.015),
-        missing=refused,
+        missing=Runtime("missing", refused),
+        own=lambda supernet, subnet: lambda inputs: "of one's own",
         never=Runtime("slow to start", refused, candidate=False),
     )
     full = time_full_model(supernet, [(1, 8), (2, 8)], share_of_full(supernet, BATCHES), 0.98)
@@ -85,7 +86,7 @@ def test_what_serves_no_file_is_the_rival_and_is_not_exported(only, supernet):
 
 
 def test_none_that_keeps_the_answers_is_one_line(only, supernet):
-    only(wrong=planted(0.0, wrong=True), missing=refused)
+    only(wrong=planted(0.0, wrong=True), missing=Runtime("missing", refused))
     full = time_full_model(supernet, [(1, 8)], share_of_full(supernet, BATCHES), 0.98)
     with pytest.raises(ExportError, match="keeps this model's answers: is not installed here"):
         full.fastest()

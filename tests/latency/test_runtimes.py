@@ -54,16 +54,26 @@ def test_a_runtime_computes_the_subnetwork(name, family):
         assert float(off.max() if OFF[name] == FP32 else off.median()) < OFF[name], subnet
 
 
-def test_openvino_orders_tokens_by_scores_in_fp32(tmp_path):
+@pytest.mark.parametrize("scored", ["by a product", "by a sum"])
+def test_openvino_orders_tokens_by_scores_in_fp32(tmp_path, scored):
     """Scores of 8 and some 512ths, which are equal in bf16, its precision on many processors."""
     onnx = pytest.importorskip("onnx")
     tokens, kept = 16, 5
     make, tensor = onnx.helper.make_node, onnx.numpy_helper.from_array
+    ways = {
+        "by a product": [
+            make("MatMul", ["states", "column"], ["product"]),
+            make("Reshape", ["product", "flat"], ["scores"]),
+        ],
+        "by a sum": [
+            make("Mul", ["states", "weights"], ["terms"]),
+            make("ReduceSum", ["terms", "axis"], ["scores"], keepdims=0),
+        ],
+    }
     graph = onnx.helper.make_graph(
         [
             make("MatMul", ["entered", "identity"], ["states"]),
-            make("Mul", ["states", "weights"], ["terms"]),
-            make("ReduceSum", ["terms", "axis"], ["scores"], keepdims=0),
+            *ways[scored],
             make("TopK", ["scores", "count"], ["best", "places"], axis=1),
         ],
         "scored",
@@ -72,7 +82,9 @@ def test_openvino_orders_tokens_by_scores_in_fp32(tmp_path):
         [
             tensor(np.eye(2, dtype=np.float32), "identity"),
             tensor(np.array([1, 1 / 512], dtype=np.float32), "weights"),
+            tensor(np.array([[1], [1 / 512]], dtype=np.float32), "column"),
             tensor(np.array([-1]), "axis"),
+            tensor(np.array([0, tokens]), "flat"),
             tensor(np.array([kept]), "count"),
         ],
     )
