@@ -193,6 +193,8 @@ for name in subnets:
     if held:
         cache.put(trial(subnets[name]))
         print(name, flush=True)
+print("done", flush=True)
+sys.stdin.readline()  # a process that is gone holds nothing: the others would measure its part again
 """
 
 
@@ -211,7 +213,9 @@ def test_processes_that_want_the_same_at_once_have_one_winner_each(kind: str, tm
         assert child.stdin
         child.stdin.write("go\n")
         child.stdin.flush()
-    told = [child.communicate()[0].split() for child in children]
+    told = [list(iter(lambda child=child: (child.stdout.readline() or "done\n").strip(), "done")) for child in children]
+    for child in children:
+        child.communicate()
     assert [child.returncode for child in children] == [0, 0, 0]
     assert len(set(chain(*told))) == sum(map(len, told)) == 12
     cache = MeasurementCache(kind.format(tmp_path), "print")
