@@ -13,6 +13,7 @@ from ldsearch.costs.macs import Cost
 from ldsearch.costs.named import added_costs
 from ldsearch.errors import DataError, SupernetError
 from ldsearch.evaluation import Evaluator
+from ldsearch.evaluation.served import ServedExecutor
 from ldsearch.fingerprint import (
     EXECUTOR_SEMANTICS,
     config_json,
@@ -21,12 +22,14 @@ from ldsearch.fingerprint import (
     weights_fingerprint,
 )
 from ldsearch.intervals import Interval, Statistics, paired_bootstrap
+from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.runs import CACHE_FILE
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.sidecar import FOLDER, Sidecar
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
+from ldsearch.supernet.graph import refuse
 from ldsearch.tasks import EMBEDDED, DataSource, Encoded, Task, load_task
 from ldsearch.tasks.base import Scorer, fingerprints_of, score
 from ldsearch.tasks.tables import Columns
@@ -47,6 +50,7 @@ class Bench:
         split: The rows that choices are made by.
         runs: Where measurements are kept.
         storage: Where they are kept instead, to be shared; their per-example statistics stay in ``runs``.
+        runtime: Of files, in which all but the full model are scored; None: here, in fp32.
     """
 
     folder: Path
@@ -57,6 +61,7 @@ class Bench:
     split: str
     runs: Path
     storage: str | None = None
+    runtime: str | None = None
 
     @classmethod
     def open(
@@ -108,6 +113,19 @@ class Bench:
         if other is None or other not in self.task.splits:
             return None
         return self.evaluator_of(self.task, other, held_out=True)
+
+    @cached_property
+    def _served(self) -> ServedExecutor | None:
+        """One for every split: it holds the graph."""
+        if self.runtime is None:
+            return None
+        graph_runtime(self.runtime).require()
+        refuse(self.supernet)
+        if self.record.pad_to is not None or self.record.length_mode != "ratio":
+            raise SupernetError("only lengths in ratio, of inputs that are not padded, are served")
+        # What is executed is counted at lengths alike.
+        macs = self.supernet.macs(Workload.padded(self.record.reference))
+        return ServedExecutor(self.supernet.eval(), self.runtime, self.record.reference, macs)
 
     @property
     def macs(self) -> Cost:
@@ -192,6 +210,7 @@ class Bench:
             sidecar=Sidecar(self.runs / FOLDER / fingerprint, task.metric.shape(encoded.examples), digest),
             pad_to=record.pad_to,
             held_out=held_out,
+            served=self._served,
         )
 
     def _fingerprint(self, task: Scorer, encoded: Encoded) -> str:
@@ -201,7 +220,7 @@ class Bench:
         skipped = [] if supernet.skipped == "identity" else [supernet.skipped]
         return digest(
             [weights_fingerprint(self.folder), supernet.score, supernet.memory, *skipped],
-            [task.metric.name, "float32", str(self.record.pad_to)],
+            [task.metric.name, self.runtime or "float32", str(self.record.pad_to)],
             [model.device.type],
             [EXECUTOR_SEMANTICS, library["torch"], library["transformers"]],
             config_json(model.config.to_dict()),

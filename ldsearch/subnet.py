@@ -330,3 +330,15 @@ def _stack_from_dict(fields: Mapping[str, Any]) -> Stack:
         return Stack(tuple(fields["blocks"]), lengths, **groups)
     except (KeyError, ValueError, TypeError) as error:
         raise SubnetError(f"malformed stack in a sub-network: {reprlib.repr(fields)}") from error
+
+
+def keep_of(subnet: Subnet, reference: int) -> tuple[int, ...]:
+    """Tokens of the reference that leave each block that runs: what an elastic graph is fed.
+
+    Raises:
+        SubnetError: If it is no encoder's, or its lengths are not in ratio.
+    """
+    stack = subnet.encoder
+    if stack is None or subnet.decoder is not None or (stack.lengths and stack.lengths.mode != "ratio"):
+        raise SubnetError("lengths that can be fed are an encoder's, in ratio")
+    return stack.lengths.tokens if stack.lengths else (reference,) * len(stack.blocks)

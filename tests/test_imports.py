@@ -40,7 +40,7 @@ FORBIDDEN = {
     "supernet": RIM | {"training", "tasks", "search", "evaluation", "export", "reports", "latency"},
     "tasks": RIM | {"training", "search", "evaluation", "export", "supernet", "latency"},
     "training": RIM | {"search", "evaluation", "export", "reports", "latency"},
-    "evaluation": RIM | {"training", "search", "export", "reports", "latency"},
+    "evaluation": RIM | {"training", "search", "export", "reports"},
     "export": RIM | {"training", "search", "evaluation", "reports", "tasks"},
     "latency": RIM | {"training", "tasks", "search", "evaluation", "reports", "export"},
     "commands": {"cli"},
@@ -48,7 +48,7 @@ FORBIDDEN = {
 # Readable in an afternoon: what the core of the library is, model families not counted, and its lines.
 CORE = ("subnet", "workload", "errors", "registry", "trial", "goal", "space", "evaluation", "costs.macs")
 CORE += ("supernet", "training.trainer", "training.strategies", "search.loop", "search.evolve")
-CORE_LINES = 8_600
+CORE_LINES = 8_750
 # Longer than 450 lines, and why.
 LONG = {"ldsearch.commands.options": "the table of all options"}
 

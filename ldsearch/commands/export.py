@@ -19,7 +19,7 @@ from ldsearch.errors import DataError, ExportError, RunError
 from ldsearch.export.agreement import share_of_full
 from ldsearch.export.card import Provenance, Written
 from ldsearch.export.check import LEAST_AGREEMENT, Rows, Verified, random_rows, verify_fresh
-from ldsearch.export.elastic import BUDGETS_FILE, budgets, keep_of, rows_beside, with_lengths
+from ldsearch.export.elastic import BUDGETS_FILE, budgets, rows_beside
 from ldsearch.export.folder import check_hub_name, onnx_file, push, write_huggingface, write_onnx
 from ldsearch.export.loading import INDEX_FILE
 from ldsearch.export.timing import TOKENS, TimingJob
@@ -32,7 +32,7 @@ from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.runs import Choice
 from ldsearch.staging import staged
-from ldsearch.subnet import SUBNET_FILE, Subnet
+from ldsearch.subnet import SUBNET_FILE, Subnet, keep_of
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import RECORD, SupernetRecord, load_supernet, read_record
 from ldsearch.supernet.graph import refuse
@@ -184,8 +184,6 @@ def export(
     )
     measured = _measured(target, frontier, elastic, format)
     subnets = [target.subnet if choice is None else choice.subnet for choice in measured]
-    if elastic:
-        subnets = [with_lengths(each, record.reference) for each in subnets]
     for each in subnets:
         supernet.check(each)  # before anything is written
     cells = _cells(target, supernet, record)
@@ -203,7 +201,9 @@ def export(
         progress.phase("writing", len(subnets))
         for each, choice, place in zip(subnets, measured, places, strict=True):
             if elastic and written:  # the first one's file runs the others too
-                written.append(replace(written[0], subnet=each, keep=keep_of(each), card=None))
+                written.append(
+                    replace(written[0], subnet=each, keep=keep_of(each, record.reference), card=None)
+                )
             else:
                 provenance = _provenance(target, record, Path(folder).name, choice)
                 written.append(write(supernet, tokenizer, each, place, provenance))

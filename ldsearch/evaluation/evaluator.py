@@ -16,6 +16,7 @@ from ldsearch.evaluation.batches import by_feature, collated, length_batches
 from ldsearch.evaluation.executor import Executor, shares_prefixes
 from ldsearch.evaluation.memory import RESERVE, Memory, describe_peak_memory, release, resident, taken
 from ldsearch.evaluation.prefixes import PrefixCache, path_of
+from ldsearch.evaluation.served import ServedExecutor
 from ldsearch.evaluation.stock import StockExecutor
 from ldsearch.intervals import Statistics, standard_error
 from ldsearch.storage import MeasurementCache
@@ -149,6 +150,7 @@ class Evaluator:
         cache_budget: Bytes for states that later generations may need; None: what the memory leaves.
         pad_to: Pad every input to this length; for the reference code's token score, which counts pads.
         held_out: Whether it scores what other rows have chosen; recorded with the measurements.
+        served: Runs all but the full model in the runtime that will serve them; None: all run here.
     """
 
     def __init__(
@@ -167,6 +169,7 @@ class Evaluator:
         cache_budget: int | None = None,
         pad_to: int | None = None,
         held_out: bool = False,
+        served: ServedExecutor | None = None,
     ) -> None:
         self.supernet = supernet
         self.task = task
@@ -181,8 +184,11 @@ class Evaluator:
         self.counts = Counts(float(self._macs([supernet.full])[0]) * len(encoded))
         self._lengths = encoded.lengths
         self._longest = int(pad_to or self._lengths.max(initial=1))
-        self._executor: Executor | StockExecutor
-        if shares_prefixes(supernet):
+        self._served = served
+        self._executor: Executor | StockExecutor | ServedExecutor
+        if served is not None:
+            self._executor = served
+        elif shares_prefixes(supernet):
             self._executor = Executor(supernet)
         else:
             self._executor = StockExecutor(supernet, self._macs)
@@ -195,7 +201,7 @@ class Evaluator:
         self.bound: float | None = None  # bytes that all may take; None: the default
 
     @property
-    def executor(self) -> Executor | StockExecutor | None:
+    def executor(self) -> Executor | StockExecutor | ServedExecutor | None:
         """Runs sub-networks together; None where padding may change a score."""
         return None if self._pad_to else self._executor
 
@@ -309,7 +315,7 @@ class Evaluator:
         return self.encoded.examples
 
     def outputs(self, subnet: Subnet) -> Outputs:
-        """The task's reading of each feature's logits, in the order of the split."""
+        """The task's reading of each feature's logits, in the order of the split; here, and in fp32."""
         rows: dict[int, NDArray[np.float32]] = {}
         for index, batch in self._collated(self._batches):
             logits = inference(self.supernet, self.supernet.inputs(batch), subnet)
@@ -353,7 +359,7 @@ class Evaluator:
         )
         self.counts.alone_macs += sum(alone)
         self.counts.padded_macs += sum(padded)
-        if self.executor is None or len(subnets) < 2:
+        if self.executor is None or (len(subnets) < 2 and self._served is None):
             for subnet, macs in zip(subnets, alone, strict=True):
                 start = time.perf_counter()
                 outputs = self.outputs(subnet)
@@ -373,7 +379,7 @@ class Evaluator:
                 yield subnet, [rows[feature] for feature in range(len(self.encoded))], seconds
 
     def _together(
-        self, executor: Executor | StockExecutor, subnets: Sequence[Subnet]
+        self, executor: Executor | StockExecutor | ServedExecutor, subnets: Sequence[Subnet]
     ) -> list[list[NDArray[np.float32]]]:
         """For each sub-network the task's reading of each batch; what acts alike shares one array."""
         parts: list[list[NDArray[np.float32]]] = [[] for _ in subnets]

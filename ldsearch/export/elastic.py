@@ -4,27 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ldsearch.errors import BudgetError, ExportError, SupernetError
+from ldsearch.errors import BudgetError, SupernetError
 from ldsearch.files import read_fields
 from ldsearch.goal import Budget
-from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.subnet import Subnet, keep_of
 
 BUDGETS_FILE = "budgets.json"
-
-
-def with_lengths(subnet: Subnet, reference: int) -> Subnet:
-    """The same sub-network with its lengths written out, where it keeps every token.
-
-    Raises:
-        ExportError: If it is no encoder's, or its lengths are not in ratio.
-    """
-    stack = subnet.encoder
-    if stack is None or subnet.decoder is not None or (stack.lengths and stack.lengths.mode != "ratio"):
-        raise ExportError("--elastic is for encoders with lengths in ratio")
-    if stack.lengths is not None:
-        return subnet
-    whole = Lengths((reference,) * len(stack.blocks), reference)
-    return Subnet(encoder=Stack(**{**vars(stack), "lengths": whole}))
 
 
 def rows_beside(chosen: Subnet, others: Sequence[Subnet]) -> list[int]:
@@ -32,18 +17,12 @@ def rows_beside(chosen: Subnet, others: Sequence[Subnet]) -> list[int]:
     return [place for place, other in enumerate(others) if _without(other) == _without(chosen)]
 
 
-def keep_of(subnet: Subnet) -> tuple[int, ...]:
-    """The row of ``keep`` that makes an elastic graph this sub-network."""
-    assert subnet.encoder is not None
-    assert subnet.encoder.lengths is not None
-    return subnet.encoder.lengths.tokens
-
-
 def budgets(
     reference: int, entries: Sequence[Mapping[str, Any]], subnets: Sequence[Subnet]
 ) -> dict[str, Any]:
     """The object in ``budgets.json``: each row's fields and the lengths fed for it, cheapest first."""
-    rows = [{**entry, "keep": keep_of(subnet)} for entry, subnet in zip(entries, subnets, strict=True)]
+    pairs = zip(entries, subnets, strict=True)
+    rows = [{**entry, "keep": keep_of(subnet, reference)} for entry, subnet in pairs]
     return {"reference": reference, "rows": sorted(rows, key=lambda row: float(row["costs"]["macs"]))}
 
 

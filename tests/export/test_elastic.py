@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import ldsearch
-from ldsearch.errors import BudgetError, ExportError, SupernetError
-from ldsearch.export.elastic import keep_within, rows_beside, with_lengths
+from ldsearch.errors import BudgetError, SubnetError, SupernetError
+from ldsearch.export.elastic import keep_within, rows_beside
 from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.runs import Run
-from ldsearch.subnet import Lengths, Stack, Subnet
+from ldsearch.subnet import Subnet, keep_of
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from tests.cli.conftest import Ldsearch
@@ -81,12 +81,12 @@ def test_at_its_own_lengths_it_is_the_fixed_graph(tmp_path, runtime):
 
 
 def test_what_one_graph_can_run():
-    whole = with_lengths(Subnet.full(3), REFERENCE)
-    assert whole.encoder == Stack((0, 1, 2), Lengths((REFERENCE,) * 3, REFERENCE))
+    whole = Subnet.full(3)
+    assert keep_of(whole, REFERENCE) == (REFERENCE,) * 3
     others = [Subnet.of_encoder([0, 2]), Subnet.of_encoder(range(3), [9, 5, 1], REFERENCE), Subnet.full(3)]
     assert rows_beside(whole, others) == [1, 2]
-    with pytest.raises(ExportError, match="lengths in ratio"):
-        with_lengths(Subnet.of_encoder([0], [4], REFERENCE, "absolute"), REFERENCE)
+    with pytest.raises(SubnetError, match="in ratio"):
+        keep_of(Subnet.of_encoder([0], [4], REFERENCE, "absolute"), REFERENCE)
 
 
 def budgets(folder: Path) -> None:

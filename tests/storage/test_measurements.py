@@ -5,7 +5,7 @@ import math
 import sqlite3
 import subprocess
 import sys
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -198,6 +198,13 @@ sys.stdin.readline()  # a process that is gone holds nothing: the others would m
 """
 
 
+def until_done(child: "subprocess.Popen[str]") -> list[str]:
+    """The names that a child prints, until it is done or has failed."""
+    assert child.stdout
+    lines = (line.strip() for line in iter(child.stdout.readline, ""))
+    return list(takewhile(lambda line: line != "done", lines))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_processes_that_want_the_same_at_once_have_one_winner_each(kind: str, tmp_path: Path) -> None:
     """They also make the tables of a new file at once."""
@@ -213,7 +220,7 @@ def test_processes_that_want_the_same_at_once_have_one_winner_each(kind: str, tm
         assert child.stdin
         child.stdin.write("go\n")
         child.stdin.flush()
-    told = [list(iter(lambda child=child: (child.stdout.readline() or "done\n").strip(), "done")) for child in children]
+    told = [until_done(child) for child in children]
     for child in children:
         child.communicate()
     assert [child.returncode for child in children] == [0, 0, 0]
