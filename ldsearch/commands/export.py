@@ -25,7 +25,7 @@ from ldsearch.export.loading import INDEX_FILE
 from ldsearch.export.timing import TOKENS, TimingJob
 from ldsearch.files import write_json
 from ldsearch.hub import origin_of
-from ldsearch.latency.fastest import AUTO, time_full_model
+from ldsearch.latency.fastest import AUTO, FullModel, time_full_model
 from ldsearch.latency.int8 import int8_instructions
 from ldsearch.latency.measure import generating
 from ldsearch.latency.runtimes import graph_runtime
@@ -131,6 +131,8 @@ def export(
     format: str = "hf",
     runtime: str = AUTO,
     elastic: bool = False,
+    points: Sequence[Subnet] | None = None,
+    full: FullModel | None = None,
     least_agreement: float = LEAST_AGREEMENT,
     data: str | None = None,
     task: str | None = None,
@@ -161,6 +163,8 @@ def export(
         format: ``"hf"``, a Hugging Face folder, or ``"onnx"``, one file for a runtime.
         runtime: Which one; ``"auto"`` times the full model in all that are installed, for some seconds.
         elastic: Make lengths an input of the file.
+        points: Those of the frontier that an elastic file is written for; None: all.
+        full: What the full model takes in every runtime, where ``auto`` need not time it again.
         least_agreement: The least share of predictions that are the supernet's, where a runtime rounds.
         data: Where the supernet's data lie now, if they were moved; rows to score any other model on.
         task: Of a model that was not trained here; None: the first that fits its head.
@@ -182,20 +186,25 @@ def export(
     target, supernet, record, tokenizer = _open(
         Path(folder), subnet, data, task, Columns(text=text_column, label=label_column)
     )
-    measured = _measured(target, frontier, elastic, format)
+    measured = _measured(target, frontier, elastic, format, points)
     subnets = [target.subnet if choice is None else choice.subnet for choice in measured]
     for each in subnets:
         supernet.check(each)  # before anything is written
     cells = _cells(target, supernet, record)
     with staged(output) as staging:
         rows, unseen, notes = _rows(supernet, record, tokenizer, measured, data)
-        write, rounds, rival = write_huggingface, False, ""
+        write, rounds, scored, rival = write_huggingface, False, False, ""
         if format == "onnx":
             refuse(supernet)
-            serves, rival, told = _serving(supernet, rows, cells, runtime, least_agreement, staging, progress)
-            notes += told
-            write = partial(write_onnx, runtime=serves, elastic=elastic)
-            rounds = graph_runtime(serves).rounds
+            if runtime == AUTO:
+                full = full or _timed(supernet, rows, cells, least_agreement, progress)
+                rival, runtime = full.fastest(), full.fastest(files=True)
+                write_json(staging / RUNTIMES_FILE, full.to_dict())
+            notes += _told(runtime, full)
+            write = partial(write_onnx, runtime=runtime, elastic=elastic)
+            rounds = graph_runtime(runtime).rounds
+            # What the run scored in this runtime need not be scored again.
+            scored = target.run is not None and target.run.identity.get("scored_in") == runtime
         places = [staging / str(index) if frontier else staging for index in range(len(subnets))]
         written: list[Written] = []
         progress.phase("writing", len(subnets))
@@ -223,11 +232,11 @@ def export(
             timing,
             staging,
             progress,
-            unseen=unseen if rounds else None,
+            unseen=unseen if rounds and not scored else None,
             least_agreement=least_agreement,
         )
         entries = [
-            _entry(place, choice, own)
+            _entry(place, choice, own, scored)
             for choice, place, own in zip(measured, places, verified, strict=True)
             if choice is not None
         ]
@@ -266,7 +275,9 @@ def _write_entries(
         write_json(folder / BUDGETS_FILE, budgets(reference, entries, elastic))
 
 
-def _measured(target: Target, frontier: bool, elastic: bool, format: str) -> Sequence[Choice | None]:
+def _measured(
+    target: Target, frontier: bool, elastic: bool, format: str, points: Sequence[Subnet] | None
+) -> Sequence[Choice | None]:
     """The run's best, its frontier, or, the best first, the points of it that one elastic graph runs.
 
     Raises:
@@ -283,44 +294,34 @@ def _measured(target: Target, frontier: bool, elastic: bool, format: str) -> Seq
     if frontier:
         return target.run.points()
     best = target.run.best
-    others = [point for point in target.run.points() if point.subnet != best.subnet]
+    wanted = [point for point in target.run.points() if points is None or point.subnet in points]
+    others = [point for point in wanted if point.subnet != best.subnet]
     return [best, *(others[place] for place in rows_beside(best.subnet, [one.subnet for one in others]))]
 
 
-def _serving(
-    supernet: Supernet,
-    rows: Rows,
-    cells: Sequence[tuple[int, int]],
-    runtime: str,
-    least: float,
-    folder: Path,
-    progress: Progress,
-) -> tuple[str, str, tuple[str, ...]]:
-    """The runtime of the export, the one in which the full model is fastest, and notes on both.
-
-    Where ``auto`` chooses, what it measured lies in the folder.
-    """
-    rival = ""
-    notes: tuple[str, ...] = ()
-    if runtime == AUTO:
-        share = share_of_full(supernet.eval(), rows.first(AGREEMENT_ROWS))
-        full = time_full_model(supernet, cells, share, least, progress)
-        rival, runtime = full.fastest(), full.fastest(files=True)
-        notes = (full.describe(),)
-        write_json(folder / RUNTIMES_FILE, full.to_dict())
-    if graph_runtime(runtime).quantised and int8_instructions() == ():
-        notes += (SLOW_INT8,)
-    return runtime, rival, notes
+def _timed(
+    supernet: Supernet, rows: Rows, cells: Sequence[tuple[int, int]], least: float, progress: Progress
+) -> FullModel:
+    """What the full model takes in every runtime."""
+    share = share_of_full(supernet.eval(), rows.first(AGREEMENT_ROWS))
+    return time_full_model(supernet, cells, share, least, progress)
 
 
-def _entry(place: Path, choice: Choice, verified: Verified) -> dict[str, Any]:
-    """An export's entry in the index."""
+def _told(runtime: str, full: FullModel | None) -> tuple[str, ...]:
+    """Notes on the runtime of an export."""
+    slow = graph_runtime(runtime).quantised and int8_instructions() == ()
+    return (*([full.describe()] if full else []), *([SLOW_INT8] if slow else []))
+
+
+def _entry(place: Path, choice: Choice, verified: Verified, scored: bool) -> dict[str, Any]:
+    """An export's entry in the index; ``scored``: whether the run scored what the export gives."""
     names = ("subnet", "metric", "score", "held_out", "costs", "full_costs")
     graph = onnx_file(place)
     file = None if graph is None else f"{place.name}/{graph}"
     own = {key: choice.to_dict()[key] for key in names}
     fields = {"folder": place.name, "file": file, **own, **verified.to_dict()}
-    return fields if verified.tolerance is None else {**fields, "held_out": own["held_out"]}
+    rounds = verified.tolerance is None and not scored
+    return fields if rounds else {**fields, "held_out": own["held_out"]}
 
 
 def _cells(target: Target, supernet: Supernet, record: SupernetRecord) -> list[tuple[int, int]]:

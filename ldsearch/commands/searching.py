@@ -181,6 +181,7 @@ def run_search(
         "fingerprint": bench.evaluator.fingerprint,
         **goal.identity,
         **({} if options.runtime in OWN else {"runtime": options.runtime}),
+        **({} if bench.runtime is None else {"scored_in": bench.runtime}),
         **spec.identity,
         **({"evaluations": spec.evaluations} if screen and spec.evaluations is not None else {}),
     }
@@ -442,7 +443,9 @@ def _write_run(
             },
             "this_call": {evaluator.split: asdict(evaluator.counts) for evaluator in evaluators},
             "peak_memory_bytes": peak_memory(),
-            "measured_as": "fp32, batches of like length, sub-networks with common prefixes together",
+            "measured_as": "fp32, batches of like length, sub-networks with common prefixes together"
+            if bench.runtime is None
+            else f"{bench.runtime}, batches of like length; the full model in fp32",
             "workload": bench.evaluator.encoded.workload.to_dict(),
             "versions": versions(),
         },

@@ -73,12 +73,20 @@ class FullModel:
         lines += [f"  {name}: {why}" for name, why in self.left_out.items()]
         return "\n".join(lines)
 
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "FullModel":
+        """The inverse of ``to_dict``."""
+        cells = tuple((batch, length) for batch, length in fields["cells"])
+        times = {name: tuple(own) for name, own in fields["milliseconds"].items()}
+        return cls(**{**fields, "cells": cells, "milliseconds": times})
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "cells": [list(cell) for cell in self.cells],
             "milliseconds": {name: list(times) for name, times in self.milliseconds.items()},
             "agreement": dict(self.agreement),
+            "least": self.least,
             "left_out": dict(self.left_out),
             "facts": dict(self.facts),
         }

@@ -220,7 +220,17 @@ class Task(Scorer):
             DataError: If data is missing, empty or misshapen, or too small or too alike to be split, labels
                 do not fit, or there is no such metric.
         """
-        tables = {role: cls.prepare_table(table, source) for role, table in read_tables(source).items()}
+        return cls.of_tables(read_tables(source), source, known_labels)
+
+    @classmethod
+    def of_tables(
+        cls,
+        tables: Mapping[str, pd.DataFrame],
+        source: DataSource,
+        known_labels: Sequence[str] | None = None,
+    ) -> Self:
+        """As ``load``, of what ``read_tables`` gives."""
+        tables = {role: cls.prepare_table(table, source) for role, table in tables.items()}
         columns = cls.find_columns(tables["train"], source)
         if "report" in tables and columns.label is not None:
             report = tables["report"].get(columns.label, pd.Series())
