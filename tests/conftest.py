@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -29,3 +30,10 @@ def signals_as_before() -> Iterator[None]:
     before = [signal.getsignal(number) for number in numbers]
     yield
     assert [signal.getsignal(number) for number in numbers] == before
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Of a worker that crashed, say what ended it: pytest-xdist does not."""
+    if error:
+        print(f"\n{node.gateway.id} ended with {node.gateway._io.popen.wait(timeout=60)}")

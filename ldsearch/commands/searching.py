@@ -46,9 +46,9 @@ from ldsearch.search.strategies import RULES, Search, search_named
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial, pareto_front
 
-# What controls and held-out scoring add to a search: random search as many measurements again, the
-# constant-ratio line and the frontiers on the held-out rows some more.
+# What controls and held-out scoring add to a search: random search as many again, the others some more.
 CONTROL_SHARE = 1.5
+_MEASURED_AS = "fp32, sub-networks with common prefixes together"
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def plan_search(bench: Bench, options: Evolve, costs: Sequence[str] = ("macs",))
     settings = EvolveSettings.parity() if options.parity else EvolveSettings()
     # A short search starts from fewer configurations, still spread over the whole cost range.
     initial = settings.initial if evaluations is None else min(settings.initial, evaluations - 1)
-    cost, *others = (bench.cost(name) for name in costs)
+    cost, *others = map(bench.cost, costs)
     kept = None if options.keep is None else space.depths[0].keep[0]
     context = StrategyContext(
         space,
@@ -443,9 +443,7 @@ def _write_run(
             },
             "this_call": {evaluator.split: asdict(evaluator.counts) for evaluator in evaluators},
             "peak_memory_bytes": peak_memory(),
-            "measured_as": "fp32, batches of like length, sub-networks with common prefixes together"
-            if bench.runtime is None
-            else f"{bench.runtime}, batches of like length; the full model in fp32",
+            "measured_as": f"{bench.runtime or _MEASURED_AS}, batches of like length",
             "workload": bench.evaluator.encoded.workload.to_dict(),
             "versions": versions(),
         },

@@ -15,6 +15,7 @@ from ldsearch.commands.console import resumable
 from ldsearch.interruption import Interrupted
 from ldsearch.training.trainer import SupernetTrainer
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, Outcome, weights
+from tests.stops import ask_to_stop
 
 Weights = dict[str, torch.Tensor]
 
@@ -33,7 +34,7 @@ def test_a_stop_after_the_last_step_lets_the_training_finish(
     save = PreTrainedModel.save_pretrained
 
     def signalled(self: PreTrainedModel, folder: Path, state_dict: Weights) -> None:
-        signal.raise_signal(signal.SIGTERM)
+        ask_to_stop()
         save(self, folder, state_dict=state_dict)
 
     monkeypatch.setattr(PreTrainedModel, "save_pretrained", signalled)
@@ -110,7 +111,7 @@ class Stops(TrainerCallback):
 
     def on_step_begin(self, args: object, state: TrainerState, *_: object, **__: object) -> None:
         if state.global_step == 2:
-            signal.raise_signal(signal.SIGTERM)
+            ask_to_stop()
 
 
 def interrupt(ldsearch: Ldsearch, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> Outcome:

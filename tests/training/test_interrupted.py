@@ -1,6 +1,5 @@
 """A training that is asked to stop saves, stops, and ends where an uninterrupted one ends, bit for bit."""
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.training.checkpoints import StopAfterSaving, last_complete_checkpoint
 from ldsearch.training.strategies import make_strategy
 from ldsearch.training.trainer import Distillation, SupernetTrainer
+from tests.stops import ask_to_stop
 from tests.tiny import small_setting, tiny_model
 from tests.training.test_trainer import TOKENIZER, examples, trainer_for
 
@@ -36,7 +36,7 @@ class SignalAt(TrainerCallback):
 
     def on_optimizer_step(self, args, state, control, **_):
         if state.global_step == self.step - 1:  # counted after the optimizer's step
-            signal.raise_signal(signal.SIGTERM)
+            ask_to_stop()
 
 
 def make(folder: Path, score: str = "column", **arguments) -> SupernetTrainer:

@@ -1,8 +1,6 @@
 """Targets of a separate teacher: the mixed loss by hand, states from the stock model, each row asked once."""
 
 import copy
-import os
-import signal
 from dataclasses import replace
 
 import pytest
@@ -16,6 +14,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.tasks.objectives import kl_divergence
 from ldsearch.training.strategies import Pass
 from ldsearch.training.trainer import Distillation, SupernetTrainer, state_distance
+from tests.stops import ask_to_stop
 from tests.tiny import tiny_model
 from tests.training.test_trainer import FULL, TOKENIZER, Fixed, examples, gradients, trainer_for
 
@@ -177,7 +176,7 @@ def test_a_stop_that_is_asked_for_while_the_teacher_reads_does_not_wait_for_a_st
 
     def asks(*inputs: object) -> None:
         calls.append(1)
-        os.kill(os.getpid(), signal.SIGTERM)
+        ask_to_stop()
 
     teacher.register_forward_pre_hook(asks)
     with pytest.raises(Interrupted):

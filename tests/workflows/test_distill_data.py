@@ -15,6 +15,7 @@ from ldsearch.errors import RunError
 from ldsearch.interruption import Interrupted
 from ldsearch.progress import Progress
 from ldsearch.tasks import DataSource, load_task
+from tests.stops import ask_to_stop
 from tests.translators import PAD, sentences, tiny_translator, word_tokenizer
 
 TRAINED_ON = sentences(22, seed=2)
@@ -85,7 +86,7 @@ class Batches(Progress):
         if self.done == self.enough:
             if self.stop is KeyboardInterrupt:
                 raise KeyboardInterrupt
-            signal.raise_signal(self.stop)
+            ask_to_stop(self.stop)
 
 
 def test_each_training_source_has_the_target_that_stock_generation_gives_it(shared, undisturbed):

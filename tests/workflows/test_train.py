@@ -1,7 +1,6 @@
 """What a training says and refuses before it starts: prime depths, options of other tasks, scratch models."""
 
 import json
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from ldsearch.interruption import Interrupted
 from ldsearch.supernet.folder import load_supernet, read_record
 from ldsearch.training.trainer import SupernetTrainer
 from tests.cli.conftest import CONFIG, reviews
+from tests.stops import ask_to_stop
 from tests.workflows.conftest import texts_options, write_texts
 
 FLAGS = {"max_steps": "2", "disable_tqdm": "True", "save_strategy": "steps", "save_steps": "1"}
@@ -104,7 +104,7 @@ def test_a_training_of_tied_weights_goes_on_where_it_was_stopped(
     def stopped(self: SupernetTrainer, *batch: Any) -> Any:
         calls.append(1)
         if len(calls) == 2:
-            signal.raise_signal(signal.SIGTERM)
+            ask_to_stop()
         return step(self, *batch)
 
     monkeypatch.setattr(SupernetTrainer, "training_step", stopped)
