@@ -39,6 +39,7 @@ _LAZY = MappingProxyType(
         "Supernet": "ldsearch.supernet",
         "SupernetTrainer": "ldsearch.training.trainer",
         "Surrogate": "ldsearch.search.evolve",
+        "compress": "ldsearch.commands.compress",
         "export_subnet": "ldsearch.export.check",
         "hold_out": "ldsearch.reports.held_out",
         "load_model": "ldsearch.supernet.folder",

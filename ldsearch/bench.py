@@ -115,8 +115,12 @@ class Bench:
         return self.evaluator_of(self.task, other, held_out=True)
 
     @cached_property
-    def _served(self) -> ServedExecutor | None:
-        """One for every split: it holds the graph."""
+    def served(self) -> ServedExecutor | None:
+        """Runs sub-networks in ``runtime``, on every split: it holds the graph.
+
+        Raises:
+            LdsearchError: If the runtime is not installed, or no one graph runs the sub-networks.
+        """
         if self.runtime is None:
             return None
         graph_runtime(self.runtime).require()
@@ -210,7 +214,7 @@ class Bench:
             sidecar=Sidecar(self.runs / FOLDER / fingerprint, task.metric.shape(encoded.examples), digest),
             pad_to=record.pad_to,
             held_out=held_out,
-            served=self._served,
+            served=self.served,
         )
 
     def _fingerprint(self, task: Scorer, encoded: Encoded) -> str:

@@ -28,6 +28,9 @@ BEST_FILE = "best.json"
 FRONTIER_FILE = "frontier.csv"
 HEALTH_FILE = "health.json"
 CACHE_FILE = "measurements.db"
+# What ldsearch compress makes, and the search run in it.
+COMPRESSED_FILE = "compress.json"
+SEARCH_FOLDER = "search"
 # What run.json of a finished search holds, beside a strategy's own facts.
 _RUN_FIELDS: Mapping[str, Any] = {
     "identity": Mapping[str, Any],
@@ -61,6 +64,11 @@ def newest_supernet(runs: Path) -> Path:
     if not found:
         raise SupernetError(f"no supernet in {runs}/: train one with 'ldsearch train-supernet'")
     return found[-1].parent
+
+
+def run_within(folder: Path) -> Path:
+    """The search run of what ``ldsearch compress`` made; any other folder as it is."""
+    return folder / SEARCH_FOLDER if (folder / COMPRESSED_FILE).is_file() else folder
 
 
 def beside(folder: Path, relative: str) -> Path:
@@ -196,7 +204,7 @@ class Run:
         Raises:
             RunError: If it holds no finished search, or is damaged.
         """
-        folder = Path(folder)
+        folder = run_within(Path(folder))
         if (folder / SUPERNET_FILE).is_file():
             raise RunError(f"{folder} is a model, not a search run: name a run that searched it")
         if not (folder / RUN_FILE).is_file():

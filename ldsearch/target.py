@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ldsearch.errors import RunError, SubnetError
 from ldsearch.files import read_json
-from ldsearch.runs import RUN_FILE, SUPERNET_FILE, Run, beside
+from ldsearch.runs import RUN_FILE, SUPERNET_FILE, Run, beside, run_within
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
 
@@ -43,7 +43,7 @@ class Target:
             RunError: If the folder is none of them, or needs a sub-network named with it.
             SubnetError: If the JSON is no sub-network.
         """
-        folder = Path(folder)
+        folder = run_within(Path(folder))
         if (folder / SUPERNET_FILE).is_file():
             return cls._of_model(folder, subnet)
         if not (folder / RUN_FILE).is_file():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ldsearch.commands.as_it_is import AS_IT_IS
 from ldsearch.errors import RunError
-from ldsearch.runs import BEST_FILE, HEALTH_FILE, RUN_FILE, SUPERNET_FILE, Run, read_json
+from ldsearch.runs import BEST_FILE, HEALTH_FILE, RUN_FILE, SUPERNET_FILE, Run, read_json, run_within
 from ldsearch.supernet.folder import SupernetRecord, read_record
 from ldsearch.training.drop_rates import mean_rate
 
@@ -17,7 +17,7 @@ def info(folder: str | Path) -> dict[str, str]:
     Raises:
         RunError: If it is neither.
     """
-    folder = Path(folder)
+    folder = run_within(Path(folder))
     if (folder / SUPERNET_FILE).is_file():
         return _supernet_info(folder)
     if (folder / RUN_FILE).is_file():

@@ -164,7 +164,8 @@ def export(
         runtime: Which one; ``"auto"`` times the full model in all that are installed, for some seconds.
         elastic: Make lengths an input of the file.
         points: Those of the frontier that an elastic file is written for; None: all.
-        full: What the full model takes in every runtime, where ``auto`` need not time it again.
+        full: What the full model takes in every runtime, where ``auto`` need not time it again; exports are
+            timed at its batches and lengths.
         least_agreement: The least share of predictions that are the supernet's, where a runtime rounds.
         data: Where the supernet's data lie now, if they were moved; rows to score any other model on.
         task: Of a model that was not trained here; None: the first that fits its head.
@@ -190,7 +191,7 @@ def export(
     subnets = [target.subnet if choice is None else choice.subnet for choice in measured]
     for each in subnets:
         supernet.check(each)  # before anything is written
-    cells = _cells(target, supernet, record)
+    cells = _cells(target, supernet, record) if full is None else [*full.cells]
     with staged(output) as staging:
         rows, unseen, notes = _rows(supernet, record, tokenizer, measured, data)
         write, rounds, scored, rival = write_huggingface, False, False, ""

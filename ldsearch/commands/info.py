@@ -19,7 +19,7 @@ from ldsearch.errors import LdsearchError, RunError, of_system, one_line
 from ldsearch.files import write_json
 from ldsearch.goal import Budget, Goal
 from ldsearch.records import typed
-from ldsearch.runs import CACHE_FILE, RUN_FILE, SUPERNET_FILE, Run, beside, read_json
+from ldsearch.runs import CACHE_FILE, RUN_FILE, SUPERNET_FILE, Run, beside, read_json, run_within
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from ldsearch.trial import Trial, pareto_front
@@ -141,6 +141,7 @@ def _full_of(supernet: Path) -> Subnet:
 
 def _run_of(folder: Path) -> Path:
     """The run itself; of a supernet the newest that chose on the search rows, or else the newest."""
+    folder = run_within(folder)
     if (folder / RUN_FILE).is_file():
         return folder
     if not (folder / SUPERNET_FILE).is_file():

@@ -1,12 +1,13 @@
 """Runs sub-networks that differ in lengths through the graph that will serve them, in its runtime."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ldsearch.costs.macs import Cost
@@ -110,12 +111,20 @@ class ServedExecutor:
             self.work.macs += round(len(logits) * float(macs))
             on_logits(ends[subnet], logits)
 
+    def timed(self, batch: Mapping[str, Tensor], subnet: Subnet) -> Callable[[], object]:
+        """A run of a sub-network on a batch as it is, for a clock; inputs are made once."""
+        given = {**self._read(batch), KEEP: np.array([keep_of(subnet, self.reference)])}
+        return lambda: self.session.run(given)
+
+    def _read(self, batch: Mapping[str, Tensor]) -> dict[str, NDArray[np.int64]]:
+        """What the graph reads of a batch; segments that it lacks are one."""
+        blank = torch.zeros_like(batch["input_ids"])
+        return {name: batch.get(name, blank).cpu().numpy() for name in self.session.inputs}
+
     def _logits(self, batch: Mapping[str, Tensor], keep: Sequence[int]) -> Tensor:
         length = batch["input_ids"].shape[1]
         more = -length % STEP if length + STEP <= self.supernet.longest else 0
-        blank = torch.zeros_like(batch["input_ids"])
-        read = {name: batch.get(name, blank).cpu().numpy() for name in self.session.inputs}
-        given = {name: np.pad(array, ((0, 0), (0, more))) for name, array in read.items()}
+        given = {name: np.pad(array, ((0, 0), (0, more))) for name, array in self._read(batch).items()}
         found = self.session.run({**given, KEEP: np.array([keep])})
         # A span head has an output for each end.
         arrays = [torch.from_numpy(np.array(array)) for array in found]

@@ -293,6 +293,17 @@ class Task(Scorer):
         """
 
     @classmethod
+    def answers(cls, logits: NDArray[np.float32], names: Sequence[str]) -> list[Any]:
+        """A model's answers as cells of a label column, from logits of shape (rows, outputs).
+
+        Raises:
+            DataError: If the kind of task needs labels.
+        """
+        raise DataError(
+            f"texts without labels are for classification and regression; {cls.kind} needs labels"
+        )
+
+    @classmethod
     def split(cls, given: Mapping[str, Rows], source: DataSource) -> tuple[Mapping[str, Rows], str]:
         """Fix the train, search and report rows of what was read.
 

@@ -121,6 +121,11 @@ class TextClassification(Task):
         values = cls.label_values(table[columns.label], names, role)
         return TextExamples(texts_of(table[columns.text], role), pairs, values)
 
+    @classmethod
+    def answers(cls, logits: NDArray[np.float32], names: Sequence[str]) -> list[Any]:
+        """The name of the most likely class of each row."""
+        return [names[best] for best in logits.argmax(axis=-1)]
+
     @property
     def head_config(self) -> Mapping[str, Any]:
         """Label names and the problem type."""
@@ -174,6 +179,11 @@ class TextRegression(TextClassification):
         refuse_rows(~np.isfinite(numbers), role, f"have no number in the label column {column.name!r}")
         return tuple(numbers.tolist())
 
+    @classmethod
+    def answers(cls, logits: NDArray[np.float32], names: Sequence[str]) -> list[Any]:
+        """The output of each row."""
+        return [float(number) for number in logits[:, 0]]
+
     def predictions(self, logits: NDArray[np.float32]) -> NDArray[Any]:
         """The output itself."""
         return logits[:, 0].astype(np.float64)
@@ -201,6 +211,11 @@ class MultiLabelClassification(TextClassification):
         rows = [set(_several(value)) for value in column]
         _refuse_strangers(set().union(*rows) - set(names), role)
         return tuple(tuple(float(name in row) for name in names) for row in rows)
+
+    @classmethod
+    def answers(cls, logits: NDArray[np.float32], names: Sequence[str]) -> list[Any]:
+        """The names of the labels that are more likely than not, of each row."""
+        return [[name for name, likely in zip(names, row, strict=True) if likely] for row in logits > 0]
 
     def predictions(self, logits: NDArray[np.float32]) -> NDArray[Any]:
         """1 where a label is more likely than not."""

@@ -37,6 +37,8 @@ MANY_ROWS = 20_000
 SEARCH_ROWS = 4_000
 _NONE = np.array([], dtype=np.int64)
 _ANYWAY = " (--keep-overlap ignores shared text)"
+# Of rows that train nothing and have no splits: shares that report and that choose; the others are fitted on.
+_PORTIONS = {"report": 0.5, "search": 0.3}
 # Any odd base and any fixed draw make a good hash of words; fixed, so that splits are the same everywhere.
 _BASE = 0x9E3779B97F4A7C15
 _WORD_SEED = 20_201_015
@@ -136,6 +138,45 @@ def draw_rows(texts: Sequence[str], count: int, seed: int = 0) -> Index:
     """
     groups, _ = _span_groups(_Words(texts))
     return _draw(np.arange(len(texts)), groups, count, np.random.default_rng(seed))
+
+
+def portion_rows(
+    texts: Mapping[str, Sequence[str]], most: Mapping[str, int], seed: int = 0
+) -> dict[str, tuple[str, Index]]:
+    """Rows for a model that is not trained any more: few to fit on (``train``), more to choose and report by.
+
+    Args:
+        texts: As of ``fix_splits``, whose splits are kept where the source has any; of training rows alone,
+            half report and three tenths choose.
+        most: The most rows of each role.
+        seed: Of the draws.
+
+    Returns:
+        Role to (the given table it comes from, its row numbers, ascending); no two share a span of words.
+
+    Raises:
+        DataError: If there are too few rows, or they share too much text, to fill every role.
+    """
+    rng = np.random.default_rng(seed)
+    if len(texts) > 1:
+        given = fix_splits(texts, seed=seed).rows
+        return {
+            role: (table, np.sort(rng.permutation(index)[: most[role]]))
+            for role, (table, index) in given.items()
+        }
+    ((table, own),) = texts.items()
+    groups, _ = _span_groups(_Words(own))
+    rest, total = np.arange(len(own)), min(len(own), sum(most.values()))
+    taken = {}
+    for role in ("report", "search", "train"):
+        share = _PORTIONS.get(role, 1.0)
+        taken[role] = _draw(rest, groups, min(most[role], round(share * total)), rng)
+        rest = np.setdiff1d(rest, taken[role], assume_unique=True)
+        if len(taken[role]) == 0:
+            raise DataError(
+                f"{len(own)} rows are too few, or share too much text, to fit, choose and report by"
+            )
+    return {role: (table, index) for role, index in taken.items()}
 
 
 def _cut(given: Mapping[str, Index], groups: Index, seed: int, search_rows: SearchRows) -> dict[str, Index]:

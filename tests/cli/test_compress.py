@@ -1,0 +1,239 @@
+"""compress: from a fine-tuned model and texts to one file, with labels and without."""
+
+import random
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import ldsearch as ld
+from ldsearch.commands import compress as command
+from ldsearch.errors import DataError
+from ldsearch.interruption import Interrupted
+from ldsearch.latency import fastest
+from ldsearch.latency.runtimes import RUNTIMES
+from ldsearch.runs import Run
+from ldsearch.subnet import Subnet
+from ldsearch.tasks.splits import portion_rows
+from tests.cli.conftest import Ldsearch, read, reviews
+
+pytest.importorskip("onnxruntime")
+RUN = ("compress", "tuned", "--data", "more.csv", "--name", "small", "--max-length", 16)
+
+
+@pytest.fixture
+def tuned(wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place with a fine-tuned model as others save it, and rows: labelled, and texts alone."""
+    place = tmp_path / "place"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(command, "EVALUATIONS", 8)
+    monkeypatch.setattr(command, "RATIOS", 5)
+    home = wild / "runs/tiny"
+    AutoModelForSequenceClassification.from_pretrained(home).save_pretrained("tuned")
+    AutoTokenizer.from_pretrained(home).save_pretrained("tuned")
+    rows = reviews(160, seed=3)
+    Path("more.csv").write_text(rows)
+    Path("texts.txt").write_text("\n".join(line.partition(",")[0] for line in rows.splitlines()[1:]) + "\n")
+    return place
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The full model is timed in one runtime of files, which rounds nothing, for an instant."""
+    monkeypatch.setattr(fastest, "SECONDS", 0.0)
+    monkeypatch.setattr(fastest, "candidates", lambda: {"onnx": RUNTIMES["onnx"]})
+
+
+def stock(texts: list[str]) -> np.ndarray:
+    """The logits of the model as transformers runs it."""
+    model = AutoModelForSequenceClassification.from_pretrained("tuned").eval()
+    inputs = AutoTokenizer.from_pretrained("tuned")(
+        texts, return_tensors="pt", padding=True, truncation=True, max_length=16
+    )
+    with torch.no_grad():
+        return model(**inputs).logits.numpy()
+
+
+def lines(path: Path) -> pd.DataFrame:
+    return pd.read_json(path, lines=True, dtype=False)
+
+
+def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_what_is_known(
+    ldsearch: Ldsearch, tuned: Path, quick: None
+) -> None:
+    first = ldsearch(*RUN, "--budget", 0.7)
+    assert first.code == 0, first.err
+    folder = tuned / "runs/small"
+    found = read(folder / "compress.json")
+    full, chosen, *others = found["points"]
+    assert full["macs"] == 1
+    assert 0 < chosen["macs"] <= 0.7
+    assert all(abs(point["macs"] / chosen["macs"] - 1) > 0.15 for point in others)
+
+    # No text is in two files, and every row comes from the data as it was.
+    given = pd.read_csv("more.csv")
+    used = [lines(folder / f"data/{name}.jsonl") for name in ("train", "validation", "test")]
+    assert not set.intersection(*(set(own["text"]) for own in used))
+    known = set(zip(given["text"], given["label"], strict=True))
+    assert all(set(zip(own["text"], own["label"], strict=True)) <= known for own in used)
+
+    # The scores are those of rows that chose nothing, by the file that was written.
+    served, rows = ld.load(found["model"]), used[2]
+    inputs = AutoTokenizer.from_pretrained(found["model"])(
+        list(rows["text"]), return_tensors="pt", padding=True, truncation=True, max_length=16
+    )
+    names = [served.config.id2label[place] for place in served(**inputs).logits.argmax(-1).tolist()]
+    assert np.mean(np.array(names) == rows["label"]) == pytest.approx(chosen["score"])
+    plain = [served.config.id2label[place] for place in stock(list(rows["text"])).argmax(-1).tolist()]
+    right = np.mean(np.array(plain) == rows["label"])
+    assert chosen["score"] - chosen["difference"]["mean"] == pytest.approx(right, abs=1e-6)
+
+    # The other verbs open the folder as the run that is in it.
+    run = Run.open(folder)
+    assert run.folder == folder / "search"
+    assert run.identity["scored_in"] == found["runtime"]
+    assert ldsearch("info", folder).code == 0
+    assert "0.7" in ldsearch("info", folder, "--budget", "0.7").out
+    assert ldsearch("report", folder).code == 0
+    assert ldsearch("evaluate", folder).code == 0
+
+    measured = len(run.trials)
+    again = ldsearch(*RUN, "--budget", 0.5)
+    assert again.code == 0, again.err
+    assert read(folder / "compress.json")["points"][1]["macs"] <= 0.5
+    after = Run.open(folder)
+    assert len(after.trials) == measured
+    assert all(counts["measured"] == 0 for counts in after.fields["this_call"].values())
+    kept = Subnet.from_fields(read(folder / "model/ldsearch_subnet.json")["subnet"])
+    assert kept == after.best.subnet != run.best.subnet
+
+
+def test_without_labels_the_models_own_answers_are_the_target(
+    ldsearch: Ldsearch, tuned: Path, quick: None
+) -> None:
+    outcome = ldsearch("compress", "tuned", "--data", "texts.txt", "--max-length", 16)
+    assert outcome.code == 0, outcome.err
+    folder = tuned / "runs/tuned-compressed"
+    found = read(folder / "compress.json")
+    names = AutoModelForSequenceClassification.from_pretrained("tuned").config.id2label
+    for name in ("train", "validation", "test"):
+        rows = lines(folder / f"data/{name}.jsonl")
+        assert [names[best] for best in stock(list(rows["text"])).argmax(-1)] == list(rows["label"])
+    full, chosen, *_ = found["points"]
+    assert full["score"] == pytest.approx(1, abs=0.05)
+    # Agreement with itself in fp32 is whole: what is lost is what differs.
+    assert chosen["score"] - chosen["difference"]["mean"] == pytest.approx(1)
+    assert "agreement" in found["metric"]
+    assert any("no labels" in sentence for sentence in found["words"])
+
+
+def test_what_was_stopped_goes_on_and_ends_the_same(
+    ldsearch: Ldsearch, tuned: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ldsearch(*RUN, "--budget", 0.7, "--name", "whole")
+    assert whole.code == 0, whole.err
+    folder = tuned / "runs/small"
+
+    def stopped(*arguments: object, **named: object) -> object:
+        raise Interrupted(15)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "run_search", stopped)
+        outcome = ldsearch(*RUN, "--budget", 0.7)
+    assert outcome.code == 143
+    assert "run the same command again" in outcome.err
+    known = {path: path.stat().st_mtime_ns for path in folder.glob("supernet/*")}
+    assert known
+    again = ldsearch(*RUN, "--budget", 0.7)
+    assert again.code == 0, again.err
+    assert {path: path.stat().st_mtime_ns for path in known} == known
+    one, other = (Run.open(tuned / "runs" / name) for name in ("whole", "small"))
+    assert one.best.subnet == other.best.subnet
+    assert one.best.held_out == other.best.held_out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("compress", "tuned"), "--data texts.csv; some hundreds are enough"),
+        (("compress", "--data", "more.csv"), "name the fine-tuned model"),
+        (("compress", "nowhere", "--data", "more.csv"), "nowhere"),
+        (("compress", "tuned", "--data", "few.csv"), "has 30 rows: 50 are the fewest"),
+        (("compress", "tuned", "--data", "strange.csv"), "the model classifies"),
+        ((*RUN, "--budget", 0.4, "--at-least", "full"), "give one of them"),
+        ((*RUN, "--budget", "0.0001ms@batch=1,length=16"), "no sub-network meets the budget"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(
+    ldsearch: Ldsearch, tuned: Path, quick: None, arguments: tuple[object, ...], message: str
+) -> None:
+    Path("few.csv").write_text(reviews(30))
+    Path("strange.csv").write_text(reviews(100).replace(",good", ",purple"))
+    outcome = ldsearch(*arguments)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert len(outcome.err.strip().splitlines()) == 1
+    assert not Path("runs").exists() or "ms@" in str(arguments)
+
+
+def test_another_model_or_other_texts_are_refused_in_the_folder(
+    ldsearch: Ldsearch, tuned: Path, quick: None
+) -> None:
+    assert ldsearch(*RUN, "--budget", 0.7).code == 0
+    Path("more.csv").write_text(reviews(160, seed=5))
+    outcome = ldsearch(*RUN, "--budget", 0.7)
+    assert outcome.code == 2
+    assert "holds another run (its texts differ)" in outcome.err
+
+
+def test_a_budget_in_milliseconds_is_met_as_far_as_it_can_be_measured(
+    ldsearch: Ldsearch, tuned: Path, quick: None
+) -> None:
+    outcome = ldsearch(*RUN, "--budget", "900s@batch=2,length=16")
+    assert outcome.code == 0, outcome.err
+    chosen = read(tuned / "runs/small/compress.json")["points"][1]
+    assert [*chosen["ms"]] == ["2x16"]
+    assert Run.open(tuned / "runs/small").goal.budget is not None
+
+
+def test_from_python_a_list_a_frame_or_a_dataset_gives_a_model_that_predicts(
+    tuned: Path, quick: None
+) -> None:
+    frame = pd.read_csv("more.csv")
+    model = ld.compress("tuned", list(frame["text"]), budget=0.7, name="a", max_length=16)
+    assert model.table["MACs"].iloc[0] == "1.00"
+    tokens = AutoTokenizer.from_pretrained("tuned")("the film was fine", return_tensors="pt")
+    assert model(**tokens).logits.shape == (1, 2)
+    of_frame = ld.compress("tuned", frame, budget=0.7, name="b", max_length=16)
+    of_rows = ld.compress("tuned", datasets.Dataset.from_pandas(frame), budget=0.7, name="c", max_length=16)
+    assert list(of_frame.table["accuracy"]) == list(of_rows.table["accuracy"])
+
+
+def test_portions_share_no_text_and_have_the_shares() -> None:
+    draw = random.Random(0)
+    texts = [" ".join(draw.choice("abcdefghijklmnop") for _ in range(12)) for _ in range(400)]
+    texts += texts[:100]  # some stand twice
+    most = {"train": 1_000, "search": 1_000, "report": 1_000}
+    found = portion_rows({"train": texts}, most)
+    sizes = {role: len(index) for role, (_, index) in found.items()}
+    assert sizes["report"] == pytest.approx(250, abs=5)
+    assert sizes["search"] == pytest.approx(150, abs=5)
+    assert sum(sizes.values()) == 500
+    sets = [{texts[row] for row in index} for _, index in found.values()]
+    assert not any(one & other for at, one in enumerate(sets) for other in sets[:at])
+    few = portion_rows({"train": texts}, {"train": 10, "search": 20, "report": 30})
+    assert [len(few[role][1]) for role in ("train", "search", "report")] == [10, 18, 30]
+    with pytest.raises(DataError, match="too few"):
+        portion_rows({"train": ["one text"] * 100}, most)
+
+
+def test_splits_that_are_given_are_kept() -> None:
+    texts = {role: [f"{role} {row}" for row in range(60)] for role in ("train", "search", "report")}
+    found = portion_rows(texts, {"train": 10, "search": 20, "report": 100})
+    assert {role: table for role, (table, _) in found.items()} == {role: role for role in texts}
+    assert [len(found[role][1]) for role in texts] == [10, 20, 60]
