@@ -68,7 +68,9 @@ def newest_supernet(runs: Path) -> Path:
 
 def run_within(folder: Path) -> Path:
     """The search run of what ``ldsearch compress`` made; any other folder as it is."""
-    return folder / SEARCH_FOLDER if (folder / COMPRESSED_FILE).is_file() else folder
+    if not (folder / COMPRESSED_FILE).is_file():
+        return folder
+    return folder / str(read_json(folder / COMPRESSED_FILE).get("search", SEARCH_FOLDER))
 
 
 def beside(folder: Path, relative: str) -> Path:

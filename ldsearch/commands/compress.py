@@ -4,7 +4,6 @@ A folder holds all of it: ``data``, ``supernet``, ``search`` (a search run) and 
 """
 
 import json
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ldsearch.bench import Bench
 from ldsearch.commands.binding import changed
-from ldsearch.commands.checked_rows import AGREEMENT_ROWS, split_rows
 from ldsearch.commands.console import (
     print_columns,
     print_notes,
@@ -26,46 +23,35 @@ from ldsearch.commands.console import (
     quiet_libraries,
     resumable,
 )
-from ldsearch.commands.export import BATCHES, RUNTIMES_FILE, export
-from ldsearch.commands.options import Compress, Evolve, TrainSupernet
+from ldsearch.commands.options import Compress, TrainSupernet
 from ldsearch.commands.own_texts import OwnTexts, read_texts
-from ldsearch.commands.searching import plan_search, run_search
+from ldsearch.commands.short_search import (
+    MARGIN,
+    MARGIN_OF_AGREEMENT,
+    export_points,
+    full_model_times,
+    points_of,
+    short_search,
+)
 from ldsearch.commands.start import known_labels
-from ldsearch.commands.train_supernet import train_supernet
-from ldsearch.errors import BudgetError, RunError
-from ldsearch.export.agreement import share_of_full
-from ldsearch.export.check import LEAST_AGREEMENT
-from ldsearch.export.elastic import BUDGETS_FILE
+from ldsearch.commands.train_supernet import steps_within, train_supernet
+from ldsearch.errors import RunError
 from ldsearch.export.loading import load_exported
 from ldsearch.files import read_fields, write_json
 from ldsearch.fingerprint import start_fingerprint
-from ldsearch.goal import Goal, LossBound, MostAccurate, NoWorse
-from ldsearch.latency.clock import Clock
-from ldsearch.latency.fastest import ROUNDS, SECONDS, WARMUP, FullModel, time_full_model
-from ldsearch.latency.measure import random_cell
+from ldsearch.goal import Goal
+from ldsearch.latency.fastest import FullModel
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.run_folder import claim
-from ldsearch.runs import COMPRESSED_FILE, SEARCH_FOLDER, SUPERNET_FILE, Run
-from ldsearch.search.controls import constant_ratio_line
-from ldsearch.search.loop import StrategyContext
+from ldsearch.runs import COMPRESSED_FILE, RUN_FILE, SEARCH_FOLDER, SUPERNET_FILE, Choice, Run
 from ldsearch.staging import staged
-from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.graph import refuse
 from ldsearch.tasks import EMBEDDED, DataSource
 from ldsearch.tasks.tables import Columns
-from ldsearch.trial import Trial
 
-# Measured in all, and of these the constant ratios that come first.
-EVALUATIONS, RATIOS = 24, 14
-# What is chosen where nothing is asked for: surely no more than so much below the full model; without labels
-# the score is agreement, of which a model loses more than it loses of its accuracy.
-MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.03
-# Points beside the chosen one: about so many times its MACs, and not nearly as many.
-BESIDE = (0.6, 1.6)
-_ALIKE = 0.15
-_TIMED = 8  # constant ratios whose times tell what a budget in ms is in MACs
+_ROUND = 0.001  # of a share: a budget that is written down still has the choice in it
 _GAIN = 0.9  # of the full model's time: more is next to nothing gained
 NO_DATA = (
     "compress needs texts such as the model will read: --data texts.csv; some hundreds are enough, and "
@@ -170,21 +156,6 @@ def folder_of(options: Compress) -> Path:
     return options.place(f"{model}-compressed")
 
 
-@dataclass(frozen=True)
-class _SureOrNearest(NoWorse):
-    """Where none is surely within the margin, the one that is surely the nearest to it."""
-
-    def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
-        """The trial to take."""
-        others = [trial for trial in candidates if trial.subnet != full.subnet]
-        try:
-            return super().choose(others, full, bound)
-        except BudgetError:
-            if bound is None or not others:
-                raise
-            return min(others, key=lambda trial: bound(trial.subnet))
-
-
 def compress_into(
     folder: Path,
     options: Compress,
@@ -220,7 +191,7 @@ def compress_into(
     source = DataSource(options.data or EMBEDDED, columns=columns)
     # The small one was trained on inputs cut alike.
     cut = options.max_length or (TrainSupernet().tokens if options.model is None else None)
-    texts = read_texts(source, known, supernet, tokenizer, cut)
+    texts = read_texts(source, known, supernet, tokenizer, cut, trains=options.train is not None)
     identity = {
         "model": start_fingerprint(network.state_dict(), network.config.to_dict()),
         "texts": texts.fingerprint,
@@ -228,20 +199,43 @@ def compress_into(
         "reference": texts.reference,
         "seed": options.seed,
         "metric": options.metric,
+        "train": options.train,
     }
     claim(folder, COMPRESSED_FILE, identity)
-    home = _fitted(folder, model, texts, supernet, tokenizer, options, note, progress)
-    bench = Bench.open(home, runs=folder)
-    full = _timed(folder, bench, goal, progress)
-    bench = replace(bench, runtime=full.fastest(files=True))
-    run, chosen = _searched(folder, bench, goal, texts.labelled, options, progress)
-    rows = _points(bench, run, full, _exported(folder, bench, run, full, progress))
+    data = folder / "data"
+    if not data.is_dir():
+        with staged(data) as staging:
+            texts.write(staging, supernet, tokenizer, progress)
+    fits = _training(model, texts, data, options, trainer={"max_steps": "0"})
+    home = Bench.open(_trained(folder / "supernet", fits, note, progress), runs=folder)
+    full = full_model_times(folder, home, goal, progress)
+    given = bench = replace(home, runtime=_runtime(folder, full))
+    search = folder / SEARCH_FOLDER
+    margin = MARGIN if texts.labelled else MARGIN_OF_AGREEMENT
+    asks = options.budget or options.at_least or options.most_accurate
+    run, chosen = short_search(search, bench, goal, None if asks else margin, options.seed, progress)
+    if options.train is not None:
+        how = _by_teacher(folder, _training(model, texts, data, options), supernet, options.train)
+        other = Bench.open(_trained(folder / "trained", how, note, progress), runs=folder)
+        other = replace(other, runtime=bench.runtime)
+        within = Goal.parse(budget=f"{_share(run.best) + _ROUND:.3f}")
+        search = folder / f"{SEARCH_FOLDER}-trained"
+        again, words = short_search(search, other, within, None, options.seed, progress)
+        gap = bench.difference(
+            other.evaluator.statistics(again.best.subnet), bench.evaluator.statistics(run.best.subnet)
+        )
+        sign = 1 if bench.task.metric.higher_is_better else -1
+        told = f"{gap.mean:+.4f} ({gap.low:+.4f} to {gap.high:+.4f}) on the rows that chose"
+        if sign * gap.mean > 0:
+            bench, run, chosen = other, again, f"{words}; trained for {options.train:g} minutes: {told}"
+        else:
+            chosen += f"; training for {options.train:g} minutes gave {told}, and was not taken"
+    rows = points_of(given, bench, run, full, export_points(folder, bench, run, full, progress))
     name = bench.task.metric.name if texts.labelled else f"agreement ({bench.task.metric.name})"
     done = Compressed(folder, rows, name, str(bench.runtime), time.monotonic() - began, ())
     done = replace(done, words=[*_on_data(texts, bench), *_on_choice(done, run, chosen)])
-    write_json(
-        folder / COMPRESSED_FILE, {"identity": identity, "options": changed(options), **done.to_dict()}
-    )
+    record = {"identity": identity, "options": changed(options), "search": run.folder.name}
+    write_json(folder / COMPRESSED_FILE, {**record, **done.to_dict()})
     return done
 
 
@@ -253,177 +247,63 @@ def _small_model(folder: Path, options: Compress, note: Callable[[str], None], p
     return place
 
 
-def _fitted(
-    folder: Path,
-    model: str,
-    texts: OwnTexts,
-    supernet: Supernet,
-    tokenizer: Any,
-    options: Compress,
-    note: Callable[[str], None],
-    progress: Progress,
-) -> Path:
-    """The supernet of the model, its token score fitted; made where it is not there yet."""
-    data, home = folder / "data", folder / "supernet"
-    if not data.is_dir():
-        with staged(data) as staging:
-            texts.write(staging, supernet, tokenizer, progress)
+def _training(model: str, texts: OwnTexts, data: Path, options: Compress, **changes: Any) -> TrainSupernet:
+    """A training of lengths on the texts."""
+    return TrainSupernet(
+        task=texts.kind.kind,
+        data=str(data),
+        model=model,
+        genes="lengths",
+        max_length=texts.reference,
+        keep_overlap=True,  # no rows were drawn that share text
+        metric=options.metric,
+        seed=options.seed,
+        **{f"{name}_column": column for name, column in asdict(texts.columns).items()},
+        **changes,
+    )
+
+
+def _by_teacher(folder: Path, how: TrainSupernet, supernet: Supernet, minutes: float) -> TrainSupernet:
+    """A training that learns from the model alone, frozen, in so many minutes (results/imdb)."""
+    blocks = supernet.blocks
+    # The smallest keeps a ninth of all blocks' tokens.
+    bound = min(
+        (place / 100 for place in range(1, 100)),
+        key=lambda p: abs(sum((1 - p) ** (block + 1) for block in range(blocks)) / blocks - 1 / 9),
+    )
+    how = replace(
+        how,
+        teacher=str(how.model),
+        drop_bound=bound,
+        sandwich="taught",
+        label_share=0.0,
+        state_weight=float(supernet.reads_first),
+    )
+    path = folder / "steps.json"
+    if not path.is_file():  # an interrupted training goes on with as many
+        write_json(path, steps_within(how, minutes))
+    steps = int(json.loads(path.read_text()))
+    saved = {"save_strategy": "steps", "save_steps": str(max(1, steps // 16))}
+    return replace(how, average_last=min(6, steps), trainer={"max_steps": str(steps), **saved})
+
+
+def _trained(home: Path, how: TrainSupernet, note: Callable[[str], None], progress: Progress) -> Path:
+    """The supernet of a training, made where it is not there yet."""
     if not (home / SUPERNET_FILE).is_file():
-        columns = {f"{name}_column": column for name, column in asdict(texts.columns).items()}
-        how = TrainSupernet(
-            task=texts.kind.kind,
-            data=str(data),
-            model=model,
-            genes="lengths",
-            max_length=texts.reference,
-            keep_overlap=True,  # no rows were drawn that share text
-            metric=options.metric,
-            seed=options.seed,
-            trainer={"max_steps": "0"},
-            **columns,
-        )
         train_supernet(home, how, note, progress)
     return home
 
 
-def _timed(folder: Path, bench: Bench, goal: Goal, progress: Progress) -> FullModel:
-    """What the full model takes in every runtime; measured once."""
-    path = folder / RUNTIMES_FILE
-    length = max(1, round(bench.record.lengths_seen.mean_length))
-    cells = [(batch, length) for batch in BATCHES]
-    if goal.budget is not None and goal.budget.cell is not None:
-        cells = [goal.budget.cell]
-    if path.is_file():
-        known = FullModel.from_dict(read_fields(path))
-        if [*known.cells] == cells:
-            return known
-    supernet = bench.supernet.eval()
-    rows = split_rows(supernet, bench.record, bench.tokenizer, bench.task, bench.split, ())
-    share = share_of_full(supernet, rows.first(AGREEMENT_ROWS))
-    full = time_full_model(supernet, cells, share, LEAST_AGREEMENT, progress)
-    write_json(path, full.to_dict())
-    return full
+def _runtime(folder: Path, full: FullModel) -> str:
+    """Where sub-networks are scored and served: as before, where a search has begun."""
+    path = folder / SEARCH_FOLDER / RUN_FILE
+    known = read_fields(path).get("identity", {}) if path.is_file() else {}
+    return str(known.get("scored_in") or full.fastest(files=True))
 
 
-def _searched(
-    folder: Path, bench: Bench, goal: Goal, labelled: bool, options: Compress, progress: Progress
-) -> tuple[Run, str]:
-    """Constant ratios, and a short search from there, scored in the runtime that will serve.
-
-    Returns:
-        The run, and what the choice is, in words.
-    """
-    how = Evolve(genes="lengths", widen=True, evaluations=EVALUATIONS, seed=options.seed)
-    spec = plan_search(bench, how)
-    context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
-    goal = _in_macs(bench, context, goal, progress)
-    if isinstance(goal.take, MostAccurate) and not options.most_accurate:
-        goal = replace(goal, take=_SureOrNearest(MARGIN if labelled else MARGIN_OF_AGREEMENT))
-    how = replace(how, **goal.take.options)
-    spec = replace(spec, context=context, controlled=False)
-    outcome = run_search(bench, folder / SEARCH_FOLDER, spec, goal, how, progress)
-    regular = outcome.best.subnet in constant_ratio_line(context, RATIOS)
-    words = "a constant ratio of tokens per block" if regular else "found by search"
-    if (
-        isinstance(goal.take, NoWorse)
-        and (bound := bench.loss_bound(outcome.best.subnet)) >= goal.take.margin
-    ):
-        words += (
-            f", the nearest to {goal.take.text}: none surely is, on the {outcome.best.examples} rows that "
-            f"chose; this one may lose {bound:.4f}"
-        )
-    return Run.open(outcome.folder), words
-
-
-def _in_macs(bench: Bench, context: StrategyContext, goal: Goal, progress: Progress) -> Goal:
-    """A goal with a budget in ms as one with a share of the MACs, by the times of some constant ratios.
-
-    Raises:
-        BudgetError: If not even the cheapest is so fast.
-    """
-    budget = goal.budget
-    if budget is None or budget.cell is None:
-        return goal
-    served = bench.served
-    assert served is not None
-    ratios = constant_ratio_line(context, _TIMED)
-    (inputs,) = random_cell(bench.supernet, *budget.cell).batches
-    clock = Clock(ROUNDS, WARMUP, seconds=SECONDS)
-    progress.phase("lengths timed", clock.calls(len(ratios)))
-    runs = [served.timed(inputs, subnet) for subnet in ratios]
-    medians = [1e3 * timing.median for timing in clock(runs, progress).timings]
-    costs = bench.macs([*ratios, bench.full])
-    shares = costs[:-1] / costs[-1]
-    # Noise aside, what costs more takes longer.
-    times = np.maximum.accumulate(medians)
-    if times[0] > budget.limit:
-        batch, length = budget.cell
-        raise BudgetError(
-            f"no sub-network meets the budget {budget.source}: at {shares[0]:.2f} of the MACs a batch of "
-            f"{batch} x {length} tokens takes {times[0]:.2f} ms here in {bench.runtime}"
-        )
-    share = float(np.interp(budget.limit, times, shares))
-    return Goal.parse(budget=f"{share:.3f}")
-
-
-def _exported(
-    folder: Path, bench: Bench, run: Run, full: FullModel, progress: Progress
-) -> list[dict[str, Any]]:
-    """The rows of the export's budgets, cheapest first; made anew where another point is chosen."""
-    place, best = folder / "model", run.best
-    points = [point.subnet for point in run.points()]
-    ratios = bench.macs(points) / bench.macs([best.subnet])
-    others = [
-        (ratio, subnet) for ratio, subnet in zip(ratios, points, strict=True) if abs(ratio - 1) > _ALIKE
-    ]
-    near = {min(others, key=lambda one: abs(np.log(one[0] / aim)))[1]: None for aim in BESIDE if others}
-    wanted = [best.subnet, *near]
-    if place.is_dir():
-        made = [json.dumps(row["subnet"]) for row in read_fields(place / BUDGETS_FILE)["rows"]]
-        own = read_fields(place / SUBNET_FILE)["subnet"]
-        if {*map(Subnet.from_json, made)} != {*wanted} or Subnet.from_fields(own) != best.subnet:
-            shutil.rmtree(place)
-    if not place.is_dir():
-        export(run.folder, place, format="onnx", elastic=True, points=wanted, full=full, progress=progress)
-    return list(read_fields(place / BUDGETS_FILE)["rows"])
-
-
-def _points(
-    bench: Bench, run: Run, full: FullModel, exported: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """The full model in the runtime that serves, and the export's rows, the chosen one first."""
-    held, blocks, reference = bench.held_out, bench.supernet.blocks, bench.record.reference
-    assert held is not None
-    # All but one of the longest input's tokens: of any that is shorter, all.
-    whole = Subnet.of_encoder(range(blocks), [reference - 1] * blocks, reference)
-    (score,) = held([whole], 0)
-    gap = bench.difference(held.statistics(whole), held.statistics(bench.full))
-    chosen = json.loads(run.best.subnet.to_json())
-    rows = sorted(exported, key=lambda row: row["subnet"] != chosen)
-    cells = [f"{line['batch']}x{line['length']}" for line in rows[0]["latency"]]
-
-    def milliseconds(row: Mapping[str, Any], field: str) -> dict[str, float]:
-        return dict(zip(cells, (line[field] for line in row["latency"]), strict=True))
-
-    return [
-        {
-            "name": f"full model, {full.fastest()}",
-            "macs": 1.0,
-            "score": score.score.value,
-            "difference": asdict(gap),
-            "ms": milliseconds(rows[0], "full_ms"),
-        },
-        *(
-            {
-                "name": "chosen" if row["subnet"] == chosen else "in the same file",
-                "macs": row["costs"]["macs"] / row["full_costs"]["macs"],
-                "score": row["held_out"]["score"],
-                "difference": row["held_out"]["difference"],
-                "ms": milliseconds(row, "median_ms"),
-            }
-            for row in rows
-        ),
-    ]
+def _share(choice: Choice) -> float:
+    """Of the full model's MACs."""
+    return choice.costs["macs"] / choice.full_costs["macs"]
 
 
 def _on_data(texts: OwnTexts, bench: Bench) -> list[str]:

@@ -197,9 +197,10 @@ def export(
         write, rounds, scored, rival = write_huggingface, False, False, ""
         if format == "onnx":
             refuse(supernet)
-            if runtime == AUTO:
-                full = full or _timed(supernet, rows, cells, least_agreement, progress)
-                rival, runtime = full.fastest(), full.fastest(files=True)
+            if runtime == AUTO and full is None:
+                full = _timed(supernet, rows, cells, least_agreement, progress)
+            if full is not None:
+                rival, runtime = full.fastest(), full.fastest(files=True) if runtime == AUTO else runtime
                 write_json(staging / RUNTIMES_FILE, full.to_dict())
             notes += _told(runtime, full)
             write = partial(write_onnx, runtime=runtime, elastic=elastic)

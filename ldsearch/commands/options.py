@@ -477,11 +477,12 @@ class Evolve(SearchOptions, Take, Seed, MovedData, SharedStorage, RunFolder):
 class Compress(Take, Seed, RunFolder):
     """Make a fine-tuned encoder faster with some of its texts, labelled or not: one file, checked and timed.
 
-    Nothing is trained. A score of tokens is fitted, constant ratios and a short search find how many tokens
-    each block needs, and an ONNX file for the runtime in which the full model is fastest here runs every
-    budget. Without labels the model's own answers are the target. The scores printed are of rows that chose
-    nothing. Without a budget: the cheapest that surely loses no more than a point (of agreement: three).
-    The same command goes on after an interruption, and with another budget chooses again in seconds.
+    Nothing is trained, unless `--train` says for how long. A score of tokens is fitted, constant ratios and
+    a short search find how many tokens each block needs, and an ONNX file for the runtime in which the full
+    model is fastest here runs every budget. Without labels the model's own answers are the target. The
+    scores printed are of rows that chose nothing. Without a budget: the cheapest that surely loses no more
+    than a point (of agreement: three). The same command goes on after an interruption, and with another
+    budget chooses again in seconds.
 
     **Examples**
 
@@ -489,6 +490,7 @@ class Compress(Take, Seed, RunFolder):
     - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 0.35`
     - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 8ms@batch=8,length=128`
     - `ldsearch compress ./my-finetuned-bert --data reviews/ --label-column stars --at-least full-0.005`
+    - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 0.25 --train 20`
     - `ldsearch compress`
     """
 
@@ -505,6 +507,14 @@ class Compress(Take, Seed, RunFolder):
     pair_column: str | None = option(None, "Column of the second text of a pair.")
     label_column: str | None = option(None, "Column of the label.")
     metric: str | None = option(None, "Score, where there are labels.", shown="the task's own")
+    train: float | None = option(
+        None,
+        "Also train for about so many minutes, with the model as teacher, and take what is better at equal "
+        "MACs.",
+        shown="train nothing",
+        least=0,
+        most=10**5,
+    )
     max_length: int | None = option(
         None, "Tokens that inputs are cut to.", shown="what the model reads, up to 512", least=2
     )

@@ -97,6 +97,8 @@ def read_texts(
     supernet: Supernet,
     tokenizer: PreTrainedTokenizerBase,
     max_length: int | None,
+    *,
+    trains: bool = False,
 ) -> OwnTexts:
     """Read the data, find out whether they have labels, and draw the rows that are used.
 
@@ -106,6 +108,7 @@ def read_texts(
         supernet: The model.
         tokenizer: Its tokenizer.
         max_length: Tokens that inputs are cut to; None: what the model reads, up to 512.
+        trains: Whether the rows that do not score are trained on, and wanted all.
 
     Raises:
         DataError: If the data cannot be read, are labelled otherwise than the model, or are too few.
@@ -136,6 +139,8 @@ def read_texts(
     (macs,) = supernet.macs(encoded.workload)([supernet.full])
     share = min(1.0, MOST_MACS / macs / sum(MOST_ROWS.values()))
     most = {role: max(1, round(share * count)) for role, count in MOST_ROWS.items()}
+    if trains:
+        most["train"] = given
     index = portion_rows({role: own.compared for role, own in rows.items()}, most)
     wanted = [name for name in (columns.text, columns.pair, columns.label) if name]
     drawn = {role: tables[table].iloc[own][wanted] for role, (table, own) in index.items()}

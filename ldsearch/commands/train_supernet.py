@@ -1,6 +1,7 @@
 """Trains a supernet and writes its folder; an interrupted training goes on where it stopped."""
 
 import math
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -47,6 +48,7 @@ from ldsearch.training.strategies.flexible_depth import DEPTH_TASKS
 from ldsearch.training.strategies.layerdrop import applied_rates, drops_whole_blocks, parts_of
 from ldsearch.training.trainer import Distillation, SupernetTrainer
 
+_ESTIMATED = 1_000  # steps whose minutes tell those of one
 # Share of a training that the full model of a new head has for itself.
 _PLAIN_SHARE = 0.4
 # Options that a strategy reads as they are: those that a setting has too, but for those whose default is the
@@ -102,6 +104,40 @@ def train_supernet(
         Interrupted: On SIGINT or SIGTERM, after a checkpoint from which the same call goes on.
     """
     folder, options = Path(folder), options or TrainSupernet()
+    trainer, setting, space = _trainer(folder, options, note)
+    for text in outlook(trainer):
+        note(text)
+    return run_training(
+        trainer,
+        folder,
+        lambda weights: _record(options, setting.now, trainer, weights, space),
+        options.average_last,
+        progress,
+        fits=trainer.supernet.score == LEARNED,
+    )
+
+
+def steps_within(options: TrainSupernet, minutes: float) -> int:
+    """How many optimizer steps of a training take so many minutes here, at least one.
+
+    Args:
+        options: Of the training; it is not run.
+        minutes: In all, but for evaluations and checkpoints.
+
+    Raises:
+        LdsearchError: As ``train_supernet``.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        often = replace(options, average_last=1, trainer={**options.trainer, "max_steps": str(_ESTIMATED)})
+        trainer, *_ = _trainer(Path(place) / "estimated", often, lambda text: None)
+        estimated, _ = training_minutes(trainer, _ESTIMATED)
+    return max(1, int(_ESTIMATED * minutes / estimated))
+
+
+def _trainer(
+    folder: Path, options: TrainSupernet, note: Callable[[str], None]
+) -> tuple[SupernetTrainer, Setting, dict[str, Any]]:
+    """The trainer of a folder that is this training's, its setting, and the space that it trains."""
     check_training(options)
     if (folder / SUPERNET_FILE).exists():
         raise RunError(f"{folder} already holds a finished supernet: choose another --name")
@@ -157,17 +193,7 @@ def train_supernet(
         options=changed(options),
         averaged=options.average_last,
     )
-    space = strategy.space.to_dict()
-    for text in outlook(trainer):
-        note(text)
-    return run_training(
-        trainer,
-        folder,
-        lambda weights: _record(options, setting.now, trainer, weights, space),
-        options.average_last,
-        progress,
-        fits=supernet.score == LEARNED,
-    )
+    return trainer, setting, strategy.space.to_dict()
 
 
 def outlook(trainer: SupernetTrainer) -> Iterator[str]:

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import ldsearch as ld
-from ldsearch.commands import compress as command
+from ldsearch.commands import short_search
 from ldsearch.errors import DataError
 from ldsearch.interruption import Interrupted
 from ldsearch.latency import fastest
@@ -31,8 +31,8 @@ def tuned(wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "place"
     place.mkdir()
     monkeypatch.chdir(place)
-    monkeypatch.setattr(command, "EVALUATIONS", 8)
-    monkeypatch.setattr(command, "RATIOS", 5)
+    monkeypatch.setattr(short_search, "EVALUATIONS", 8)
+    monkeypatch.setattr(short_search, "RATIOS", 5)
     home = wild / "runs/tiny"
     AutoModelForSequenceClassification.from_pretrained(home).save_pretrained("tuned")
     AutoTokenizer.from_pretrained(home).save_pretrained("tuned")
@@ -109,14 +109,12 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
     after = Run.open(folder)
     assert len(after.trials) == measured
     assert all(counts["measured"] == 0 for counts in after.fields["this_call"].values())
-    kept = Subnet.from_fields(read(folder / "model/ldsearch_subnet.json")["subnet"])
-    assert kept == after.best.subnet != run.best.subnet
 
 
 def test_without_labels_the_models_own_answers_are_the_target(
     ldsearch: Ldsearch, tuned: Path, quick: None
 ) -> None:
-    outcome = ldsearch("compress", "tuned", "--data", "texts.txt", "--max-length", 16)
+    outcome = ldsearch("compress", "tuned", "--data", "texts.txt", "--max-length", 16, "--budget", 0.9)
     assert outcome.code == 0, outcome.err
     folder = tuned / "runs/tuned-compressed"
     found = read(folder / "compress.json")
@@ -131,6 +129,12 @@ def test_without_labels_the_models_own_answers_are_the_target(
     assert "agreement" in found["metric"]
     assert any("no labels" in sentence for sentence in found["words"])
 
+    # What is chosen next takes the place of what was exported.
+    first = Run.open(folder).best.subnet
+    assert ldsearch("compress", "tuned", "--data", "texts.txt", "--max-length", 16, "--budget", 0.3).code == 0
+    kept = Subnet.from_fields(read(folder / "model/ldsearch_subnet.json")["subnet"])
+    assert kept == Run.open(folder).best.subnet != first
+
 
 def test_what_was_stopped_goes_on_and_ends_the_same(
     ldsearch: Ldsearch, tuned: Path, quick: None, monkeypatch: pytest.MonkeyPatch
@@ -143,7 +147,7 @@ def test_what_was_stopped_goes_on_and_ends_the_same(
         raise Interrupted(15)
 
     with monkeypatch.context() as patch:
-        patch.setattr(command, "run_search", stopped)
+        patch.setattr(short_search, "run_search", stopped)
         outcome = ldsearch(*RUN, "--budget", 0.7)
     assert outcome.code == 143
     assert "run the same command again" in outcome.err
@@ -162,7 +166,6 @@ def test_what_was_stopped_goes_on_and_ends_the_same(
     [
         (("compress", "tuned"), "--data texts.csv; some hundreds are enough"),
         (("compress", "--data", "more.csv"), "name the fine-tuned model"),
-        (("compress", "nowhere", "--data", "more.csv"), "nowhere"),
         (("compress", "tuned", "--data", "few.csv"), "has 30 rows: 50 are the fewest"),
         (("compress", "tuned", "--data", "strange.csv"), "the model classifies"),
         ((*RUN, "--budget", 0.4, "--at-least", "full"), "give one of them"),
@@ -179,6 +182,26 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     assert message in outcome.err
     assert len(outcome.err.strip().splitlines()) == 1
     assert not Path("runs").exists() or "ms@" in str(arguments)
+
+
+def test_a_training_by_the_model_itself_is_taken_where_it_is_better(
+    ldsearch: Ldsearch, tuned: Path, quick: None
+) -> None:
+    outcome = ldsearch(*RUN, "--budget", 0.5, "--train", 0.02)
+    assert outcome.code == 0, outcome.err
+    folder = tuned / "runs/small"
+    plain, trained = (Run.open(folder / name) for name in ("search", "search-trained"))
+    assert trained.best.costs["macs"] <= plain.best.costs["macs"] * 1.01
+    better = trained.best.score > plain.best.score
+    found = read(folder / "compress.json")
+    assert found["search"] == ("search-trained" if better else "search")
+    assert Run.open(folder).best.subnet == (trained if better else plain).best.subnet
+    assert ("was not taken" in " ".join(found["words"])) is not better
+    training = read(folder / "trained/training.json")["identity"]
+    assert training["teacher"] == "tuned"
+    assert (folder / "steps.json").read_text().strip() in training["trainer"]
+    # Every row that does not score is trained on.
+    assert sum(len(lines(folder / f"data/{name}.jsonl")) for name in ("train", "validation", "test")) == 160
 
 
 def test_another_model_or_other_texts_are_refused_in_the_folder(
