@@ -61,6 +61,7 @@ class SearchSpec:
         evaluations: The most sub-networks to measure, the full model included; None: all proposals.
         settings: Numbers of an evolution of any length; the context has those of this one.
         controlled: Whether random search and regular configurations are measured with it.
+        shown: Of the frontier, given the choice, what is scored on held-out rows with it; None: all.
     """
 
     search: Search
@@ -68,6 +69,7 @@ class SearchSpec:
     evaluations: int | None
     settings: EvolveSettings
     controlled: bool
+    shown: Callable[[Trial, Sequence[Trial]], Sequence[Trial]] | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -198,7 +200,8 @@ def run_search(
         compared += [*result.frontier, *(trial for front in fronts.values() for trial in front)]
         latencies = measured_latencies(bench, goal.cell, options.runtime, compared, progress)
         best = choose(result.candidates, full, goal, latencies, bench.loss_bound)
-        held = _hold_out(bench, result, best, fronts, progress)
+        shown = result.frontier if spec.shown is None else spec.shown(best, result.frontier)
+        held = _hold_out(bench, result, [*shown, best], fronts, progress)  # best: a parameter budget's
         outcome = RunOutcome(folder, result, best, goal, controls, held, bench.evaluator.counts, latencies)
         _write_tables(bench, str(identity["strategy"]), outcome)
         if latencies is not None:
@@ -326,17 +329,14 @@ def evaluate_with(evaluator: Evaluator, progress: Progress) -> Evaluate:
 def _hold_out(
     bench: Bench,
     result: SearchResult,
-    best: Trial,
+    shown: Sequence[Trial],
     fronts: Mapping[str, Sequence[Trial]],
     progress: Progress,
 ) -> HeldOut | None:
-    evaluator = bench.held_out
-    if evaluator is None:
+    if (evaluator := bench.held_out) is None:
         return None
-    # A parameter budget can choose what is on no frontier of score against MACs.
-    chosen = {trial.subnet: trial for trial in (*result.frontier, best)}
     cost = result.costs[0]
-    points = sorted(chosen.values(), key=lambda trial: trial.costs[cost])
+    points = sorted({trial.subnet: trial for trial in shown}.values(), key=lambda trial: trial.costs[cost])
     wanted = [result.trials[0], *points, *(trial for front in fronts.values() for trial in front)]
     subnets = list(dict.fromkeys(trial.subnet for trial in wanted))
     progress.phase(f"{evaluator.split} split", len(subnets))

@@ -1,6 +1,7 @@
 """A short search of lengths in the runtime that will serve, its export, and both as points of a table."""
 
 import json
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +18,7 @@ from ldsearch.commands.searching import plan_search, run_search
 from ldsearch.errors import BudgetError
 from ldsearch.export.agreement import share_of_full
 from ldsearch.export.check import LEAST_AGREEMENT
-from ldsearch.export.elastic import BUDGETS_FILE
+from ldsearch.export.elastic import BUDGETS_FILE, rows_beside
 from ldsearch.files import read_fields, write_json
 from ldsearch.goal import Goal, LossBound, NoWorse
 from ldsearch.intervals import Statistics
@@ -32,7 +33,7 @@ from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.trial import Trial
 
 # Measured in all, and of these the constant ratios that come first.
-EVALUATIONS, RATIOS = 24, 14
+EVALUATIONS, RATIOS = 16, 10
 # What is chosen where nothing is asked for: surely no more than so much below the full model; without labels
 # the score is agreement, of which a model loses more than it loses of its accuracy.
 MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.03
@@ -55,6 +56,13 @@ class _SureOrNearest(NoWorse):
             if bound is None or not others:
                 raise
             return min(others, key=lambda trial: bound(trial.subnet))
+
+
+def _beside(best: Trial, frontier: Sequence[Trial]) -> list[Trial]:
+    """Points of a frontier that are told with the choice: some cheaper and some dearer."""
+    ratios = [(trial.costs["macs"] / best.costs["macs"], trial) for trial in frontier]
+    others = [one for one in ratios if abs(one[0] - 1) > _ALIKE]
+    return [min(others, key=lambda one: abs(math.log(one[0] / aim)))[1] for aim in BESIDE if others]
 
 
 def full_model_times(folder: Path, bench: Bench, goal: Goal, progress: Progress) -> FullModel:
@@ -99,7 +107,7 @@ def short_search(
     if margin is not None:
         goal = replace(goal, take=_SureOrNearest(margin))
     how = replace(how, **goal.take.options)
-    spec = replace(spec, context=context, controlled=False)
+    spec = replace(spec, context=context, controlled=False, shown=_beside)
     outcome = run_search(bench, place, spec, goal, how, progress)
     regular = outcome.best.subnet in constant_ratio_line(context, RATIOS)
     words = "a constant ratio of tokens per block" if regular else "found by search"
@@ -150,17 +158,12 @@ def export_points(
 ) -> list[dict[str, Any]]:
     """The rows of the export's budgets, cheapest first; made anew where another point is chosen."""
     place, best = folder / "model", run.best
-    points = [point.subnet for point in run.points()]
-    ratios = bench.macs(points) / bench.macs([best.subnet])
-    others = [
-        (ratio, subnet) for ratio, subnet in zip(ratios, points, strict=True) if abs(ratio - 1) > _ALIKE
-    ]
-    near = {min(others, key=lambda one: abs(np.log(one[0] / aim)))[1]: None for aim in BESIDE if others}
-    wanted = [best.subnet, *near]
+    alike = [point.subnet for point in run.points()]
+    alike = [alike[at] for at in rows_beside(best.subnet, alike)]
     if place.is_dir():
         made = [json.dumps(row["subnet"]) for row in read_fields(place / BUDGETS_FILE)["rows"]]
         own = read_fields(place / SUBNET_FILE)["subnet"]
-        if {*map(Subnet.from_json, made)} != {*wanted} or Subnet.from_fields(own) != best.subnet:
+        if {*map(Subnet.from_json, made)} != {*alike, best.subnet} or Subnet.from_fields(own) != best.subnet:
             shutil.rmtree(place)
     if not place.is_dir():
         export(
@@ -169,7 +172,6 @@ def export_points(
             format="onnx",
             runtime=str(bench.runtime),
             elastic=True,
-            points=wanted,
             full=full,
             progress=progress,
         )

@@ -3,6 +3,7 @@
 There a sub-network is served, and that time it has to beat.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -13,13 +14,14 @@ import torch
 
 from ldsearch.errors import ExportError, LdsearchError
 from ldsearch.latency.clock import Clock, device_facts, synchroniser
-from ldsearch.latency.measure import forward_run, random_cell
+from ldsearch.latency.measure import Cell, forward_run, random_cell
 from ldsearch.latency.runtimes import RUNTIMES, Forward, GraphRuntime, candidates, title_of
 from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.supernet import Supernet
 
 AUTO = "auto"
 ROUNDS, WARMUP, SECONDS = 5, 2, 3.0  # rounds at least; of a cell in all
+FAR = 4  # times the fastest's time: not timed further, where that would take long
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def time_full_model(
                 forwards[name] = runtime(supernet, supernet.full)
             except LdsearchError as error:
                 left_out[name] = str(error)
+        left_out |= _drop_slow(forwards, random_cell(supernet, *max(cells, key=math.prod)), device)
         clock = Clock(ROUNDS, WARMUP, synchronise=synchroniser(device), seconds=SECONDS)
         progress.phase("runtimes", len(cells) * clock.calls(len(forwards)))
         medians = []
@@ -138,3 +141,21 @@ def time_full_model(
     libraries = {one.library for one in map(RUNTIMES.get, names) if isinstance(one, GraphRuntime)}
     facts["versions"] |= {name: metadata.version(name) for name in sorted(libraries)}
     return FullModel(tuple(cells), milliseconds, shares, least, left_out, facts)
+
+
+def _drop_slow(forwards: dict[str, Forward], cell: Cell, device: torch.device) -> dict[str, str]:
+    """Take those out that serve no file, are far from the fastest and take long to time; why, by name."""
+    clock = Clock(1, 1, synchronise=synchroniser(device))
+    timings = clock([forward_run(forward, cell) for forward in forwards.values()]).timings
+    once = {name: timing.median for name, timing in zip(forwards, timings, strict=True)}
+    least = min(once.values(), default=0.0)
+    why = {
+        name: f"takes about {seconds / least:.0f} times as long as the fastest"
+        for name, seconds in once.items()
+        if seconds > FAR * least
+        and (ROUNDS + WARMUP) * seconds > SECONDS
+        and not isinstance(RUNTIMES[name], GraphRuntime)
+    }
+    for name in why:
+        del forwards[name]
+    return why

@@ -99,3 +99,13 @@ def test_a_library_that_is_missing_is_named_with_its_extra():
     with pytest.raises(LdsearchError, match="unknown runtime of files 'eager'"):
         graph_runtime("eager")
     assert {"onnx", "onnx-int8", "openvino", "openvino-f32", "torch-bf16"} <= set(RUNTIMES)
+
+
+def test_what_serves_no_file_and_takes_far_too_long_is_not_timed_further(only, supernet):
+    def sleeping(supernet, subnet):
+        return lambda inputs: time.sleep(0.06)
+
+    only(far=Runtime("far away", sleeping), file=planted(0.005), slow=planted(0.05))
+    full = time_full_model(supernet, [(1, 8)], share_of_full(supernet, BATCHES), 0.98)
+    assert list(full.milliseconds) == ["file", "slow"]  # a runtime of files stays, however slow
+    assert "times as long as the fastest" in full.left_out["far"]
