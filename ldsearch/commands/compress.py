@@ -4,6 +4,7 @@ A folder holds all of it: ``data``, ``supernet``, ``search`` (a search run) and 
 """
 
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -68,8 +69,10 @@ def main(options: Compress) -> dict[str, Any]:
     print_columns([*done.table.columns], done.table.to_numpy().tolist(), 1)
     for sentence in done.words:
         print_paragraph(sentence)
-    print(f'use it: ldsearch.load({str(folder / "model")!r}); with budget="0.3" another row of the table')
-    print(f"more: ldsearch report {folder}; the same command with --budget 0.3 takes seconds")
+    cheapest = math.ceil(100 * min(point["macs"] for point in done.points)) / 100
+    place = str(folder / "model")
+    print(f'use it: ldsearch.load({place!r}), or the cheapest of its rows with budget="{cheapest}"')
+    print(f"more: ldsearch report {folder}; with another --budget the same command goes on from here")
     return done.to_dict()
 
 

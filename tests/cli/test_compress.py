@@ -1,6 +1,9 @@
 """compress: from a fine-tuned model and texts to one file, with labels and without."""
 
+import io
 import random
+import runpy
+import sys
 from pathlib import Path
 
 import datasets
@@ -8,20 +11,25 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 import ldsearch as ld
 from ldsearch.commands import short_search
+from ldsearch.commands.own_texts import OwnTexts, read_texts
 from ldsearch.errors import DataError
 from ldsearch.interruption import Interrupted
 from ldsearch.latency import fastest
 from ldsearch.latency.runtimes import RUNTIMES
+from ldsearch.progress import Progress
 from ldsearch.runs import Run
 from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.tasks import DataSource, load_task
 from ldsearch.tasks.splits import portion_rows
 from tests.cli.conftest import Ldsearch, read, reviews
 
 pytest.importorskip("onnxruntime")
+ROOT = Path(__file__).parents[2]
 RUN = ("compress", "tuned", "--data", "more.csv", "--name", "small", "--max-length", 16)
 
 
@@ -63,8 +71,23 @@ def lines(path: Path) -> pd.DataFrame:
     return pd.read_json(path, lines=True, dtype=False)
 
 
+def example(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
+) -> list[str]:
+    """The lines that examples/serve_elastic.py prints."""
+    monkeypatch.setattr(sys, "argv", ["serve_elastic.py", *words])
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the film was fine\na sad and cold book\n"))
+    capsys.readouterr()
+    runpy.run_path(str(ROOT / "examples/serve_elastic.py"), run_name="__main__")
+    return capsys.readouterr().out.splitlines()
+
+
 def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_what_is_known(
-    ldsearch: Ldsearch, tuned: Path, quick: None
+    ldsearch: Ldsearch,
+    tuned: Path,
+    quick: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     first = ldsearch(*RUN, "--budget", 0.7)
     assert first.code == 0, first.err
@@ -101,6 +124,12 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
     assert "0.7" in ldsearch("info", folder, "--budget", "0.7").out
     assert ldsearch("report", folder).code == 0
     assert ldsearch("evaluate", folder).code == 0
+
+    # A service takes of the same file what fits its time.
+    rows = read(folder / "model/budgets.json")["rows"]
+    said = example(tuned, monkeypatch, capsys, "runs/small/model", "--milliseconds", "1e9", "0")
+    for line, row in zip(said, (rows[-1], rows[0]), strict=True):
+        assert f"blocks keep {row['keep']}" in line
 
     measured = len(run.trials)
     again = ldsearch(*RUN, "--budget", 0.5)
@@ -260,3 +289,56 @@ def test_splits_that_are_given_are_kept() -> None:
     found = portion_rows(texts, {"train": 10, "search": 20, "report": 100})
     assert {role: table for role, (table, _) in found.items()} == {role: role for role in texts}
     assert [len(found[role][1]) for role in texts] == [10, 20, 60]
+
+
+def headed(folder: Path, problem: str, labels: int) -> PreTrainedModel:
+    """The model with a new head, the same one every time."""
+    torch.manual_seed(0)
+    config = AutoConfig.from_pretrained(folder, num_labels=labels, problem_type=problem)
+    return AutoModelForSequenceClassification.from_config(config).eval()
+
+
+def given(place: Path, table: pd.DataFrame, problem: str, labels: int) -> OwnTexts:
+    """Rows as compress reads and writes them, for a tiny model with such a head."""
+    model = headed(place / "tuned", problem, labels)
+    supernet = Supernet(model).eval()
+    tokenizer = AutoTokenizer.from_pretrained(place / "tuned")
+    table.to_json(place / "own.jsonl", orient="records", lines=True)
+    known = [model.config.id2label[number] for number in range(labels)]
+    texts = read_texts(DataSource(str(place / "own.jsonl")), known, supernet, tokenizer, 16)
+    (place / "written").mkdir()
+    texts.write(place / "written", supernet, tokenizer, Progress())
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("problem", "labels", "kind"),
+    [
+        ("single_label_classification", 3, "classification"),
+        ("regression", 1, "regression"),
+        ("multi_label_classification", 4, "multi-label"),
+    ],
+)
+def test_the_task_is_read_from_the_model_and_answers_stand_in_for_labels(
+    tuned: Path, problem: str, labels: int, kind: str
+) -> None:
+    table = pd.DataFrame({"text": [line.partition(",")[0] for line in reviews(120, 2).splitlines()[1:]]})
+    texts = given(tuned, table, problem, labels)
+    assert texts.kind.kind == kind
+    assert not texts.labelled
+    written = lines(tuned / "written/test.jsonl")
+    # Read again as a task, with these labels, the model that gave them is right everywhere.
+    task = load_task(kind, DataSource(str(tuned / "written")), [*texts.names])
+    model = Supernet(headed(tuned / "tuned", problem, labels)).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tuned / "tuned")
+    evaluator = ld.Evaluator(
+        model, task, task.encode("report", tokenizer, 16), split="report", tokenizer=tokenizer
+    )
+    (trial,) = evaluator([model.full], 0)
+    assert trial.score.value == pytest.approx(1.0)
+    assert 55 <= len(written) <= 60
+
+
+def test_labels_that_are_hidden_are_none(tuned: Path) -> None:
+    rows = pd.read_csv(tuned / "more.csv").assign(label=-1)
+    assert not given(tuned, rows, "single_label_classification", 2).labelled
