@@ -293,7 +293,7 @@ def _by_teacher(folder: Path, how: TrainSupernet, supernet: Supernet, minutes: f
 def _trained(home: Path, how: TrainSupernet, note: Callable[[str], None], progress: Progress) -> Path:
     """The supernet of a training, made where it is not there yet."""
     if not (home / SUPERNET_FILE).is_file():
-        train_supernet(home, how, note, progress)
+        train_supernet(home, how, note, progress, scored=False)  # the search does it
     return home
 
 

@@ -88,6 +88,8 @@ def train_supernet(
     options: TrainSupernet | None = None,
     note: Callable[[str], None] = lambda text: None,
     progress: Progress = NO_PROGRESS,
+    *,
+    scored: bool = True,
 ) -> Path:
     """Train once so that every depth and length works; returns the folder.
 
@@ -98,6 +100,7 @@ def train_supernet(
         options: How.
         note: Called with what the user should know before it starts.
         progress: Receives phases and steps, instead of the Trainer's own bar.
+        scored: Whether the full model's score on the search rows is recorded.
 
     Raises:
         LdsearchError: One line for bad data, models, options, a folder that holds another run, a full disk.
@@ -110,7 +113,7 @@ def train_supernet(
     return run_training(
         trainer,
         folder,
-        lambda weights: _record(options, setting.now, trainer, weights, space),
+        lambda weights: _record(options, setting.now, trainer, weights, space, scored),
         options.average_last,
         progress,
         fits=trainer.supernet.score == LEARNED,
@@ -199,13 +202,15 @@ def _trainer(
 def outlook(trainer: SupernetTrainer) -> Iterator[str]:
     """Notes before a training: its precision, and how long it takes."""
     args = trainer.args
+    steps, _ = length_of(args, len(trainer.train_rows))
+    if not steps:
+        return
     gain = bf16_gain() if args.bf16 and args.use_cpu else 1.0
     if gain < 1:
         slower = f"{1 / gain:.1f} times as long in bf16 as in fp32"
         yield f"this processor's matrix products take {slower}: train with --bf16 False"
     elif gain > 1:
         yield f"in bf16, whose matrix products are {gain:.1f} times as fast as fp32's here (--bf16 False)"
-    steps, _ = length_of(args, len(trainer.train_rows))
     minutes, work = training_minutes(trainer, steps)
     if minutes >= 1:
         each = f"each is the work of {work:.1f} steps of plain fine-tuning"
@@ -301,13 +306,21 @@ def _distillation(options: TrainSupernet, supernet: Supernet) -> Distillation:
 
 
 def _record(
-    options: TrainSupernet, setting: Setting, trainer: SupernetTrainer, weights: str, space: dict[str, Any]
+    options: TrainSupernet,
+    setting: Setting,
+    trainer: SupernetTrainer,
+    weights: str,
+    space: dict[str, Any],
+    scored: bool,
 ) -> SupernetRecord:
     task, supernet, search = trainer.task, trainer.supernet, trainer.search
     drops = options.strategy == "layerdrop" or (options.strategy == "lengthdrop" and "depth" in options.genes)
     applied = [applied_rates(stack, setting.drop_groups) for stack in setting.stacks.values()]
     rates = [rate for stack in applied for rate in stack] if drops else []
-    full = search_score(trainer, supernet, supernet.full, setting.reference if options.pad_inputs else None)
+    metrics = {}
+    if scored:
+        pad_to = setting.reference if options.pad_inputs else None
+        metrics[f"search_{task.metric.name}"] = search_score(trainer, supernet, supernet.full, pad_to).value
     return SupernetRecord(
         strategy=options.strategy,
         seed=options.seed,
@@ -329,7 +342,7 @@ def _record(
         },
         workload=search.workload.to_dict(),
         weights=weights,
-        metrics={f"search_{task.metric.name}": full.value},
+        metrics=metrics,
         training={
             "model": options.model,
             "plain_share": setting.plain_share
