@@ -34,6 +34,7 @@ def split_rows(
     task: Task,
     split: str,
     recorded: Sequence[float | None],
+    limit: int | None = None,
 ) -> Rows:
     """A split's rows, or its first ones where all would take long; scored where it is all of them.
 
@@ -44,11 +45,12 @@ def split_rows(
         task: The data.
         split: Its name.
         recorded: A run's score of each export on that split, by the task's metric.
+        limit: The most rows; None: as many as take about a minute.
     """
     encoded = task.encode(split, tokenizer, record.reference)
     (macs,) = supernet.macs(encoded.workload)([supernet.full])
     width = supernet.model.config.vocab_size if supernet.head.name.endswith("LM") else 1
-    most = min(len(encoded), max(MIXED, int(MOST_MACS / max(macs, 1.0))))
+    most = min(len(encoded), max(MIXED, int(MOST_MACS / max(macs, 1.0))), limit or len(encoded))
     most = min(most, max(1, MOST_FLOATS_IN_ALL // (record.reference * width)))
     held = max(1, MOST_FLOATS // (record.reference * width))
     mixed = min(MIXED, most)
@@ -61,7 +63,8 @@ def split_rows(
     whole = most == len(encoded)
     origin = f"rows of the {split} split"
     if not whole:
-        origin = f"rows of the {split} split's {len(encoded)} (the first that take {MOST_MACS:.0e} MACs)"
+        why = "" if most == limit else f" (the first that take {MOST_MACS:.0e} MACs)"
+        origin = f"rows of the {split} split's {len(encoded)}{why}"
     read = [_read(supernet, batch) for _, batch in batches]
     if not whole:
         return Rows(read, origin, split)

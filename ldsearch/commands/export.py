@@ -134,6 +134,7 @@ def export(
     points: Sequence[Subnet] | None = None,
     full: FullModel | None = None,
     least_agreement: float = LEAST_AGREEMENT,
+    limit: int | None = None,
     data: str | None = None,
     task: str | None = None,
     text_column: str | None = None,
@@ -167,6 +168,7 @@ def export(
         full: What the full model takes in every runtime, where ``auto`` need not time it again; exports are
             timed at its batches and lengths.
         least_agreement: The least share of predictions that are the supernet's, where a runtime rounds.
+        limit: The most rows that outputs are compared on; None: all that choose, and their score too.
         data: Where the supernet's data lie now, if they were moved; rows to score any other model on.
         task: Of a model that was not trained here; None: the first that fits its head.
         text_column: Of its data.
@@ -193,7 +195,7 @@ def export(
         supernet.check(each)  # before anything is written
     cells = _cells(target, supernet, record) if full is None else [*full.cells]
     with staged(output) as staging:
-        rows, unseen, notes = _rows(supernet, record, tokenizer, measured, data)
+        rows, unseen, notes = _rows(supernet, record, tokenizer, measured, data, limit)
         write, rounds, scored, rival = write_huggingface, False, False, ""
         if format == "onnx":
             refuse(supernet)
@@ -343,6 +345,7 @@ def _rows(
     tokenizer: PreTrainedTokenizerBase,
     measured: Sequence[Choice | None],
     data: str | None,
+    limit: int | None,
 ) -> tuple[Rows, Rows | None, tuple[str, ...]]:
     """Those of the split that chose; random ones where the data are not at hand, and a note that says so.
 
@@ -365,7 +368,7 @@ def _rows(
         choice.score if choice is not None and choice.metric == task.metric.name else None
         for choice in measured
     ]
-    rows = split_rows(supernet, record, tokenizer, task, split, recorded)
+    rows = split_rows(supernet, record, tokenizer, task, split, recorded, limit)
     note = f"the score was not measured again: that takes the whole split, not {rows.origin}"
     notes: tuple[str, ...] = () if rows.score else (note,)
     other = "report" if split == "search" else "search"

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from ldsearch.bench import Bench
-from ldsearch.commands.checked_rows import AGREEMENT_ROWS, split_rows
+from ldsearch.commands.checked_rows import split_rows
 from ldsearch.commands.export import BATCHES, RUNTIMES_FILE, export
 from ldsearch.commands.options import Evolve
 from ldsearch.commands.searching import plan_search, run_search
 from ldsearch.errors import BudgetError
 from ldsearch.export.agreement import share_of_full
-from ldsearch.export.check import LEAST_AGREEMENT
 from ldsearch.export.elastic import BUDGETS_FILE, rows_beside
 from ldsearch.files import read_fields, write_json
 from ldsearch.goal import Goal, LossBound, NoWorse
@@ -33,7 +32,7 @@ from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.trial import Trial
 
 # Measured in all, and of these the constant ratios that come first.
-EVALUATIONS, RATIOS = 16, 10
+EVALUATIONS, RATIOS = 14, 9
 # What is chosen where nothing is asked for: surely no more than so much below the full model; without labels
 # the score is agreement, of which a model loses more than it loses of its accuracy.
 MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.03
@@ -42,7 +41,7 @@ BESIDE = (0.6, 1.6)
 _ALIKE = 0.15
 # Of the predictions of a file that are those of its sub-network in fp32: fewer, and the file is broken. What
 # rounding costs is in the scores already, which are of the runtime that rounds.
-LEAST_SAME = 0.9
+LEAST_SAME, COMPARED_ROWS = 0.9, 100
 _TIMED = 8  # constant ratios whose times tell what a budget in ms is in MACs
 
 
@@ -80,9 +79,9 @@ def full_model_times(folder: Path, bench: Bench, goal: Goal, progress: Progress)
         if {*cells} <= {*known.cells}:
             return known
     supernet = bench.supernet.eval()
-    rows = split_rows(supernet, bench.record, bench.tokenizer, bench.task, bench.split, ())
-    share = share_of_full(supernet, rows.first(AGREEMENT_ROWS))
-    full = time_full_model(supernet, cells, share, LEAST_AGREEMENT, progress)
+    how = bench.record, bench.tokenizer, bench.task, bench.split, (), COMPARED_ROWS
+    share = share_of_full(supernet, split_rows(supernet, *how).batches)
+    full = time_full_model(supernet, cells, share, LEAST_SAME, progress)
     write_json(path, full.to_dict())
     return full
 
@@ -177,6 +176,7 @@ def export_points(
             elastic=True,
             full=full,
             least_agreement=LEAST_SAME,
+            limit=COMPARED_ROWS,
             progress=progress,
         )
     return list(read_fields(place / BUDGETS_FILE)["rows"])
