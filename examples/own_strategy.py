@@ -14,7 +14,7 @@ import numpy as np
 
 import ldsearch
 from ldsearch.search.strategies import SEARCHES, Search
-from ldsearch.trial import Trial
+from ldsearch.trials.trial import Trial
 
 
 class Climb:

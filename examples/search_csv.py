@@ -12,7 +12,7 @@ import torch
 from transformers import AutoTokenizer
 
 import ldsearch
-from ldsearch.commands.binding import read_trainer
+from ldsearch.options.binding import read_trainer
 
 
 def main() -> None:

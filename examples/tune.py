@@ -14,9 +14,9 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import TrialState
 
 import ldsearch
-from ldsearch.commands.binding import read_trainer
 from ldsearch.errors import TrainingError
-from ldsearch.pareto import staircase_weights
+from ldsearch.options.binding import read_trainer
+from ldsearch.trials.pareto import staircase_weights
 
 SPACE = {
     "learning_rate": FloatDistribution(1e-5, 1e-3, log=True),

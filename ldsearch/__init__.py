@@ -26,13 +26,13 @@ __version__ = "0.2.0"
 _LAZY = MappingProxyType(
     {
         "Bench": "ldsearch.bench",
-        "Budget": "ldsearch.goal",
+        "Budget": "ldsearch.trials.goal",
         "DataSource": "ldsearch.tasks",
         "Evaluator": "ldsearch.evaluation",
         "ExportedModel": "ldsearch.export.loading",
-        "Goal": "ldsearch.goal",
+        "Goal": "ldsearch.trials.goal",
         "Provenance": "ldsearch.export.card",
-        "Run": "ldsearch.runs",
+        "Run": "ldsearch.runs.run",
         "Setting": "ldsearch.training.strategies",
         "StrategyContext": "ldsearch.search.loop",
         "Subnet": "ldsearch.subnet",
@@ -46,7 +46,7 @@ _LAZY = MappingProxyType(
         "load_space": "ldsearch.space",
         "load_task": "ldsearch.tasks",
         "make_strategy": "ldsearch.training.strategies",
-        "training_arguments": "ldsearch.commands.trainer",
+        "training_arguments": "ldsearch.training.run",
     }
 )
 _VERBS = MappingProxyType(
@@ -79,7 +79,7 @@ def load(
 
 
 def _verb(name: str) -> Callable[..., Any]:
-    options = import_module("ldsearch.commands.options").VERBS[name.replace("_", "-")]
+    options = import_module("ldsearch.options").VERBS[name.replace("_", "-")]
     paths = [key for key, kind in get_type_hints(options).items() if kind in (Path, Path | None)]
 
     def call(**keywords: Any) -> Any:

@@ -11,19 +11,19 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Cost
 from ldsearch.costs.named import added_costs
-from ldsearch.errors import DataError, SupernetError
-from ldsearch.evaluation import Evaluator
-from ldsearch.evaluation.served import ServedExecutor
-from ldsearch.fingerprint import (
+from ldsearch.costs.workload import Workload
+from ldsearch.disk.fingerprint import (
     EXECUTOR_SEMANTICS,
     config_json,
     digest,
     versions,
     weights_fingerprint,
 )
-from ldsearch.intervals import Interval, Statistics, paired_bootstrap
+from ldsearch.errors import DataError, SupernetError
+from ldsearch.evaluation import Evaluator
+from ldsearch.evaluation.served import ServedExecutor
 from ldsearch.latency.runtimes import graph_runtime
-from ldsearch.runs import CACHE_FILE
+from ldsearch.runs.run import CACHE_FILE
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.sidecar import FOLDER, Sidecar
 from ldsearch.subnet import Subnet
@@ -33,8 +33,8 @@ from ldsearch.supernet.graph import refuse
 from ldsearch.tasks import EMBEDDED, DataSource, Encoded, Task, load_task
 from ldsearch.tasks.base import Scorer, fingerprints_of, score
 from ldsearch.tasks.tables import Columns
-from ldsearch.trial import Score
-from ldsearch.workload import Workload
+from ldsearch.trials.intervals import Interval, Statistics, paired_bootstrap
+from ldsearch.trials.trial import Score
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from typing import Annotated, Any, NoReturn, get_args, get_origin, get_type_hint
 
 import typer
 
-from ldsearch.commands.binding import read_trainer
-from ldsearch.commands.options import VERBS, Options, flag_of, panel_of
 from ldsearch.errors import LdsearchError, MachineError, of_system, printable
+from ldsearch.options import VERBS, Options, flag_of, panel_of
+from ldsearch.options.binding import read_trainer
 
 # Verbs of 0.1 and what took their place.
 FORMER = MappingProxyType(

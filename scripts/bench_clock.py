@@ -18,7 +18,7 @@ from statistics import median
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from ldsearch.files import write_json
+from ldsearch.disk.files import write_json
 from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, threads
 from ldsearch.latency.int8 import quantise
 from ldsearch.latency.measure import random_cell

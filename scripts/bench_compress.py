@@ -29,12 +29,12 @@ from sst2_minilm_train import minilm
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig
 
 import ldsearch as ld
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.train_supernet import data_source
-from ldsearch.files import write_json
-from ldsearch.intervals import paired_bootstrap
+from ldsearch.disk.files import write_json
 from ldsearch.latency.clock import device_facts
+from ldsearch.options import TrainSupernet
 from ldsearch.tasks import load_task
+from ldsearch.training.train_supernet import data_source
+from ldsearch.trials.intervals import paired_bootstrap
 
 # Steps of 32 rows, tokens, and the data's files.
 TASKS: dict[str, dict[str, Any]] = {
@@ -70,7 +70,7 @@ def options_of(name: str, data: Path) -> TrainSupernet:
 
 def fine_tune(name: str, data: Path, models: Path) -> None:
     """Make a model as others would have saved it."""
-    from ldsearch.commands.train_supernet import train_supernet
+    from ldsearch.training.train_supernet import train_supernet
 
     place = models / name
     if place.is_dir():

@@ -28,7 +28,7 @@ from bench_inference import CONFIGURATIONS as LONGER
 from bench_inference import DEPTH, milliseconds, over
 from bench_inference_models import subject
 
-from ldsearch.files import write_json
+from ldsearch.disk.files import write_json
 from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, threads
 from ldsearch.latency.int8 import int8_instructions
 from ldsearch.latency.measure import Cell, random_cell

@@ -15,8 +15,8 @@ import torch
 from bench_search_subject import Part, Subject
 from bench_search_train import arguments
 
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
 from ldsearch.subnet import Subnet
 
 

@@ -22,16 +22,16 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
 from ldsearch.costs.macs import EncoderShape, Macs
+from ldsearch.costs.workload import Workload
+from ldsearch.disk.fingerprint import versions
 from ldsearch.evaluation.batches import length_batches
 from ldsearch.evaluation.executor import Executor
-from ldsearch.fingerprint import versions
 from ldsearch.space import LengthGenes, Space, load_space
 from ldsearch.space.lengths import default_bound
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import padded_batch
-from ldsearch.workload import Workload
 
 VOCABULARY = 1_000
 Batches = Sequence[tuple[np.ndarray, dict[str, Tensor]]]

@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from ldsearch import Bench
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.train_supernet import train_supernet
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
-from ldsearch.intervals import Statistics, paired_bootstrap
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
+from ldsearch.options import TrainSupernet
 from ldsearch.search.rules import every_other
 from ldsearch.subnet import Subnet
+from ldsearch.training.train_supernet import train_supernet
+from ldsearch.trials.intervals import Statistics, paired_bootstrap
 
 # Valid perplexities in the paper: 28.3 for none; 29.6, 28.1; 19.9, 19.8, 19.7, 19.7.
 FINE, NONE = ("ffn", "head"), "none"

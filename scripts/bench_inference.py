@@ -23,7 +23,7 @@ import torch
 from bench_inference_models import Call, Products, Reference, session, subject
 from bench_inference_page import write_page
 
-from ldsearch.files import write_json
+from ldsearch.disk.files import write_json
 from ldsearch.latency.clock import Clock, Timing, crowding, device_facts, load_average, threads
 from ldsearch.latency.measure import Cell, data_cell, random_cell
 from ldsearch.subnet import Subnet

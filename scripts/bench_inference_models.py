@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification, PreTraine
 
 from ldsearch.export.card import Provenance
 from ldsearch.export.folder import write_onnx
-from ldsearch.export.reader import ONNX_FILE
+from ldsearch.export.names import ONNX_FILE
 from ldsearch.latency.runtimes import in_session
 from ldsearch.latency.sessions import open_onnxruntime
 from ldsearch.subnet import Subnet

@@ -22,7 +22,7 @@ from bench_inference_models import subject
 from int8_graphs import versions as graph_versions
 from int8_graphs import write_graphs
 
-from ldsearch.files import write_json
+from ldsearch.disk.files import write_json
 from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, threads
 from ldsearch.latency.measure import random_cell
 from ldsearch.latency.runtimes import in_session

@@ -19,7 +19,8 @@ import torch
 from bench_inference_models import subject
 from matplotlib.figure import Figure
 
-from ldsearch.files import write_json
+from ldsearch.costs.workload import Workload
+from ldsearch.disk.files import write_json
 from ldsearch.latency.clock import Clock, crowding, device_facts, load_average
 from ldsearch.latency.measure import FORWARD, entries_of, measure, random_cell
 from ldsearch.latency.table import SupernetStages, build_table, length_grid
@@ -29,7 +30,6 @@ from ldsearch.search.controls import random_search
 from ldsearch.search.loop import StrategyContext
 from ldsearch.space import DepthGenes, LengthGenes, Space
 from ldsearch.supernet import Supernet
-from ldsearch.workload import Workload
 
 LENGTH = 128
 

@@ -22,15 +22,15 @@ import numpy as np
 from sst2_minilm_train import PLAIN_SHARE, minilm
 
 from ldsearch import Bench
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.spaces import search_space
-from ldsearch.commands.train_supernet import train_supernet
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
-from ldsearch.intervals import Statistics, paired_bootstrap
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
+from ldsearch.options import TrainSupernet
 from ldsearch.search.controls import constant_ratio_line
 from ldsearch.search.loop import StrategyContext
+from ldsearch.search.spaces import search_space
 from ldsearch.subnet import Subnet
+from ldsearch.training.train_supernet import train_supernet
+from ldsearch.trials.intervals import Statistics, paired_bootstrap
 
 # Names of two ways to train, and the options that make them; the second is compared with the first.
 QUESTIONS: dict[str, dict[str, dict[str, Any]]] = {

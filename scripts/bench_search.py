@@ -22,18 +22,18 @@ import torch
 from bench_search_subject import PARTS, Subject
 from bench_search_train import arguments
 
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
 from ldsearch.evaluation import Evaluator
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
-from ldsearch.intervals import Interval, Term, bootstrap, score_of
-from ldsearch.pareto import staircase_area
 from ldsearch.reports.held_out import area_terms
 from ldsearch.search.controls import constant_ratio, random_search
 from ldsearch.search.evolve import Evolve, Surrogate
 from ldsearch.search.loop import SearchResult, SearchStrategy, StrategyContext, search
 from ldsearch.search.reference import Reference
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Score, Trial, pareto_front
+from ldsearch.trials.intervals import Interval, Term, bootstrap, score_of
+from ldsearch.trials.pareto import staircase_area
+from ldsearch.trials.trial import Score, Trial, pareto_front
 
 ENOUGH = 0.995  # of the reference search's final area
 

@@ -13,7 +13,7 @@ from bench_search import ENOUGH
 from bench_search_subject import PARTS
 from matplotlib.figure import Figure
 
-from ldsearch.fingerprint import versions
+from ldsearch.disk.fingerprint import versions
 
 TASKS = {
     "sst2": "SST-2, MiniLM-L6, ratio lengths",

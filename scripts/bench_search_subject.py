@@ -9,12 +9,12 @@ from bench_search_train import TRAININGS
 
 from ldsearch import Bench
 from ldsearch.costs.macs import Cost
+from ldsearch.costs.workload import Workload
 from ldsearch.evaluation import Evaluator
 from ldsearch.space import LengthGenes, Space
 from ldsearch.supernet import Supernet
 from ldsearch.tasks.base import Encoded
 from ldsearch.tasks.questions import EncodedQuestions
-from ldsearch.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import squad_minilm
 import sst2_minilm_train
 from transformers import BertConfig
 
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.train_supernet import train_supernet
-from ldsearch.files import write_json
+from ldsearch.disk.files import write_json
+from ldsearch.options import TrainSupernet
+from ldsearch.training.train_supernet import train_supernet
 
 
 def sst2(options: argparse.Namespace) -> Path:

@@ -51,9 +51,9 @@ class Steps:
         # Of the checkout that PYTHONPATH names.
         from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
-        from ldsearch.commands.trainer import training_arguments
         from ldsearch.supernet import Supernet
         from ldsearch.tasks import Encoded, TextClassification
+        from ldsearch.training.run import training_arguments
         from ldsearch.training.strategies import Setting, make_strategy
         from ldsearch.training.trainer import SupernetTrainer
 
@@ -280,8 +280,8 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=SHAPES, help="rows x tokens")
     parser.add_argument("--precisions", nargs="+", default=PRECISIONS, choices=PRECISIONS)
     options = parser.parse_args()
-    from ldsearch.files import write_json
-    from ldsearch.fingerprint import versions
+    from ldsearch.disk.files import write_json
+    from ldsearch.disk.fingerprint import versions
     from ldsearch.latency.clock import device_facts
 
     trees = {"now": HERE, **({"before": options.against.resolve()} if options.against else {})}

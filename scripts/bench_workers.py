@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.options import Evolve
+from ldsearch.options import Evolve
 torch.set_num_threads(1)
 supernet, runs, evaluations = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 bench = Bench.open(supernet, runs=runs)

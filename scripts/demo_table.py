@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 import ldsearch
 from ldsearch.latency.runtimes import title_of
-from ldsearch.runs import read_json
+from ldsearch.runs.run import read_json
 
 BATCHES = (1, 8)
 COLUMNS = "{:26}{:>9}  {:23}{:>8}{:>8}"  # 80 wide

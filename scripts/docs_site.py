@@ -19,7 +19,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the options of this checkout, not of an installed ldsearch
 
-from ldsearch.commands.options import VERBS, flag_of, panel_of  # noqa: E402
+from ldsearch.options import VERBS, flag_of, panel_of  # noqa: E402
 
 OPTIONS_HERE = "<!-- options -->"
 COMMANDS = re.compile(r"(?<=^```\n)ldsearch .*?(?=^```$)", re.DOTALL | re.MULTILINE)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from ldsearch.files import write_together
+from ldsearch.disk.files import write_together
 from ldsearch.tasks.corpus import LIBRARIES, LICENCES, SNAPSHOT, Row
 
 PER_LIBRARY = 3_000

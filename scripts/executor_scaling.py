@@ -22,9 +22,9 @@ from bench_executor import Case, arguments, measure, prepare
 from matplotlib.figure import Figure
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ldsearch.disk.fingerprint import versions
 from ldsearch.evaluation.executor import Executor
 from ldsearch.evaluation.prefixes import PrefixCache
-from ldsearch.fingerprint import versions
 from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import write_csv
 

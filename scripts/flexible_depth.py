@@ -24,13 +24,13 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 from ldsearch import Bench
 from ldsearch.commands.distill_data import distill_data
 from ldsearch.commands.grid import GridResult, load_grid, mean_difference, measure_grid
-from ldsearch.commands.options import DistillData, Evaluate, TrainSupernet
-from ldsearch.commands.train_supernet import train_supernet
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
+from ldsearch.options import DistillData, Evaluate, TrainSupernet
 from ldsearch.space.assignments import divisors
 from ldsearch.tasks import DataSource, load_task
 from ldsearch.tasks.metrics import bleu_signature
+from ldsearch.training.train_supernet import train_supernet
 
 DEPTH, RATE = 4, 0.4
 TASKS = len(divisors(DEPTH)) ** 2

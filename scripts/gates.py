@@ -42,11 +42,11 @@ from gates_rows import (
 from torch import nn
 
 from ldsearch import Bench
-from ldsearch.files import write_json
-from ldsearch.intervals import paired_bootstrap, simultaneous
+from ldsearch.disk.files import write_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of
+from ldsearch.trials.intervals import paired_bootstrap, simultaneous
 
 BUDGETS = (0.2, 0.3, 0.4)  # shares of the full model's MACs
 RANDOM, MUTANTS, PARENTS = 7, 8, 4  # of a search, beside one value for all blocks

@@ -19,7 +19,7 @@ from ldsearch.search.strategies import SEARCHES
 from ldsearch.space import load_space
 from ldsearch.subnet import Subnet
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
-from ldsearch.trial import Score, Trial
+from ldsearch.trials.trial import Score, Trial
 
 SPACES = ("length-adaptive-6x128", "layerdrop-16to8", "joint-6x128", "joint-groups-12x128")
 EVALUATIONS = 60

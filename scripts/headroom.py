@@ -25,13 +25,13 @@ from sst2_minilm_train import arguments, train
 
 from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.options import Evolve
-from ldsearch.commands.spaces import search_space
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
 from ldsearch.errors import LdsearchError
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
-from ldsearch.intervals import Statistics, paired_bootstrap
+from ldsearch.options import Evolve
+from ldsearch.search.spaces import search_space
 from ldsearch.subnet import Subnet
+from ldsearch.trials.intervals import Statistics, paired_bootstrap
 
 RATE = 1e-4  # of results/sst2_minilm, chosen there
 BUDGETS = (0.3, 0.4, 0.5, 0.7)

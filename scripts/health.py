@@ -18,9 +18,9 @@ from sst2_minilm_train import arguments, train
 
 from ldsearch import Bench
 from ldsearch.commands.health import PER_BIN, health, verdict
-from ldsearch.commands.options import Report
 from ldsearch.errors import LdsearchError
-from ldsearch.runs import Study
+from ldsearch.options import Report
+from ldsearch.runs.run import Study
 
 TRAINER = {"bf16": True, "disable_tqdm": "True", "save_strategy": "no", "learning_rate": 5e-5}
 EARLIER = "over_all_costs.csv"

@@ -42,23 +42,23 @@ from numpy.typing import NDArray
 
 from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.options import Evolve
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import digest, weights_fingerprint
 from ldsearch.errors import LdsearchError
-from ldsearch.files import write_json
-from ldsearch.fingerprint import digest, weights_fingerprint
-from ldsearch.goal import Budget
-from ldsearch.intervals import paired_bootstrap
 from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, threads
 from ldsearch.latency.int8 import quantise
 from ldsearch.latency.measure import data_cell
 from ldsearch.latency.runtimes import in_session
 from ldsearch.latency.sessions import open_onnxruntime
-from ldsearch.runs import read_json
+from ldsearch.options import Evolve
+from ldsearch.runs.run import read_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.saliency import LEARNED, require_weights
 from ldsearch.tasks import Encoded
+from ldsearch.trials.goal import Budget
+from ldsearch.trials.intervals import paired_bootstrap
 
 LINE = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.75)  # constant ratio, shares of the MACs
 OURS = (SUPERNET, "evolve")  # groups: the constant ratios, and what was searched

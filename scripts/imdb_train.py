@@ -23,16 +23,12 @@ import pandas as pd
 from sst2_minilm_train import minilm, sandwich_cost
 
 from ldsearch import Bench
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.recover import train_fixed
-from ldsearch.commands.train_supernet import train_supernet
-from ldsearch.commands.trainer import fit, training_arguments
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import weights_fingerprint
 from ldsearch.errors import LdsearchError, RunError
-from ldsearch.files import write_json
-from ldsearch.fingerprint import weights_fingerprint
-from ldsearch.interruption import interruptible
-from ldsearch.run_folder import claim
-from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, read_json
+from ldsearch.options import TrainSupernet
+from ldsearch.runs.folder import claim
+from ldsearch.runs.run import SUPERNET_FILE, TRAINING_FILE, read_json
 from ldsearch.space.lengths import constant_ratio_lengths
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -40,10 +36,14 @@ from ldsearch.supernet.folder import load_supernet, save_model
 from ldsearch.supernet.saliency import LEARNED
 from ldsearch.tasks import Encoded
 from ldsearch.tasks.splits import fix_splits
+from ldsearch.training.recover import train_fixed
+from ldsearch.training.run import fit, training_arguments
 from ldsearch.training.saliency import fit_saliency
 from ldsearch.training.strategies import Setting, StackSetting
 from ldsearch.training.strategies.base import Fixed
+from ldsearch.training.train_supernet import train_supernet
 from ldsearch.training.trainer import Distillation, SupernetTrainer
+from ldsearch.work.interruption import interruptible
 
 ROWS, SEARCH_ROWS, TOKENS = 8_000, 1_000, 192
 BATCH = 32

@@ -25,14 +25,14 @@ from int8_graphs import versions as graph_versions
 from int8_graphs import write_graphs
 
 from ldsearch import Bench
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.train_supernet import train_supernet
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
 from ldsearch.errors import LdsearchError
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
-from ldsearch.intervals import Statistics, paired_bootstrap
 from ldsearch.latency.clock import device_facts
 from ldsearch.latency.int8 import int8_instructions
+from ldsearch.options import TrainSupernet
+from ldsearch.training.train_supernet import train_supernet
+from ldsearch.trials.intervals import Statistics, paired_bootstrap
 
 TOKENS, WIDTH, BLOCKS, HEADS = 64, 128, 4, 4
 EPOCHS = 3

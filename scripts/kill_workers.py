@@ -33,8 +33,8 @@ from transformers.utils import logging as transformers_logging
 
 from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.options import Evolve
-from ldsearch.files import write_json
+from ldsearch.disk.files import write_json
+from ldsearch.options import Evolve
 from ldsearch.storage import claims
 from ldsearch.storage.backends import backend_of
 from tests.cli.conftest import CONFIG, reviews

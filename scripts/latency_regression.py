@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.stats import spearmanr
 
-from ldsearch.files import write_json
+from ldsearch.costs.workload import Workload
+from ldsearch.disk.files import write_json
 from ldsearch.latency.clock import Clock, device_facts
 from ldsearch.latency.measure import FORWARD, entries_of, measure, random_cell
 from ldsearch.latency.table import LatencyTable, SupernetStages, build_table, length_grid
@@ -32,7 +33,6 @@ from ldsearch.search.loop import StrategyContext
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.stages import kept_of_rows
-from ldsearch.workload import Workload
 
 WAYS = ("regression", "table of stages", "MACs alone")
 

@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from ldsearch import Bench
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.recover import train_fixed
-from ldsearch.commands.signals import SIGNALS
-from ldsearch.commands.train_supernet import train_supernet
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
-from ldsearch.intervals import Statistics
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
+from ldsearch.options import TrainSupernet
 from ldsearch.search.rules import every_other, strongest
+from ldsearch.search.signals import SIGNALS
 from ldsearch.subnet import Subnet
 from ldsearch.tasks.metrics import ratio
+from ldsearch.training.recover import train_fixed
+from ldsearch.training.train_supernet import train_supernet
+from ldsearch.trials.intervals import Statistics
 
 BLOCKS, HALF = 8, 4
 MODEL = {

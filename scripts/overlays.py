@@ -24,16 +24,16 @@ from overlays_student import student
 from ldsearch import Bench
 from ldsearch.commands.compare import compare
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.options import Compare, Evolve
-from ldsearch.files import write_atomic, write_json
-from ldsearch.fingerprint import versions
-from ldsearch.intervals import OfMeans, Statistics, bootstrap, paired_bootstrap
+from ldsearch.disk.files import write_atomic, write_json
+from ldsearch.disk.fingerprint import versions
+from ldsearch.options import Compare, Evolve
 from ldsearch.reports.figures import RunFrontier, draw_overlay
 from ldsearch.reports.held_out import area_terms, held_out_table, hold_out
 from ldsearch.reports.page import Drawing
 from ldsearch.reports.tables import trials_table, write_csv
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial, pareto_front
+from ldsearch.trials.intervals import OfMeans, Statistics, bootstrap, paired_bootstrap
+from ldsearch.trials.trial import Trial, pareto_front
 
 SEED, RATE = 7, 1e-4  # of the trainings on SST-2
 

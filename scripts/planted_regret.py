@@ -20,14 +20,14 @@ import numpy as np
 from scipy.stats import norm
 
 from ldsearch.costs.macs import EncoderShape, Macs
-from ldsearch.goal import AtLeast, Budget, NoWorse
-from ldsearch.intervals import paired_bootstrap
+from ldsearch.costs.workload import Workload
 from ldsearch.search.evolve import Surrogate, fit_process, latent
 from ldsearch.search.loop import StrategyContext, search
 from ldsearch.space import LengthGenes, Space
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Score, Trial
-from ldsearch.workload import Workload
+from ldsearch.trials.goal import AtLeast, Budget, NoWorse
+from ldsearch.trials.intervals import paired_bootstrap
+from ldsearch.trials.trial import Score, Trial
 
 SPACE = Space.of_lengths(LengthGenes.build(6, 64, 0.36))
 COST = Macs(EncoderShape(6, 384, 1536), Workload.from_lengths([64, 40, 13], 64))

@@ -31,13 +31,11 @@ from sst2_minilm_train import arguments, minilm
 from transformers import set_seed
 
 from ldsearch import Bench
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.train_supernet import train_supernet
-from ldsearch.commands.trainer import training_arguments
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
 from ldsearch.errors import LdsearchError
 from ldsearch.evaluation import Evaluator
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
+from ldsearch.options import TrainSupernet
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet
@@ -47,7 +45,9 @@ from ldsearch.tasks.splits import draw_rows, fix_splits
 from ldsearch.tasks.tables import DataSource
 from ldsearch.training.checkpoints import load_weights
 from ldsearch.training.estimate import FORWARD, step_work
+from ldsearch.training.run import training_arguments
 from ldsearch.training.strategies import Setting
+from ldsearch.training.train_supernet import train_supernet
 from ldsearch.training.trainer import Distillation, SupernetTrainer
 
 TOKENS, BATCH = 128, 32

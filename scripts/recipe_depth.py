@@ -25,9 +25,9 @@ from recipe_page import Scored, difference, kept
 from sst2_minilm_train import arguments
 
 from ldsearch import Bench
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
 from ldsearch.errors import LdsearchError
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
 from ldsearch.subnet import Subnet
 
 SUPERNETS = ("depth", "depth-uniform")

@@ -12,8 +12,8 @@ from recipe_arms import ARMS
 from recipe_figure import draw_nested
 
 from ldsearch.errors import LdsearchError
-from ldsearch.intervals import Statistics, over_seeds
 from ldsearch.reports.style import save_figure
+from ldsearch.trials.intervals import Statistics, over_seeds
 
 NESTED = "nested.png"
 HOW = "how.json"  # steps and seconds of a training, beside its weights

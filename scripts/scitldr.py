@@ -15,10 +15,10 @@ from pathlib import Path
 from ldsearch import Bench
 from ldsearch.commands.generation import decoding_of
 from ldsearch.commands.grid import measure_grid
-from ldsearch.commands.options import Evaluate, TrainSupernet
-from ldsearch.commands.train_supernet import train_supernet
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
+from ldsearch.options import Evaluate, TrainSupernet
+from ldsearch.training.train_supernet import train_supernet
 
 DECODING = {"beams": 2, "min_target": 10, "max_target": 40, "no_repeat_ngram": 3}
 METRICS = ("nats", "rouge1", "rouge2", "rougeL")

@@ -23,16 +23,16 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from ldsearch import Bench
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.spaces import search_space
-from ldsearch.commands.train_supernet import train_supernet
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
 from ldsearch.evaluation import Evaluator
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
+from ldsearch.options import TrainSupernet
 from ldsearch.reports.style import STYLE, Label, place_labels, save_figure, series
 from ldsearch.search.controls import constant_ratio_line
 from ldsearch.search.loop import StrategyContext
+from ldsearch.search.spaces import search_space
 from ldsearch.supernet.saliency import LEARNED
+from ldsearch.training.train_supernet import train_supernet
 
 LINE = 6
 RATE, TOKENS, STRIDE = 2e-4, 192, 64

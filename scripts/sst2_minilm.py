@@ -22,17 +22,17 @@ from sst2_minilm_train import RATES, arguments, how, train_all
 
 from ldsearch import Bench
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.options import Evolve
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
 from ldsearch.errors import BudgetError
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
-from ldsearch.goal import AtLeast, Budget, MostAccurate
-from ldsearch.intervals import Statistics, paired_bootstrap, weighted_sum
+from ldsearch.options import Evolve
 from ldsearch.reports.held_out import area_terms
-from ldsearch.runs import read_json
+from ldsearch.runs.run import read_json
 from ldsearch.search.loop import SearchResult
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
+from ldsearch.trials.goal import AtLeast, Budget, MostAccurate
+from ldsearch.trials.intervals import Statistics, paired_bootstrap, weighted_sum
+from ldsearch.trials.trial import Trial
 
 DIRECTIONS = ("search", "report")  # what a search chooses on; the other half scores
 SHARES = np.round(np.arange(0.40, 0.921, 0.02), 2)

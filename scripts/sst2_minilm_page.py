@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ldsearch.files import write_atomic
+from ldsearch.disk.files import write_atomic
 from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import write_csv
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.recover import recover
-from ldsearch.goal import Budget
+from ldsearch.options import TrainSupernet
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
+from ldsearch.training.recover import recover
+from ldsearch.trials.goal import Budget
+from ldsearch.trials.trial import Trial
 
 STEPS = 200
 TRAINER = {"bf16": True, "disable_tqdm": "True", "save_strategy": "no", "learning_rate": 5e-5}

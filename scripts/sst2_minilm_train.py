@@ -15,14 +15,14 @@ import time
 from pathlib import Path
 
 from ldsearch import Bench
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.train_supernet import train_supernet
+from ldsearch.disk.files import write_json
 from ldsearch.errors import LdsearchError
-from ldsearch.files import write_json
+from ldsearch.options import TrainSupernet
 from ldsearch.space.lengths import default_bound
 from ldsearch.training.drop_rates import DEFAULT_RATE, constant
 from ldsearch.training.estimate import step_work
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
+from ldsearch.training.train_supernet import train_supernet
 
 RATES = (2e-5, 5e-5, 1e-4, 2e-4)
 STEPS = 1_200  # in batches of 32: 0.6 epochs of the training rows that are left

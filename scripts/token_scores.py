@@ -20,10 +20,10 @@ from squad_minilm import in_points
 from torch import Tensor
 
 from ldsearch import Bench
+from ldsearch.disk.files import write_json
+from ldsearch.disk.fingerprint import versions
 from ldsearch.errors import LdsearchError
 from ldsearch.evaluation import Evaluator
-from ldsearch.files import write_json
-from ldsearch.fingerprint import versions
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.saliency import LEARNED
 from ldsearch.supernet.tokens import TOKEN_SCORES, Attention, TokenScore, column, sums_over_heads

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 import yaml
 from hypothesis import strategies as st
 
-from ldsearch.commands.options import VERBS, flag_of
+from ldsearch.options import VERBS, flag_of
 
 
 def words(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 import torch
 
-from ldsearch.commands import trainer
+from ldsearch.training import run as trainer
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -8,8 +8,8 @@ from safetensors.torch import save_file
 from transformers import BertTokenizer
 
 from ldsearch import bench
+from ldsearch.disk.fingerprint import digest, weights_fingerprint
 from ldsearch.errors import SupernetError
-from ldsearch.fingerprint import digest, weights_fingerprint
 from ldsearch.supernet.folder import load_model
 from ldsearch.tasks import EMBEDDED, DataSource, load_task
 from tests.tiny import tiny_model

@@ -12,6 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ldsearch.costs.macs import Macs
+from ldsearch.costs.workload import Workload
 from ldsearch.search.evolve import Evolve, Surrogate
 from ldsearch.search.loop import StrategyContext, search
 from ldsearch.search.reference import Reference
@@ -23,8 +24,7 @@ from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.testing import FamilyContract, StrategyContract, TokenScoreContract
 from ldsearch.training.strategies import STRATEGIES, Setting
-from ldsearch.trial import Score, Trial
-from ldsearch.workload import Workload
+from ldsearch.trials.trial import Score, Trial
 from tests.tiny import FAMILIES, HEADED, VOCABULARY, learned, padded_batch, row, tiny_model
 
 BLOCKS, REFERENCE = 4, 24

@@ -9,6 +9,7 @@ from scipy.stats import chisquare
 from transformers import BertConfig, BertForQuestionAnswering, BertForSequenceClassification
 
 from ldsearch.costs.macs import EncoderShape, Macs
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import SpaceError
 from ldsearch.search.rules import every_other, every_other_literal
 from ldsearch.space import load_space
@@ -16,7 +17,6 @@ from ldsearch.space.lengths import constant_ratio_lengths, default_bound, draw_l
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks.objectives import kl_divergence
-from ldsearch.workload import Workload
 
 D, FF = 768, 3072
 SPAN_HEAD = {"head_per_token": 2 * D}

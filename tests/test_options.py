@@ -10,9 +10,9 @@ from typing import get_type_hints
 import pytest
 
 from ldsearch import cli
-from ldsearch.commands.binding import changed, read_trainer
-from ldsearch.commands.options import PARITY, VERBS, Options, TrainSupernet, flags
 from ldsearch.errors import LdsearchError, TrainingError
+from ldsearch.options import PARITY, VERBS, Options, TrainSupernet, flags
+from ldsearch.options.binding import changed, read_trainer
 
 # A value of each type of option that is nobody's default; of those that read their text, by name.
 VALUES = {str: "text of two", int: 7, float: 0.375, bool: True, Path: Path("a b/c")}

@@ -20,9 +20,8 @@ import torch
 import transformers
 
 import ldsearch.registry
-from ldsearch.commands.applicable import check_training
-from ldsearch.commands.options import TrainSupernet
 from ldsearch.errors import LdsearchError
+from ldsearch.options import TrainSupernet
 from ldsearch.registry import Registry
 from ldsearch.search.strategies import SEARCHES, Search
 from ldsearch.space.lengths import default_bound
@@ -31,6 +30,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import TOKEN_SCORES
+from ldsearch.training.applicable import check_training
 from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting, make_strategy, reads
 from tests.tiny import padded_batch, tiny_model
 

@@ -18,6 +18,7 @@ from transformers import BertConfig, BertForSequenceClassification
 import ldsearch
 from ldsearch.cli import app
 from ldsearch.costs.named import COSTS, added_costs
+from ldsearch.costs.workload import Workload
 from ldsearch.reports.held_out import HELD_OUT_COLUMNS
 from ldsearch.reports.tables import COLUMNS, COST_COLUMNS
 from ldsearch.search.strategies import SEARCHES
@@ -25,7 +26,6 @@ from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.tokenizer import train_wordpiece
-from ldsearch.workload import Workload
 from tests.cli.conftest import CONFIG, reviews
 
 ROOT = Path(__file__).parent.parent

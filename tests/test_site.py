@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import ldsearch
-from ldsearch.commands.options import VERBS, flag_of
+from ldsearch.options import VERBS, flag_of
 
 ROOT = Path(__file__).parent.parent
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src"}

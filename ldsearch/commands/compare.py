@@ -12,9 +12,17 @@ from typing import Any
 import pandas as pd
 
 from ldsearch.bench import Bench
-from ldsearch.commands.applicable import check_comparison
 from ldsearch.commands.console import print_table, progress_bars, quiet_libraries, resumable
-from ldsearch.commands.contenders import (
+from ldsearch.disk.files import report_disk_full, write_json
+from ldsearch.disk.fingerprint import versions, weights_fingerprint
+from ldsearch.errors import BudgetError, LdsearchError, RunError
+from ldsearch.options import Compare, flag_of
+from ldsearch.reports.figures import draw_comparison
+from ldsearch.reports.style import save_figure
+from ldsearch.reports.tables import write_csv
+from ldsearch.runs.folder import claimed
+from ldsearch.runs.run import Run, newest_supernet
+from ldsearch.search.contenders import (
     Benches,
     Contender,
     Limit,
@@ -26,21 +34,12 @@ from ldsearch.commands.contenders import (
     read_runs,
     trained_alone,
 )
-from ldsearch.commands.options import Compare
-from ldsearch.errors import BudgetError, RunError
-from ldsearch.files import report_disk_full, write_json
-from ldsearch.fingerprint import versions, weights_fingerprint
-from ldsearch.goal import Budget
-from ldsearch.interruption import interruptible
-from ldsearch.intervals import over_seeds
-from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
-from ldsearch.reports.figures import draw_comparison
-from ldsearch.reports.style import save_figure
-from ldsearch.reports.tables import write_csv
-from ldsearch.run_folder import claimed
-from ldsearch.runs import Run, newest_supernet
 from ldsearch.supernet.folder import read_record
-from ldsearch.trial import Trial
+from ldsearch.trials.goal import Budget
+from ldsearch.trials.intervals import over_seeds
+from ldsearch.trials.trial import Trial
+from ldsearch.work.interruption import interruptible
+from ldsearch.work.progress import NO_PROGRESS, Progress, Stoppable
 
 MARKER = "compare.json"
 _LIMITS = {"evaluations": "equally many evaluations", "passes": "as much spent"}
@@ -302,3 +301,15 @@ def _choose(
     share_of_full = mean(trial.costs["macs"] / full_macs for trial in chosen)
     subnets = json.dumps([json.loads(trial.subnet.to_json()) for trial in chosen])
     return replace(row, macs=macs, share=share_of_full, subnets=subnets), chosen
+
+
+def check_comparison(options: Compare) -> None:
+    """Refuse what is named twice: it would be shown twice.
+
+    Raises:
+        LdsearchError: Naming it.
+    """
+    for name in ("strategy", "budget", "supernet"):
+        values = [str(value) for value in getattr(options, name)]
+        if twice := [value for value in values if values.count(value) > 1]:
+            raise LdsearchError(f"{flag_of(name)} names {twice[0]} twice")

@@ -17,11 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ldsearch.errors import BudgetError
-from ldsearch.goal import Goal, MostAccurate, NoWorse
-from ldsearch.interruption import Interrupted
-from ldsearch.progress import NO_PROGRESS, Best, Counted, Lines, Progress
-from ldsearch.runs import newest_supernet
-from ldsearch.trial import Trial
+from ldsearch.runs.run import newest_supernet
+from ldsearch.trials.goal import Goal, MostAccurate, NoWorse
+from ldsearch.trials.trial import Trial
+from ldsearch.work.interruption import Interrupted
+from ldsearch.work.progress import NO_PROGRESS, Best, Counted, Lines, Progress
 
 if TYPE_CHECKING:
     from ldsearch.bench import Bench

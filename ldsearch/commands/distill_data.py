@@ -15,19 +15,19 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.generation import decoding_of
-from ldsearch.commands.options import DistillData
-from ldsearch.decoding import TOKEN_IDS, decode_batches, generation_config
+from ldsearch.disk.files import report_disk_full, write_atomic, write_json
+from ldsearch.disk.fingerprint import digest, start_fingerprint, versions
 from ldsearch.errors import DataError, RunError, of_system
-from ldsearch.files import report_disk_full, write_atomic, write_json
-from ldsearch.fingerprint import digest, start_fingerprint, versions
-from ldsearch.interruption import interruptible
-from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
-from ldsearch.run_folder import differing
+from ldsearch.evaluation.decoding import TOKEN_IDS, decode_batches, generation_config
+from ldsearch.options import DistillData
+from ldsearch.runs.folder import differing
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.heads import HEADS
 from ldsearch.tasks import TASKS, DataSource
 from ldsearch.tasks.sequences import SequenceToSequence
 from ldsearch.tasks.tables import Columns
+from ldsearch.work.interruption import interruptible
+from ldsearch.work.progress import NO_PROGRESS, Progress, Stoppable
 
 _MANY_ENDLESS = 0.05  # of the targets: a teacher that ends its sentences rarely meets the limit
 

@@ -13,20 +13,20 @@ from ldsearch.bench import Bench
 from ldsearch.commands.console import print_fields, print_table, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.generation import decoded, decoding_of, writing_task
 from ldsearch.commands.grid import all_depths
-from ldsearch.commands.options import Evaluate
-from ldsearch.decoding import Decoding
+from ldsearch.disk.fingerprint import digest, versions
 from ldsearch.errors import RunError
-from ldsearch.fingerprint import digest, versions
-from ldsearch.intervals import Statistics, paired_bootstrap
-from ldsearch.progress import NO_PROGRESS, Progress
+from ldsearch.evaluation.decoding import Decoding
+from ldsearch.options import Evaluate
 from ldsearch.reports.tables import write_csv
-from ldsearch.run_folder import claim
-from ldsearch.runs import Run
+from ldsearch.runs.folder import claim
+from ldsearch.runs.run import Run
+from ldsearch.runs.target import Target
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
-from ldsearch.target import Target
 from ldsearch.tasks.base import score
 from ldsearch.tasks.metrics import Metric, bleu_signature, metric_named
+from ldsearch.trials.intervals import Statistics, paired_bootstrap
+from ldsearch.work.progress import NO_PROGRESS, Progress
 
 # In a run's folder: texts, a folder for each way of decoding them, and the table of a frontier.
 TEXTS = "generated"

@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from ldsearch.bench import Bench
-from ldsearch.commands.binding import changed
 from ldsearch.commands.console import best_so_far, open_bench, print_notes, progress_bars, resumable
-from ldsearch.commands.latencies import know_latency, settle_runtime
-from ldsearch.commands.options import Evolve, flags
 from ldsearch.commands.screen import print_outcome
-from ldsearch.commands.searching import CONTROL_SHARE, RunOutcome, SearchSpec, plan_search, run_search
-from ldsearch.commands.spaces import LEAST_SHARE, training_gaps
 from ldsearch.errors import RunError
 from ldsearch.evaluation.memory import GIB
-from ldsearch.goal import Goal
 from ldsearch.latency.fastest import AUTO
-from ldsearch.progress import NO_PROGRESS, Progress
-from ldsearch.runs import newest_supernet
+from ldsearch.options import Evolve, flags
+from ldsearch.options.binding import changed
+from ldsearch.runs.run import newest_supernet
+from ldsearch.search.latencies import know_latency, settle_runtime
+from ldsearch.search.run import CONTROL_SHARE, RunOutcome, SearchSpec, plan_search, run_search
+from ldsearch.search.spaces import LEAST_SHARE, training_gaps
+from ldsearch.trials.goal import Goal
+from ldsearch.work.progress import NO_PROGRESS, Progress
 
 # Options that a search and the rule that it is compared with share.
 _SHARED = frozenset({"supernet", "runs", "data", "storage", "swap", "budget", "at_least", "most_accurate"})

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from ldsearch.bench import Bench
-from ldsearch.commands.options import DecodingOptions
-from ldsearch.decoding import Decoding, decode
+from ldsearch.disk.files import write_json
 from ldsearch.errors import DataError
-from ldsearch.files import write_json
-from ldsearch.intervals import Statistics
+from ldsearch.evaluation.decoding import Decoding, decode
+from ldsearch.options import DecodingOptions
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.supernet import FixedSubnet
 from ldsearch.tasks.metrics import Metric
 from ldsearch.tasks.sequences import SequencePairs, SequenceToSequence
+from ldsearch.trials.intervals import Statistics
 
 # Bytes for what an encoder gave, until models with another encoder are decoded.
 SHARED = 2 * 2**30

@@ -12,19 +12,19 @@ import pandas as pd
 from ldsearch.bench import Bench
 from ldsearch.commands.console import open_bench, progress_bars, resumable
 from ldsearch.commands.generation import decoded, decoding_of
-from ldsearch.commands.options import Evaluate
-from ldsearch.commands.spaces import trained_assignment
+from ldsearch.disk.fingerprint import versions
 from ldsearch.errors import DataError, RunError
-from ldsearch.fingerprint import versions
-from ldsearch.intervals import Interval, Statistics, bootstrap
-from ldsearch.progress import NO_PROGRESS, Progress
+from ldsearch.options import Evaluate
 from ldsearch.reports.heat_maps import draw_grid, draw_pruning_ratios, grid_text
 from ldsearch.reports.style import save_figure
-from ldsearch.run_folder import claim
+from ldsearch.runs.folder import claim
+from ldsearch.search.spaces import trained_assignment
 from ldsearch.space.assignments import configurations
 from ldsearch.subnet import Subnet
 from ldsearch.tasks.metrics import METRICS, Metric, metric_named
 from ldsearch.tasks.sequences import SequenceToSequence
+from ldsearch.trials.intervals import Interval, Statistics, bootstrap
+from ldsearch.work.progress import NO_PROGRESS, Progress
 
 MARKER = "grid.json"
 Depths = tuple[int, int]

@@ -16,24 +16,24 @@ from scipy.stats import kendalltau
 
 from ldsearch.bench import Bench
 from ldsearch.commands.console import print_table
-from ldsearch.commands.options import Report, TrainSupernet
-from ldsearch.commands.recover import train_fixed
-from ldsearch.commands.spaces import search_space
-from ldsearch.commands.trainer import training_arguments
+from ldsearch.disk.files import report_disk_full, write_json
+from ldsearch.disk.fingerprint import versions, weights_fingerprint
+from ldsearch.disk.secrets import without_tokens
 from ldsearch.errors import RunError
-from ldsearch.files import report_disk_full, write_json
-from ldsearch.fingerprint import versions, weights_fingerprint
-from ldsearch.interruption import interruptible
-from ldsearch.ranking import partial_tau, tau_within
+from ldsearch.options import Report, TrainSupernet
 from ldsearch.reports.figures import draw_health
 from ldsearch.reports.style import save_figure
-from ldsearch.run_folder import claim
-from ldsearch.runs import HEALTH_FILE, RUN_FILE, Run, Study, read_json
+from ldsearch.runs.folder import claim
+from ldsearch.runs.run import HEALTH_FILE, RUN_FILE, Run, Study, read_json
 from ldsearch.search.controls import nearest_costs
 from ldsearch.search.loop import CostFunction
-from ldsearch.secrets import without_tokens
+from ldsearch.search.spaces import search_space
 from ldsearch.space import Space
 from ldsearch.subnet import Subnet
+from ldsearch.training.recover import train_fixed
+from ldsearch.training.run import training_arguments
+from ldsearch.trials.ranking import partial_tau, tau_within
+from ldsearch.work.interruption import interruptible
 
 LEAST = 3
 ENOUGH = 30  # sub-networks; fewer cannot tell ranks from chance

@@ -7,9 +7,9 @@ from typing import Any
 import typer
 
 from ldsearch.commands.console import print_table
+from ldsearch.disk.staging import dead, remove
 from ldsearch.errors import RunError
-from ldsearch.runs import RUN_FILE, SUPERNET_FILE, TRAINING_FILE
-from ldsearch.staging import dead, remove
+from ldsearch.runs.run import RUN_FILE, SUPERNET_FILE, TRAINING_FILE
 
 
 def is_runs(folder: Path) -> bool:

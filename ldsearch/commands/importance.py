@@ -12,23 +12,23 @@ import pandas as pd
 
 from ldsearch.bench import Bench
 from ldsearch.commands.console import print_table
-from ldsearch.commands.imitation import imitator
-from ldsearch.commands.options import Report
-from ldsearch.commands.searching import evaluate_with
-from ldsearch.commands.spaces import pinned_of
+from ldsearch.disk.files import report_disk_full
+from ldsearch.disk.fingerprint import versions
 from ldsearch.errors import RunError, unknown
 from ldsearch.evaluation import Evaluator
 from ldsearch.evaluation.evaluator import Counts
-from ldsearch.files import report_disk_full
-from ldsearch.fingerprint import versions
-from ldsearch.interruption import interruptible
-from ldsearch.progress import NO_PROGRESS, Progress, Stoppable
+from ldsearch.options import Report
 from ldsearch.reports.figures import draw_importance
 from ldsearch.reports.style import save_figure
-from ldsearch.run_folder import claim
-from ldsearch.runs import Run, Study, read_json
+from ldsearch.runs.folder import claim
+from ldsearch.runs.run import Run, Study, read_json
+from ldsearch.search.imitation import imitator
 from ldsearch.search.importance import Ablation, importance
+from ldsearch.search.run import evaluate_with
+from ldsearch.search.spaces import pinned_of
 from ldsearch.subnet import Subnet
+from ldsearch.work.interruption import interruptible
+from ldsearch.work.progress import NO_PROGRESS, Progress, Stoppable
 
 MARKER = "importance.json"
 # Those of the table that the report shows.

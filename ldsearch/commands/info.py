@@ -14,15 +14,15 @@ from ldsearch.commands.console import (
     print_table,
 )
 from ldsearch.commands.housekeeping import is_runs, list_runs
-from ldsearch.commands.options import Info
+from ldsearch.disk.files import write_json
+from ldsearch.disk.records import typed
 from ldsearch.errors import LdsearchError, RunError, of_system, one_line
-from ldsearch.files import write_json
-from ldsearch.goal import Budget, Goal
-from ldsearch.records import typed
-from ldsearch.runs import CACHE_FILE, RUN_FILE, SUPERNET_FILE, Run, beside, read_json, run_within
+from ldsearch.options import Info
+from ldsearch.runs.run import CACHE_FILE, RUN_FILE, SUPERNET_FILE, Run, beside, read_json, run_within
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial, pareto_front
+from ldsearch.trials.goal import Budget, Goal
+from ldsearch.trials.trial import Trial, pareto_front
 
 
 def main(options: Info) -> dict[str, Any]:

@@ -11,10 +11,8 @@ import torch
 
 from ldsearch.bench import Bench
 from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries, resumable
-from ldsearch.commands.latencies import CSV_FILE, JSON_FILE, latency_table
-from ldsearch.commands.options import Profile
+from ldsearch.disk.files import read_fields, write_json
 from ldsearch.errors import LdsearchError, of_system
-from ldsearch.files import read_fields, write_json
 from ldsearch.latency.clock import Clock, Noise, crowding, device_facts, load_average, synchroniser, threads
 from ldsearch.latency.measure import (
     FORWARD,
@@ -30,16 +28,18 @@ from ldsearch.latency.measure import (
 from ldsearch.latency.runtimes import require_runtime
 from ldsearch.latency.table import LatencyTable, SupernetStages, build_table, length_grid, table_beside
 from ldsearch.latency.whole import OWN, time_whole
-from ldsearch.progress import NO_PROGRESS, Progress
+from ldsearch.options import Profile
 from ldsearch.reports.latency import FEWEST_POINTS, correlations, draw_latency, prediction_errors
 from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import write_csv
-from ldsearch.run_folder import claim
-from ldsearch.runs import RUN_FILE, Run
+from ldsearch.runs.folder import claim
+from ldsearch.runs.run import RUN_FILE, Run
+from ldsearch.runs.target import Target
+from ldsearch.search.latencies import CSV_FILE, JSON_FILE, latency_table
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet, read_record
-from ldsearch.target import Target
+from ldsearch.work.progress import NO_PROGRESS, Progress
 
 # Tokens written after the first, over which the latency of one is averaged.
 TOKENS = 32

@@ -9,13 +9,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ldsearch.bench import Bench
-from ldsearch.commands.applicable import check_report
 from ldsearch.commands.console import open_bench, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.describe import info
 from ldsearch.commands.health import health, newest_health, print_health, verdict
 from ldsearch.commands.importance import block_importance, importances_of, print_importance, stack_of
-from ldsearch.commands.options import Report, flags
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import LdsearchError, RunError, one_line
+from ldsearch.options import HealthOptions, ImportanceOptions, Report, flag_of, flags
+from ldsearch.options.binding import changed
 from ldsearch.reports.explorer import Explorer, Point
 from ldsearch.reports.figures import (
     RunFrontier,
@@ -31,10 +32,9 @@ from ldsearch.reports.heat_maps import draw_kept
 from ldsearch.reports.page import Drawing, number, write_page
 from ldsearch.reports.style import plain
 from ldsearch.reports.tables import COST_WORDS, area_table, read_table
-from ldsearch.runs import SUPERNET_FILE, TRAINING_FILE, Run, newest_supernet, read_json
+from ldsearch.runs.run import SUPERNET_FILE, TRAINING_FILE, Run, newest_supernet, read_json
 from ldsearch.space import Space
 from ldsearch.subnet import Subnet
-from ldsearch.workload import Workload
 
 _COUNTS = {
     "measured": "sub-networks measured",
@@ -336,3 +336,22 @@ def _commands(run: Run) -> dict[str, list[str]]:
                 "paths are as they were given, seen from where the command was run; of absolute ones the name"
             )
     return {"lines": lines, "notes": notes}
+
+
+def check_report(options: Report) -> None:
+    """Refuse options of measurements that are not asked for.
+
+    Raises:
+        LdsearchError: Naming the first.
+    """
+    measures = {"health": HealthOptions, "importance": ImportanceOptions}
+    for name in changed(options):
+        for what, own in measures.items():
+            if name in own.__annotations__ and not getattr(options, what):
+                raise LdsearchError(f"{flag_of(name)} is for --{what}")
+    if not options.health and not options.importance and (options.data or options.name is not None):
+        raise LdsearchError("--data and --name are for --health and --importance")
+    if options.trainer and not options.health:
+        raise LdsearchError(f"--{next(iter(options.trainer))} is for --health, which trains")
+    if "max_steps" in options.trainer or "num_train_epochs" in options.trainer:
+        raise LdsearchError("--steps says how long each sub-network of --health is trained")

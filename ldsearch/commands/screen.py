@@ -9,13 +9,13 @@ import numpy as np
 
 from ldsearch.bench import Bench
 from ldsearch.commands.console import WIDTH, describe_choice, print_columns, print_paragraph
-from ldsearch.commands.searching import RunOutcome
 from ldsearch.errors import BudgetError
-from ldsearch.intervals import Interval, bootstrap
 from ldsearch.reports.held_out import told_apart
-from ldsearch.runs import BEST_FILE, read_json
+from ldsearch.runs.run import BEST_FILE, read_json
+from ldsearch.search.run import RunOutcome
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
+from ldsearch.trials.intervals import Interval, bootstrap
+from ldsearch.trials.trial import Trial
 
 _MOST_ROWS = 8  # with what is above and below them a terminal of 24 lines
 

@@ -16,9 +16,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import SubnetError
 from ldsearch.subnet import Groups, Lengths, Stack, Subnet
-from ldsearch.workload import Workload
 
 # How many heads of a block are off, the kept share of its feed-forward width, which sub-layers are off.
 _Inside = tuple[int, float, tuple[str, ...]]

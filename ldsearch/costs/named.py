@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ldsearch.costs.macs import Cost
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import LdsearchError
 from ldsearch.registry import Registry
-from ldsearch.workload import Workload
 
 # From a supernet (``ldsearch.supernet.Supernet``) and the lengths of the rows that choose.
 MakeCost = Callable[[Any, Workload], Cost]

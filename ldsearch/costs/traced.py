@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldsearch.costs.macs import Macs
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import SubnetError
 from ldsearch.subnet import Subnet
-from ldsearch.workload import Workload
 
 # Coefficients of the powers (of n, of t) in POWERS: n tokens are read, t written.
 Polynomial = tuple[float, ...]

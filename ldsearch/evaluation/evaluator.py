@@ -12,13 +12,13 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.costs.macs import Cost
+from ldsearch.costs.workload import Workload
 from ldsearch.evaluation.batches import by_feature, collated, length_batches
 from ldsearch.evaluation.executor import Executor, shares_prefixes
 from ldsearch.evaluation.memory import RESERVE, Memory, describe_peak_memory, release, resident, taken
 from ldsearch.evaluation.prefixes import PrefixCache, path_of
 from ldsearch.evaluation.served import ServedExecutor
 from ldsearch.evaluation.stock import StockExecutor
-from ldsearch.intervals import Statistics, standard_error
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.claims import name_of
 from ldsearch.storage.sidecar import Sidecar
@@ -26,8 +26,8 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.base import Batch, Encoded, Scorer, score
-from ldsearch.trial import Trial
-from ldsearch.workload import Workload
+from ldsearch.trials.intervals import Statistics, standard_error
+from ldsearch.trials.trial import Trial
 
 Outputs = list[NDArray[np.float32]]
 

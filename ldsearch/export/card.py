@@ -9,7 +9,7 @@ from pathlib import Path
 from huggingface_hub import ModelCardData
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ldsearch.hub import Origin
+from ldsearch.disk.hub import Origin
 from ldsearch.latency.measure import MeasuredLatency
 from ldsearch.latency.runtimes import graph_runtime, title_of
 from ldsearch.subnet import Subnet

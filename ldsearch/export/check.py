@@ -15,20 +15,20 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from ldsearch.disk.files import write_atomic
+from ldsearch.disk.staging import staged
 from ldsearch.errors import ExportError
 from ldsearch.export import reader
 from ldsearch.export.agreement import Agreement, Batch, agreement
 from ldsearch.export.card import Provenance, Written, file_dtype
 from ldsearch.export.folder import write_huggingface
 from ldsearch.export.timing import TimingJob
-from ldsearch.files import write_atomic
-from ldsearch.intervals import Interval
 from ldsearch.latency.measure import MeasuredLatency
-from ldsearch.progress import NO_PROGRESS, Progress
-from ldsearch.staging import staged
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
+from ldsearch.trials.intervals import Interval
+from ldsearch.work.progress import NO_PROGRESS, Progress
 
 # What an example in doubt may move a score by, in examples: F1 of a rare label hangs on few of them.
 SWAY = 10

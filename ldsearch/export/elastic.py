@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ldsearch.disk.files import read_fields
 from ldsearch.errors import BudgetError, SupernetError
-from ldsearch.files import read_fields
-from ldsearch.goal import Budget
+from ldsearch.export.names import BUDGETS_FILE
 from ldsearch.subnet import Subnet, keep_of
-
-BUDGETS_FILE = "budgets.json"
+from ldsearch.trials.goal import Budget
 
 
 def rows_beside(chosen: Subnet, others: Sequence[Subnet]) -> list[int]:

@@ -15,11 +15,11 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ldsearch.disk.files import make_readable, write_json
+from ldsearch.disk.hub import HTTP_ERROR, refused
 from ldsearch.errors import ExportError, one_line
 from ldsearch.export.card import Alone, Provenance, Written, file_dtype, model_card
-from ldsearch.export.reader import INT8_FILE, ONNX_FILE
-from ldsearch.files import make_readable, write_json
-from ldsearch.hub import HTTP_ERROR, refused
+from ldsearch.export.names import INT8_FILE, ONNX_FILE
 from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet

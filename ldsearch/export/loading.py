@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.generic import ModelOutput
 
+from ldsearch.disk.files import read_fields, read_json
+from ldsearch.disk.hub import HTTP_ERROR, go_offline_if_unreachable, refused
+from ldsearch.disk.records import typed
 from ldsearch.errors import LdsearchError, MachineError, SupernetError, one_line, shortened
 from ldsearch.export.elastic import keep_within
-from ldsearch.export.reader import ONNX_FILE
-from ldsearch.files import read_fields, read_json
-from ldsearch.hub import HTTP_ERROR, go_offline_if_unreachable, refused
+from ldsearch.export.names import INDEX_FILE, ONNX_FILE
 from ldsearch.latency.runtimes import graph_runtime
-from ldsearch.records import typed
 from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.folder import load_model, refuse_missing
@@ -24,7 +24,6 @@ from ldsearch.supernet.graph import KEEP
 from ldsearch.supernet.remote_code import unwarned
 from ldsearch.supernet.saliency import WEIGHTS_FILE, require_weights
 
-INDEX_FILE = "index.json"
 _WEIGHTS = "model*.safetensors"
 # All that is read but the weights themselves: it says which of them there are.
 _SMALL = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", WEIGHTS_FILE)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from ldsearch.export.names import ONNX_FILE
 from ldsearch.subnet import SUBNET_FILE
 
 Batch = Mapping[str, NDArray[np.int64]]
@@ -28,7 +29,6 @@ Loaded = tuple[Callable[[Batch], Logits], list[str]]
 # A folder, who reads it (names of ``READERS``), and the lengths that an elastic graph is fed; none: its own.
 Export = tuple[Path, Sequence[str], Sequence[int]]
 
-ONNX_FILE, INT8_FILE = "onnx/model.onnx", "onnx/model_quantized.onnx"
 JOB_FILE, INPUTS_FILE = "job.json", "inputs.safetensors"
 LOGITS_FILE, LATENCY_FILE = "logits.safetensors", "latency.json"
 

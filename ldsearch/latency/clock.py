@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ldsearch.disk.fingerprint import versions
 from ldsearch.errors import LdsearchError
-from ldsearch.fingerprint import versions
-from ldsearch.progress import NO_PROGRESS, Progress
+from ldsearch.work.progress import NO_PROGRESS, Progress
 
 Run = Callable[[], object]
 

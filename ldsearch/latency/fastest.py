@@ -16,8 +16,8 @@ from ldsearch.errors import ExportError, LdsearchError
 from ldsearch.latency.clock import Clock, device_facts, synchroniser
 from ldsearch.latency.measure import Cell, forward_run, random_cell
 from ldsearch.latency.runtimes import RUNTIMES, Forward, GraphRuntime, candidates, title_of
-from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.supernet import Supernet
+from ldsearch.work.progress import NO_PROGRESS, Progress
 
 AUTO = "auto"
 ROUNDS, WARMUP, SECONDS = 5, 2, 3.0  # rounds at least; of a cell in all

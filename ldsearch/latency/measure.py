@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig
 
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import DataError, LdsearchError
 from ldsearch.latency.clock import Clock, Noise, Run, Timing
 from ldsearch.latency.runtimes import RUNTIMES, Inputs, require_runtime, title_of
-from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.workload import Workload
+from ldsearch.work.progress import NO_PROGRESS, Progress
 
 # Batches of a split that stand for it: evenly spread over its lengths.
 DATA_BATCHES = 8

@@ -18,15 +18,15 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from ldsearch.disk.files import write_atomic
 from ldsearch.errors import LdsearchError, RunError, SubnetError, SupernetError, of_system
-from ldsearch.files import write_atomic
 from ldsearch.latency.clock import Clock, Noise, Run
 from ldsearch.latency.measure import random_tokens
-from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.stages import kept_of_rows, run_stages
 from ldsearch.supernet.tokens import State, put_back
+from ldsearch.work.progress import NO_PROGRESS, Progress
 
 Key = tuple[str, int, int, int]
 COLUMNS = ("stage", "batch", "enter", "leave", "milliseconds", "low", "high", "repeats")

@@ -17,10 +17,10 @@ from ldsearch.errors import LdsearchError
 from ldsearch.latency.clock import Clock, Noise
 from ldsearch.latency.measure import FORWARD, Entry, measure, random_cell
 from ldsearch.latency.table import Key, LatencyTable
-from ldsearch.progress import NO_PROGRESS, Progress
 from ldsearch.space.blocks import evenly_spaced
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.work.progress import NO_PROGRESS, Progress
 
 # In which the table's sums are milliseconds as they are.
 OWN = ("eager", "own")

@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ldsearch.pareto import staircase_weights
 from ldsearch.reports.style import (
     BLUE,
     FAINT,
@@ -35,6 +34,7 @@ from ldsearch.reports.style import (
     show_noise,
 )
 from ldsearch.reports.tables import COST_WORDS, frontier_table
+from ldsearch.trials.pareto import staircase_weights
 
 Scores = tuple[str, str, int]  # metric, split, number of examples
 

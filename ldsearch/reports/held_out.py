@@ -10,7 +10,9 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from ldsearch.intervals import (
+from ldsearch.reports.tables import COST_WORDS, trials_table
+from ldsearch.subnet import Subnet
+from ldsearch.trials.intervals import (
     Interval,
     OfMeans,
     Statistics,
@@ -21,10 +23,8 @@ from ldsearch.intervals import (
     simultaneous,
     surely_above,
 )
-from ldsearch.pareto import staircase_weights
-from ldsearch.reports.tables import COST_WORDS, trials_table
-from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
+from ldsearch.trials.pareto import staircase_weights
+from ldsearch.trials.trial import Trial
 
 StatisticsOf = Callable[[Subnet], Statistics]
 
@@ -168,7 +168,8 @@ def hold_out(
         statistics_of: Per-example statistics of a sub-network there, shape (examples,) or
             (examples, parts).
         controls: Frontiers of the controls, by name.
-        of_means: Turns means of statistics into scores (``ldsearch.intervals``); None: the mean is the score.
+        of_means: Turns means of statistics into scores (``ldsearch.trials.intervals``); None: the mean is
+            the score.
         cost: The cost that frontier and area go along.
     """
     full_statistics = statistics_of(full.subnet)

@@ -13,8 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
+from ldsearch.disk.files import write_together
 from ldsearch.errors import RunError, of_system
-from ldsearch.files import write_together
 from ldsearch.reports.style import BLUE, contents
 from ldsearch.subnet import Subnet
 

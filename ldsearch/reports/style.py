@@ -20,7 +20,7 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from ldsearch.files import write_atomic
+from ldsearch.disk.files import write_atomic
 
 # Okabe and Ito's palette (jfly.uni-koeln.de/color, 2008) without the colours that are too light for lines on
 # white: these have a contrast of 3 and more.

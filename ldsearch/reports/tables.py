@@ -8,10 +8,10 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
+from ldsearch.disk.files import read_text, write_atomic
 from ldsearch.errors import RunError, of_system, one_line
-from ldsearch.files import read_text, write_atomic
-from ldsearch.pareto import staircase_area
-from ldsearch.trial import Trial, pareto_front
+from ldsearch.trials.pareto import staircase_area
+from ldsearch.trials.trial import Trial, pareto_front
 
 # docs/runs.md prints this table; a test compares the two.
 COLUMNS: Mapping[str, str] = MappingProxyType(

@@ -17,7 +17,7 @@ from ldsearch.search.rules import blocks_of, only_stack
 from ldsearch.space import Space
 from ldsearch.space.blocks import evenly_spaced
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
+from ldsearch.trials.trial import Trial
 
 
 class Descent:

@@ -26,7 +26,7 @@ from ldsearch.search.controls import constant_ratio_line
 from ldsearch.search.loop import StrategyContext, objectives
 from ldsearch.space import Gene
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
+from ldsearch.trials.trial import Trial
 
 Array = NDArray[np.float64]
 MEASURED = 8  # children that a generation of ``Surrogate`` measures

@@ -15,10 +15,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ldsearch.pareto import staircase_area
 from ldsearch.space import Space
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial, pareto_front
+from ldsearch.trials.pareto import staircase_area
+from ldsearch.trials.trial import Trial, pareto_front
 
 CostFunction = Callable[[Sequence[Subnet]], NDArray[np.float64]]
 Evaluate = Callable[[Sequence[Subnet], int], list[Trial]]

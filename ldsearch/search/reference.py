@@ -13,12 +13,12 @@ from fractions import Fraction
 import numpy as np
 
 from ldsearch.errors import SpaceError
-from ldsearch.pareto import frontier
 from ldsearch.search.loop import EvolveSettings, StrategyContext, objectives
 from ldsearch.space import Gene
 from ldsearch.space.lengths import LengthGenes, Levels, constant_ratio_lengths
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
+from ldsearch.trials.pareto import frontier
+from ldsearch.trials.trial import Trial
 
 ROUNDS = 30
 # The reference spaces its first ratios by the token count of this model, whatever the model.

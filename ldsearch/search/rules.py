@@ -18,7 +18,7 @@ from ldsearch.search.loop import StrategyContext
 from ldsearch.space import DepthGenes
 from ldsearch.space.blocks import evenly_spaced
 from ldsearch.subnet import Stack, Subnet
-from ldsearch.trial import Trial
+from ldsearch.trials.trial import Trial
 
 MOST = 20_000  # choices that are measured one and all
 # From how many free blocks stay to how many of them lie before the chunk. An odd one stays behind the

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import yaml
 
+from ldsearch.disk.files import read_text
+from ldsearch.disk.records import typed
 from ldsearch.errors import SpaceError, SubnetError, one_line
-from ldsearch.files import read_text
-from ldsearch.records import typed
 from ldsearch.space.blocks import BlockGenes, DepthGenes, ListedDepths
 from ldsearch.space.lengths import LengthGenes
 from ldsearch.space.space import Space

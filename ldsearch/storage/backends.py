@@ -20,8 +20,8 @@ from sqlalchemy import column, create_engine, inspect, select, table
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
+from ldsearch.disk.secrets import without_password
 from ldsearch.errors import MachineError, RunError, of_system, one_line
-from ldsearch.secrets import without_password
 
 Result = TypeVar("Result")
 

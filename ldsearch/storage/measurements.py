@@ -22,12 +22,12 @@ from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from ldsearch.disk.records import typed
 from ldsearch.errors import SubnetError
-from ldsearch.records import typed
 from ldsearch.storage.backends import Backend, attributes_since, backend_of
 from ldsearch.storage.claims import Claims, Entry, name_of
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Score, Trial
+from ldsearch.trials.trial import Score, Trial
 
 
 class MeasurementCache:

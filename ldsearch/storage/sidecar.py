@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ldsearch.disk.files import write_atomic
+from ldsearch.disk.staging import dead, remove
 from ldsearch.errors import of_system
-from ldsearch.files import write_atomic
-from ldsearch.intervals import Statistics
-from ldsearch.staging import dead, remove
 from ldsearch.subnet import Subnet
+from ldsearch.trials.intervals import Statistics
 
 FOLDER = "statistics"
 MOST = 2**30  # bytes of a folder: the frontier and controls of 100,000 rows take a tenth of it

@@ -16,11 +16,11 @@ from transformers import PreTrainedModel
 from ldsearch.costs.macs import EncoderShape
 from ldsearch.costs.parameters import BlockParameters, Parameters
 from ldsearch.costs.traced import Polynomial, TracedMacs, terms
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import SupernetError, one_line
 from ldsearch.supernet.cutting import copy_sharing, handed_on, longest_input
 from ldsearch.supernet.families import Family
 from ldsearch.supernet.heads import Head
-from ldsearch.workload import Workload
 
 
 def shape_of(model: PreTrainedModel, layers: Sequence[nn.Module], family: Family, head: Head) -> EncoderShape:

@@ -14,10 +14,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ldsearch.costs.workload import Workload
+from ldsearch.disk.files import make_readable, read_fields, write_json
+from ldsearch.disk.hub import go_offline_if_unreachable, refused
+from ldsearch.disk.records import as_record, typed
 from ldsearch.errors import LdsearchError, SupernetError, one_line, shortened
-from ldsearch.files import make_readable, read_fields, write_json
-from ldsearch.hub import go_offline_if_unreachable, refused
-from ldsearch.records import as_record, typed
 from ldsearch.space.lengths import as_rate
 from ldsearch.subnet import MOST_BLOCKS, MOST_TOKENS, Subnet
 from ldsearch.supernet.heads import Head, head_named
@@ -32,7 +33,6 @@ from ldsearch.supernet.refusals import (
 from ldsearch.supernet.remote_code import without_own_code
 from ldsearch.supernet.saliency import load_weights, require_weights, save_with_weights
 from ldsearch.supernet.supernet import Memory, Skipped, Supernet
-from ldsearch.workload import Workload
 
 RECORD = "supernet.json"
 # What the parts of a record hold, where they are there.

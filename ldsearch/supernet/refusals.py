@@ -14,9 +14,9 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ldsearch.disk.files import read_fields
+from ldsearch.disk.records import typed
 from ldsearch.errors import SupernetError, one_line
-from ldsearch.files import read_fields
-from ldsearch.records import typed
 from ldsearch.subnet import MOST_BLOCKS
 from ldsearch.supernet.saliency import score_weights
 

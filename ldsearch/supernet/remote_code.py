@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.utils import cached_file  # type: ignore[attr-defined]
 
-from ldsearch.files import write_atomic, write_json
+from ldsearch.disk.files import write_atomic, write_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.heads import head_named
 from ldsearch.supernet.saliency import save_with_weights

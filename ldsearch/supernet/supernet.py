@@ -16,8 +16,9 @@ from transformers.utils.generic import ModelOutput
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.costs.parameters import Parameters
 from ldsearch.costs.traced import TracedMacs
+from ldsearch.costs.workload import Workload
+from ldsearch.disk.files import write_json
 from ldsearch.errors import SubnetError, SupernetError
-from ldsearch.files import write_json
 from ldsearch.subnet import SUBNET_FILE, Groups, Stack, Subnet
 from ldsearch.supernet.counting import parameters_of, shape_of, trace_macs
 from ldsearch.supernet.cutting import check_groups, cut, empty, find_stacks, longest_input, narrow
@@ -29,7 +30,6 @@ from ldsearch.supernet.remote_code import save_warned
 from ldsearch.supernet.saliency import token_score, with_weights
 from ldsearch.supernet.stages import Between, Pipeline
 from ldsearch.supernet.stock import checkpoint_stock, run_stock, without_own_layer_drop
-from ldsearch.workload import Workload
 
 Memory = Literal["restored", "kept"]
 Skipped = Literal["identity", "norm"]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from ldsearch.costs.workload import Workload
+from ldsearch.disk.fingerprint import digest
 from ldsearch.errors import DataError
-from ldsearch.fingerprint import digest
-from ldsearch.intervals import Statistics
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Objective
 from ldsearch.tasks.readers import CLASSES
@@ -27,8 +27,8 @@ from ldsearch.tasks.tables import (
     is_missing,
     read_tables,
 )
-from ldsearch.trial import Score
-from ldsearch.workload import Workload
+from ldsearch.trials.intervals import Statistics
+from ldsearch.trials.trial import Score
 
 Batch = dict[str, Tensor]
 Collate = Callable[[Sequence[Mapping[str, Any]]], Batch]

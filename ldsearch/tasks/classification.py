@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.intervals import Statistics
 from ldsearch.tasks.base import Encoded, Rows, Task, features_of
 from ldsearch.tasks.objectives import Categorical, Objective, Regression, independent_labels, one_label
 from ldsearch.tasks.readers import LINE
@@ -26,6 +25,7 @@ from ldsearch.tasks.tables import (
     texts_of,
     usual_column,
 )
+from ldsearch.trials.intervals import Statistics
 
 # A table that has both members of a pair is a pair task.
 _PAIRS = (

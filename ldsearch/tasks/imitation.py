@@ -11,10 +11,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.intervals import Statistics
 from ldsearch.tasks.base import Batch, Collate, Encoded, Scorer, Task
 from ldsearch.tasks.metrics import Metric, mean
 from ldsearch.tasks.objectives import Categorical
+from ldsearch.trials.intervals import Statistics
 
 # Tells a row of a batch from others, whatever the padding.
 Key = tuple[bytes, ...]

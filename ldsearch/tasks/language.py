@@ -12,11 +12,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.intervals import Statistics
 from ldsearch.tasks.base import Batch, Encoded, Rows, Task, special_ids
 from ldsearch.tasks.objectives import Categorical, labelled_tokens, next_tokens, summed_nats
 from ldsearch.tasks.readers import LINE
 from ldsearch.tasks.tables import Columns, DataSource, texts_of
+from ldsearch.trials.intervals import Statistics
 
 # Devlin et al. 2019, Sec. 3.1: this share of the tokens is predicted; of these 80% are replaced with [MASK],
 # 10% with a random token, and 10% are kept.

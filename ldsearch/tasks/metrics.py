@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ldsearch.errors import DataError
-from ldsearch.intervals import OfMeans, Statistics
+from ldsearch.trials.intervals import OfMeans, Statistics
 
 Array = NDArray[np.float64]
 

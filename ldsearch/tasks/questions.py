@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.intervals import Statistics
 from ldsearch.tasks.base import Encoded, Rows, Task, require_fast
 from ldsearch.tasks.objectives import Categorical, span_ends
 from ldsearch.tasks.tables import Columns, DataSource, is_blank, is_missing, refuse_rows
+from ldsearch.trials.intervals import Statistics
 
 # Longest predicted answer in tokens (Devlin et al. 2019, reference code).
 LONGEST_ANSWER = 30

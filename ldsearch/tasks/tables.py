@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ldsearch.disk.hub import go_offline_if_unreachable
 from ldsearch.errors import DataError, shortened
-from ldsearch.hub import go_offline_if_unreachable
 from ldsearch.tasks.readers import CLASSES, READERS, classes_of, kind_of, read_file
 from ldsearch.tasks.splits import SearchRows
 
@@ -124,7 +124,7 @@ def _load_dataset(name: str, config: str | None) -> Any:
     import datasets
     from datasets.exceptions import DatasetsError
 
-    from ldsearch.hub import refused
+    from ldsearch.disk.hub import refused
 
     datasets.disable_progress_bars()
     try:

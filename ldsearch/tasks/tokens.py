@@ -13,13 +13,13 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.intervals import Statistics
 from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of, require_fast
 from ldsearch.tasks.classification import class_ids, class_names
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
 from ldsearch.tasks.readers import LINE
 from ldsearch.tasks.tables import Columns, DataSource, refuse_rows
+from ldsearch.trials.intervals import Statistics
 
 _ENTITY_TAGS = ("B-", "I-", "E-", "S-")
 _OUTSIDE = "O"

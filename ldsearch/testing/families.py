@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertTokenizer, PreTrainedModel
 
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import SupernetError
 from ldsearch.export.card import Provenance
 from ldsearch.export.check import export_subnet
@@ -29,7 +30,6 @@ from ldsearch.testing.inputs import (
     stock_output,
 )
 from ldsearch.testing.reference import stock_logits
-from ldsearch.workload import Workload
 
 REFERENCE = 24
 LENGTHS = (24, 3, 17, 9, 1, 24, 12, 5)

@@ -10,7 +10,7 @@ from ldsearch.search.loop import SearchResult, SearchStrategy, StrategyContext, 
 from ldsearch.search.strategies import Search
 from ldsearch.space import DepthGenes, LengthGenes, ListedDepths, Space
 from ldsearch.subnet import WHOLE, Groups, Subnet
-from ldsearch.trial import Score, Trial
+from ldsearch.trials.trial import Score, Trial
 
 MOST = 30
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ldsearch.errors import TrainingError, one_line
-from ldsearch.interruption import Stop
 from ldsearch.training.drop_rates import RATES_FILE
+from ldsearch.work.interruption import Stop
 
 _STEP = re.compile(r"checkpoint-(\d+)")
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
-from ldsearch.interruption import interruptible
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import save_model
@@ -28,6 +27,7 @@ from ldsearch.training.saliency import fit_saliency, is_fitted
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Draws, Pass, Plan
 from ldsearch.training.strategies.lengthdrop import Sampled
+from ldsearch.work.interruption import interruptible
 
 # Of the generators of a batch, the one that prepares it; the passes count from 0.
 _BATCH_DRAW = 1_000_000

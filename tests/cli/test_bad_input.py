@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ldsearch.commands.trainer import training_arguments
 from ldsearch.errors import TrainingError
+from ldsearch.training.run import training_arguments
 from tests.cli.conftest import CONFIG, EPOCHS, TRAIN, Ldsearch, reviews
 
 OTHER_BLOCKS = '{"version":1,"encoder":{"blocks":[0,7]}}'

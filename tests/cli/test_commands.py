@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from ldsearch.cli import FORMER
-from ldsearch.commands.options import VERBS
 from ldsearch.evaluation import Evaluator
+from ldsearch.options import VERBS
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import Ldsearch, read, weights
 

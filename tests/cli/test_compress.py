@@ -14,18 +14,18 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 import ldsearch as ld
-from ldsearch.commands import short_search
-from ldsearch.commands.own_texts import OwnTexts, read_texts
+from ldsearch.compression import search as short_search
+from ldsearch.compression.texts import OwnTexts, read_texts
 from ldsearch.errors import DataError
-from ldsearch.interruption import Interrupted
 from ldsearch.latency import fastest
 from ldsearch.latency.runtimes import RUNTIMES
-from ldsearch.progress import Progress
-from ldsearch.runs import Run
+from ldsearch.runs.run import Run
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import DataSource, load_task
 from ldsearch.tasks.splits import portion_rows
+from ldsearch.work.interruption import Interrupted
+from ldsearch.work.progress import Progress
 from tests.cli.conftest import Ldsearch, read, reviews
 
 pytest.importorskip("onnxruntime")

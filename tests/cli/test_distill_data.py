@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertModel
 
-from ldsearch.progress import Counted
+from ldsearch.work.progress import Counted
 from tests.cli.conftest import Ldsearch
 from tests.cli.test_bad_input import expect_refusal
 from tests.translators import sentences, tiny_translator, word_tokenizer

@@ -9,10 +9,10 @@ import pytest
 
 from ldsearch import Bench
 from ldsearch.commands.health import draw_in_bins
+from ldsearch.costs.workload import Workload
 from ldsearch.space import load_space
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.workload import Workload
 from tests.cli.conftest import Ldsearch, read
 from tests.tiny import tiny_model
 

@@ -12,8 +12,8 @@ import typer
 from transformers import PreTrainedModel, TrainerCallback, TrainerState
 
 from ldsearch.commands.console import resumable
-from ldsearch.interruption import Interrupted
 from ldsearch.training.trainer import SupernetTrainer
+from ldsearch.work.interruption import Interrupted
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, Outcome, weights
 from tests.stops import ask_to_stop
 

@@ -9,15 +9,15 @@ import pytest
 from PIL import Image
 
 from ldsearch.bench import Bench
-from ldsearch.commands.latencies import Latencies, choose
-from ldsearch.commands.options import flags
-from ldsearch.commands.spaces import search_space
 from ldsearch.costs.named import COSTS
 from ldsearch.errors import BudgetError, LdsearchError
-from ldsearch.goal import Goal
 from ldsearch.latency.clock import Noise
-from ldsearch.runs import Run
-from ldsearch.trial import Score, Trial
+from ldsearch.options import flags
+from ldsearch.runs.run import Run
+from ldsearch.search.latencies import Latencies, choose
+from ldsearch.search.spaces import search_space
+from ldsearch.trials.goal import Goal
+from ldsearch.trials.trial import Score, Trial
 from tests.cli.conftest import Ldsearch, read
 from tests.export.conftest import FASTER
 
@@ -117,7 +117,7 @@ def test_auto_takes_the_fastest_runtime_once(ldsearch: Ldsearch, tabled: Path, m
     folder = tabled / "runs/tiny-evolve-latency"
     runtime = read(folder / "run.json")["latency"]["runtime"]
     assert set(pd.read_csv(folder / "latency.csv")["runtime"]) == {runtime}
-    monkeypatch.setattr("ldsearch.commands.latencies.time_full_model", None)
+    monkeypatch.setattr("ldsearch.search.latencies.time_full_model", None)
     again = ldsearch(*asked)
     assert again.code == 0, again.err
     assert read(folder / "run.json")["latency"]["runtime"] == runtime

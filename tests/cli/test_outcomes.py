@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ldsearch.bench import Bench
-from ldsearch.commands.spaces import search_space
-from ldsearch.intervals import paired_bootstrap
+from ldsearch.search.spaces import search_space
 from ldsearch.subnet import Subnet
+from ldsearch.trials.intervals import paired_bootstrap
 from tests.cli.conftest import WILD, WILD_SEARCH, Ldsearch, read
 
 Row = dict[str, str]

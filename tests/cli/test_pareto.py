@@ -12,7 +12,7 @@ import pytest
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.supernet import Supernet
-from ldsearch.trial import Score, Trial
+from ldsearch.trials.trial import Score, Trial
 from tests.cli.conftest import WILD_SEARCH, Ldsearch
 
 RUN = "runs/tiny-evolve"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from ldsearch.runs import newest_supernet
-from ldsearch.trial import Score
+from ldsearch.runs.run import newest_supernet
+from ldsearch.trials.trial import Score
 from tests.cli.conftest import Ldsearch, Outcome, weights
 
 PART = '{"version":1,"encoder":{"blocks":[0]}}'
@@ -51,7 +51,7 @@ def test_the_better_of_before_and_after_on_the_search_rows_is_kept(
     ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch, after: float, kept: str
 ) -> None:
     scores = iter([Score(after), Score(0.85)])
-    monkeypatch.setattr("ldsearch.commands.recover.search_score", lambda *_: next(scores))
+    monkeypatch.setattr("ldsearch.training.recover.search_score", lambda *_: next(scores))
     outcome = recover(ldsearch)
     assert outcome.code == 0, outcome.err
     before, found = weights(place / "runs/tiny"), weights(place / "runs/recovered")

@@ -13,7 +13,7 @@ import pytest
 
 from ldsearch.commands.health import verdict
 from ldsearch.reports.page import GENERATOR
-from ldsearch.runs import Study, read_json
+from ldsearch.runs.run import Study, read_json
 from tests.cli.conftest import Ldsearch
 from tests.cli.test_bad_input import expect_refusal
 from tests.reports.test_page import Reader

@@ -10,10 +10,10 @@ from rich.progress import Progress as Bars
 
 from ldsearch.commands import console
 from ldsearch.commands.console import best_so_far, print_columns, progress_bars
-from ldsearch.goal import Goal
-from ldsearch.progress import Counted, Lines, in_minutes
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Score, Trial
+from ldsearch.trials.goal import Goal
+from ldsearch.trials.trial import Score, Trial
+from ldsearch.work.progress import Counted, Lines, in_minutes
 from tests.cli.conftest import TRAIN, WILD, Ldsearch, read
 
 

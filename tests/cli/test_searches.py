@@ -15,14 +15,14 @@ from scipy.stats import entropy
 from ldsearch.bench import Bench
 from ldsearch.cli import main
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.imitation import imitator
-from ldsearch.commands.options import Evolve
-from ldsearch.commands.searching import plan_search, run_strategy
-from ldsearch.commands.spaces import search_space
-from ldsearch.pareto import frontier
-from ldsearch.progress import NO_PROGRESS, Progress
+from ldsearch.options import Evolve
+from ldsearch.search.imitation import imitator
+from ldsearch.search.run import plan_search, run_strategy
+from ldsearch.search.spaces import search_space
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Trial
+from ldsearch.trials.pareto import frontier
+from ldsearch.trials.trial import Trial
+from ldsearch.work.progress import NO_PROGRESS, Progress
 from tests.cli.conftest import Ldsearch, read, unsettle
 
 SPACE = """

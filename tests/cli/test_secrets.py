@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ldsearch.commands.binding import changed
-from ldsearch.commands.options import Evolve, TrainSupernet, flags
+from ldsearch.disk.secrets import without_password
 from ldsearch.errors import RunError
-from ldsearch.secrets import without_password
+from ldsearch.options import Evolve, TrainSupernet, flags
+from ldsearch.options.binding import changed
 from ldsearch.storage.backends import backend_of
 from tests.cli.conftest import TRAIN, Ldsearch
 

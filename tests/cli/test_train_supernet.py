@@ -10,11 +10,11 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from ldsearch.bench import Bench
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.recover import train_fixed
 from ldsearch.export.loading import load_exported
+from ldsearch.options import TrainSupernet
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.saliency import WEIGHTS_FILE
+from ldsearch.training.recover import train_fixed
 from ldsearch.training.saliency import fit_saliency
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, read, unsettle, weights
 

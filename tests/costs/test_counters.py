@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import SupernetError
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.families import FAMILIES as REGISTERED
 from ldsearch.supernet.heads import logits_of
-from ldsearch.workload import Workload
 from tests.costs.drawing import REFERENCE, drawn_blocks, drawn_stack, draws
 from tests.tiny import (
     DECODERS,

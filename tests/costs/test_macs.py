@@ -5,9 +5,9 @@ import pytest
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.costs.parameters import BlockParameters, Parameters
 from ldsearch.costs.traced import TracedMacs
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import DataError, SubnetError
 from ldsearch.subnet import Stack, Subnet
-from ldsearch.workload import Workload
 
 SHAPE = EncoderShape(blocks=2, hidden=2, feed_forward=3, head_per_example=10, head_per_token=1)
 

@@ -8,10 +8,10 @@ import pytest
 
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.costs.parameters import Parameters
+from ldsearch.costs.workload import Workload
 from ldsearch.space.space import grouped
 from ldsearch.subnet import WHOLE, Groups, Stack, Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.workload import Workload
 from tests.costs.drawing import REFERENCE, drawn_blocks, drawn_stack
 from tests.tiny import tiny_encoder_decoder
 

@@ -6,17 +6,17 @@ import torch
 from transformers import BertTokenizer
 
 from ldsearch.costs.macs import Macs
+from ldsearch.costs.workload import Workload
+from ldsearch.disk.fingerprint import digest
 from ldsearch.evaluation import Evaluator
 from ldsearch.evaluation.batches import length_batches
 from ldsearch.evaluation.memory import peak_memory
-from ldsearch.fingerprint import digest
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.sidecar import Sidecar
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded, TextClassification
 from ldsearch.tasks.tokens import EncodedWords, TokenClassification
-from ldsearch.workload import Workload
 from tests.tiny import tiny_model
 
 TOKENIZER = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import ErnieConfig, ErnieForSequenceClassification
 
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.evaluation.executor import Executor, shares_prefixes
 from ldsearch.subnet import Lengths, Stack, Subnet
@@ -18,7 +19,6 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import State
 from ldsearch.testing.inputs import one_of_each
-from ldsearch.workload import Workload
 from tests.tiny import learned, padded_batch, row, tiny_model
 
 REFERENCE = 24

@@ -10,12 +10,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import ErnieConfig, ErnieForSequenceClassification
 
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import SubnetError
 from ldsearch.evaluation.stock import StockExecutor
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
-from ldsearch.workload import Workload
 from tests.tiny import padded_batch, tiny_decoder, tiny_encoder_decoder
 
 DECODERS = ["gpt2", "qwen2"]

@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ldsearch.bench import Bench
-from ldsearch.commands import checked_rows
 from ldsearch.commands import export as verb
-from ldsearch.commands.export import export
 from ldsearch.errors import ExportError
+from ldsearch.export import rows as checked_rows
 from ldsearch.export.agreement import agreement
 from ldsearch.export.card import Written
+from ldsearch.export.export import export
 from ldsearch.export.folder import write_huggingface
 from ldsearch.export.timing import TimingJob, timings
 from ldsearch.latency.measure import MeasuredLatency

@@ -11,7 +11,7 @@ import ldsearch
 from ldsearch.errors import BudgetError, SubnetError, SupernetError
 from ldsearch.export.elastic import keep_within, rows_beside
 from ldsearch.latency.runtimes import graph_runtime
-from ldsearch.runs import Run
+from ldsearch.runs.run import Run
 from ldsearch.subnet import Subnet, keep_of
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference

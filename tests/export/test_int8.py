@@ -14,10 +14,10 @@ import torch
 from ldsearch.errors import ExportError
 from ldsearch.export.check import Rows, verify
 from ldsearch.export.folder import write_onnx
-from ldsearch.intervals import Interval
 from ldsearch.latency.int8 import int8_instructions
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
+from ldsearch.trials.intervals import Interval
 from tests.cli.conftest import Ldsearch
 from tests.export.test_export import PROVENANCE, TOKENIZER
 from tests.export.test_onnx import BATCHES, SUBNETS, read

@@ -12,11 +12,11 @@ import onnxruntime
 import pytest
 import torch
 
+from ldsearch.disk.staging import staged
 from ldsearch.errors import ExportError
 from ldsearch.export import reader
 from ldsearch.export.check import random_rows, verify
 from ldsearch.export.folder import write_onnx
-from ldsearch.staging import staged
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet, graph
 from ldsearch.supernet.supernet import inference

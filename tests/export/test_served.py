@@ -13,8 +13,8 @@ from huggingface_hub import ModelCard, constants
 from transformers import AutoTokenizer, BertTokenizer, pipeline
 
 import ldsearch
+from ldsearch.disk.hub import Origin, origin_of
 from ldsearch.export.check import random_rows, verify
-from ldsearch.hub import Origin, origin_of
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference

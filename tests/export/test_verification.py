@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from ldsearch.disk.staging import staged
 from ldsearch.errors import ExportError
 from ldsearch.export import reader
 from ldsearch.export.agreement import ties
 from ldsearch.export.card import Written
 from ldsearch.export.check import Rows, random_rows, verify, verify_fresh
 from ldsearch.export.folder import write_huggingface, write_onnx
-from ldsearch.staging import staged
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet, graph
 from ldsearch.supernet.saliency import LEARNED

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import DataError, LdsearchError
 from ldsearch.latency.measure import DATA_BATCHES, data_cell, random_cell
 from ldsearch.supernet import Supernet
-from ldsearch.workload import Workload
 from tests.tiny import tiny_decoder, tiny_encoder_decoder, tiny_model
 
 

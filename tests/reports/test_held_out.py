@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from ldsearch.pareto import frontier as non_dominated
 from ldsearch.reports.held_out import HELD_OUT_COLUMNS, HeldOut, held_out_table, hold_out, told_apart
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Score, Trial
+from ldsearch.trials.pareto import frontier as non_dominated
+from ldsearch.trials.trial import Score, Trial
 
 NAMES = ("full", "a", "b", "c", "d")
 

@@ -12,7 +12,7 @@ from ldsearch.reports.tables import (
     write_csv,
 )
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Score, Trial
+from ldsearch.trials.trial import Score, Trial
 
 SHORT = Subnet.of_encoder([0, 1], [10, 4], 20)
 

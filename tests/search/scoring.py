@@ -6,7 +6,7 @@ import numpy as np
 
 from ldsearch.search.loop import CostFunction, Evaluate
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Score, Trial
+from ldsearch.trials.trial import Score, Trial
 
 
 def tokens_of(subnet: Subnet, reference: int = 64) -> tuple[int, ...]:

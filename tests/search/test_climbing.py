@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from ldsearch.costs.macs import EncoderShape, Macs
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import SpaceError
 from ldsearch.search.climbing import Beam, Descent, Swaps
 from ldsearch.search.loop import SearchResult, StrategyContext, search
 from ldsearch.space import DepthGenes, LengthGenes, Space
 from ldsearch.subnet import Subnet
-from ldsearch.workload import Workload
 from tests.search.scoring import blocks_of, measure, number_of_blocks, tokens_of
 
 Planted = Callable[[tuple[int, ...]], float]

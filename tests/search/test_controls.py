@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from ldsearch.costs.macs import EncoderShape, Macs
+from ldsearch.costs.workload import Workload
 from ldsearch.search.climbing import Descent
 from ldsearch.search.controls import constant_ratio, constant_ratio_line, random_search
 from ldsearch.search.evolve import Evolve
 from ldsearch.search.loop import CostFunction, StrategyContext
 from ldsearch.space import DepthGenes, LengthGenes, Space, load_space
 from ldsearch.subnet import Subnet
-from ldsearch.workload import Workload
 from tests.search.scoring import tokens_of
 
 DEMO = load_space("demo")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from ldsearch.costs.macs import EncoderShape, Macs
-from ldsearch.pareto import staircase_area
+from ldsearch.costs.workload import Workload
 from ldsearch.search import loop
 from ldsearch.search.controls import constant_ratio_line
 from ldsearch.search.evolve import EXPLORED, MEASURED, Evolve, Surrogate, fit_process, latent, most_area
 from ldsearch.search.loop import EvolveSettings, StrategyContext, objectives, search
 from ldsearch.space import LengthGenes, Space, load_space
-from ldsearch.trial import Score, Trial
-from ldsearch.workload import Workload
+from ldsearch.trials.pareto import staircase_area
+from ldsearch.trials.trial import Score, Trial
 from tests.search.scoring import measure, tokens_of
 
 DEMO = load_space("demo")

@@ -18,8 +18,8 @@ import torch
 
 import ldsearch
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.options import Evolve, TrainSupernet
-from ldsearch.commands.train_supernet import train_supernet
+from ldsearch.options import Evolve, TrainSupernet
+from ldsearch.training.train_supernet import train_supernet
 from tests.cli.conftest import CONFIG, reviews, unsettle
 
 pytestmark = pytest.mark.slow

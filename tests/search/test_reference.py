@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from ldsearch.costs.macs import EncoderShape, Macs
+from ldsearch.costs.workload import Workload
 from ldsearch.search.loop import CostFunction, StrategyContext, search
 from ldsearch.search.reference import Reference, spaced_rates
 from ldsearch.space import LengthGenes, Space
 from ldsearch.space.lengths import as_rate, constant_ratio_lengths
-from ldsearch.workload import Workload
 from tests.search.scoring import measure, tokens_of
 
 TRAINED = Space.of_lengths(LengthGenes.build(6, 64, 0.36))

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
 from ldsearch.errors import RunError, SpaceError
-from ldsearch.pareto import staircase_area
 from ldsearch.search.loop import StrategyContext, objectives, search
 from ldsearch.search.strategies import SEARCHES, Search, search_named
 from ldsearch.space import DepthGenes, LengthGenes, Space
 from ldsearch.subnet import WHOLE, Groups, Subnet
 from ldsearch.testing.search import SearchContract, contract_costs
-from ldsearch.trial import Score, Trial
+from ldsearch.trials.pareto import staircase_area
+from ldsearch.trials.trial import Score, Trial
 
 
 @pytest.mark.parametrize("name", SEARCHES)

@@ -17,7 +17,7 @@ from optuna.storages.journal import JournalFileBackend
 from ldsearch.storage import MeasurementCache, backends
 from ldsearch.storage.backends import backend_of
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Score, Trial
+from ldsearch.trials.trial import Score, Trial
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("sqlite:///{}/m.db", "journal:{}/m.log")

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ldsearch.disk.fingerprint import digest
 from ldsearch.errors import MachineError, RunError
-from ldsearch.fingerprint import digest
 from ldsearch.storage.sidecar import Sidecar
 from ldsearch.subnet import Subnet
 

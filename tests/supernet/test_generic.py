@@ -10,6 +10,7 @@ import transformers
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
@@ -17,7 +18,6 @@ from ldsearch.supernet.counting import trace_macs
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing import StackContract, padded_batch, randomised
 from ldsearch.testing.inputs import stock_output
-from ldsearch.workload import Workload
 from tests.tiny import (
     DECODERS,
     ENCODER_DECODERS,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import SupernetError
 from ldsearch.export.folder import write_huggingface, write_onnx
 from ldsearch.export.loading import load_exported
@@ -13,7 +14,6 @@ from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import one_of_each
 from ldsearch.testing.reference import stock_logits
-from ldsearch.workload import Workload
 from tests.export.test_export import PROVENANCE, TOKENIZER
 from tests.tiny import padded_batch, tiny_encoder_decoder, tiny_model
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 from transformers import BartConfig, BertConfig, GPT2Config, PreTrainedModel, PreTrainedTokenizerBase
 
+from ldsearch.disk.fingerprint import digest
 from ldsearch.errors import DataError
-from ldsearch.fingerprint import digest
 from ldsearch.supernet.heads import HEADS, logits_of
 from ldsearch.tasks import TASKS, DataSource, Task, load_task
 from ldsearch.tasks.base import fingerprints_of, trimmed

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, TrainerState
 
+from ldsearch.disk.files import report_disk_full
 from ldsearch.errors import MachineError, TrainingError
-from ldsearch.files import report_disk_full
 from ldsearch.supernet.saliency import WEIGHTS_FILE
 from ldsearch.training.checkpoints import (
     average_checkpoints,

@@ -16,9 +16,8 @@ from torch.nn.functional import cross_entropy, kl_div
 
 from ldsearch.bench import Bench
 from ldsearch.cli import main
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import TrainingError
+from ldsearch.options import TrainSupernet
 from ldsearch.space.assignments import assignment_named, configurations
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -26,6 +25,7 @@ from ldsearch.supernet.folder import read_record
 from ldsearch.supernet.heads import logits_of
 from ldsearch.testing import StrategyContract
 from ldsearch.training.strategies import Pass, Setting, StackSetting, make_strategy
+from ldsearch.training.train_supernet import train_supernet
 from tests.tiny import tiny_model
 from tests.training import test_trainer as one_stack
 from tests.training import test_two_stacks as two_stacks

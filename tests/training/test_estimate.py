@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from ldsearch.costs.macs import EncoderShape, Macs
+from ldsearch.costs.workload import Workload
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.training.drop_rates import constant
 from ldsearch.training.estimate import FORWARD, step_work, training_minutes
 from ldsearch.training.strategies import Pass, Setting, StackSetting, make_strategy
-from ldsearch.workload import Workload
 from tests.tiny import small_setting, tiny_model
 from tests.training.test_trainer import FULL, Fixed, trainer_for
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from ldsearch.interruption import Interrupted, interruptible
 from ldsearch.supernet import Supernet
 from ldsearch.training.checkpoints import StopAfterSaving, last_complete_checkpoint
 from ldsearch.training.strategies import make_strategy
 from ldsearch.training.trainer import Distillation, SupernetTrainer
+from ldsearch.work.interruption import Interrupted, interruptible
 from tests.stops import ask_to_stop
 from tests.tiny import small_setting, tiny_model
 from tests.training.test_trainer import TOKENIZER, examples, trainer_for

@@ -10,7 +10,6 @@ from torch import nn
 from transformers import TrainerCallback
 
 from ldsearch.errors import TrainingError
-from ldsearch.interruption import Interrupted
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
@@ -19,6 +18,7 @@ from ldsearch.training import trainer as trainer_module
 from ldsearch.training.checkpoints import last_complete_checkpoint
 from ldsearch.training.strategies import Setting, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
+from ldsearch.work.interruption import Interrupted
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, ldsearch, place, read, trained
 from tests.tiny import VOCABULARY, tiny_encoder_decoder, tiny_model
 from tests.training.test_interrupted import SignalAt, train

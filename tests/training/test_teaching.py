@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from ldsearch.commands.trainer import fit
-from ldsearch.interruption import Interrupted
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks.objectives import kl_divergence
+from ldsearch.training.run import fit
 from ldsearch.training.strategies import Pass
 from ldsearch.training.trainer import Distillation, SupernetTrainer, state_distance
+from ldsearch.work.interruption import Interrupted
 from tests.stops import ask_to_stop
 from tests.tiny import tiny_model
 from tests.training.test_trainer import FULL, TOKENIZER, Fixed, examples, gradients, trainer_for

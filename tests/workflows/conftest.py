@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ldsearch import Bench
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.train_supernet import train_supernet
+from ldsearch.options import TrainSupernet
+from ldsearch.training.train_supernet import train_supernet
 from tests.translators import sentences
 
 SIZES = {"d_model": 16, "max_position_embeddings": 32}

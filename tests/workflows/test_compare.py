@@ -13,18 +13,18 @@ import pytest
 
 from ldsearch.bench import Bench
 from ldsearch.commands.compare import ComparisonRow, compare
-from ldsearch.commands.contenders import Contender, Limit, read_entry
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.options import Compare, Evolve, TrainSupernet
-from ldsearch.commands.recover import train_fixed
-from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import BudgetError, RunError, SpaceError
 from ldsearch.evaluation import Evaluator
+from ldsearch.options import Compare, Evolve, TrainSupernet
 from ldsearch.reports.figures import draw_comparison
+from ldsearch.search.contenders import Contender, Limit, read_entry
 from ldsearch.search.loop import SearchResult
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
-from ldsearch.trial import Score, Trial
+from ldsearch.training.recover import train_fixed
+from ldsearch.training.train_supernet import train_supernet
+from ldsearch.trials.trial import Score, Trial
 from tests.cli.conftest import CONFIG, Ldsearch, ldsearch, wild, wild_place
 
 __all__ = ["ldsearch", "wild", "wild_place"]  # fixtures of the command line's tests

@@ -10,11 +10,11 @@ import pytest
 from transformers import MarianMTModel
 
 from ldsearch.commands.distill_data import distill_data
-from ldsearch.commands.options import DistillData
 from ldsearch.errors import RunError
-from ldsearch.interruption import Interrupted
-from ldsearch.progress import Progress
+from ldsearch.options import DistillData
 from ldsearch.tasks import DataSource, load_task
+from ldsearch.work.interruption import Interrupted
+from ldsearch.work.progress import Progress
 from tests.stops import ask_to_stop
 from tests.translators import PAD, sentences, tiny_translator, word_tokenizer
 

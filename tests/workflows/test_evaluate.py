@@ -12,12 +12,12 @@ from ldsearch import Bench
 from ldsearch.commands import generation
 from ldsearch.commands.evaluate import evaluate, evaluate_frontier, main
 from ldsearch.commands.generation import decoding_of
-from ldsearch.commands.options import Evaluate
-from ldsearch.decoding import decode
+from ldsearch.disk.files import write_json
 from ldsearch.errors import DataError, RunError
-from ldsearch.files import write_json
+from ldsearch.evaluation.decoding import decode
+from ldsearch.options import Evaluate
 from ldsearch.reports.tables import COLUMNS, write_csv
-from ldsearch.runs import Choice
+from ldsearch.runs.run import Choice
 from ldsearch.subnet import Subnet
 
 

@@ -7,10 +7,10 @@ import torch
 
 from ldsearch import Bench, load
 from ldsearch.commands.evolve import evolve
-from ldsearch.commands.export import export
-from ldsearch.commands.options import Evolve
-from ldsearch.commands.train_supernet import train_supernet
 from ldsearch.errors import RunError, SpaceError
+from ldsearch.export.export import export
+from ldsearch.options import Evolve
+from ldsearch.training.train_supernet import train_supernet
 from tests.workflows.conftest import texts_options
 
 

@@ -10,8 +10,8 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ldsearch.commands.grid import GridResult, grid_metric, load_grid, mean_difference, measure_grid
-from ldsearch.commands.options import Evaluate
 from ldsearch.errors import DataError, RunError
+from ldsearch.options import Evaluate
 
 
 def options(**changes: object) -> Evaluate:

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn.functional import kl_div
 
-from ldsearch.commands import imitation
-from ldsearch.commands.imitation import imitator
 from ldsearch.errors import DataError
+from ldsearch.search import imitation
+from ldsearch.search.imitation import imitator
 from ldsearch.search.loop import search
 from ldsearch.search.rules import Listed
 from ldsearch.space import DepthGenes, Space

@@ -10,13 +10,13 @@ import pytest
 
 from ldsearch.bench import Bench
 from ldsearch.commands.importance import block_importance
-from ldsearch.commands.options import Report
 from ldsearch.errors import RunError, SpaceError
 from ldsearch.evaluation.evaluator import Counts
-from ldsearch.progress import Progress
-from ldsearch.runs import CACHE_FILE
+from ldsearch.options import Report
+from ldsearch.runs.run import CACHE_FILE
 from ldsearch.subnet import Subnet
-from ldsearch.trial import Score, Trial
+from ldsearch.trials.trial import Score, Trial
+from ldsearch.work.progress import Progress
 from tests.cli.conftest import Ldsearch, ldsearch, place, read, trained, wild, wild_place
 
 __all__ = ["ldsearch", "place", "trained", "wild", "wild_place"]  # fixtures of the command line's tests

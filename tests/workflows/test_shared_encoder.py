@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ldsearch.commands.generation import SharedEncoder
-from ldsearch.decoding import Decoding, decode
+from ldsearch.evaluation.decoding import Decoding, decode
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
 from tests.translators import sentences, tiny_translator, word_tokenizer

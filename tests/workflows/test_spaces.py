@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from ldsearch.commands.spaces import search_space, trained_space, training_gaps
 from ldsearch.costs.macs import EncoderShape, Macs
+from ldsearch.costs.workload import Workload
 from ldsearch.errors import SpaceError
+from ldsearch.search.spaces import search_space, trained_space, training_gaps
 from ldsearch.space import DepthGenes, ListedDepths, Space
 from ldsearch.space.lengths import constant_ratio_lengths
 from ldsearch.subnet import Subnet
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
-from ldsearch.workload import Workload
 
 RATES = (0.0, 0.2, 0.2, 0.2, 0.2, 0.2)
 

@@ -18,14 +18,14 @@ from transformers import (
     TrainerState,
 )
 
-from ldsearch.commands.options import TrainSupernet
-from ldsearch.commands.start import peak_rate
-from ldsearch.commands.train_supernet import train_supernet
-from ldsearch.commands.trainer import checkpoints_of, length_of, training_arguments
 from ldsearch.errors import DataError, SupernetError, TrainingError
-from ldsearch.interruption import Interrupted
+from ldsearch.options import TrainSupernet
 from ldsearch.supernet.folder import load_supernet, read_record
+from ldsearch.training.run import checkpoints_of, length_of, training_arguments
+from ldsearch.training.start import peak_rate
+from ldsearch.training.train_supernet import train_supernet
 from ldsearch.training.trainer import SupernetTrainer
+from ldsearch.work.interruption import Interrupted
 from tests.cli.conftest import CONFIG, reviews
 from tests.stops import ask_to_stop
 from tests.workflows.conftest import texts_options, write_texts
@@ -155,7 +155,7 @@ def test_a_pretrained_encoder_has_its_epochs_after_those_of_its_new_head(
             raise BegunError
 
         found: list[float] = []
-        monkeypatch.setattr("ldsearch.commands.train_supernet.run_training", stop)
+        monkeypatch.setattr("ldsearch.training.train_supernet.run_training", stop)
         with pytest.raises(BegunError):
             train_supernet(
                 tmp_path / f"{model.name}-{len(changes)}", replace(how, model=str(model), **changes)

@@ -1,0 +1,1 @@
+"""One command from a fine-tuned model and some texts to a faster file."""

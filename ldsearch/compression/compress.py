@@ -1,0 +1,288 @@
+"""One command from a fine-tuned model and some texts to a faster file, checked: fit, search, export.
+
+A folder holds all of it: ``data``, ``supernet``, ``search`` (a search run) and ``model`` (an export).
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ldsearch.bench import Bench
+from ldsearch.compression.search import (
+    MARGIN,
+    MARGIN_OF_AGREEMENT,
+    export_points,
+    full_model_times,
+    points_of,
+    short_search,
+)
+from ldsearch.compression.texts import OwnTexts, read_texts
+from ldsearch.disk.files import read_fields, write_json
+from ldsearch.disk.fingerprint import start_fingerprint
+from ldsearch.disk.staging import staged
+from ldsearch.errors import RunError
+from ldsearch.latency.fastest import FullModel
+from ldsearch.options import Compress, TrainSupernet
+from ldsearch.options.binding import changed
+from ldsearch.runs.folder import claim
+from ldsearch.runs.run import COMPRESSED_FILE, RUN_FILE, SEARCH_FOLDER, SUPERNET_FILE, Choice, Run
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.folder import load_model
+from ldsearch.supernet.graph import refuse
+from ldsearch.tasks import EMBEDDED, DataSource
+from ldsearch.tasks.tables import Columns
+from ldsearch.training.start import known_labels
+from ldsearch.training.train_supernet import steps_within, train_supernet
+from ldsearch.trials.goal import Goal
+from ldsearch.work.progress import NO_PROGRESS, Progress
+
+_ROUND = 0.001  # of a share: a budget that is written down still has the choice in it
+_GAIN = 0.9  # of the full model's time: more is next to nothing gained
+NO_DATA = (
+    "compress needs texts such as the model will read: --data texts.csv; some hundreds are enough, and "
+    "labels are not needed"
+)
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """A compressed model.
+
+    Args:
+        folder: Where everything lies; the file that serves in ``model``.
+        points: The full model in its fastest runtime, the chosen sub-network, others that the file runs:
+            ``name``, ``macs`` (share of the full model's), ``score`` on rows that chose nothing,
+            ``difference`` to the full model in fp32 there (95% interval), ``ms`` by batch and length.
+        metric: Of the scores.
+        runtime: Where it is served.
+        seconds: That this call took.
+        words: On data and choice, a sentence each.
+    """
+
+    folder: Path
+    points: Sequence[Mapping[str, Any]]
+    metric: str
+    runtime: str
+    seconds: float
+    words: Sequence[str]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The points as they are printed."""
+        rows = []
+        for point in self.points:
+            gap = point["difference"]
+            rows.append(
+                {
+                    "": point["name"],
+                    "MACs": f"{point['macs']:.2f}",
+                    self.metric: f"{point['score']:.4f}",
+                    "minus full in fp32, 95%": f"{gap['low']:+.4f} to {gap['high']:+.4f}",
+                    **{f"ms, {cell}": f"{ms:.3g}" for cell, ms in point["ms"].items()},
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        own = {name: value for name, value in vars(self).items() if name != "folder"}
+        return {"run": str(self.folder), "model": str(self.folder / "model"), **own}
+
+
+def folder_of(options: Compress) -> Path:
+    """Where everything goes, unless it is named after the model."""
+    model = EMBEDDED if options.model is None else Path(options.model).name
+    return options.place(f"{model}-compressed")
+
+
+def compress_into(
+    folder: Path,
+    options: Compress,
+    *,
+    progress: Progress = NO_PROGRESS,
+    note: Callable[[str], None] = lambda text: None,
+) -> Compressed:
+    """Fit the token score, search lengths in the fastest runtime, export one file for every budget.
+
+    Args:
+        folder: Where everything goes; a call that was interrupted goes on there.
+        options: See ``Compress``.
+        progress: Receives phases.
+        note: Called with what the user should know.
+
+    Raises:
+        LdsearchError: One line for a bad model, bad data, a budget that nothing meets, or a failed check.
+        Interrupted: After SIGINT or SIGTERM.
+    """
+    began = time.monotonic()
+    goal = Goal.parse("score", options.budget, options.at_least, options.most_accurate)
+    if options.model is None and options.data is not None:
+        raise RunError("name the fine-tuned model: ldsearch compress MODEL --data FILE")
+    if options.model is not None and options.data is None:
+        raise RunError(NO_DATA)
+    model = options.model or str(_small_model(folder, options, note, progress))
+    progress.phase("reading data and model", None)
+    network, tokenizer = load_model(model)
+    supernet = Supernet(network).eval()
+    refuse(supernet)
+    known = known_labels(model, supernet.head.name) or []
+    columns = Columns(options.text_column, options.pair_column, options.label_column)
+    source = DataSource(options.data or EMBEDDED, columns=columns)
+    # The small one was trained on inputs cut alike.
+    cut = options.max_length or (TrainSupernet().tokens if options.model is None else None)
+    texts = read_texts(source, known, supernet, tokenizer, cut, trains=options.train is not None)
+    identity = {
+        "model": start_fingerprint(network.state_dict(), network.config.to_dict()),
+        "texts": texts.fingerprint,
+        "labelled": texts.labelled,
+        "reference": texts.reference,
+        "seed": options.seed,
+        "metric": options.metric,
+        "train": options.train,
+    }
+    claim(folder, COMPRESSED_FILE, identity)
+    data = folder / "data"
+    if not data.is_dir():
+        with staged(data) as staging:
+            texts.write(staging, supernet, tokenizer, progress)
+    fits = _training(model, texts, data, options, trainer={"max_steps": "0"})
+    home = Bench.open(_trained(folder / "supernet", fits, note, progress), runs=folder)
+    full = full_model_times(folder, home, goal, progress)
+    given = bench = replace(home, runtime=_runtime(folder, full))
+    search = folder / SEARCH_FOLDER
+    margin = MARGIN if texts.labelled else MARGIN_OF_AGREEMENT
+    asks = options.budget or options.at_least or options.most_accurate
+    run, chosen = short_search(search, bench, goal, None if asks else margin, options.seed, progress)
+    if options.train is not None:
+        how = _by_teacher(folder, _training(model, texts, data, options), supernet, options.train)
+        other = Bench.open(_trained(folder / "trained", how, note, progress), runs=folder)
+        other = replace(other, runtime=bench.runtime)
+        within = Goal.parse(budget=f"{_share(run.best) + _ROUND:.3f}")
+        search = folder / f"{SEARCH_FOLDER}-trained"
+        again, words = short_search(search, other, within, None, options.seed, progress)
+        gap = bench.difference(
+            other.evaluator.statistics(again.best.subnet), bench.evaluator.statistics(run.best.subnet)
+        )
+        sign = 1 if bench.task.metric.higher_is_better else -1
+        told = f"{gap.mean:+.4f} ({gap.low:+.4f} to {gap.high:+.4f}) on the rows that chose"
+        if sign * gap.mean > 0:
+            bench, run, chosen = other, again, f"{words}; trained for {options.train:g} minutes: {told}"
+        else:
+            chosen += f"; training for {options.train:g} minutes gave {told}, and was not taken"
+    rows = points_of(given, bench, run, full, export_points(folder, bench, run, full, progress))
+    name = bench.task.metric.name if texts.labelled else f"agreement ({bench.task.metric.name})"
+    done = Compressed(folder, rows, name, str(bench.runtime), time.monotonic() - began, ())
+    done = replace(done, words=[*_on_data(texts, bench), *_on_choice(done, run, chosen)])
+    record = {"identity": identity, "options": changed(options), "search": run.folder.name}
+    write_json(folder / COMPRESSED_FILE, {**record, **done.to_dict()})
+    return done
+
+
+def _small_model(folder: Path, options: Compress, note: Callable[[str], None], progress: Progress) -> Path:
+    """A small plain model of the text that comes with ldsearch, beside the folder; trained once."""
+    place = folder.with_name(f"{EMBEDDED}-plain")
+    if not (place / SUPERNET_FILE).is_file():
+        train_supernet(place, TrainSupernet(strategy="plain", seed=options.seed), note, progress)
+    return place
+
+
+def _training(model: str, texts: OwnTexts, data: Path, options: Compress, **changes: Any) -> TrainSupernet:
+    """A training of lengths on the texts."""
+    return TrainSupernet(
+        task=texts.kind.kind,
+        data=str(data),
+        model=model,
+        genes="lengths",
+        max_length=texts.reference,
+        keep_overlap=True,  # no rows were drawn that share text
+        metric=options.metric,
+        seed=options.seed,
+        **{f"{name}_column": column for name, column in asdict(texts.columns).items()},
+        **changes,
+    )
+
+
+def _by_teacher(folder: Path, how: TrainSupernet, supernet: Supernet, minutes: float) -> TrainSupernet:
+    """A training that learns from the model alone, frozen, in so many minutes (results/imdb)."""
+    blocks = supernet.blocks
+    # The smallest keeps a ninth of all blocks' tokens.
+    bound = min(
+        (place / 100 for place in range(1, 100)),
+        key=lambda p: abs(sum((1 - p) ** (block + 1) for block in range(blocks)) / blocks - 1 / 9),
+    )
+    how = replace(
+        how,
+        teacher=str(how.model),
+        drop_bound=bound,
+        sandwich="taught",
+        label_share=0.0,
+        state_weight=float(supernet.reads_first),
+    )
+    path = folder / "steps.json"
+    if not path.is_file():  # an interrupted training goes on with as many
+        write_json(path, steps_within(how, minutes))
+    steps = int(json.loads(path.read_text()))
+    saved = {"save_strategy": "steps", "save_steps": str(max(1, steps // 16))}
+    return replace(how, average_last=min(6, steps), trainer={"max_steps": str(steps), **saved})
+
+
+def _trained(home: Path, how: TrainSupernet, note: Callable[[str], None], progress: Progress) -> Path:
+    """The supernet of a training, made where it is not there yet."""
+    if not (home / SUPERNET_FILE).is_file():
+        train_supernet(home, how, note, progress, scored=False)  # the search does it
+    return home
+
+
+def _runtime(folder: Path, full: FullModel) -> str:
+    """Where sub-networks are scored and served: as before, where a search has begun."""
+    path = folder / SEARCH_FOLDER / RUN_FILE
+    known = read_fields(path).get("identity", {}) if path.is_file() else {}
+    return str(known.get("scored_in") or full.fastest(files=True))
+
+
+def _share(choice: Choice) -> float:
+    """Of the full model's MACs."""
+    return choice.costs["macs"] / choice.full_costs["macs"]
+
+
+def _on_data(texts: OwnTexts, bench: Bench) -> list[str]:
+    """Which rows were used for what."""
+    rows = {name: len(own) for name, own in bench.task.splits.items()}
+    sentence = (
+        f"of {texts.given:,} texts (cut to {texts.reference} tokens) {rows['train']:,} fitted the token "
+        f"score, {rows['search']:,} chose, and {rows['report']:,}, which chose nothing, gave the scores above"
+    )
+    if texts.labelled:
+        return [sentence]
+    return [
+        sentence,
+        "they have no labels, so the scores are agreement with the full model's own answers in fp32: of the "
+        "answers that differ some were wrong before, so that less is lost of the accuracy",
+    ]
+
+
+def _on_choice(done: Compressed, run: Run, words: str) -> list[str]:
+    """What the choice is, and what is gained by it."""
+    full, chosen, *_ = done.points
+    ratios = {cell: ms / full["ms"][cell] for cell, ms in chosen["ms"].items()}
+    gained = " and ".join(f"{ratio:.2f} at {cell}" for cell, ratio in ratios.items())
+    said = [
+        f"chosen ({run.best.selector}): {words}; in {done.runtime} it takes {gained} (rows x tokens) of the "
+        f"time of the {full['name']}"
+    ]
+    if slow := [cell for cell, ratio in ratios.items() if ratio > _GAIN]:
+        length = slow[0].partition("x")[2]
+        said.append(
+            f"at {' and '.join(slow)} next to nothing is gained: inputs of {length} tokens have little to "
+            "drop; leaving blocks out helps there too, which takes a training: ldsearch train-supernet "
+            "--genes depth+lengths"
+        )
+    said.append(
+        f"took {done.seconds / 60:.1f} minutes" if done.seconds >= 60 else f"took {done.seconds:.0f} s"
+    )
+    return said

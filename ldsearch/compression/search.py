@@ -1,0 +1,222 @@
+"""A short search of lengths in the runtime that will serve, its export, and both as points of a table."""
+
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ldsearch.bench import Bench
+from ldsearch.disk.files import read_fields, write_json
+from ldsearch.errors import BudgetError
+from ldsearch.export.agreement import share_of_full
+from ldsearch.export.elastic import rows_beside
+from ldsearch.export.export import BATCHES, export
+from ldsearch.export.names import BUDGETS_FILE, RUNTIMES_FILE
+from ldsearch.export.rows import split_rows
+from ldsearch.latency.clock import Clock
+from ldsearch.latency.fastest import ROUNDS, SECONDS, WARMUP, FullModel, time_full_model
+from ldsearch.latency.measure import random_cell
+from ldsearch.options import Evolve
+from ldsearch.runs.run import Run
+from ldsearch.search.controls import constant_ratio_line
+from ldsearch.search.loop import StrategyContext
+from ldsearch.search.run import plan_search, run_search
+from ldsearch.subnet import SUBNET_FILE, Subnet
+from ldsearch.trials.goal import Goal, LossBound, NoWorse
+from ldsearch.trials.intervals import Statistics
+from ldsearch.trials.trial import Trial
+from ldsearch.work.progress import Progress
+
+# Measured in all, and of these the constant ratios that come first.
+EVALUATIONS, RATIOS = 14, 9
+# What is chosen where nothing is asked for: surely no more than so much below the full model; without labels
+# the score is agreement, of which a model loses more than it loses of its accuracy.
+MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.03
+# Points beside the chosen one: about so many times its MACs, and not nearly as many.
+BESIDE = (0.6, 1.6)
+_ALIKE = 0.15
+# Of the predictions of a file that are those of its sub-network in fp32: fewer, and the file is broken. What
+# rounding costs is in the scores already, which are of the runtime that rounds.
+LEAST_SAME, COMPARED_ROWS = 0.9, 100
+_TIMED = 8  # constant ratios whose times tell what a budget in ms is in MACs
+
+
+@dataclass(frozen=True)
+class _SureOrNearest(NoWorse):
+    """Where none is surely within the margin, the one that is surely the nearest to it."""
+
+    def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
+        """The trial to take."""
+        others = [trial for trial in candidates if trial.subnet != full.subnet]
+        try:
+            return super().choose(others, full, bound)
+        except BudgetError:
+            if bound is None or not others:
+                raise
+            return min(others, key=lambda trial: bound(trial.subnet))
+
+
+def _beside(best: Trial, frontier: Sequence[Trial]) -> list[Trial]:
+    """Points of a frontier that are told with the choice: some cheaper and some dearer."""
+    ratios = [(trial.costs["macs"] / best.costs["macs"], trial) for trial in frontier]
+    others = [one for one in ratios if abs(one[0] - 1) > _ALIKE]
+    return [min(others, key=lambda one: abs(math.log(one[0] / aim)))[1] for aim in BESIDE if others]
+
+
+def full_model_times(folder: Path, bench: Bench, goal: Goal, progress: Progress) -> FullModel:
+    """What the full model takes in every runtime; measured once."""
+    path = folder / RUNTIMES_FILE
+    length = max(1, round(bench.record.lengths_seen.mean_length))
+    cells = [(batch, length) for batch in BATCHES]
+    if goal.budget is not None and goal.budget.cell is not None:
+        cells = list(dict.fromkeys([*cells, goal.budget.cell]))
+    if path.is_file():
+        known = FullModel.from_dict(read_fields(path))
+        if {*cells} <= {*known.cells}:
+            return known
+    supernet = bench.supernet.eval()
+    how = bench.record, bench.tokenizer, bench.task, bench.split, (), COMPARED_ROWS
+    share = share_of_full(supernet, split_rows(supernet, *how).batches)
+    full = time_full_model(supernet, cells, share, LEAST_SAME, progress)
+    write_json(path, full.to_dict())
+    return full
+
+
+def short_search(
+    place: Path, bench: Bench, goal: Goal, margin: float | None, seed: int, progress: Progress
+) -> tuple[Run, str]:
+    """Constant ratios, and a short search from there, scored in the runtime that will serve.
+
+    Args:
+        place: The run's folder.
+        bench: Scores in that runtime.
+        goal: What is taken; a budget in ms becomes one in MACs.
+        margin: Take instead the cheapest that surely loses no more to the full model, or the nearest to it.
+        seed: Of the search.
+        progress: Of phases.
+
+    Returns:
+        The run, and what the choice is, in words.
+    """
+    how = Evolve(genes="lengths", widen=True, evaluations=EVALUATIONS, seed=seed)
+    spec = plan_search(bench, how)
+    context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
+    goal = _in_macs(bench, context, goal, progress)
+    if margin is not None:
+        goal = replace(goal, take=_SureOrNearest(margin))
+    how = replace(how, **goal.take.options)
+    spec = replace(spec, context=context, controlled=False, shown=_beside)
+    outcome = run_search(bench, place, spec, goal, how, progress)
+    regular = outcome.best.subnet in constant_ratio_line(context, RATIOS)
+    words = "a constant ratio of tokens per block" if regular else "found by search"
+    if (
+        isinstance(goal.take, NoWorse)
+        and (bound := bench.loss_bound(outcome.best.subnet)) >= goal.take.margin
+    ):
+        words += (
+            f", the nearest to {goal.take.text}: none surely is, on the {outcome.best.examples} rows that "
+            f"chose; this one may lose {bound:.4f}"
+        )
+    return Run.open(outcome.folder), words
+
+
+def _in_macs(bench: Bench, context: StrategyContext, goal: Goal, progress: Progress) -> Goal:
+    """A goal with a budget in ms as one with a share of the MACs, by the times of some constant ratios.
+
+    Raises:
+        BudgetError: If not even the cheapest is so fast.
+    """
+    budget = goal.budget
+    if budget is None or budget.cell is None:
+        return goal
+    served = bench.served
+    assert served is not None
+    ratios = constant_ratio_line(context, _TIMED)
+    (inputs,) = random_cell(bench.supernet, *budget.cell).batches
+    clock = Clock(ROUNDS, WARMUP, seconds=SECONDS)
+    progress.phase("lengths timed", clock.calls(len(ratios)))
+    runs = [served.timed(inputs, subnet) for subnet in ratios]
+    medians = [1e3 * timing.median for timing in clock(runs, progress).timings]
+    costs = bench.macs([*ratios, bench.full])
+    shares = costs[:-1] / costs[-1]
+    # Noise aside, what costs more takes longer.
+    times = np.maximum.accumulate(medians)
+    if times[0] > budget.limit:
+        batch, length = budget.cell
+        raise BudgetError(
+            f"no sub-network meets the budget {budget.source}: at {shares[0]:.2f} of the MACs a batch of "
+            f"{batch} x {length} tokens takes {times[0]:.2f} ms here in {bench.runtime}"
+        )
+    share = float(np.interp(budget.limit, times, shares))
+    return Goal.parse(budget=f"{share:.3f}")
+
+
+def export_points(
+    folder: Path, bench: Bench, run: Run, full: FullModel, progress: Progress
+) -> list[dict[str, Any]]:
+    """The rows of the export's budgets, cheapest first; made anew where another point is chosen."""
+    place, best = folder / "model", run.best
+    alike = [point.subnet for point in run.points()]
+    alike = [alike[at] for at in rows_beside(best.subnet, alike)]
+    if place.is_dir():
+        made = [json.dumps(row["subnet"]) for row in read_fields(place / BUDGETS_FILE)["rows"]]
+        own = read_fields(place / SUBNET_FILE)["subnet"]
+        if {*map(Subnet.from_json, made)} != {*alike, best.subnet} or Subnet.from_fields(own) != best.subnet:
+            shutil.rmtree(place)
+    if not place.is_dir():
+        export(
+            run.folder,
+            place,
+            format="onnx",
+            runtime=str(bench.runtime),
+            elastic=True,
+            full=full,
+            least_agreement=LEAST_SAME,
+            limit=COMPARED_ROWS,
+            progress=progress,
+        )
+    return list(read_fields(place / BUDGETS_FILE)["rows"])
+
+
+def points_of(
+    given: Bench, bench: Bench, run: Run, full: FullModel, exported: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The model in the runtime that serves, and the export's rows, the chosen one first.
+
+    All are compared with the model as it was given, which ``given`` serves too, in fp32.
+    """
+    blocks, reference = given.supernet.blocks, given.record.reference
+    # All but one of the longest input's tokens: of any that is shorter, all.
+    whole = Subnet.of_encoder(range(blocks), [reference - 1] * blocks, reference)
+    first, own = given.held_out, bench.held_out
+    assert first is not None
+    assert own is not None
+    full_score = first.statistics(given.full)
+    cells = [f"{line['batch']}x{line['length']}" for line in exported[0]["latency"]]
+
+    def point(
+        name: str, share: float, statistics: Statistics, row: Mapping[str, Any], ms: str
+    ) -> dict[str, Any]:
+        return {
+            "name": name,
+            "macs": share,
+            "score": bench.score(statistics).value,
+            "difference": asdict(bench.difference(statistics, full_score)),
+            "ms": dict(zip(cells, (line[ms] for line in row["latency"]), strict=True)),
+        }
+
+    points: list[dict[str, Any]] = []
+    for row in exported:
+        subnet, share = Subnet.from_fields(row["subnet"]), row["costs"]["macs"] / row["full_costs"]["macs"]
+        if subnet == run.best.subnet:
+            full_name = f"full model, {full.fastest()}"
+            points.insert(0, point("chosen", share, own.statistics(subnet), row, "median_ms"))
+            points.insert(0, point(full_name, 1.0, first.statistics(whole), row, "full_ms"))
+        else:
+            points.append(point("in the same file", share, own.statistics(subnet), row, "median_ms"))
+    return points

@@ -1,0 +1,169 @@
+"""A user's own texts, with labels or without: rows to fit a fine-tuned model on, to choose and score by."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from ldsearch.disk.fingerprint import digest
+from ldsearch.errors import DataError, SupernetError
+from ldsearch.evaluation.batches import collated, length_batches
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.supernet import inference
+from ldsearch.tasks import EMBEDDED, TASKS, DataSource, Encoded, Task, load_task
+from ldsearch.tasks.splits import portion_rows
+from ldsearch.tasks.tables import Columns, read_tables, usual_column
+from ldsearch.work.progress import Progress
+
+# The most rows that the token score is fitted on, that choose, and that report.
+MOST_ROWS: Mapping[str, int] = {"train": 250, "search": 500, "report": 750}
+LEAST_ROWS = 50
+# Of the full model on all of them: of a base-sized model that is minutes on two cores.
+MOST_MACS = 8e12
+_LABEL = "label"
+_FILES = {"train": "train", "search": "validation", "report": "test"}
+
+
+@dataclass(frozen=True)
+class OwnTexts:
+    """Rows of a user's data, drawn, not labelled yet where the data have no labels.
+
+    Args:
+        kind: Of task.
+        tables: Role to rows.
+        columns: Of the tables.
+        names: The model's labels, as the tables spell them.
+        reference: Tokens of the longest input, or that inputs are cut to.
+        given: How many rows the data had.
+        labelled: Whether the data have labels.
+    """
+
+    kind: type[Task]
+    tables: Mapping[str, pd.DataFrame]
+    columns: Columns
+    names: Sequence[str]
+    reference: int
+    given: int
+    labelled: bool
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest that changes with any row."""
+        return digest(*(table.to_json(orient="records") for table in self.tables.values()))
+
+    def write(
+        self, folder: Path, supernet: Supernet, tokenizer: PreTrainedTokenizerBase, progress: Progress
+    ) -> None:
+        """Write a file a role, as tasks read it; without labels, the full model's answers are the labels."""
+        progress.phase("the model's own answers", None if self.labelled else len(self.tables))
+        for role, table in self.tables.items():
+            if not self.labelled:
+                logits = _logits(self.encoded(table, tokenizer), self._task(table), supernet, tokenizer)
+                table = table.assign(**{_LABEL: self.kind.answers(logits, self.names)})
+                progress.step()
+            table.to_json(folder / f"{_FILES[role]}.jsonl", orient="records", lines=True, force_ascii=False)
+
+    def encoded(self, table: pd.DataFrame, tokenizer: PreTrainedTokenizerBase) -> Encoded:
+        """The rows of a table, tokenised."""
+        return self._task(table).encode("train", tokenizer, self.reference)
+
+    def _task(self, table: pd.DataFrame) -> Task:
+        rows = self.kind.read_rows(table, self.columns, self.names, "given")
+        return self.kind({}, tuple(self.names), {"train": rows})
+
+
+def kind_of(supernet: Supernet) -> type[Task]:
+    """The kind of task that a fine-tuned model is for.
+
+    Raises:
+        SupernetError: If none is.
+    """
+    config, head = supernet.model.config, supernet.head.name
+    alone = "regression" if config.num_labels == 1 else "single_label_classification"
+    wanted = config.problem_type or alone
+    for kind in TASKS.values():
+        if kind.head == head and getattr(kind, "problem_type", wanted) == wanted:
+            return kind
+    raise SupernetError(f"no task reads data for a {type(supernet.model).__name__}")
+
+
+def read_texts(
+    source: DataSource,
+    known: Sequence[str],
+    supernet: Supernet,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int | None,
+    *,
+    trains: bool = False,
+) -> OwnTexts:
+    """Read the data, find out whether they have labels, and draw the rows that are used.
+
+    Args:
+        source: The data.
+        known: The model's labels.
+        supernet: The model.
+        tokenizer: Its tokenizer.
+        max_length: Tokens that inputs are cut to; None: what the model reads, up to 512.
+        trains: Whether the rows that do not score are trained on, and wanted all.
+
+    Raises:
+        DataError: If the data cannot be read, are labelled otherwise than the model, or are too few.
+    """
+    kind = kind_of(supernet)
+    tables = _embedded() if source.data == EMBEDDED else read_tables(source)
+    tables = {role: kind.prepare_table(table, source) for role, table in tables.items()}
+    label = source.columns.label or usual_column([*tables["train"].columns], kind.column_names["label"])
+    labelled = label is not None and not tables["train"].get(label, pd.Series()).map(kind.is_hidden).all()
+    if labelled:
+        tables = {role: table for role, table in tables.items() if not table[label].map(kind.is_hidden).all()}
+    else:
+        blank = np.zeros((1, max(1, len(known))), dtype=np.float32)
+        (cell,) = kind.answers(blank, known)
+        tables = {role: table.assign(**{_LABEL: [cell] * len(table)}) for role, table in tables.items()}
+        source = DataSource(source.data, columns=Columns(source.columns.text, source.columns.pair, _LABEL))
+    columns = kind.find_columns(tables["train"], source)
+    names = kind.label_names(tables["train"], columns, known or None)
+    rows = {role: kind.read_rows(table, columns, names, role) for role, table in tables.items()}
+    given = sum(map(len, rows.values()))
+    if given < LEAST_ROWS:
+        raise DataError(
+            f"{source.data} has {given} rows: {LEAST_ROWS} are the fewest, and some hundreds tell much more"
+        )
+    longest = min(tokenizer.model_max_length, supernet.longest, 512) if max_length is None else max_length
+    whole = OwnTexts(kind, tables, columns, names, longest, given, labelled)
+    encoded = whole.encoded(tables["train"].head(2 * LEAST_ROWS), tokenizer)
+    (macs,) = supernet.macs(encoded.workload)([supernet.full])
+    share = min(1.0, MOST_MACS / macs / sum(MOST_ROWS.values()))
+    most = {role: max(1, round(share * count)) for role, count in MOST_ROWS.items()}
+    if trains:
+        most["train"] = given
+    index = portion_rows({role: own.compared for role, own in rows.items()}, most)
+    wanted = [name for name in (columns.text, columns.pair, columns.label) if name]
+    drawn = {role: tables[table].iloc[own][wanted] for role, (table, own) in index.items()}
+    tokens = max(int(whole.encoded(table, tokenizer).lengths.max()) for table in drawn.values())
+    return OwnTexts(kind, drawn, columns, names, max(2, min(longest, tokens)), given, labelled)
+
+
+def _embedded() -> dict[str, pd.DataFrame]:
+    """The text that comes with ldsearch, as tables."""
+    task = load_task("classification", DataSource(EMBEDDED))
+    return {
+        role: pd.DataFrame({"text": rows.texts, _LABEL: [task.labels[label] for label in rows.labels]})
+        for role, rows in task.splits.items()
+    }
+
+
+def _logits(
+    encoded: Encoded, task: Task, supernet: Supernet, tokenizer: PreTrainedTokenizerBase
+) -> NDArray[np.float32]:
+    """The full model's outputs in fp32, in the rows' order."""
+    batches = length_batches(encoded.lengths, lambda length: 32, 16)
+    found: dict[int, NDArray[np.float32]] = {}
+    for index, batch in collated(task, encoded, tokenizer, None, batches):
+        logits = inference(supernet, supernet.inputs(batch), supernet.full).float().cpu().numpy()
+        found.update(zip(index.tolist(), logits, strict=True))
+    return np.stack([found[row] for row in range(len(encoded))])

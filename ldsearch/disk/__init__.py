@@ -1,0 +1,1 @@
+"""What lies on disk: whole files, records, staged folders, fingerprints, the hub."""

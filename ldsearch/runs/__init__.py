@@ -1,0 +1,1 @@
+"""Run folders: what they hold, as typed objects."""

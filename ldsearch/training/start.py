@@ -1,0 +1,186 @@
+"""The model a training starts from: loaded, or from scratch with a tokenizer trained on the spot."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from ldsearch.disk.files import read_fields
+from ldsearch.errors import SupernetError, TrainingError, one_line
+from ldsearch.options import TrainSupernet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.folder import load_config, load_model
+from ldsearch.supernet.heads import HEADS, head_of, logits_of
+from ldsearch.supernet.refusals import REFUSALS, refuse_config, refuse_sizes, require_finite
+from ldsearch.tasks import Task
+from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
+from ldsearch.training.run import RATE
+
+_VOCABULARY = 8_000
+# Width up to which a pretrained model takes the higher learning rate.
+_NARROW = 512
+# Fields of the configuration of a small model from scratch, by the head.
+_SMALL: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "CausalLM": {
+            "model_type": "llama",
+            "hidden_size": 128,
+            "num_hidden_layers": 8,
+            "num_attention_heads": 4,
+            "intermediate_size": 384,
+            "max_position_embeddings": 512,
+            "tie_word_embeddings": True,
+        },
+        # Pre-norm, as deep and flexible depths want it.
+        "Seq2SeqLM": {
+            "model_type": "pegasus",
+            "d_model": 128,
+            "max_position_embeddings": 512,
+            "scale_embedding": True,
+            **{f"{stack}_layers": 4 for stack in ("encoder", "decoder")},
+            **{f"{stack}_attention_heads": 4 for stack in ("encoder", "decoder")},
+            **{f"{stack}_ffn_dim": 512 for stack in ("encoder", "decoder")},
+        },
+    }
+)
+# Of every other head. Without dropout: a few passes over thousands of texts are too few to overfit, and learn
+# faster.
+_SMALL_BERT: Mapping[str, Any] = MappingProxyType(
+    {
+        "model_type": "bert",
+        "hidden_size": 128,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 2,
+        "intermediate_size": 512,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
+)
+# Encoder-decoders whose decoder starts from the token that ends a text; the others start from padding.
+_START_AT_END = ("bart", "mbart")
+
+
+def known_labels(name: str, head: str) -> list[str] | None:
+    """Label names of a model fine-tuned with that head, in id order; None for a model without it."""
+    config = load_config(name)
+    if head not in [head_of(architecture) for architecture in config.architectures or []]:
+        return None
+    # transformers turns the ids of a loaded configuration into integers.
+    names = cast(dict[int, str], config.id2label)
+    return [names[index] for index in sorted(names)]
+
+
+def peak_rate(options: TrainSupernet) -> float:
+    """Default learning rate: narrow models and those from scratch take a higher one (results/recipe/full)."""
+    if options.from_scratch:
+        return 5e-4
+    width = getattr(load_config(str(options.model)), "hidden_size", None)
+    return 2 * RATE if isinstance(width, int) and width <= _NARROW else RATE
+
+
+def initial_model(
+    options: TrainSupernet, task: Task, has_head: bool
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model that training starts from, with the task's head, and its tokenizer.
+
+    Args:
+        options: Name the model, or a configuration, or nothing (a small one of the task's kind).
+        task: Its texts train the tokenizer of a model from scratch; names the head and its outputs.
+        has_head: Whether the named model has been fine-tuned with that head.
+
+    Raises:
+        SupernetError: If the model cannot be loaded or made, or is not supported.
+    """
+    head = HEADS[task.head]
+    if not options.from_scratch:
+        return load_model(str(options.model), head, None if has_head else task.head_config)
+    train = train_bpe if head.generates else train_wordpiece
+    tokenizer = train(task.splits["train"].texts, _VOCABULARY)
+    end = tokenizer.eos_token_id
+    config = _configuration(options.model, head.name)
+    refuse_config(vars(config), str(options.model))
+    refuse_sizes(vars(config), str(options.model))
+    config.vocab_size = len(tokenizer)
+    config.pad_token_id = tokenizer.pad_token_id
+    if head.generates:
+        config.eos_token_id = config.bos_token_id = end
+        if config.is_encoder_decoder:
+            starts_at_end = config.model_type in _START_AT_END
+            config.decoder_start_token_id = end if starts_at_end else config.pad_token_id
+            config.forced_eos_token_id = end
+    config.update(dict(task.head_config))
+    _check_reloads(config, tokenizer, list(task.splits["train"].texts[:20]))
+    try:
+        model = cast(PreTrainedModel, head.auto.from_config(config))
+        # Some sizes only fail when the model runs.
+        tokens = torch.zeros(1, 2, dtype=torch.long)
+        answers = {"decoder_input_ids": tokens} if config.is_encoder_decoder else {}
+        with torch.no_grad():
+            finite = bool(logits_of(model.eval()(input_ids=tokens, **answers)).isfinite().all())
+        model.train()
+    except REFUSALS as error:
+        raise SupernetError(f"{options.model} describes no model: {one_line(error)}") from error
+    require_finite(model, str(options.model))
+    if not finite:
+        raise SupernetError(f"the outputs of the model that {options.model} describes are NaN or infinite")
+    return model, tokenizer
+
+
+def _configuration(name: str | None, head: str) -> PreTrainedConfig:
+    """Of a JSON file, or without one of a small model with that head."""
+    try:
+        fields = dict(_SMALL.get(head, _SMALL_BERT))
+        if name is not None:
+            fields = read_fields(Path(name), SupernetError)
+        refuse_config(fields, str(name))
+        refuse_sizes(fields, str(name))
+        return AutoConfig.for_model(fields.pop("model_type"), **fields)
+    except REFUSALS as error:
+        raise SupernetError(f"{name} is no model configuration: {one_line(error)}") from error
+
+
+def _check_reloads(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> None:
+    """Some model types (Qwen2) have transformers rebuild another tokenizer than the one that was saved."""
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if again(texts)["input_ids"] != tokenizer(texts)["input_ids"]:
+        raise SupernetError(
+            f"transformers would not reload a {config.model_type} model with the tokenizer that is trained "
+            "for it: start from a folder that has one, or from another model type"
+        )
+
+
+def separate_teacher(
+    options: TrainSupernet, task: Task, tokenizer: PreTrainedTokenizerBase
+) -> Supernet | None:
+    """The fine-tuned model that LengthDrop's sub-networks are to learn from; None: the batch's full pass.
+
+    Raises:
+        SupernetError: If it cannot be loaded, or reads or answers otherwise than the model that is trained.
+        TrainingError: If the strategy does not distil.
+    """
+    if options.teacher in ("in-place", "none"):
+        return None
+    if options.strategy != "lengthdrop":
+        raise TrainingError(f"--teacher is for --strategy lengthdrop; {options.strategy} does not distil")
+    labels = known_labels(options.teacher, task.head)
+    if labels is None or (task.labels and labels != list(task.labels)):
+        raise SupernetError(
+            f"the teacher {options.teacher!r} is not fine-tuned for {', '.join(task.labels) or task.head}"
+        )
+    model, own_tokenizer = load_model(options.teacher, HEADS[task.head])
+    if own_tokenizer.get_vocab() != tokenizer.get_vocab():
+        raise SupernetError(f"the teacher {options.teacher!r} has another vocabulary than the model")
+    return Supernet(model)

@@ -1,0 +1,1 @@
+"""Measured sub-networks: trials, frontiers, intervals, and which one a goal takes."""

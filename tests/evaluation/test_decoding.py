@@ -1,0 +1,209 @@
+"""Answers in batches: those of stock ``generate`` one by one, whatever the model was saved with."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
+
+from ldsearch.errors import DataError, LdsearchError, SupernetError
+from ldsearch.evaluation.decoding import Decoding, decode, decode_batches
+from tests.translators import EOS, PAD, sentences, tiny_translator, word_tokenizer
+
+TOKENIZER = word_tokenizer()
+SOURCES = sentences(14, seed=1)
+DECODINGS = (
+    Decoding(max_length=20),
+    Decoding(beams=4, length_penalty=0.6, max_length=20),
+    Decoding(beams=4, length_penalty=1.5, min_length=4, max_length=15, no_repeat_ngram=2),
+)
+
+
+def one_by_one(model, decoding, sources=SOURCES):
+    """Stock generation without any padding, its options as keywords."""
+    answers = []
+    for source in sources:
+        options = {"num_beams": decoding.beams, "max_new_tokens": decoding.max_length, "do_sample": False}
+        if decoding.beams > 1:
+            options |= {"length_penalty": decoding.length_penalty, "early_stopping": True}
+        if decoding.min_length:
+            options |= {"min_new_tokens": decoding.min_length}
+        if decoding.no_repeat_ngram:
+            options |= {"no_repeat_ngram_size": decoding.no_repeat_ngram}
+        inputs = TOKENIZER(source, return_tensors="pt")
+        found = model.generate(
+            inputs["input_ids"], bad_words_ids=[[PAD]], forced_eos_token_id=None, **options
+        )
+        answers.append(TOKENIZER.decode(found[0], skip_special_tokens=True))
+    return answers
+
+
+@pytest.fixture(scope="module", params=["marian", "bart"])
+def model(request):
+    found = tiny_translator(request.param)
+    found.generation_config.forced_eos_token_id = None  # which one_by_one cannot unset
+    return found
+
+
+@pytest.mark.parametrize("decoding", DECODINGS, ids=Decoding.describe)
+def test_a_batch_answers_as_stock_generation_does_one_by_one(model, decoding):
+    expected = one_by_one(model, decoding)
+    # Else the comparison would say little: answers differ, and some end where their batch goes on.
+    assert len(set(expected)) > 5
+    assert len({len(answer.split()) for answer in expected}) > 2
+    for batch_size in (5, 14):
+        found = decode(model, TOKENIZER, SOURCES, decoding, max_source=20, batch_size=batch_size)
+        assert found == expected, batch_size
+
+
+def test_options_change_the_answers_as_they_say(model):
+    strict = DECODINGS[2]
+    for answer in decode(model, TOKENIZER, SOURCES, strict, max_source=20):
+        words = answer.split()
+        assert 4 <= len(words) <= 15
+        pairs = list(pairwise(words))
+        assert len(set(pairs)) == len(pairs)
+
+
+def test_what_a_model_was_saved_with_changes_nothing_and_stays(model):
+    plain = decode(model, TOKENIZER, SOURCES[:6], DECODINGS[1], max_source=20)
+    saved = model.generation_config
+    model.generation_config = own = type(saved).from_dict(
+        saved.to_dict()
+        | {
+            "num_beams": 2,
+            "max_length": 3,
+            "min_length": 2,
+            "do_sample": True,
+            "temperature": 0.5,
+            "no_repeat_ngram_size": 1,
+            "encoder_no_repeat_ngram_size": 1,
+            "repetition_penalty": 9.0,
+            "bad_words_ids": [[5], [6], [7]],
+            "begin_suppress_tokens": [8, 9],
+            "forced_eos_token_id": 4,
+        }
+    )
+    try:
+        before = own.to_dict()
+        assert decode(model, TOKENIZER, SOURCES[:6], DECODINGS[1], max_source=20) == plain
+        assert model.generation_config is own
+        assert own.to_dict() == before
+    finally:
+        model.generation_config = saved
+
+
+def test_a_forced_first_token_is_kept(model):
+    saved = model.generation_config
+    forced = TOKENIZER.convert_tokens_to_ids("bird")
+    model.generation_config = type(saved).from_dict(saved.to_dict() | {"forced_bos_token_id": forced})
+    try:
+        answers = decode(model, TOKENIZER, SOURCES[:6], Decoding(max_length=8), max_source=20)
+    finally:
+        model.generation_config = saved
+    assert all(answer.startswith("bird") for answer in answers)
+
+
+def test_pads_are_never_written_even_where_the_model_likes_them_best():
+    model = tiny_translator("marian")
+    model.final_logits_bias[0, PAD] = 100.0
+    answers = decode(model, TOKENIZER, SOURCES[:4], Decoding(min_length=5, max_length=9), max_source=20)
+    assert all(5 <= len(answer.split()) <= 9 for answer in answers)
+
+
+class Wrapped(nn.Module):
+    """A module around a model, as a sub-network of fixed lengths is one."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.inner = nn.ModuleDict({"model": model})
+        self.config = model.config
+
+    def generate(self, **inputs):
+        return self.inner["model"].generate(**inputs)
+
+
+def test_a_module_around_a_model_decodes_like_it(model):
+    plain = decode(model, TOKENIZER, SOURCES[:6], DECODINGS[1], max_source=20)
+    model.generation_config.num_beams = 3
+    try:
+        assert decode(Wrapped(model), TOKENIZER, SOURCES[:6], DECODINGS[1], max_source=20) == plain
+    finally:
+        model.generation_config.num_beams = None
+
+
+def test_dropout_is_off_and_every_part_is_left_in_its_mode():
+    model = tiny_translator("bart")
+    quiet = decode(model, TOKENIZER, SOURCES[:6], DECODINGS[0], max_source=20)
+    for part in model.modules():
+        if isinstance(getattr(part, "dropout", None), float):
+            part.dropout = 0.5
+    model.train()
+    model.get_encoder().eval()
+    modes = [part.training for part in model.modules()]
+    assert decode(model, TOKENIZER, SOURCES[:6], DECODINGS[0], max_source=20) == quiet
+    assert [part.training for part in model.modules()] == modes
+    assert torch.is_grad_enabled()
+
+
+def test_sources_are_cut_keeping_their_end(model):
+    long, cut = " ".join(["dog"] * 30), " ".join(["dog"] * 6)
+    (answer,) = decode(model, TOKENIZER, [long], DECODINGS[0], max_source=7)
+    assert [answer] == one_by_one(model, DECODINGS[0], [cut])
+
+
+def test_the_longest_come_first_and_what_is_left_makes_the_same_batches(model):
+    options = {"max_source": 20, "batch_size": 5}
+    batches = list(decode_batches(model, TOKENIZER, SOURCES, DECODINGS[0], **options))
+    rows = [row for batch in batches for row, _ in batch]
+    lengths = [len(SOURCES[row].split()) for row in rows]
+    assert lengths == sorted(lengths, reverse=True)
+    assert sorted(rows) == list(range(14))
+    left = sorted(rows[10:])
+    rest = list(decode_batches(model, TOKENIZER, [SOURCES[row] for row in left], DECODINGS[0], **options))
+    assert [[(left[row], answer) for row, answer in batch] for batch in rest] == batches[2:]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"beams": 0}, "1 beam or more"),
+        ({"beams": 1, "length_penalty": 0.6}, "2 beams or more"),
+        ({"beams": 4, "length_penalty": float("nan")}, "finite"),
+        ({"min_length": -1}, "0..127"),
+        ({"min_length": 8, "max_length": 8}, "0..7"),
+        ({"max_length": 0}, "the most, 0"),
+        ({"no_repeat_ngram": -1}, "not -1"),
+    ],
+)
+def test_options_that_make_no_sense(options, says):
+    with pytest.raises(LdsearchError, match=says):
+        Decoding(**options)
+
+
+def test_what_cannot_be_decoded_is_refused(model):
+    ordinary = Decoding(max_length=20)
+    with pytest.raises(SupernetError, match="64 positions, too few for sources of 65"):
+        decode(model, TOKENIZER, SOURCES, ordinary, max_source=65)
+    with pytest.raises(SupernetError, match="answers of 65"):
+        decode(model, TOKENIZER, SOURCES, Decoding(max_length=65), max_source=64)
+    with pytest.raises(LdsearchError, match="sources of 0 tokens"):
+        decode(model, TOKENIZER, SOURCES, ordinary, max_source=0)
+    with pytest.raises(LdsearchError, match="1 source or more"):
+        decode(model, TOKENIZER, SOURCES, ordinary, max_source=20, batch_size=0)
+    bare = word_tokenizer()
+    bare.backend_tokenizer.post_processor = None
+    with pytest.raises(DataError, match="source 2 has no tokens: ' '"):
+        decode(model, bare, ["the dog", " "], ordinary, max_source=20)
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 30}
+    classifier = BertForSequenceClassification(BertConfig(hidden_size=8, intermediate_size=8, **sizes))
+    writer = GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=30, eos_token_id=EOS))
+    for other in (classifier, writer):
+        with pytest.raises(SupernetError, match="no encoder-decoder that generates"):
+            decode(other, TOKENIZER, SOURCES, ordinary, max_source=20)
+
+
+def test_as_many_tokens_as_there_are_positions_fit(model):
+    (answer,) = decode(model, TOKENIZER, ["dog " * 70], Decoding(min_length=63, max_length=64), max_source=64)
+    assert 63 <= len(answer.split()) <= 64

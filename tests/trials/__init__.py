@@ -1,0 +1,1 @@
+"""Tests of trials, frontiers, intervals and goals."""
