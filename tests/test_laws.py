@@ -25,7 +25,7 @@ from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.testing import FamilyContract, StrategyContract, TokenScoreContract
 from ldsearch.training.strategies import STRATEGIES, Setting
 from ldsearch.trials.trial import Score, Trial
-from tests.tiny import FAMILIES, HEADED, VOCABULARY, learned, padded_batch, row, tiny_model
+from tests.tiny import FAMILIES, HEADED, OWN_PARTS, VOCABULARY, learned, padded_batch, row, tiny_model
 
 BLOCKS, REFERENCE = 4, 24
 SHIPPED = sorted(path.stem for path in space_folder().glob("*.yaml"))
@@ -42,7 +42,13 @@ def samples(space: Space, count: int = 12) -> list[Subnet]:
     return [space.smallest(), space.largest(), *(space.sample(rng) for _ in range(count))]
 
 
-@pytest.mark.parametrize(("family", "head"), list(itertools.product(FAMILIES, HEADED)))
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        *itertools.product(OWN_PARTS, HEADED),
+        *((name, HEADED[0]) for name in FAMILIES if name not in OWN_PARTS),
+    ],
+)
 class TestFamilies(FamilyContract):
     """Laws 1 to 4 of every family with every head, where it classifies also in every shipped space."""
 

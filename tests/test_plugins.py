@@ -35,25 +35,25 @@ from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting, make
 from tests.tiny import padded_batch, tiny_model
 
 FAMILY = '''
-"""CamemBERT: BERT's parts under BERT's names."""
+"""ERNIE: BERT's parts under BERT's names."""
 
-from transformers import CamembertConfig, CamembertForSequenceClassification, CamembertForTokenClassification
+from transformers import ErnieConfig, ErnieForSequenceClassification, ErnieForTokenClassification
 
 from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.families.bert import BertLike
 from ldsearch.testing import FamilyContract, randomised
 
 thing = BertLike()
-FAMILIES.register("camembert", thing)
+FAMILIES.register("ernie", thing)
 
 
-class TestCamembert(FamilyContract):
+class TestErnie(FamilyContract):
     def models(self):
-        config = CamembertConfig(
+        config = ErnieConfig(
             vocab_size=60, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32,
             max_position_embeddings=40, num_labels=3,
         )
-        heads = CamembertForSequenceClassification, CamembertForTokenClassification
+        heads = ErnieForSequenceClassification, ErnieForTokenClassification
         return [randomised(head(config)) for head in heads]
 '''
 SCORE = '''
@@ -113,7 +113,7 @@ class TestHalves(StrategyContract):
 '''
 # Source, registry, the name it registers.
 PLUGINS = {
-    "family": (FAMILY, FAMILIES, "camembert"),
+    "family": (FAMILY, FAMILIES, "ernie"),
     "score": (SCORE, TOKEN_SCORES, "received-values"),
     "strategy": (STRATEGY, STRATEGIES, "halves"),
 }
@@ -188,10 +188,10 @@ def test_a_law_finds_the_mistake_that_it_is_there_for(kind, right, wrong, law, t
 
 
 def test_a_registered_family_drops_tokens_and_is_depth_only_without(tmp_path):
-    config = transformers.CamembertConfig(
+    config = transformers.ErnieConfig(
         vocab_size=60, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32
     )
-    model = transformers.CamembertForSequenceClassification(config).eval()
+    model = transformers.ErnieForSequenceClassification(config).eval()
     subnet = Subnet.of_encoder(range(3), [6, 4, 2], 8)
     with registered("family", tmp_path):
         assert inference(Supernet(model), padded_batch([8, 5]), subnet).isfinite().all()
@@ -305,7 +305,7 @@ def test_an_entry_point_may_register_by_itself_and_what_cannot_be_loaded_is_one_
 
 ENTRY_POINTS = """
 [ldsearch.families]
-camembert = outside_family:thing
+ernie = outside_family:thing
 [ldsearch.token_scores]
 received-values = outside_score:thing
 [ldsearch.training_strategies]
@@ -316,7 +316,7 @@ from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.training.strategies import STRATEGIES
 print(*(list(registry)[-1] for registry in (FAMILIES, TOKEN_SCORES, STRATEGIES)))
-print(*(type(registry[name]).__module__ for registry, name in ((FAMILIES, "camembert"),)))
+print(*(type(registry[name]).__module__ for registry, name in ((FAMILIES, "ernie"),)))
 print(TOKEN_SCORES["received-values"].__module__, STRATEGIES["halves"].__module__)
 """
 
@@ -339,7 +339,7 @@ def test_an_installed_package_registers_by_entry_points(tmp_path):
         env={**os.environ, "PYTHONPATH": paths},
     )
     assert done.stdout.split() == [
-        *("camembert", "received-values", "halves"),
+        *("ernie", "received-values", "halves"),
         "ldsearch.supernet.families.bert",
         *("outside_score", "outside_strategy"),
     ]

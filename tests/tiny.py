@@ -12,7 +12,10 @@ from ldsearch.supernet.saliency import LEARNED, WEIGHTS
 from ldsearch.training.strategies import Setting, StackSetting
 
 VOCABULARY = 60
-FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "modernbert")
+# Each with parts of its own, and those whose parts are the first's under other names.
+OWN_PARTS = ("bert", "distilbert", "roberta", "electra", "modernbert", "megatron-bert")
+FAMILIES = (*OWN_PARTS, "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl")
+OFFSET = ("camembert", "data2vec")  # positions begin behind the padding's, as RoBERTa's
 HEADED = tuple(name for name, head in HEADS.items() if not head.generates)
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
 ENCODER_DECODERS = ("bart", "marian", "mbart", "pegasus", "t5", "t5-gated")
@@ -57,12 +60,13 @@ def tiny_model(
         family,
         vocab_size=VOCABULARY,
         # The first belongs to padding.
-        max_position_embeddings=positions + 1 if "roberta" in family else positions,
+        max_position_embeddings=positions + (family.startswith(OFFSET) or "roberta" in family),
         pad_token_id=0,
         num_labels=2 if head == "QuestionAnswering" else labels,
         **sizes,
     )
-    config._attn_implementation = attention
+    # Its stock class has no other.
+    config._attn_implementation = "eager" if family == "megatron-bert" else attention
     model = HEADS[head].auto.from_config(config)
     return testing.randomised(model)
 

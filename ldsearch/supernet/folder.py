@@ -276,6 +276,9 @@ def load_model(
         raise SupernetError(f"the weights of {name!r} are not whole: {min(found['missing_keys'])} is missing")
     require_finite(model, name)
     require_vocabulary(tokenizer, model, name)
+    if head.pools and getattr(model.config, "pad_token_id", None) is None:
+        # A decoder's classifier reads the last token that is no padding; texts end in no such token.
+        model.config.pad_token_id = tokenizer.pad_token_id or tokenizer.eos_token_id
     # Whatever side its model generated from: heads read position 0, and outputs are cut by length.
     tokenizer.padding_side = "right"
     return cast(PreTrainedModel, model), tokenizer
@@ -319,6 +322,10 @@ def load_config(name: str) -> PreTrainedConfig:
         config = cast(PreTrainedConfig, AutoConfig.from_pretrained(name, trust_remote_code=False))
         if fields.keys() < given.keys():
             del config.auto_map
+        # What a caller asks for, which some folders hold: outputs are read by name, attentions by nobody.
+        config.return_dict, config.output_hidden_states = True, False
+        if config.output_attentions:
+            config.output_attentions = False
         return config
     except REFUSALS as error:
         raise refused(f"cannot load the model {shortened(name)!r}", error, SupernetError) from error

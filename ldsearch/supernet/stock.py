@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -92,6 +92,15 @@ def checkpoint_stock(model: PreTrainedModel) -> None:
     newer = hasattr(model, "activation_checkpointing_enable")
     name = "activation_checkpointing_enable" if newer else "gradient_checkpointing_enable"
     getattr(model, name)({"use_reentrant": False})
+
+
+def shifted(model: PreTrainedModel, labels: Tensor) -> Tensor:
+    """What a decoder reads to write the labels, shape (B, n); not every model says."""
+    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        return cast(Tensor, cast(Any, model).prepare_decoder_input_ids_from_labels(labels))
+    read = torch.full_like(labels, cast(int, model.config.decoder_start_token_id))
+    read[:, 1:] = labels[:, :-1]
+    return read.masked_fill(read == -100, cast(int, model.config.pad_token_id))
 
 
 def without_own_layer_drop(model: PreTrainedModel) -> None:

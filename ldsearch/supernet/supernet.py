@@ -29,7 +29,7 @@ from ldsearch.supernet.refusals import refuse_model
 from ldsearch.supernet.remote_code import save_warned
 from ldsearch.supernet.saliency import token_score, with_weights
 from ldsearch.supernet.stages import Between, Pipeline
-from ldsearch.supernet.stock import checkpoint_stock, run_stock, without_own_layer_drop
+from ldsearch.supernet.stock import checkpoint_stock, run_stock, shifted, without_own_layer_drop
 
 Memory = Literal["restored", "kept"]
 Skipped = Literal["identity", "norm"]
@@ -179,8 +179,7 @@ class Supernet(nn.Module):
         """Model inputs of a task's batch; an encoder-decoder also reads its labels, shifted right."""
         read = {name: tensor for name, tensor in batch.items() if name != "labels"}
         if "decoder" in self.stacks and not self.head.causal:
-            shifted = cast(Any, self.model).prepare_decoder_input_ids_from_labels(batch["labels"])
-            read["decoder_input_ids"] = shifted
+            read["decoder_input_ids"] = shifted(self.model, batch["labels"])
         return read
 
     def forward(

@@ -61,7 +61,7 @@ class FamilyContract:
         for model in self._models():
             blocks = model.config.num_hidden_layers
             dropless = Subnet.of_encoder(range(blocks), range(99, 99 - blocks, -1), 99, "absolute")
-            for attention in ("eager", "sdpa"):
+            for attention in _implementations(model):
                 model.set_attn_implementation(attention)
                 supernet = Supernet(model)
                 for lengths in (LENGTHS, (REFERENCE, REFERENCE)):
@@ -78,7 +78,7 @@ class FamilyContract:
             for subnet in self.subnets(model):
                 stack = cast(Stack, subnet.encoder)
                 whole = stack == Stack(stack.blocks)
-                model.set_attn_implementation("sdpa" if whole else "eager")
+                model.set_attn_implementation(_implementations(model)[-1] if whole else "eager")
                 supernet, batch = Supernet(model), _batch(model, LENGTHS)
                 ours = inference(supernet, batch, subnet)
                 theirs = stock_logits(supernet, batch, stack)
@@ -201,6 +201,11 @@ class FamilyContract:
 
 
 _PROVENANCE = Provenance("a supernet", "not trained", "none", "by hand", "none")
+
+
+def _implementations(model: PreTrainedModel) -> tuple[str, ...]:
+    """Of attention, those that the stock class has."""
+    return ("eager", "sdpa") if model._supports_sdpa else ("eager",)
 
 
 def _batch(model: PreTrainedModel, lengths: Sequence[int]) -> dict[str, Tensor]:

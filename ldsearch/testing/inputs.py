@@ -30,7 +30,8 @@ def randomised(model: Model, generator: torch.Generator | None = None) -> Model:
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad:
                 continue  # sinusoids, which stock code computes anew when it loads
-            is_norm_weight = "norm" in name.lower() and name.endswith("weight")
+            # Of the weights, norms' alone are vectors.
+            is_norm_weight = parameter.ndim == 1 and name.endswith("weight")
             parameter.normal_(mean=1.0 if is_norm_weight else 0.0, std=0.3, generator=generator)
     model.train(False)
     return model

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertTokenizer
+from tokenizers import Tokenizer, models
+from transformers import BertTokenizer, GPT2Config, GPT2ForSequenceClassification, PreTrainedTokenizerFast
 
 from ldsearch.errors import SupernetError
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.heads import HEADS
+from ldsearch.supernet.supernet import inference
 from tests.tiny import HEADED, tiny_model
 
 
@@ -22,6 +24,36 @@ def folder(tmp_path: Path) -> Path:
     BertTokenizer(vocab={token: index for index, token in enumerate(tokens)}).save_pretrained(folder)
     load_model(str(folder))
     return folder
+
+
+def test_what_a_caller_may_ask_for_is_not_taken_from_the_folder(folder: Path) -> None:
+    fields = {"return_dict": False, "output_attentions": True, "output_hidden_states": True}
+    model, _ = load_model(str(folder))
+    change(folder / "config.json", **fields)
+    again = Supernet(load_model(str(folder))[0])
+    batch = {"input_ids": torch.tensor([[2, 4, 3]])}
+    assert torch.equal(inference(again, batch, again.full), inference(Supernet(model), batch, again.full))
+    again.model.save_pretrained(folder)
+
+
+def test_a_classifier_of_a_decoder_without_padding_pads_with_its_last_token(tmp_path: Path) -> None:
+    fields = {"vocab_size": 9, "n_positions": 16, "n_embd": 8, "n_layer": 2, "n_head": 2, "num_labels": 2}
+    torch.manual_seed(0)
+    model = GPT2ForSequenceClassification(GPT2Config(**fields, eos_token_id=8, bos_token_id=8)).eval()
+    assert model.config.pad_token_id is None
+    model.save_pretrained(tmp_path)
+    words = Tokenizer(models.WordLevel({**{f"w{i}": i for i in range(8)}, "<|end|>": 8}, unk_token="w0"))
+    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<|end|>").save_pretrained(tmp_path)
+    read, tokenizer = load_model(str(tmp_path))
+    assert tokenizer.eos_token_id == read.config.pad_token_id == 8
+    supernet = Supernet(read.eval())
+    batch = {"input_ids": torch.tensor([[1, 2, 3], [4, 5, 8]])}
+    batch["attention_mask"] = (batch["input_ids"] != 8).long()
+    together = inference(supernet, batch, supernet.full)
+    for row, length in ((0, 3), (1, 2)):
+        with torch.no_grad():
+            alone = model(input_ids=batch["input_ids"][row : row + 1, :length]).logits
+        torch.testing.assert_close(together[row : row + 1], alone)
 
 
 def change(path: Path, **fields: object) -> None:

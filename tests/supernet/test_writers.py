@@ -1,5 +1,6 @@
 """Models that write: causal language models and encoder-decoders, pruned, padded, cached and exported."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from ldsearch.export.check import export_subnet
 from ldsearch.export.loading import load_exported
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.stock import shifted
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import assert_close, stock_output
 from tests.tiny import (
@@ -142,3 +144,12 @@ def test_stock_layerdrop_is_switched_off(name):
     supernet.train()
     with torch.no_grad():
         assert torch.equal(supernet(batch, supernet.full).logits, quiet)
+
+
+@pytest.mark.parametrize("name", ["bart", "marian", "pegasus", "t5"])
+def test_what_a_decoder_reads_is_what_the_stock_model_says(name: str) -> None:
+    """Asked of a model that says, as if it did not."""
+    model = tiny_encoder_decoder(name)
+    labels = torch.tensor([[5, 6, 7], [8, 2, -100]])
+    theirs = model.prepare_decoder_input_ids_from_labels(labels)
+    assert torch.equal(shifted(SimpleNamespace(config=model.config), labels), theirs)

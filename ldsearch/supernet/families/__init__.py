@@ -11,7 +11,12 @@ __all__ = ["FAMILIES", "Family"]
 FAMILIES: Registry[Family] = Registry(
     "families",
     {
-        **dict.fromkeys(("bert", "roberta", "xlm-roberta", "electra"), BertLike()),
+        **dict.fromkeys(
+            ("bert", "roberta", "xlm-roberta", "electra", "camembert", "data2vec-text"), BertLike()
+        ),
+        "roberta-prelayernorm": BertLike(("attention.LayerNorm", "intermediate.LayerNorm"), "LayerNorm"),
+        "megatron-bert": BertLike(("attention.ln", "ln"), "encoder.ln"),
+        "xlm-roberta-xl": BertLike(("attention.self_attn_layer_norm", "LayerNorm"), "encoder.LayerNorm"),
         "distilbert": DistilBert(),
         "modernbert": ModernBert(),
         "bart": BartLike(positions_of_ids=True),

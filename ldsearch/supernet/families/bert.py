@@ -1,6 +1,7 @@
-"""BERT and its kin: RoBERTa, XLM-RoBERTa and ELECTRA under BERT's names, DistilBERT under its own."""
+"""BERT and its kin: those with BERT's names, norms behind the sub-layers or before; DistilBERT."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, cast
 
 from torch import Tensor
@@ -11,7 +12,19 @@ from ldsearch.supernet.tokens import State
 
 
 class BertLike(Family):
-    """A post-norm encoder whose layers have BERT's parts under BERT's names."""
+    """An encoder whose layers have BERT's parts under BERT's names, norms aside.
+
+    Args:
+        norms: Where a layer has the norms of attention and feed-forward layer.
+        last_norm: Where a pre-norm model has the norm behind its last block; None: it is post-norm.
+    """
+
+    def __init__(
+        self,
+        norms: tuple[str, str] = ("attention.output.LayerNorm", "output.LayerNorm"),
+        last_norm: str | None = None,
+    ) -> None:
+        self.norms, self.last_norm, self.pre_norm = norms, last_norm, last_norm is not None
 
     def embed(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> State:
         """Word, position and token-type embeddings with their norm; projected where they are narrower."""
@@ -26,20 +39,28 @@ class BertLike(Family):
     def parts(self, layer: Any) -> Parts:
         """BERT's names."""
         heads, merged = layer.attention.self, layer.attention.output
+        attention_norm, feed_forward_norm = attrgetter(*self.norms)(layer)
         return Parts(
             layer,
             heads=(heads.query, heads.key, heads.value),
             head_width=heads.attention_head_size,
             output=merged.dense,
-            attention_norm=merged.LayerNorm,
+            attention_norm=attention_norm,
             expand=layer.intermediate.dense,
             activation=layer.intermediate.intermediate_act_fn,
             contract=layer.output.dense,
-            feed_forward_norm=layer.output.LayerNorm,
+            feed_forward_norm=feed_forward_norm,
             attention_dropout=heads.dropout.p,
             output_dropout=merged.dropout.p,
-            contract_dropout=layer.output.dropout.p,
+            # XLM-RoBERTa-XL has none there.
+            contract_dropout=layer.output.dropout.p if hasattr(layer.output, "dropout") else 0.0,
         )
+
+    def finish(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
+        """The last norm, where norms stand before the sub-layers."""
+        if self.last_norm is None:
+            return hidden
+        return cast(Tensor, attrgetter(self.last_norm)(cast(Any, model).base_model)(hidden))
 
 
 class DistilBert(Family):
