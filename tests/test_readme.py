@@ -117,12 +117,13 @@ def test_the_column_table_is_the_codes():
     assert dict(rows) == {**COLUMNS, **COST_COLUMNS, **HELD_OUT_COLUMNS}
 
 
-def test_the_map_of_modules_and_the_tree_of_folders_are_current():
+def test_the_map_of_modules_is_current():
     written = runpy.run_path(str(ROOT / "scripts" / "module_map.py"))["module_map"]()
     assert PAGES[ROOT / "docs" / "modules.md"] == written, "run python scripts/module_map.py"
-    named = set(re.findall(r"^  (\w+)/ ", README, re.MULTILINE))
-    package = ROOT / "ldsearch"
-    assert named == {path.relative_to(package).parts[0] for path in package.rglob("*/*.py")}
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 160
 
 
 def test_the_python_examples_name_what_there_is():
@@ -163,7 +164,7 @@ def test_the_library_example_trains_searches_and_exports_as_printed(
 
 
 def test_the_examples_of_extensions_keep_their_contracts():
-    examples = (("TestCamembert", 20, FAMILIES, "camembert"), ("TestDownhill", 26, SEARCHES, "downhill"))
+    examples = (("TestErnie", 20, FAMILIES, "ernie"), ("TestDownhill", 26, SEARCHES, "downhill"))
     for test, lines, registry, name in examples:
         (block,) = [block for block in fenced("python") if test in block]
         assert len(block.splitlines()) <= lines

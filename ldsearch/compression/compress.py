@@ -36,7 +36,7 @@ from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.graph import refuse
 from ldsearch.tasks import EMBEDDED, DataSource
 from ldsearch.tasks.tables import Columns
-from ldsearch.training.start import known_labels
+from ldsearch.training.start import known_labels, named_labels
 from ldsearch.training.train_supernet import steps_within, train_supernet
 from ldsearch.trials.goal import Goal
 from ldsearch.work.progress import NO_PROGRESS, Progress
@@ -130,7 +130,7 @@ def compress_into(
     network, tokenizer = load_model(model)
     supernet = Supernet(network).eval()
     refuse(supernet)
-    known = known_labels(model, supernet.head.name) or []
+    known = named_labels(known_labels(model, supernet.head.name), options.labels) or []
     columns = Columns(options.text_column, options.pair_column, options.label_column)
     source = DataSource(options.data or EMBEDDED, columns=columns)
     # The small one was trained on inputs cut alike.
@@ -140,6 +140,7 @@ def compress_into(
         "model": start_fingerprint(network.state_dict(), network.config.to_dict()),
         "texts": texts.fingerprint,
         "labelled": texts.labelled,
+        "labels": list(texts.names),
         "reference": texts.reference,
         "seed": options.seed,
         "metric": options.metric,
@@ -200,6 +201,7 @@ def _training(model: str, texts: OwnTexts, data: Path, options: Compress, **chan
         genes="lengths",
         max_length=texts.reference,
         keep_overlap=True,  # no rows were drawn that share text
+        labels=options.labels,
         metric=options.metric,
         seed=options.seed,
         **{f"{name}_column": column for name, column in asdict(texts.columns).items()},

@@ -81,6 +81,18 @@ def number(kind: type[int] | type[float], expected: str, *, words: Collection[st
     return read
 
 
+def names(flag: str, text: str) -> tuple[str, ...]:
+    """Names, separated by commas.
+
+    Raises:
+        LdsearchError: If one is empty or stands twice.
+    """
+    values = tuple(part.strip() for part in text.split(","))
+    if not all(values) or len({*values}) < len(values):
+        raise LdsearchError(f"cannot read {flag} {text!r}: give distinct names with commas between")
+    return values
+
+
 def per_stack(read: Read) -> Read:
     """A reader of one value for every stack, or of one for each: ``encoder=0.2,decoder=0,0.5``.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ldsearch.options.binding import numbers, option, per_stack
+from ldsearch.options.binding import names, numbers, option, per_stack
 from ldsearch.options.shared import MovedData, RunFolder, Seed, SharedStorage, Take
 
 
@@ -127,7 +127,7 @@ class Compress(Take, Seed, RunFolder):
     model is fastest here runs every budget. Without labels the model's own answers are the target. The
     scores printed are of rows that chose nothing. Without a budget: the cheapest that surely loses no more
     than a point (of agreement: three). The same command goes on after an interruption, and with another
-    budget chooses again in seconds.
+    budget chooses among what was measured.
 
     **Examples**
 
@@ -151,6 +151,12 @@ class Compress(Take, Seed, RunFolder):
     text_column: str | None = option(None, "Column of the text.")
     pair_column: str | None = option(None, "Column of the second text of a pair.")
     label_column: str | None = option(None, "Column of the label.")
+    labels: tuple[str, ...] = option(
+        (),
+        "The model's labels in the order of its ids, as the data spell them: negative,positive.",
+        shown="the names that it has",
+        read=names,
+    )
     metric: str | None = option(None, "Score, where there are labels.", shown="the task's own")
     train: float | None = option(
         None,

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ldsearch.options.binding import number, numbers, option, per_stack
+from ldsearch.options.binding import names, number, numbers, option, per_stack
 from ldsearch.options.shared import DataFiles, RunFolder, Seed
 
 # What --parity stands for, where the option is not given itself.
@@ -42,6 +42,12 @@ class TrainData(DataFiles):
     stride: int = option(128, "Tokens that two windows of a long context share (questions).")
     sentences: bool = option(False, "Tear no line of running text (causal).")
     pair_column: str | None = option(None, "Column of the second text of a pair.")
+    labels: tuple[str, ...] = option(
+        (),
+        "The model's labels in the order of its ids, as the data spell them: negative,positive.",
+        shown="the names that it has",
+        read=names,
+    )
     max_length: int | None = option(None, "Tokens that inputs are cut to.", shown="128; 64 for docstrings")
 
 

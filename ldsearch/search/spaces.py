@@ -146,7 +146,7 @@ def rule_space(
     bench: Bench,
     strategy: str,
     chooses: str,
-    keep: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+    keep: int | Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     name: str | None = None,
 ) -> Space:
     """The space of a rule, or of a search among sub-networks of given depths, trained or not.
@@ -174,6 +174,7 @@ def rule_space(
         if any(len(counts) != 1 for counts in keep.values()) or not set(keep) <= set(supernet.depths):
             raise RunError(f"--keep takes one number of blocks for {' and '.join(supernet.depths)} each")
         keep = [keep[stack][0] if stack in keep else blocks for stack, blocks in supernet.depths.items()]
+    keep = [keep] if isinstance(keep, int) else keep
     if keep is not None and len(keep) != len(supernet.depths):
         raise RunError(
             f"--keep names {len(keep)} numbers of blocks; this model has {len(supernet.depths)} "

@@ -135,11 +135,12 @@ class TextClassification(Task):
         """Tokenise a split, cut to ``reference`` tokens.
 
         Raises:
-            DataError: If there is no such split.
+            DataError: If there is no such split, or a text has no token.
         """
         examples: TextExamples = self.rows(split)
         pairs = None if examples.pairs is None else list(examples.pairs)
         tokens = tokenizer(list(examples.texts), pairs, truncation=True, max_length=reference)
+        refuse_rows((not ids for ids in tokens["input_ids"]), split, "have a text without any token")
         return Encoded(features_of(tokens, examples.labels), reference)
 
     def predictions(self, logits: NDArray[np.float32]) -> NDArray[Any]:
@@ -262,14 +263,18 @@ def class_ids(column: "Column[Any]", names: Sequence[str], role: str) -> tuple[i
 
 
 def _fitting(distinct: set[str], known: Sequence[str]) -> list[str]:
-    """The model's label names, or its ids as names where the data are labelled by ids."""
-    ids = [str(index) for index in range(len(known))]
-    if not (distinct <= set(known) or distinct <= set(ids)):
-        raise DataError(
-            f"the model classifies {', '.join(known)}; the data's labels are "
-            f"{', '.join(sorted(distinct)[:10])}"
-        )
-    return list(known) if distinct <= set(known) else ids
+    """The model's label names, as the data spell them, or its ids as names."""
+    ids, spelled = [str(index) for index in range(len(known))], {name.casefold(): name for name in distinct}
+    alike = [spelled.get(name.casefold(), name) for name in known]
+    for names in (list(known), ids, alike):
+        if distinct <= set(names) and len({*names}) == len(names):
+            return names
+    several = len(distinct) <= len(known)
+    hint = "; name them in the order of the model's with --labels" if several else ""
+    raise DataError(
+        f"the model classifies {', '.join(known)}; the data's labels are "
+        f"{', '.join(sorted(distinct)[:10])}{hint}"
+    )
 
 
 def _in_order(distinct: set[str]) -> list[str]:

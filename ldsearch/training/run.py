@@ -111,7 +111,8 @@ def training_arguments(
     except REFUSALS as error:
         raise TrainingError(f"the Trainer refuses its arguments: {one_line(error)}") from error
     if unknown:
-        raise TrainingError(f"neither ldsearch nor the Trainer knows {' '.join(unknown)}")
+        told = [f"; {successor}" for flag in unknown if (successor := _DROPPED.get(flag.partition("=")[0]))]
+        raise TrainingError(f"neither ldsearch nor the Trainer knows {' '.join(unknown)}{''.join(told)}")
     assert isinstance(arguments, TrainingArguments)
     if {"max_steps", "num_train_epochs"} <= flags.keys():
         raise TrainingError("--max_steps and --num_train_epochs say different things: give one of them")
@@ -131,6 +132,18 @@ def training_arguments(
     return arguments
 
 
+# Flags that transformers 5 has no more, and what stands for them.
+_DROPPED = MappingProxyType(
+    {
+        "--warmup_ratio": "--warmup_steps takes a share of the steps, too: --warmup_steps 0.1",
+        "--group_by_length": "batches are drawn by length already",
+        "--evaluation_strategy": "it is called --eval_strategy now",
+        "--no_cuda": "it is called --use_cpu now",
+        "--overwrite_output_dir": "name another run with --name, or remove the folder",
+        "--per_gpu_train_batch_size": "it is called --per_device_train_batch_size",
+        "--tokenizer": "the tokenizer is the model's",
+    }
+)
 _LARGE = float(2**31 - 1)
 # Least and largest of what the Trainer takes as it comes; NaN lies in no range.
 _RANGES: Mapping[str, tuple[float, float]] = {
@@ -140,7 +153,6 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "adam_beta2": (0, 1 - 1e-12),
     "adam_epsilon": (0, 1),
     "max_grad_norm": (0, 1e12),
-    "label_smoothing_factor": (0, 1 - 1e-12),
     "warmup_steps": (0, _LARGE),
     "seed": (0, 2**32 - 1),
     "data_seed": (0, 2**32 - 1),
@@ -164,6 +176,7 @@ _UNUSED = MappingProxyType(
         "torch_compile": "every sub-network would be compiled anew",
         "use_liger_kernel": "the strategies run the blocks themselves",
         "neftune_noise_alpha": "the strategies run the blocks themselves, without noise",
+        "label_smoothing_factor": "each sub-network has its strategy's own loss",
         "remove_unused_columns": "features hold what the model reads, and nothing else",
     }
 )

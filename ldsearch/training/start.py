@@ -1,7 +1,7 @@
 """The model a training starts from: loaded, or from scratch with a tokenizer trained on the spot."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -78,6 +78,19 @@ def known_labels(name: str, head: str) -> list[str] | None:
     # transformers turns the ids of a loaded configuration into integers.
     names = cast(dict[int, str], config.id2label)
     return [names[index] for index in sorted(names)]
+
+
+def named_labels(known: list[str] | None, given: Sequence[str]) -> list[str] | None:
+    """Label names in id order: as they are given, else as the model has them.
+
+    Raises:
+        TrainingError: If the model has another number of them.
+    """
+    if given and known is not None and len(given) != len(known):
+        raise TrainingError(
+            f"--labels names {len(given)} labels; the model has {len(known)}: {', '.join(known)}"
+        )
+    return list(given) or known
 
 
 def peak_rate(options: TrainSupernet) -> float:
@@ -176,7 +189,9 @@ def separate_teacher(
     if options.strategy != "lengthdrop":
         raise TrainingError(f"--teacher is for --strategy lengthdrop; {options.strategy} does not distil")
     labels = known_labels(options.teacher, task.head)
-    if labels is None or (task.labels and labels != list(task.labels)):
+    own = None if options.from_scratch else known_labels(str(options.model), task.head)
+    # The data may spell them otherwise.
+    if labels is None or (task.labels and labels not in (own, list(task.labels))):
         raise SupernetError(
             f"the teacher {options.teacher!r} is not fine-tuned for {', '.join(task.labels) or task.head}"
         )

@@ -38,7 +38,7 @@ from ldsearch.training.run import (
     search_score,
     training_arguments,
 )
-from ldsearch.training.start import initial_model, known_labels, peak_rate, separate_teacher
+from ldsearch.training.start import initial_model, known_labels, named_labels, peak_rate, separate_teacher
 from ldsearch.training.strategies import Setting, make_strategy
 from ldsearch.training.strategies.flexible_depth import DEPTH_TASKS
 from ldsearch.training.strategies.layerdrop import applied_rates, drops_whole_blocks, parts_of
@@ -56,7 +56,7 @@ _OF_STRATEGY = {field.name for field in fields(Setting)} & {field.name for field
 # Options that make no other training: where it goes, a preset, and names of data, whose fingerprints count.
 _NOT_IDENTITY = frozenset({"name", "runs", "parity", "subnet", "trainer"}) | {
     *("data", "config", "validation", "text_column", "pair_column", "label_column", "keep_overlap"),
-    "search_rows",
+    *("search_rows", "labels"),
 }
 
 
@@ -122,8 +122,8 @@ def _trainer(
     if (folder / SUPERNET_FILE).exists():
         raise RunError(f"{folder} already holds a finished supernet: choose another --name")
     head = task_kind(options.task).head
-    labels = None if options.from_scratch else known_labels(str(options.model), head)
-    plain_share = _plain_share(options, has_head=labels is not None)
+    known = None if options.from_scratch else known_labels(str(options.model), head)
+    plain_share = _plain_share(options, has_head=known is not None)
     arguments = training_arguments(
         folder,
         options.trainer,
@@ -132,11 +132,11 @@ def _trainer(
         average_last=options.average_last,
         # A pretrained encoder has its epochs after what its new head takes alone.
         epochs=EPOCHS if options.from_scratch else round(EPOCHS / (1 - plain_share), 6),
-        may_rest=labels is not None and options.score == LEARNED,
+        may_rest=known is not None and options.score == LEARNED,
     )
     set_seed(options.seed)
-    task = load_task(options.task, data_source(options), labels)
-    model, tokenizer = initial_model(options, task, has_head=labels is not None)
+    task = load_task(options.task, data_source(options), named_labels(known, options.labels))
+    model, tokenizer = initial_model(options, task, has_head=known is not None)
     if options.score != LEARNED:
         without_weights(model)
     if options.skipped != "identity" and "sublayer" not in options.drop_groups.split("+"):

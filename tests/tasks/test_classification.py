@@ -157,6 +157,8 @@ TOPICS = tuple(f"t{i}" for i in range(12))
         # Ids of such a head.
         ([2, 0, 2, 0], NAMES, NAMES, (2, 0, 2, 0)),
         ([10, 9, 10, 2], TOPICS, TOPICS, (10, 9, 10, 2)),
+        # Spelled otherwise.
+        (["Pos", "NEG", "Pos", "NEG"], NAMES, NAMES, (2, 0, 2, 0)),
         # One label alone is no problem of a head that exists.
         (["pos", "pos", "pos"], ("neg", "pos"), ("neg", "pos"), (1, 1, 1)),
     ],
@@ -175,11 +177,11 @@ def test_labels_are_numbered_by_value_or_alphabet_or_as_a_fine_tuned_head_has_th
         assert task.splits["search"].labels == task.splits["report"].labels == (ids[0],)
 
 
-@pytest.mark.parametrize("labels", [["neg", "ugly"], ["neg", "1"], [0, 2], [-1, 0]])
+@pytest.mark.parametrize("labels", [["neg", "ugly"], ["neg", "1"], [0, 2], [-1, 0], ["neg", "Neg"]])
 def test_labels_that_a_fine_tuned_head_does_not_have_are_refused(
     tmp_path: Path, labels: list[object]
 ) -> None:
-    with pytest.raises(DataError, match=f"the model classifies neg, pos; .*{labels[1]}"):
+    with pytest.raises(DataError, match=f"the model classifies neg, pos; .*{labels[1]}.*--labels"):
         load(write(tmp_path, labelled(labels * 10)), known=["neg", "pos"])
 
 
