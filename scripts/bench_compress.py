@@ -140,8 +140,13 @@ def compressed(
     return json.loads(done.stdout), time.perf_counter() - start
 
 
-def measure(name: str, data: Path, models: Path, work: Path, sizes: Sequence[int]) -> dict[str, Any]:
-    """A model with labels and without, by default and at 0.35 of the MACs; of fewer rows without alone."""
+def measure(
+    name: str, data: Path, models: Path, work: Path, sizes: Sequence[int], before: dict[str, Any] | None
+) -> dict[str, Any]:
+    """A model with labels and without, by default and at 0.35 of the MACs; of fewer rows without alone.
+
+    What was measured before with labels is kept.
+    """
     task = name.partition("-")[0]
     length = TASKS[task]["length"]
     own, unseen = rows_of(name, data)
@@ -153,8 +158,8 @@ def measure(name: str, data: Path, models: Path, work: Path, sizes: Sequence[int
     full = np.array(json.loads(path.read_text()))
     found: dict[str, Any] = {"name": name, "rows": len(own), "unseen": len(unseen), "full": full.mean()}
     correct: dict[str, NDArray[np.float64]] = {}
-    runs = []
-    for labelled in (True, False):
+    runs = [run for run in (before or {"runs": ()})["runs"] if run["labelled"]]
+    for labelled in (False,) if runs else (True, False):
         counts = sorted({min(size, len(own)) for size in sizes}, reverse=True)
         for size in counts[:1] if labelled else counts:
             csv = work / f"{name}-{size}{'' if labelled else '-texts'}.csv"
@@ -170,6 +175,7 @@ def measure(name: str, data: Path, models: Path, work: Path, sizes: Sequence[int
                 scored = right(predictions(served, place / "model", list(unseen["text"]), length), unseen)
                 key = f"{'labels' if labelled else 'texts'}, {size}, {budget or 'default'}"
                 correct[key] = scored
+                write_json(work / f"{csv.stem}-{budget or 'default'}.json", scored.tolist())
                 run = {
                     "key": key,
                     "labelled": labelled,
@@ -263,7 +269,8 @@ def main() -> None:
         said, seconds = compressed(base_sized(work), work / "base.csv", work / "base-compressed", arguments)
         result["base"] = {"seconds": round(seconds, 1), **said}
     for name in options.models if options.part == "measure" else ():
-        result["models"][name] = measure(name, options.data, models, work, options.sizes)
+        known = result["models"].get(name)
+        result["models"][name] = measure(name, options.data, models, work, options.sizes, known)
         write_json(path, result)
     write_json(path, result)
     print(json.dumps(result, default=str))

@@ -1,9 +1,10 @@
 """A short search of lengths in the runtime that will serve, its export, and both as points of a table."""
 
+import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from ldsearch.search.controls import constant_ratio_line
 from ldsearch.search.loop import StrategyContext
 from ldsearch.search.run import plan_search, run_search
 from ldsearch.subnet import SUBNET_FILE, Subnet
-from ldsearch.trials.goal import Goal, LossBound, NoWorse
+from ldsearch.trials.goal import Budget, Goal, LossBound, NoWorse
 from ldsearch.trials.intervals import Statistics
 from ldsearch.trials.trial import Trial
 from ldsearch.work.progress import Progress
@@ -36,7 +37,7 @@ from ldsearch.work.progress import Progress
 EVALUATIONS, RATIOS = 14, 9
 # What is chosen where nothing is asked for: surely no more than so much below the full model; without labels
 # the score is agreement, of which a model loses more than it loses of its accuracy.
-MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.03
+MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.05
 # Points beside the chosen one: about so many times its MACs, and not nearly as many.
 BESIDE = (0.6, 1.6)
 _ALIKE = 0.15
@@ -59,6 +60,30 @@ class _SureOrNearest(NoWorse):
             if bound is None or not others:
                 raise
             return min(others, key=lambda trial: bound(trial.subnet))
+
+
+@dataclass(frozen=True)
+class _RegularUnlessBetter(Budget):
+    """Within a budget the dearest constant ratio, unless another is surely better on the rows that choose.
+
+    Of many that are tried on few rows the best is the best by luck.
+
+    Args:
+        regular: The constant ratios.
+        surely: By how much the first is better at least (95%) than the second.
+    """
+
+    regular: Collection[Subnet] = ()
+    surely: Callable[[Subnet, Subnet], float] = lambda first, second: 0.0
+
+    def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
+        """The trial to take."""
+        best = super().choose(candidates, full, bound)
+        limit = self.absolute(full.costs)
+        within = [trial for trial in candidates if trial.subnet in self.regular]
+        within = [trial for trial in within if trial.costs[self.cost] <= limit]
+        regular = max(within, key=lambda trial: trial.costs[self.cost], default=best)
+        return best if self.surely(best.subnet, regular.subnet) > 0 else regular
 
 
 def _beside(best: Trial, frontier: Sequence[Trial]) -> list[Trial]:
@@ -107,12 +132,16 @@ def short_search(
     spec = plan_search(bench, how)
     context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
     goal = _in_macs(bench, context, goal, progress)
+    regulars = constant_ratio_line(context, RATIOS)
     if margin is not None:
         goal = replace(goal, take=_SureOrNearest(margin))
+    elif goal.budget is not None:
+        fields = {field.name: getattr(goal.budget, field.name) for field in dataclasses.fields(Budget)}
+        goal = replace(goal, take=_RegularUnlessBetter(**fields, regular=regulars, surely=_surely(bench)))
     how = replace(how, **goal.take.options)
     spec = replace(spec, context=context, controlled=False, shown=_beside)
     outcome = run_search(bench, place, spec, goal, how, progress)
-    regular = outcome.best.subnet in constant_ratio_line(context, RATIOS)
+    regular = outcome.best.subnet in regulars
     words = "a constant ratio of tokens per block" if regular else "found by search"
     if (
         isinstance(goal.take, NoWorse)
@@ -123,6 +152,17 @@ def short_search(
             f"chose; this one may lose {bound:.4f}"
         )
     return Run.open(outcome.folder), words
+
+
+def _surely(bench: Bench) -> Callable[[Subnet, Subnet], float]:
+    """The least by which one sub-network is better than another: the end of a paired 95% interval."""
+
+    def surely(first: Subnet, second: Subnet) -> float:
+        pair = bench.evaluator.statistics(first), bench.evaluator.statistics(second)
+        gap = bench.difference(*pair)
+        return gap.low if bench.task.metric.higher_is_better else -gap.high
+
+    return surely
 
 
 def _in_macs(bench: Bench, context: StrategyContext, goal: Goal, progress: Progress) -> Goal:

@@ -218,6 +218,7 @@ def narrow(family: Family, layer: nn.Module, groups: Groups) -> None:
             _keep_outputs(linear, inner, parts.output.in_features)
         _keep_inputs(parts.output, inner)
         narrow_weights(parts, inner)
+        module: Any
         for module in layer.modules():
             if hasattr(module, "all_head_size"):
                 module.all_head_size = len(inner)  # Megatron-BERT reads it

@@ -35,6 +35,11 @@ _PAIRS = (
     ("question", "sentence"),
     ("question", "passage"),
     ("text", "text_pair"),
+    ("text1", "text2"),
+    ("query", "passage"),
+    ("query", "document"),
+    ("query", "text"),
+    ("title", "description"),  # AG News
     ("#1 String", "#2 String"),  # MRPC as it is distributed
 )
 
@@ -66,11 +71,14 @@ class TextClassification(Task):
     problem_type: ClassVar[str] = "single_label_classification"
     objective: ClassVar[Objective] = Categorical(one_label)
     column_names: ClassVar = {
-        "text": ("text", "sentence", "content", "review", "document", "docstring"),
-        # The last four are those of MNLI, QQP and MRPC as they are distributed, and of IMDB as many have it.
+        "text": (
+            *("text", "sentence", "content", "review", "document", "docstring"),
+            *("utterance", "utt", "comment", "tweet", "headline"),
+        ),
+        # Those from the eighth on are of MNLI, QQP, MRPC and AG News as they are distributed.
         "label": (
-            *("label", "labels", "class", "category", "target"),
-            *("gold_label", "is_duplicate", "Quality", "sentiment"),
+            *("label", "labels", "class", "category", "target", "intent", "sentiment"),
+            *("gold_label", "is_duplicate", "Quality", "Class Index", "stars"),
         ),
     }
     # What is said where no label column is found.

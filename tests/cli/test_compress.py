@@ -24,6 +24,8 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import DataSource, load_task
 from ldsearch.tasks.splits import portion_rows
+from ldsearch.trials.goal import Budget
+from ldsearch.trials.trial import Score, Trial
 from ldsearch.work.interruption import Interrupted
 from ldsearch.work.progress import Progress
 from tests.cli.conftest import Ldsearch, read, reviews
@@ -342,3 +344,28 @@ def test_the_task_is_read_from_the_model_and_answers_stand_in_for_labels(
 def test_labels_that_are_hidden_are_none(tuned: Path) -> None:
     rows = pd.read_csv(tuned / "more.csv").assign(label=-1)
     assert not given(tuned, rows, "single_label_classification", 2).labelled
+
+
+@pytest.mark.parametrize(
+    ("budget", "gap", "taken"), [("0.5", -0.01, 2), ("0.5", 0.01, 1), ("0.25", -0.01, 0), ("0.15", -0.01, 3)]
+)
+def test_within_a_budget_a_constant_ratio_is_taken_unless_another_is_surely_better(
+    budget: str, gap: float, taken: int
+) -> None:
+    def trial(block: int, score: float, macs: float) -> Trial:
+        return Trial(Subnet.of_encoder([block]), "m", Score(score), {"macs": macs}, 9, "s", 0.0, "f")
+
+    # The first and third are constant ratios; the second scores best.
+    trials = [trial(0, 0.7, 2.0), trial(1, 0.9, 3.0), trial(2, 0.8, 4.0), trial(3, 0.1, 1.0)]
+    asked: list[tuple[Subnet, Subnet]] = []
+
+    def surely(first: Subnet, second: Subnet) -> float:
+        asked.append((first, second))
+        return gap if first != second else 0.0
+
+    fields = {name: getattr(Budget.parse(budget), name) for name in Budget.__dataclass_fields__}
+    regular = [trials[0].subnet, trials[2].subnet]
+    take = short_search._RegularUnlessBetter(**fields, regular=regular, surely=surely)
+    assert take.choose(trials, trial(9, 0.95, 10.0)) is trials[taken]
+    assert take.options == {"budget": budget}
+    assert all(second in regular for _, second in asked) or budget == "0.15"
