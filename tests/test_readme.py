@@ -27,6 +27,7 @@ from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.tokenizer import train_wordpiece
 from tests.cli.conftest import CONFIG, reviews
+from tests.test_imports import ORDER
 
 ROOT = Path(__file__).parent.parent
 PAGES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))}
@@ -120,6 +121,13 @@ def test_the_column_table_is_the_codes():
 def test_the_map_of_modules_is_current():
     written = runpy.run_path(str(ROOT / "scripts" / "module_map.py"))["module_map"]()
     assert PAGES[ROOT / "docs" / "modules.md"] == written, "run python scripts/module_map.py"
+
+
+def test_the_tree_has_every_room_from_the_ground_up():
+    package = ROOT / "ldsearch"
+    told = re.findall(r"^  (\w+)/ ", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert {*told} == {path.relative_to(package).parts[0] for path in package.rglob("*/*.py")}
+    assert sorted(told, key=ORDER.index) == told
 
 
 def test_the_readme_is_short():

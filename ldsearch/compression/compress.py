@@ -279,10 +279,12 @@ def _on_choice(done: Compressed, run: Run, words: str) -> list[str]:
     ]
     if slow := [cell for cell, ratio in ratios.items() if ratio > _GAIN]:
         length = slow[0].partition("x")[2]
+        # Budgets of the file have the whole model too, but a file of it alone is a little faster.
+        whole = f"serve the whole model: ldsearch export MODEL OUTPUT --format onnx --runtime {done.runtime}"
         said.append(
-            f"at {' and '.join(slow)} next to nothing is gained: inputs of {length} tokens have little to "
-            "drop; leaving blocks out helps there too, which takes a training: ldsearch train-supernet "
-            "--genes depth+lengths"
+            f"{'nothing' if len(slow) == len(ratios) else f'at {slow[0]} next to nothing'} is gained: inputs "
+            f"of {length} tokens have little to drop; {whole}, or leave blocks out, which gains more there "
+            "and takes a training: ldsearch train-supernet --genes depth+lengths"
         )
     said.append(
         f"took {done.seconds / 60:.1f} minutes" if done.seconds >= 60 else f"took {done.seconds:.0f} s"

@@ -37,7 +37,7 @@ from ldsearch.work.progress import Progress
 EVALUATIONS, RATIOS = 14, 9
 # What is chosen where nothing is asked for: surely no more than so much below the full model; without labels
 # the score is agreement, of which a model loses more than it loses of its accuracy.
-MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.05
+MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.04
 # Points beside the chosen one: about so many times its MACs, and not nearly as many.
 BESIDE = (0.6, 1.6)
 _ALIKE = 0.15
