@@ -5,6 +5,7 @@ import random
 import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -15,6 +16,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 import ldsearch as ld
 from ldsearch.compression import search as short_search
+from ldsearch.compression.compress import Compressed, _on_choice
 from ldsearch.compression.texts import OwnTexts, read_texts
 from ldsearch.errors import DataError
 from ldsearch.latency import fastest
@@ -369,3 +371,21 @@ def test_within_a_budget_a_constant_ratio_is_taken_unless_another_is_surely_bett
     assert take.choose(trials, trial(9, 0.95, 10.0)) is trials[taken]
     assert take.options == {"budget": budget}
     assert all(second in regular for _, second in asked) or budget == "0.15"
+
+
+@pytest.mark.parametrize(
+    ("ms", "says"),
+    [
+        ((9.0, 10.0), "nothing is gained: inputs of 14 tokens"),
+        ((10.0, 5.0), "at 1x14 next to nothing is gained"),
+        ((5.0, 4.0), ""),
+    ],
+)
+def test_where_nothing_is_gained_the_words_say_what_to_serve(ms: tuple[float, float], says: str) -> None:
+    cells = ("1x14", "8x14")
+    full = {"name": "full model, onnx", "ms": dict(zip(cells, (9.0, 10.0), strict=True))}
+    chosen = {"name": "chosen", "ms": dict(zip(cells, ms, strict=True))}
+    done = Compressed(Path("runs/x"), [full, chosen], "accuracy", "onnx", 7.0, ())
+    words = _on_choice(done, SimpleNamespace(best=SimpleNamespace(selector="budget 0.5")), "found by search")
+    assert ("--format onnx --runtime onnx" in " ".join(words)) == bool(says)
+    assert says in " ".join(words)
