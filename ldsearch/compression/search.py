@@ -34,7 +34,7 @@ from ldsearch.trials.trial import Trial
 from ldsearch.work.progress import Progress
 
 # Measured in all, and of these the constant ratios that come first.
-EVALUATIONS, RATIOS = 14, 9
+EVALUATIONS, RATIOS = 15, 12
 # What is chosen where nothing is asked for: surely no more than so much below the full model; without labels
 # the score is agreement, of which a model loses more than it loses of its accuracy.
 MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.04
@@ -49,7 +49,7 @@ _TIMED = 8  # constant ratios whose times tell what a budget in ms is in MACs
 
 @dataclass(frozen=True)
 class _SureOrNearest(NoWorse):
-    """Where none is surely within the margin, the one that is surely the nearest to it."""
+    """Where none is surely within the margin, the cheapest of those that are about the nearest to it."""
 
     def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
         """The trial to take."""
@@ -59,7 +59,12 @@ class _SureOrNearest(NoWorse):
         except BudgetError:
             if bound is None or not others:
                 raise
-            return min(others, key=lambda trial: bound(trial.subnet))
+            bounds = {trial.subnet: bound(trial.subnet) for trial in others}
+            about = min(bounds.values()) + self.margin / 2
+            return min(
+                (trial for trial in others if bounds[trial.subnet] <= about),
+                key=lambda trial: trial.costs["macs"],
+            )
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
     assert read(folder / "compress.json")["points"][1]["macs"] <= 0.5
     after = Run.open(folder)
     assert len(after.trials) == measured
-    assert all(counts["measured"] == 0 for counts in after.fields["this_call"].values())
+    assert after.fields["this_call"]["search"]["measured"] == 0
 
 
 def test_without_labels_the_models_own_answers_are_the_target(
@@ -389,3 +389,14 @@ def test_where_nothing_is_gained_the_words_say_what_to_serve(ms: tuple[float, fl
     words = _on_choice(done, SimpleNamespace(best=SimpleNamespace(selector="budget 0.5")), "found by search")
     assert ("--format onnx --runtime onnx" in " ".join(words)) == bool(says)
     assert says in " ".join(words)
+
+
+def test_where_none_is_surely_near_enough_the_cheapest_of_the_nearest_is_taken() -> None:
+    def trial(block: int, macs: float) -> Trial:
+        return Trial(Subnet.of_encoder([block]), "m", Score(0.5), {"macs": macs}, 9, "s", 0.0, "f")
+
+    trials = [trial(0, 1.0), trial(1, 2.0), trial(2, 3.0)]
+    bounds = dict(zip([own.subnet for own in trials], (0.03, 0.024, 0.02), strict=True))
+    for margin, taken in ((0.01, 1), (0.001, 2), (0.025, 1), (0.04, 0)):
+        take = short_search._SureOrNearest(margin)
+        assert take.choose(trials, trial(9, 4.0), lambda subnet: bounds[subnet]) is trials[taken]
