@@ -23,10 +23,10 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ldsearch import Bench
 from ldsearch.commands.distill_data import distill_data
-from ldsearch.commands.grid import GridResult, load_grid, mean_difference, measure_grid
 from ldsearch.disk.files import write_json
 from ldsearch.disk.fingerprint import versions
 from ldsearch.options import DistillData, Evaluate, TrainSupernet
+from ldsearch.search.grid import GridResult, load_grid, mean_difference, measure_grid
 from ldsearch.space.assignments import divisors
 from ldsearch.tasks import DataSource, load_task
 from ldsearch.tasks.metrics import bleu_signature

@@ -17,10 +17,10 @@ from scipy.stats import kendalltau
 from sst2_minilm_train import arguments, train
 
 from ldsearch import Bench
-from ldsearch.commands.health import PER_BIN, health, verdict
 from ldsearch.errors import LdsearchError
 from ldsearch.options import Report
 from ldsearch.runs.run import Study
+from ldsearch.search.health import PER_BIN, health, verdict
 
 TRAINER = {"bf16": True, "disable_tqdm": "True", "save_strategy": "no", "learning_rate": 5e-5}
 EARLIER = "over_all_costs.csv"

@@ -13,11 +13,11 @@ import json
 from pathlib import Path
 
 from ldsearch import Bench
-from ldsearch.commands.generation import decoding_of
-from ldsearch.commands.grid import measure_grid
 from ldsearch.disk.files import write_json
 from ldsearch.disk.fingerprint import versions
 from ldsearch.options import Evaluate, TrainSupernet
+from ldsearch.search.generation import decoding_of
+from ldsearch.search.grid import measure_grid
 from ldsearch.training.train_supernet import train_supernet
 
 DECODING = {"beams": 2, "min_target": 10, "max_target": 40, "no_repeat_ngram": 3}

@@ -14,13 +14,13 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries, resumable
-from ldsearch.commands.generation import decoding_of
 from ldsearch.disk.files import report_disk_full, write_atomic, write_json
 from ldsearch.disk.fingerprint import digest, start_fingerprint, versions
 from ldsearch.errors import DataError, RunError, of_system
 from ldsearch.evaluation.decoding import TOKEN_IDS, decode_batches, generation_config
 from ldsearch.options import DistillData
 from ldsearch.runs.folder import differing
+from ldsearch.search.generation import decoding_of
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.heads import HEADS
 from ldsearch.tasks import TASKS, DataSource

@@ -11,7 +11,6 @@ import pandas as pd
 
 from ldsearch.bench import Bench
 from ldsearch.commands.console import print_fields, print_table, progress_bars, quiet_libraries, resumable
-from ldsearch.commands.generation import decoded, decoding_of, writing_task
 from ldsearch.commands.grid import all_depths
 from ldsearch.disk.fingerprint import digest, versions
 from ldsearch.errors import RunError
@@ -21,6 +20,7 @@ from ldsearch.reports.tables import write_csv
 from ldsearch.runs.folder import claim
 from ldsearch.runs.run import Run
 from ldsearch.runs.target import Target
+from ldsearch.search.generation import decoded, decoding_of, writing_task
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import read_record
 from ldsearch.tasks.base import score

@@ -25,7 +25,6 @@ from ldsearch.runs.run import Run, Study, read_json
 from ldsearch.search.imitation import imitator
 from ldsearch.search.importance import Ablation, importance
 from ldsearch.search.run import evaluate_with
-from ldsearch.search.spaces import pinned_of
 from ldsearch.subnet import Subnet
 from ldsearch.work.interruption import interruptible
 from ldsearch.work.progress import NO_PROGRESS, Progress, Stoppable
@@ -77,7 +76,7 @@ def block_importance(
     stack = stack_of(bench, options.stack)
     depth = bench.supernet.depths[stack]
     keep = depth - depth // 2 if options.keep is None else options.keep
-    ablation = Ablation(depth, keep, options.subsets, options.seed, pinned_of(bench.supernet, stack))
+    ablation = Ablation(depth, keep, options.subsets, options.seed, bench.supernet.pinned_of(stack))
     evaluator = OBJECTIVES[options.objective](bench)
     identity = {
         "strategy": "importance",

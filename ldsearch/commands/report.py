@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ldsearch.bench import Bench
 from ldsearch.commands.console import open_bench, progress_bars, quiet_libraries, resumable
 from ldsearch.commands.describe import info
-from ldsearch.commands.health import health, newest_health, print_health, verdict
+from ldsearch.commands.health import print_health
 from ldsearch.commands.importance import block_importance, importances_of, print_importance, stack_of
 from ldsearch.costs.workload import Workload
 from ldsearch.errors import LdsearchError, RunError, one_line
@@ -33,6 +33,7 @@ from ldsearch.reports.page import Drawing, number, write_page
 from ldsearch.reports.style import plain
 from ldsearch.reports.tables import COST_WORDS, area_table, read_table
 from ldsearch.runs.run import SUPERNET_FILE, TRAINING_FILE, Run, newest_supernet, read_json
+from ldsearch.search.health import health, newest_health, verdict
 from ldsearch.space import Space
 from ldsearch.subnet import Subnet
 

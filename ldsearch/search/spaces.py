@@ -43,7 +43,7 @@ def trained_space(bench: Bench) -> Space:
         name: StackSetting(
             depth,
             tuple(record.rates_of(name)) or (record.layer_drop,) * depth,
-            pinned_of(supernet, name),
+            supernet.pinned_of(name),
             int(record.training.get("min_layers") or 0),
             supernet.shape.heads if name == "encoder" and supernet.supports_lengths else 0,
         )
@@ -190,7 +190,7 @@ def rule_space(
                 raise RunError(f"the assignment has {stack} depths {list(listed.keep)}, not {counts[0]}")
             depths.append(replace(listed, choices=choices))
         else:
-            pinned = pinned_of(supernet, stack)
+            pinned = supernet.pinned_of(stack)
             counts = counts if keep is not None else range(max(1, len(pinned)), blocks + 1)
             depths.append(DepthGenes(stack, blocks, tuple(counts), pinned))
     return Space(chooses, "any blocks, trained or not", tuple(depths))
@@ -249,11 +249,6 @@ def training_gaps(bench: Bench, space: Space) -> list[str]:
     return notes
 
 
-def pinned_of(supernet: Supernet, stack: str) -> tuple[int, ...]:
-    """The blocks of a stack that always run."""
-    return supernet.pinned if stack == supernet.stack else ()
-
-
 def kinds_of(genes: str) -> tuple[str, ...]:
     """Genes joined by ``+``, in the order of ``GENES``.
 
@@ -293,7 +288,7 @@ def _named(bench: Bench, name: str) -> Space:
                 f"with {record.length_mode} ones"
             )
     pinned = {
-        stack: replace(depth, pinned=pinned_of(supernet, stack)) if isinstance(depth, DepthGenes) else depth
+        stack: replace(depth, pinned=supernet.pinned_of(stack)) if isinstance(depth, DepthGenes) else depth
         for stack, depth in depths.items()
     }
     return replace(space, depths=tuple(pinned[stack] for stack in supernet.depths))
@@ -318,7 +313,7 @@ def _lengths(bench: Bench, trained: Space, parity: bool) -> LengthGenes:
 
 def _depth(bench: Bench, trained: BlockGenes, widen: bool) -> BlockGenes:
     """The trained choices of blocks that are not too shallow, or any where none were trained."""
-    blocks, pinned = trained.blocks, pinned_of(bench.supernet, trained.stack)
+    blocks, pinned = trained.blocks, bench.supernet.pinned_of(trained.stack)
     if isinstance(trained, ListedDepths) and not widen:
         return trained
     least = trained.keep[0] if isinstance(trained, ListedDepths) else -(-blocks // _SHALLOWEST)

@@ -23,7 +23,7 @@ class DepthGenes:
         stack: ``"encoder"`` or ``"decoder"``.
         blocks: Number of blocks of the stack.
         keep: The allowed numbers of executed blocks, ascending, those of pinned blocks included.
-        pinned: Blocks that always run (``Supernet.pinned``).
+        pinned: Blocks that always run (``Supernet.pinned_of``).
 
     Raises:
         SpaceError: If a depth or a pinned block is not there, or a depth is below the number of pinned ones.

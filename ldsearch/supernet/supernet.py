@@ -116,10 +116,9 @@ class Supernet(nn.Module):
         """Number of blocks of that stack."""
         return self.depths[self.stack]
 
-    @property
-    def pinned(self) -> tuple[int, ...]:
-        """Encoder blocks that stay, since stock classes cannot express a model without them."""
-        return () if self.family is None else self.family.pinned
+    def pinned_of(self, stack: str) -> tuple[int, ...]:
+        """Blocks of a stack that stay, since stock classes cannot express a model without them."""
+        return () if self.family is None or stack != self.stack else self.family.pinned
 
     @property
     def longest(self) -> int:
@@ -284,7 +283,7 @@ class Supernet(nn.Module):
         if "decoder" in kept and not all(kept.values()):
             raise SubnetError("a model that generates has at least one block in each stack")
         renumbered = {name: stack.renumbered() for name, stack in stacks.items()}
-        if not set(self.pinned) <= set(kept[self.stack]):
+        if not set(self.pinned_of(self.stack)) <= set(kept[self.stack]):
             kept[self.stack], renumbered[self.stack] = range(self.blocks), stacks[self.stack]
         return cut(self.model, self.stacks, kept), Subnet(**renumbered)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ldsearch import Bench
-from ldsearch.commands.health import draw_in_bins
 from ldsearch.costs.workload import Workload
+from ldsearch.search.health import draw_in_bins
 from ldsearch.space import load_space
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet

@@ -11,9 +11,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ldsearch.commands.health import verdict
 from ldsearch.reports.page import GENERATOR
 from ldsearch.runs.run import Study, read_json
+from ldsearch.search.health import verdict
 from tests.cli.conftest import Ldsearch
 from tests.cli.test_bad_input import expect_refusal
 from tests.reports.test_page import Reader

@@ -71,7 +71,7 @@ def encoders() -> Iterator[Case]:
         for gene, stack in GENES.items():
             if (family, head) in heads and gene not in ("depth", "lengths"):
                 continue
-            readers = PINNED.get(gene, OWN) if supernet.pinned else READERS[gene]
+            readers = PINNED.get(gene, OWN) if supernet.pinned_of("encoder") else READERS[gene]
             yield Case(f"{family} {head} {gene}", supernet, Subnet(encoder=stack), readers)
 
 

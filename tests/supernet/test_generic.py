@@ -93,7 +93,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def test_it_says_that_it_is_depth_only_and_refuses_what_is_finer(kind):
     model = build(kind)
     supernet = Supernet(model)
-    assert (supernet.blocks, supernet.pinned) == (BLOCKS, ())
+    assert (supernet.blocks, supernet.pinned_of("encoder")) == (BLOCKS, ())
     for stack in (
         Subnet.of_encoder(range(BLOCKS), [9, 8, 7, 6], 9).encoder,
         Stack((0,), heads_off=((0, 1),)),

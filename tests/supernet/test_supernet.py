@@ -50,7 +50,7 @@ def test_token_types_reach_the_embedding():
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_a_materialised_model_shares_its_weights_and_leaves_the_supernet_alone(family):
     supernet = Supernet(tiny_model(family))
-    blocks = [0, 2] if supernet.pinned else [1, 3]
+    blocks = [0, 2] if supernet.pinned_of("encoder") else [1, 3]
     before = inference(supernet, padded_batch([6]), Subnet.full(4))
     pruned = supernet.materialise(Subnet.of_encoder(blocks))
     assert type(pruned) is type(supernet.model)
@@ -67,7 +67,7 @@ def test_a_materialised_model_shares_its_weights_and_leaves_the_supernet_alone(f
 
 def test_without_its_pinned_block_a_model_stays_whole_and_runs_as_the_subnetwork():
     supernet = Supernet(tiny_model("modernbert"))
-    assert supernet.pinned == (0,)
+    assert supernet.pinned_of("encoder") == (0,)
     subnet = Subnet.of_encoder([1, 3])
     fixed = supernet.materialise(subnet)
     assert isinstance(fixed, FixedSubnet)

@@ -9,15 +9,15 @@ import pytest
 import sacrebleu
 
 from ldsearch import Bench
-from ldsearch.commands import generation
 from ldsearch.commands.evaluate import evaluate, evaluate_frontier, main
-from ldsearch.commands.generation import decoding_of
 from ldsearch.disk.files import write_json
 from ldsearch.errors import DataError, RunError
 from ldsearch.evaluation.decoding import decode
 from ldsearch.options import Evaluate
 from ldsearch.reports.tables import COLUMNS, write_csv
 from ldsearch.runs.run import Choice
+from ldsearch.search import generation
+from ldsearch.search.generation import decoding_of
 from ldsearch.subnet import Subnet
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from ldsearch.commands.grid import GridResult, grid_metric, load_grid, mean_difference, measure_grid
 from ldsearch.errors import DataError, RunError
 from ldsearch.options import Evaluate
+from ldsearch.search.grid import GridResult, grid_metric, load_grid, mean_difference, measure_grid
 
 
 def options(**changes: object) -> Evaluate:
@@ -58,7 +58,7 @@ def test_decoded_texts_are_kept_and_not_decoded_again(reported, tmp_path, monkey
     first = measure_grid(reported, tmp_path / "g", how)
     texts = json.loads((tmp_path / "g" / "1-2.json").read_text())
     assert len(texts) == 5
-    monkeypatch.setattr("ldsearch.commands.generation.decode", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr("ldsearch.search.generation.decode", lambda *_: pytest.fail("decoded again"))
     assert measure_grid(reported, tmp_path / "g", how).scores == first.scores
     with pytest.raises(RunError, match="holds another run"):
         measure_grid(reported, tmp_path / "g", options(metric="bleu", max_target=9, limit=5))

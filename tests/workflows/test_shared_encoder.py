@@ -5,8 +5,8 @@ from functools import wraps
 import pytest
 import torch
 
-from ldsearch.commands.generation import SharedEncoder
 from ldsearch.evaluation.decoding import Decoding, decode
+from ldsearch.search.generation import SharedEncoder
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
 from tests.translators import sentences, tiny_translator, word_tokenizer

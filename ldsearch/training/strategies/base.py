@@ -159,7 +159,7 @@ class Setting:
                 )
         settings = {}
         for name, depth in supernet.depths.items():
-            pinned = supernet.pinned if name == "encoder" else ()
+            pinned = supernet.pinned_of(name)
             rate, target = _of_stack(layer_drop, name), _of_stack(target_layers, name)
             if rate is None and target is None and (layer_drop is not None or target_layers is not None):
                 rate = (0.0,)
