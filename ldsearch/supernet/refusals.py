@@ -28,6 +28,7 @@ REFUSALS = (
 
 # Fields of a configuration that are refused, and why.
 _REFUSED = {
+    "attention_window": "attends within windows of its own (attention_window), which is not supported",
     "auto_map": "brings code of its own (auto_map), which ldsearch never runs",
     "chunk_size_feed_forward": "runs its feed-forward in chunks, of which every length would have to be some",
     "quantization_config": "is quantised: train and search in full precision, quantise the export",
@@ -71,6 +72,11 @@ def refuse_config(fields: Mapping[str, Any], name: str) -> None:
     for key, why in _REFUSED.items():
         if fields.get(key):
             raise SupernetError(f"the model {name!r} {why}")
+    if fields.get("attention_type") == "block_sparse":
+        raise SupernetError(
+            f"the model {name!r} attends to blocks of tokens, which is not supported: set attention_type to "
+            "original_full in its configuration"
+        )
     try:
         typed(fields.get("architectures") or [], list[str], "architectures")
     except ValueError as error:

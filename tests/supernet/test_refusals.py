@@ -104,6 +104,19 @@ def test_a_folder_of_adapters_is_refused_though_its_base_model_is_there(tmp_path
     refused(lambda: load_model(str(tmp_path)), "holds PEFT adapters: merge them")
 
 
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        (transformers.LongformerConfig().to_dict(), "attends within windows of its own"),
+        (transformers.LEDConfig().to_dict(), "attends within windows of its own"),
+        (transformers.BigBirdConfig().to_dict(), "attends to blocks of tokens.*original_full"),
+    ],
+)
+def test_windows_and_blocks_of_attention_are_refused_as_such(fields: dict[str, object], why: str) -> None:
+    refused(lambda: refuse_config(fields, "sparse"), why)
+    refuse_config(transformers.BigBirdConfig(attention_type="original_full").to_dict(), "full")
+
+
 @pytest.mark.parametrize("key", ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"])
 def test_one_expert_is_no_mixture(key):
     refuse_config({key: 1}, "dense")
