@@ -1,6 +1,5 @@
 """One command from a fine-tuned model and some texts to a faster file, and the table that it prints."""
 
-import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,8 @@ from typing import Any
 import pandas as pd
 
 from ldsearch.commands.console import (
-    print_columns,
+    print_compressed,
     print_notes,
-    print_paragraph,
     progress_bars,
     quiet_libraries,
     resumable,
@@ -26,12 +24,7 @@ def main(options: Compress) -> dict[str, Any]:
     folder = folder_of(options)
     with resumable("run the same command again to go on"), progress_bars() as bars:
         done = compress_into(folder, options, progress=bars, note=lambda text: print_notes([text]))
-    print_columns([*done.table.columns], done.table.to_numpy().tolist(), 1)
-    for sentence in done.words:
-        print_paragraph(sentence)
-    cheapest = math.ceil(100 * min(point["macs"] for point in done.points)) / 100
-    place = str(folder / "model")
-    print(f'use it: ldsearch.load({place!r}), or the cheapest of its rows with budget="{cheapest}"')
+    print_compressed(done)
     print(f"more: ldsearch report {folder}; with another --budget the same command goes on from here")
     return done.to_dict()
 

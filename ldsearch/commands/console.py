@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import signal
 import sys
 import textwrap
@@ -17,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ldsearch.errors import BudgetError
+from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import newest_supernet
 from ldsearch.trials.goal import Goal, MostAccurate, NoWorse
 from ldsearch.trials.trial import Trial
@@ -61,6 +63,16 @@ def print_fields(fields: Mapping[str, str]) -> None:
     width = max(map(len, fields))
     for label, text in fields.items():
         print(f"{label:<{width}}  {text}")
+
+
+def print_compressed(done: Compressed) -> None:
+    """The table of ``ldsearch compress``, its sentences, and how to use the file."""
+    print_columns([*done.table.columns], done.table.to_numpy().tolist(), 1)
+    for sentence in done.words:
+        print_paragraph(sentence)
+    cheapest = math.ceil(100 * min(point["macs"] for point in done.points)) / 100
+    place = str(done.folder / "model")
+    print(f'use it: ldsearch.load({place!r}), or the cheapest of its rows with budget="{cheapest}"')
 
 
 def print_table(

@@ -9,6 +9,7 @@ from typing import Any
 from ldsearch.commands.console import (
     describe_choice,
     print_columns,
+    print_compressed,
     print_fields,
     print_paragraph,
     print_table,
@@ -18,6 +19,7 @@ from ldsearch.disk.files import write_json
 from ldsearch.disk.records import typed
 from ldsearch.errors import LdsearchError, RunError, of_system, one_line
 from ldsearch.options import Info
+from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import CACHE_FILE, RUN_FILE, SUPERNET_FILE, Run, beside, read_json, run_within
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
@@ -33,13 +35,7 @@ def main(options: Info) -> dict[str, Any]:
     if options.clean:
         raise RunError(f"--clean is for a folder of runs, which {options.folder} is not")
     if not chooses:
-        from ldsearch.commands.describe import info  # torch, which answering a budget needs not
-
-        fields = info(options.folder)
-        print_fields(fields)
-        if "trials" in fields:
-            _print_details(Run.open(options.folder))
-        return dict(fields)
+        return _print_folder(options.folder)
     if options.save is not None and options.save.exists():
         raise RunError(f"{options.save} exists already: choose another --save")
     goal = Goal.parse(budget=options.budget, at_least=options.at_least, most_accurate=options.most_accurate)
@@ -74,6 +70,20 @@ def main(options: Info) -> dict[str, Any]:
             raise of_system(f"cannot write {options.save}", error) from error
         print(f"written: {options.save}; next: ldsearch evaluate {options.folder} --subnet {options.save}")
     return {"subnet": subnet, "score": best.score.value, "costs": dict(best.costs)}
+
+
+def _print_folder(folder: Path) -> dict[str, Any]:
+    """What a folder holds; of what compress made, its table first."""
+    from ldsearch.commands.describe import info  # torch, which answering a budget needs not
+
+    if (done := Compressed.open(folder)) is not None:
+        print_compressed(done)
+        print()
+    fields = info(folder)
+    print_fields(fields)
+    if "trials" in fields:
+        _print_details(Run.open(folder))
+    return dict(fields)
 
 
 def _print_details(run: Run) -> None:

@@ -32,7 +32,8 @@ from ldsearch.reports.heat_maps import draw_kept
 from ldsearch.reports.page import Drawing, number, write_page
 from ldsearch.reports.style import plain
 from ldsearch.reports.tables import COST_WORDS, area_table, read_table
-from ldsearch.runs.run import SUPERNET_FILE, TRAINING_FILE, Run, newest_supernet, read_json
+from ldsearch.runs.compressed import Compressed
+from ldsearch.runs.run import SUPERNET_FILE, TRAINING_FILE, Run, newest_supernet, read_json, run_within
 from ldsearch.search.health import health, newest_health, verdict
 from ldsearch.space import Space
 from ldsearch.subnet import Subnet
@@ -168,9 +169,11 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
             figures["health"] = draw_health(measured.table, plain(run.supernet.name), tau)
         for place, (folder, fields, table) in enumerate(importance):
             figures[f"importance-{place}"] = draw_importance(table, plain(folder), fields["metric"])
+        made_by_compress = run_within(run.folder.parent) == run.folder
         return {
             "label": label,
             "run": run,
+            "compressed": Compressed.open(run.folder.parent) if made_by_compress else None,
             "first": first,
             "frontier": frontier,
             "explorer": _explorer(run, frontier, timed),

@@ -5,12 +5,10 @@ A folder holds all of it: ``data``, ``supernet``, ``search`` (a search run) and 
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from ldsearch.bench import Bench
 from ldsearch.compression.search import (
@@ -29,6 +27,7 @@ from ldsearch.errors import RunError
 from ldsearch.latency.fastest import FullModel
 from ldsearch.options import Compress, TrainSupernet
 from ldsearch.options.binding import changed
+from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.folder import claim
 from ldsearch.runs.run import COMPRESSED_FILE, RUN_FILE, SEARCH_FOLDER, SUPERNET_FILE, Choice, Run
 from ldsearch.supernet import Supernet
@@ -47,51 +46,6 @@ NO_DATA = (
     "compress needs texts such as the model will read: --data texts.csv; some hundreds are enough, and "
     "labels are not needed"
 )
-
-
-@dataclass(frozen=True)
-class Compressed:
-    """A compressed model.
-
-    Args:
-        folder: Where everything lies; the file that serves in ``model``.
-        points: The full model in its fastest runtime, the chosen sub-network, others that the file runs:
-            ``name``, ``macs`` (share of the full model's), ``score`` on rows that chose nothing,
-            ``difference`` to the full model in fp32 there (95% interval), ``ms`` by batch and length.
-        metric: Of the scores.
-        runtime: Where it is served.
-        seconds: That this call took.
-        words: On data and choice, a sentence each.
-    """
-
-    folder: Path
-    points: Sequence[Mapping[str, Any]]
-    metric: str
-    runtime: str
-    seconds: float
-    words: Sequence[str]
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """The points as they are printed."""
-        rows = []
-        for point in self.points:
-            gap = point["difference"]
-            rows.append(
-                {
-                    "": point["name"],
-                    "MACs": f"{point['macs']:.2f}",
-                    self.metric: f"{point['score']:.4f}",
-                    "minus full in fp32, 95%": f"{gap['low']:+.4f} to {gap['high']:+.4f}",
-                    **{f"ms, {cell}": f"{ms:.3g}" for cell, ms in point["ms"].items()},
-                }
-            )
-        return pd.DataFrame(rows)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For ``--json``."""
-        own = {name: value for name, value in vars(self).items() if name != "folder"}
-        return {"run": str(self.folder), "model": str(self.folder / "model"), **own}
 
 
 def folder_of(options: Compress) -> Path:

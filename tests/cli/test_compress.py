@@ -16,11 +16,12 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 import ldsearch as ld
 from ldsearch.compression import search as short_search
-from ldsearch.compression.compress import Compressed, _on_choice
+from ldsearch.compression.compress import _on_choice
 from ldsearch.compression.texts import OwnTexts, read_texts
 from ldsearch.errors import DataError
 from ldsearch.latency import fastest
 from ldsearch.latency.runtimes import RUNTIMES
+from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import Run
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -124,9 +125,16 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
     run = Run.open(folder)
     assert run.folder == folder / "search"
     assert run.identity["scored_in"] == found["runtime"]
-    assert ldsearch("info", folder).code == 0
+    shown = ldsearch("info", folder).out
+    assert all(
+        line in shown
+        for line in first.out.splitlines()
+        if line.startswith(("chosen", "full model", "use it"))
+    )
     assert "0.7" in ldsearch("info", folder, "--budget", "0.7").out
     assert ldsearch("report", folder).code == 0
+    page = Path("report.html").read_text()
+    assert page.index(f"{chosen['score']:.4f}") < page.index("search space")
     assert ldsearch("evaluate", folder).code == 0
 
     # A service takes of the same file what fits its time.
