@@ -1,5 +1,6 @@
 """Text classification: labelled texts or pairs; one label, several, or a number to predict."""
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,8 @@ _PAIRS = (
     ("#1 String", "#2 String"),  # MRPC as it is distributed
 )
 
+_FASTTEXT = "__label__"
+
 Column = pd.Series  # of whatever a file held
 
 
@@ -81,8 +84,22 @@ class TextClassification(Task):
             *("gold_label", "is_duplicate", "Quality", "Class Index", "stars"),
         ),
     }
+    several: ClassVar[bool] = False  # labels a text
     # What is said where no label column is found.
     label_hint: ClassVar[str] = "numbers that are predicted as numbers are --task regression"
+
+    @classmethod
+    def prepare_table(cls, table: pd.DataFrame, source: DataSource) -> pd.DataFrame:
+        """FastText's lines as rows: a word for each label, then the text."""
+        if [*table.columns] != [LINE] or not table[LINE].str.startswith(_FASTTEXT).all():
+            return table
+        words = [line.split() for line in table[LINE]]
+        labels = [[*itertools.takewhile(lambda word: word.startswith(_FASTTEXT), line)] for line in words]
+        texts = [" ".join(line[len(own) :]) for line, own in zip(words, labels, strict=True)]
+        if not cls.several:
+            refuse_rows((len(own) > 1 for own in labels), "given", "have several labels: --task multi-label")
+        names = [",".join(word.removeprefix(_FASTTEXT) for word in own) for own in labels]
+        return pd.DataFrame({"text": texts, "label": names})
 
     @classmethod
     def find_columns(cls, table: pd.DataFrame, source: DataSource) -> Columns:
@@ -203,6 +220,7 @@ class MultiLabelClassification(TextClassification):
 
     kind = metrics = "multi-label"
     problem_type = "multi_label_classification"
+    several = True
     label_hint = "several labels are one column, of lists or of names with commas between"
     objective = Categorical(independent_labels)
 

@@ -122,6 +122,29 @@ def test_pairs_of_glue_are_found_in_its_own_layouts(tmp_path: Path, name: str) -
     assert found == {(one[row], two[row], rows[row][label]) for row in range(40)}
 
 
+@pytest.mark.parametrize("task", ["classification", "multi-label"])
+def test_lines_of_fasttext_are_rows(tmp_path: Path, task: str) -> None:
+    texts, several = sentences(40), task == "multi-label"
+    given = [["x", "y"] if several and row % 2 else ["xyz"[row % 3]] for row in range(40)]
+    lines = [
+        f"{' '.join(f'__label__{n}' for n in own)} {text}" for own, text in zip(given, texts, strict=True)
+    ]
+    (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
+    found = load_task(task, DataSource(str(tmp_path)))
+    assert found.labels == ("x", "y", "z")
+    for split in found.splits.values():
+        for text, label in zip(split.texts, split.labels, strict=True):
+            own = given[texts.index(text)]
+            names = [name for name, on in zip("xyz", label, strict=True) if on] if several else ["xyz"[label]]
+            assert names == own
+    (tmp_path / "train.txt").write_text(
+        "\n".join(f"__label__{name} {line}" for name, line in zip("xyz", lines))
+    )
+    if not several:
+        with pytest.raises(DataError, match="several labels: --task multi-label"):
+            load_task(task, DataSource(str(tmp_path)))
+
+
 # As they are distributed: columns, then which are text, second text and label.
 NAMED = {
     "reranker": (["query", "passage", "label"], 0, 1, 2),
