@@ -137,9 +137,7 @@ def test_lines_of_fasttext_are_rows(tmp_path: Path, task: str) -> None:
             own = given[texts.index(text)]
             names = [name for name, on in zip("xyz", label, strict=True) if on] if several else ["xyz"[label]]
             assert names == own
-    (tmp_path / "train.txt").write_text(
-        "\n".join(f"__label__{name} {line}" for name, line in zip("xyz", lines))
-    )
+    (tmp_path / "train.txt").write_text("\n".join(f"__label__x {line}" for line in lines))
     if not several:
         with pytest.raises(DataError, match="several labels: --task multi-label"):
             load_task(task, DataSource(str(tmp_path)))
