@@ -60,7 +60,7 @@ class _SureOrNearest(NoWorse):
             if bound is None or not others:
                 raise
             bounds = {trial.subnet: bound(trial.subnet) for trial in others}
-            about = min(bounds.values()) + self.margin / 2
+            about = min(bounds.values()) + self.margin
             return min(
                 (trial for trial in others if bounds[trial.subnet] <= about),
                 key=lambda trial: trial.costs["macs"],
