@@ -39,6 +39,11 @@ def task_kind(name: str) -> type[Task]:
     return TASKS[name]
 
 
+def who_reads(option: str) -> list[str]:
+    """The kinds of task that declare an option of data; none: every kind reads it, or it is not of data."""
+    return [name for name in TASKS if option in TASKS[name].reads]
+
+
 def load_task(name: str, source: DataSource, known_labels: Sequence[str] | None = None) -> Task:
     """Read a task and fix its splits.
 
@@ -46,8 +51,8 @@ def load_task(name: str, source: DataSource, known_labels: Sequence[str] | None 
         DataError: If there is no such task, or its data cannot be used.
     """
     kind = task_kind(name)
-    if source.sentences and name != "causal":
-        raise DataError(f"--sentences is for --task causal; {name} reads each row by itself")
+    if source.sentences and name not in (own := who_reads("sentences")):
+        raise DataError(f"--sentences is for --task {', '.join(own)}; {name} reads each row by itself")
     if source.data != EMBEDDED:
         return kind.load(source, known_labels)
     if name != "classification" or source != DataSource(EMBEDDED):
@@ -67,4 +72,5 @@ __all__ = [
     "TextClassification",
     "load_task",
     "task_kind",
+    "who_reads",
 ]

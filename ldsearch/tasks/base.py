@@ -1,7 +1,7 @@
 """Base of every kind of task: reading its data, tokenised features, batches, losses, statistics, a metric."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, cast
 
@@ -204,6 +204,8 @@ class Task(Scorer):
     objective: ClassVar[Objective]
     # For each of text, pair and label that it needs the usual names of such columns.
     column_names: ClassVar[Mapping[str, Sequence[str]]]
+    # Options of data that it reads and most kinds do not.
+    reads: ClassVar[Collection[str]] = ()
 
     def __post_init__(self) -> None:
         _ = self.metric  # refuse an unknown one before anything is trained

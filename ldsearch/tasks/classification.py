@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -85,6 +85,7 @@ class TextClassification(Task):
         ),
     }
     several: ClassVar[bool] = False  # labels a text
+    reads: ClassVar[Collection[str]] = ("pair_column", "labels")
     # What is said where no label column is found.
     label_hint: ClassVar[str] = "numbers that are predicted as numbers are --task regression"
 
@@ -183,6 +184,7 @@ class TextRegression(TextClassification):
     """One number per example (STS-B's similarities), which is the output itself."""
 
     kind = metrics = problem_type = "regression"
+    reads = ("pair_column",)
     objective = Regression()
     column_names: ClassVar = {
         "text": TextClassification.column_names["text"],

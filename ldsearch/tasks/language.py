@@ -132,6 +132,7 @@ class CausalLanguageModel(RunningText):
     """Each token of a text is predicted from those before it."""
 
     kind = "causal"
+    reads = ("sentences",)
     head = "CausalLM"
     objective = Categorical(next_tokens)
 

@@ -93,6 +93,7 @@ class QuestionAnswering(Task):
     """
 
     kind = metrics = "questions"
+    reads = ("stride",)
     head = "QuestionAnswering"
     per_token = True
     objective = Categorical(span_ends)

@@ -67,6 +67,7 @@ class TokenClassification(Task):
     """
 
     kind = metrics = "tokens"
+    reads = ("labels",)
     head = "TokenClassification"
     per_token = True
     objective = Categorical(labelled_tokens)

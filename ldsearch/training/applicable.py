@@ -5,6 +5,7 @@ from pathlib import Path
 from ldsearch.errors import LdsearchError
 from ldsearch.options import PARITY, TrainSupernet, flag_of
 from ldsearch.options.binding import changed
+from ldsearch.tasks import who_reads
 from ldsearch.training.strategies import STRATEGIES
 
 # Options of what one kind of gene varies.
@@ -12,7 +13,6 @@ _OF_GENES = {
     "depth": ("layer_drop", "layer_drop_schedule", "target_layers", "min_layers", "teacher_drops"),
     "lengths": ("parity", "drop_bound", "token_score", "memory", "length_mode"),
 }
-_CLASSIFIES = ("classification", "regression", "multi-label")
 
 
 def check_training(options: TrainSupernet) -> None:
@@ -38,10 +38,9 @@ def check_training(options: TrainSupernet) -> None:
             for name in needing:
                 if name in changed(options) and not (options.parity and name in PARITY):
                     raise LdsearchError(f"{flag_of(name)} has no effect with --genes {options.genes}")
-    if options.stride != TrainSupernet.stride and options.task != "questions":
-        raise LdsearchError(f"--stride is for --task questions, not {options.task}")
-    if options.pair_column is not None and options.task not in _CLASSIFIES:
-        raise LdsearchError(f"--pair-column is for --task {', '.join(_CLASSIFIES)}, not {options.task}")
+    for name in changed(options):
+        if (kinds := who_reads(name)) and options.task not in kinds:
+            raise LdsearchError(f"{flag_of(name)} is for --task {', '.join(kinds)}, not {options.task}")
     check_data(options.data, options.config)
 
 
