@@ -38,6 +38,8 @@ EVALUATIONS, RATIOS = 15, 12
 # What is chosen where nothing is asked for: surely no more than so much below the full model; without labels
 # the score is agreement, of which a model loses more than it loses of its accuracy.
 MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.04
+# Of the full model's MACs: what has more gains next to no time.
+MOST_SHARE = 0.8
 # Points beside the chosen one: about so many times its MACs, and not nearly as many.
 BESIDE = (0.6, 1.6)
 _ALIKE = 0.15
@@ -49,11 +51,12 @@ _TIMED = 8  # constant ratios whose times tell what a budget in ms is in MACs
 
 @dataclass(frozen=True)
 class _SureOrNearest(NoWorse):
-    """Where none is surely within the margin, the cheapest of those that are about the nearest to it."""
+    """Of those that gain time; where none is surely within the margin, the cheapest of about the nearest."""
 
     def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
         """The trial to take."""
-        others = [trial for trial in candidates if trial.subnet != full.subnet]
+        most = MOST_SHARE * full.costs["macs"]
+        others = [trial for trial in candidates if trial.costs["macs"] <= most]
         try:
             return super().choose(others, full, bound)
         except BudgetError:
