@@ -408,4 +408,5 @@ def test_where_none_is_surely_near_enough_the_cheapest_of_the_nearest_is_taken()
     # The last is too dear to gain time, and is never asked about.
     for margin, taken in ((0.005, 1), (0.001, 2), (0.019, 0), (0.025, 1), (0.04, 0)):
         take = short_search._SureOrNearest(margin)
-        assert take.choose([*trials, trial(4, 9.0)], trial(9, 10.0), lambda subnet: bounds[subnet]) is trials[taken]
+        chosen = take.choose([*trials, trial(4, 9.0)], trial(9, 10.0), lambda subnet: bounds[subnet])
+        assert chosen is trials[taken]
