@@ -25,6 +25,7 @@ READ = {
     "budget": (0.3, 0.5),
     "batch": (2, 4),
     "length": (64, "data"),
+    "labels": ("negative", "positive"),
 }
 
 

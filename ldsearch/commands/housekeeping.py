@@ -9,12 +9,12 @@ import typer
 from ldsearch.commands.console import print_table
 from ldsearch.disk.staging import dead, remove
 from ldsearch.errors import RunError
-from ldsearch.runs.run import RUN_FILE, SUPERNET_FILE, TRAINING_FILE
+from ldsearch.runs.run import COMPRESSED_FILE, RUN_FILE, SUPERNET_FILE, TRAINING_FILE
 
 
 def is_runs(folder: Path) -> bool:
     """Whether a folder holds runs and is none."""
-    own = (folder / SUPERNET_FILE).is_file() or (folder / RUN_FILE).is_file()
+    own = any((folder / name).is_file() for name in (SUPERNET_FILE, RUN_FILE, COMPRESSED_FILE))
     return not own and any(
         path.is_file()
         for name in (SUPERNET_FILE, RUN_FILE, TRAINING_FILE)

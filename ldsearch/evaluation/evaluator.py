@@ -433,7 +433,7 @@ class Evaluator:
     def _prefixes(self) -> list[PrefixCache | None]:
         """One cache for each batch, of its share of the bytes: a sweep over the batches evicts nothing."""
         most = self.memory.cache if self._cache_budget is None else self._cache_budget
-        if not (most and isinstance(self.executor, Executor)):
+        if self._pad_to or not (most and self._executor.state_bytes(1)):
             return [None] * len(self._alike)
         tokens = [float(self._lengths[index].sum()) for index in self._alike]
         return [PrefixCache(int(most * share / sum(tokens))) for share in tokens]

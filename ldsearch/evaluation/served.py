@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ldsearch.costs.macs import Cost
 from ldsearch.errors import SubnetError
-from ldsearch.evaluation.executor import Executor, OnLogits, Work
+from ldsearch.evaluation.executor import Executor, OnLogits
 from ldsearch.evaluation.memory import WORK
 from ldsearch.evaluation.prefixes import PrefixCache
 from ldsearch.latency.runtimes import graph_runtime
@@ -26,7 +26,7 @@ from ldsearch.supernet.supernet import inference
 STEP = 16
 
 
-class ServedExecutor:
+class ServedExecutor(Executor):
     """Runs sub-networks through one elastic graph: what is scored is what will be served, at its speed.
 
     The full model alone runs in torch, in fp32: it is what the others are compared with.
@@ -42,29 +42,10 @@ class ServedExecutor:
     def __init__(
         self, supernet: Supernet, runtime: str, reference: int, macs: Cost, budget: int = WORK
     ) -> None:
-        self.supernet = supernet
+        super().__init__(supernet, budget)
         self.runtime = runtime
         self.reference = reference
         self.macs = macs
-        self.work = Work()
-        self._own = Executor(supernet, budget)
-
-    @property
-    def budget(self) -> int:
-        """Bytes that a batch may take."""
-        return self._own.budget
-
-    @budget.setter
-    def budget(self, value: int) -> None:
-        self._own.budget = value
-
-    def rows(self, length: int) -> int:
-        """How many rows of ``length`` tokens fit the budget, at least one."""
-        return self._own.rows(length)
-
-    def row_bytes(self, length: int) -> int:
-        """The most bytes that a row of ``length`` tokens takes while it runs."""
-        return self._own.row_bytes(length)
 
     def state_bytes(self, length: int) -> int:
         """Nothing is kept for later generations."""

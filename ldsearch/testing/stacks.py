@@ -111,8 +111,9 @@ class StackContract:
             _train(supernet, batch, subnet)
             for (name, ours), theirs in zip(supernet.model.named_parameters(), wanted, strict=True):
                 assert (ours.grad is None) == (theirs is None), name
-                if ours.grad is not None:
-                    torch.testing.assert_close(ours.grad, theirs, atol=1e-5, rtol=1e-5)
+                if ours.grad is not None and theirs is not None:
+                    scale = max(1.0, float(theirs.abs().max()))  # the sums' rounding is of this size
+                    torch.testing.assert_close(ours.grad / scale, theirs / scale, atol=1e-5, rtol=1e-5)
 
     def test_what_is_generated_with_a_cache_is_what_is_generated_without(self) -> None:
         """Greedily and with two beams: every block finds its own place in the cache."""

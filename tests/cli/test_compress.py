@@ -125,7 +125,7 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
     run = Run.open(folder)
     assert run.folder == folder / "search"
     assert run.identity["scored_in"] == found["runtime"]
-    shown = ldsearch("info", folder).out
+    shown = ldsearch("info", "runs/small").out
     assert all(
         line in shown
         for line in first.out.splitlines()

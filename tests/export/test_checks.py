@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ldsearch.bench import Bench
-from ldsearch.commands import export as verb
 from ldsearch.errors import ExportError
 from ldsearch.export import rows as checked_rows
 from ldsearch.export.agreement import agreement
@@ -72,7 +71,7 @@ def test_a_damaged_export_is_removed(monkeypatch, here: Path, damage: Damage, na
         damage(written.folder)
         return written
 
-    monkeypatch.setattr(verb, "write_huggingface", write)
+    monkeypatch.setattr("ldsearch.export.export.write_huggingface", write)
     with pytest.raises(ExportError, match=named) as error:
         export(RUN, "out")
     assert str(error.value).endswith("nothing was written")

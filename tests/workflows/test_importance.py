@@ -52,7 +52,10 @@ class PlantedEvaluator:
 
 def planted_bench(place: Path, higher: bool, pinned: tuple[int, ...] = (), **depths: int) -> SimpleNamespace:
     """As much of a bench as importance looks at."""
-    supernet = SimpleNamespace(depths=depths, pinned=pinned, stack=next(iter(depths)))
+    stack = next(iter(depths))
+    supernet = SimpleNamespace(
+        depths=depths, stack=stack, pinned_of=lambda name: pinned if name == stack else ()
+    )
     evaluator = PlantedEvaluator(higher)
     folder = place / "runs" / "planted"
     return SimpleNamespace(

@@ -34,6 +34,7 @@ def bench(strategy: str, rates: tuple[float, ...] = (), **fields: Any) -> Any:
         training={"drop_groups": groups, "depth_tasks": fields.pop("depth_tasks", None), "min_layers": None},
         rates_of=lambda stack: list(rates),
     )
+    pinned = fields.pop("pinned", ())
     supernet = SimpleNamespace(
         depths=depths,
         stacks=list(depths),
@@ -42,7 +43,7 @@ def bench(strategy: str, rates: tuple[float, ...] = (), **fields: Any) -> Any:
         why_depth_only=fields.pop("why_depth_only", ""),
         reads_first=True,
         shape=SimpleNamespace(heads=4),
-        pinned=fields.pop("pinned", ()),
+        pinned_of=lambda stack: pinned if stack == "encoder" else (),
     )
     assert not fields
     macs = Macs(EncoderShape(6, 384, 1536), Workload.padded(64))

@@ -18,7 +18,7 @@ from transformers import (
     TrainerState,
 )
 
-from ldsearch.errors import DataError, SupernetError, TrainingError
+from ldsearch.errors import LdsearchError, SupernetError, TrainingError
 from ldsearch.options import TrainSupernet
 from ldsearch.supernet.folder import load_supernet, read_record
 from ldsearch.training.run import checkpoints_of, length_of, training_arguments
@@ -79,7 +79,7 @@ def test_a_causal_model_from_scratch_tears_no_line_on_request_and_no_other_task_
     record = read_record(train_supernet(place / "causal", how))
     assert record.source["sentences"]
     assert record.depths == {"decoder": 8}
-    with pytest.raises(DataError, match="--sentences is for --task causal"):
+    with pytest.raises(LdsearchError, match="--sentences is for --task causal, not translation"):
         train_supernet(place / "refused", options(place, 2, 2, sentences=True))
     assert not (place / "refused").exists()
 
