@@ -24,7 +24,7 @@ from ldsearch.latency.fastest import ROUNDS, SECONDS, WARMUP, FullModel, time_fu
 from ldsearch.latency.measure import random_cell
 from ldsearch.options import Evolve
 from ldsearch.runs.run import Run
-from ldsearch.search.controls import constant_ratio_line
+from ldsearch.search.controls import dearest, own_shape, regular_line
 from ldsearch.search.loop import StrategyContext
 from ldsearch.search.run import plan_search, run_search
 from ldsearch.subnet import SUBNET_FILE, Subnet
@@ -140,17 +140,25 @@ def short_search(
     spec = plan_search(bench, how)
     context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
     goal = _in_macs(bench, context, goal, progress)
-    regulars = constant_ratio_line(context, RATIOS)
+    regulars = regular_line(context, RATIOS)
     if margin is not None:
         goal = replace(goal, take=_SureOrNearest(margin))
     elif goal.budget is not None:
+        if goal.budget.cost == "macs":
+            limit = goal.budget.absolute({"macs": float(bench.macs([bench.full])[0])})
+            regulars = list(dict.fromkeys([*regulars, *dearest(context, limit)]))
         fields = {field.name: getattr(goal.budget, field.name) for field in dataclasses.fields(Budget)}
         goal = replace(goal, take=_RegularUnlessBetter(**fields, regular=regulars, surely=_surely(bench)))
     how = replace(how, **goal.take.options)
+    context = replace(context, start=tuple(regulars))
     spec = replace(spec, context=context, controlled=False, shown=_beside)
     outcome = run_search(bench, place, spec, goal, how, progress)
     regular = outcome.best.subnet in regulars
-    words = "a constant ratio of tokens per block" if regular else "found by search"
+    words = "found by search"
+    if regular:
+        words = "a constant ratio of tokens per block"
+        if whole := int(own_shape(context.space) * bench.supernet.blocks):
+            words = f"{whole} blocks whole, then {words}"
     if (
         isinstance(goal.take, NoWorse)
         and (bound := bench.loss_bound(outcome.best.subnet)) >= goal.take.margin
@@ -184,7 +192,7 @@ def _in_macs(bench: Bench, context: StrategyContext, goal: Goal, progress: Progr
         return goal
     served = bench.served
     assert served is not None
-    ratios = constant_ratio_line(context, _TIMED)
+    ratios = regular_line(context, _TIMED)
     (inputs,) = random_cell(bench.supernet, *budget.cell).batches
     clock = Clock(ROUNDS, WARMUP, seconds=SECONDS)
     progress.phase("lengths timed", clock.calls(len(ratios)))

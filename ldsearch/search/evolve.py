@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from ldsearch.search.controls import constant_ratio_line
+from ldsearch.search.controls import start_line
 from ldsearch.search.loop import StrategyContext, objectives
 from ldsearch.space import Gene
 from ldsearch.subnet import Subnet
@@ -59,9 +59,9 @@ class Evolve:
         self._tournament = TournamentSelection(func_comp=binary_tournament)
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
-        """The constant-ratio line first, then children of the best so far."""
+        """Regular configurations first (``start_line``), then children of the best so far."""
         if generation == 0:
-            return constant_ratio_line(self.context, self.settings.initial)
+            return list(self.context.start) or start_line(self.context, self.settings.initial)
         return self.children(generation, ledger, self.settings.mutants + self.settings.crossovers)
 
     def children(self, generation: int, ledger: Sequence[Trial], wanted: int) -> list[Subnet]:

@@ -84,6 +84,7 @@ class StrategyContext:
             minimised, since a widened space has no other bound. None: ``cost``.
         signal: A signal of the blocks by its name, shape (blocks,), higher for those that matter more;
             computed when a strategy calls it.
+        start: What an evolution begins with; (): regular configurations.
     """
 
     space: Space
@@ -94,6 +95,7 @@ class StrategyContext:
     others: tuple[CostFunction, ...] = ()
     floor: CostFunction | None = None
     signal: Callable[[str], NDArray[np.float64]] | None = None
+    start: tuple[Subnet, ...] = ()
 
     def allowed(self, subnets: Sequence[Subnet]) -> NDArray[np.bool_]:
         """Whether each costs no less than the space's smallest, shape (sub-networks,)."""

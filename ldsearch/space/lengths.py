@@ -24,6 +24,7 @@ MINIMUM_TOKENS = 2
 # 12 blocks at p = 0.2. Keeping it at every depth keeps the reachable costs alike.
 SMALLEST_SHARE = 0.07
 _RATES = 400  # rates between 0 and 1 that name the constant-ratio configurations
+EVENLY = Fraction(0)  # the share of blocks before the first drop where every block drops alike
 
 Levels = tuple[int, ...]
 
@@ -227,11 +228,17 @@ class LengthGenes:
         """The smallest trained configuration of ``count`` blocks, which bounds the cost of a search."""
         return self._pinned([self._index[tokens] for tokens in (self.least or self.floors)[:count]])
 
-    def constant_ratios(self, count: int) -> list[Levels]:
-        """Constant-ratio configurations of ``count`` blocks, shortest first, raised to the levels, pinned."""
+    def constant_ratios(self, count: int, whole: Fraction = EVENLY) -> list[Levels]:
+        """Constant-ratio configurations of ``count`` blocks, shortest first, raised to the levels, pinned.
+
+        Args:
+            count: How many blocks run.
+            whole: The share of them, the first ones, that every token passes before any is dropped.
+        """
+        first = int(whole * count)
         rates = (Fraction(step, _RATES) for step in reversed(range(_RATES)))
-        vectors = (constant_ratio_lengths(self.reference, count, rate) for rate in rates)
-        return list(dict.fromkeys(map(self.snap, vectors)))
+        behind = (constant_ratio_lengths(self.reference, count - first, rate) for rate in rates)
+        return list(dict.fromkeys(self.snap((self.reference,) * first + lengths) for lengths in behind))
 
     def snap(self, tokens: Sequence[int]) -> Levels:
         """Each length raised to the next level, and repaired."""

