@@ -52,6 +52,12 @@ READERS: Mapping[str, tuple[str, ...]] = {
     "sub-layer": OWN,
 }
 PINNED = {"lengths": OWN, "sub-layer": BOTH}
+# Norms stand before the sub-layers, so that a zeroed one is left out.
+PRE_NORM = ("mbart", "pegasus", "megatron-bert", "roberta-prelayernorm", "xlm-roberta-xl")
+
+
+def readers_of(family: str, gene: str) -> tuple[str, ...]:
+    return BOTH if family in PRE_NORM and gene == "sub-layer" else READERS[gene]
 
 
 class Case(NamedTuple):
@@ -71,7 +77,7 @@ def encoders() -> Iterator[Case]:
         for gene, stack in GENES.items():
             if (family, head) in heads and gene not in ("depth", "lengths"):
                 continue
-            readers = PINNED.get(gene, OWN) if supernet.pinned_of("encoder") else READERS[gene]
+            readers = PINNED.get(gene, OWN) if supernet.pinned_of("encoder") else readers_of(family, gene)
             yield Case(f"{family} {head} {gene}", supernet, Subnet(encoder=stack), readers)
 
 
@@ -94,12 +100,11 @@ def encoder_decoders() -> Iterator[Case]:
     for family in ENCODER_DECODERS:
         supernet = Supernet(tiny_encoder_decoder(family))
         whole = supernet.full.stacks()
-        pre_norm = family in ("mbart", "pegasus")
         for gene, stack in GENES.items():
             if family.startswith("t5"):
                 readers = STOCK if gene == "depth" else ()
             else:
-                readers = BOTH if pre_norm and gene == "sub-layer" else READERS[gene]
+                readers = readers_of(family, gene)
             yield Case(
                 f"{family} encoder {gene}", supernet, Subnet(encoder=stack, decoder=whole["decoder"]), readers
             )
