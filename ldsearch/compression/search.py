@@ -33,8 +33,9 @@ from ldsearch.trials.intervals import Statistics
 from ldsearch.trials.trial import Trial
 from ldsearch.work.progress import Progress
 
-# Measured in all, and of these the constant ratios that come first.
-EVALUATIONS, RATIOS = 15, 12
+# Measured in all, the full model included, and constant ratios over the whole range of costs: of these only
+# the ones that may be chosen, or told with the choice.
+EVALUATIONS, RATIOS = 12, 12
 # What is chosen where nothing is asked for: surely no more than so much below the full model; without labels
 # the score is agreement, of which a model loses more than it loses of its accuracy.
 MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.04
@@ -140,12 +141,14 @@ def short_search(
     spec = plan_search(bench, how)
     context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
     goal = _in_macs(bench, context, goal, progress)
-    regulars = regular_line(context, RATIOS)
+    regulars, whole = regular_line(context, RATIOS), float(bench.macs([bench.full])[0])
     if margin is not None:
         goal = replace(goal, take=_SureOrNearest(margin))
+        regulars = _costing(bench, regulars, 0, MOST_SHARE * whole)
     elif goal.budget is not None:
         if goal.budget.cost == "macs":
-            limit = goal.budget.absolute({"macs": float(bench.macs([bench.full])[0])})
+            limit = goal.budget.absolute({"macs": whole})
+            regulars = _costing(bench, regulars, BESIDE[0] * limit, BESIDE[1] * limit)
             regulars = list(dict.fromkeys([*regulars, *dearest(context, limit)]))
         fields = {field.name: getattr(goal.budget, field.name) for field in dataclasses.fields(Budget)}
         goal = replace(goal, take=_RegularUnlessBetter(**fields, regular=regulars, surely=_surely(bench)))
@@ -157,8 +160,8 @@ def short_search(
     words = "found by search"
     if regular:
         words = "a constant ratio of tokens per block"
-        if whole := int(own_shape(context.space) * bench.supernet.blocks):
-            words = f"{whole} blocks whole, then {words}"
+        if first := int(own_shape(context.space) * bench.supernet.blocks):
+            words = f"{first} blocks whole, then {words}"
     if (
         isinstance(goal.take, NoWorse)
         and (bound := bench.loss_bound(outcome.best.subnet)) >= goal.take.margin
@@ -168,6 +171,12 @@ def short_search(
             f"chose; this one may lose {bound:.4f}"
         )
     return Run.open(outcome.folder), words
+
+
+def _costing(bench: Bench, subnets: Sequence[Subnet], least: float, most: float) -> list[Subnet]:
+    """Those between so many MACs; all, where none is."""
+    costs = bench.macs(subnets)
+    return [one for one, macs in zip(subnets, costs, strict=True) if least <= macs <= most] or [*subnets]
 
 
 def _surely(bench: Bench) -> Callable[[Subnet, Subnet], float]:

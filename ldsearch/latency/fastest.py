@@ -4,9 +4,11 @@ There a sub-network is served, and that time it has to beat.
 """
 
 import math
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from ldsearch.latency.clock import Clock, device_facts, synchroniser
 from ldsearch.latency.measure import Cell, forward_run, random_cell
 from ldsearch.latency.runtimes import RUNTIMES, Forward, GraphRuntime, candidates, title_of
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.graph import trace
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
 AUTO = "auto"
@@ -114,10 +117,17 @@ def time_full_model(
     device = supernet.model.device
     forwards: dict[str, Forward] = {}
     left_out = {}
-    with torch.inference_mode():
+    with torch.inference_mode(), tempfile.TemporaryDirectory() as folder:
+        graph = Path(folder) / "model.onnx"  # one for all that read it
         for name, runtime in candidates().items():
             try:
-                forwards[name] = runtime(supernet, supernet.full)
+                if isinstance(runtime, GraphRuntime):
+                    runtime.require()
+                    if not graph.exists():
+                        trace(supernet, supernet.full, graph)
+                    forwards[name] = runtime.of_graph(graph)
+                else:
+                    forwards[name] = runtime(supernet, supernet.full)
             except LdsearchError as error:
                 left_out[name] = str(error)
         left_out |= _drop_slow(forwards, random_cell(supernet, *max(cells, key=math.prod)), device)

@@ -98,12 +98,21 @@ class GraphRuntime:
         return graph
 
     def __call__(self, supernet: Supernet, subnet: Subnet) -> Forward:
-        """Run the file with torch's number of threads.
+        """The file of a sub-network, as a call with torch's number of threads."""
+        self.require()
+        with tempfile.TemporaryDirectory() as folder:
+            trace(supernet, subnet, path := Path(folder) / "model.onnx")
+            return self.of_graph(path)
+
+    def of_graph(self, fp32: Path) -> Forward:
+        """As ``__call__``, of a graph that ``trace`` wrote, which stays as it is.
 
         Turning tensors into arrays is part of what is timed and copies nothing.
         """
         with tempfile.TemporaryDirectory() as folder:
-            self.write(supernet, subnet, path := Path(folder) / "model.onnx")
+            path = fp32
+            if self.quantised is not None:
+                self.quantised(fp32, path := Path(folder) / "model.onnx")
             return in_session(self.open(path, torch.get_num_threads()))
 
 

@@ -14,15 +14,17 @@ from ldsearch.registry import Registry
 from ldsearch.supernet import Supernet
 from tests.tiny import padded_batch, tiny_model
 
+SUPERNET = Supernet(tiny_model("bert", blocks=2)).eval()
 BATCHES = [padded_batch([12, 7, 5, 9], seed=seed) for seed in range(8)]
 
 
 class Planted(GraphRuntime):
     """A runtime of files that takes so long, and whose logits may be turned around."""
 
-    def __call__(self, supernet, subnet):
+    def of_graph(self, fp32):
+        assert fp32.exists()
         seconds, sign = self.settings["seconds"], self.settings["sign"]
-        model = supernet.materialise(subnet).eval()
+        model = self.settings["model"]
 
         def forward(inputs):
             time.sleep(seconds)
@@ -32,7 +34,8 @@ class Planted(GraphRuntime):
 
 
 def planted(seconds: float, *, wrong: bool = False) -> Planted:
-    settings = {"seconds": seconds, "sign": -1.0 if wrong else 1.0}
+    model = SUPERNET.materialise(SUPERNET.full).eval()
+    settings = {"seconds": seconds, "sign": -1.0 if wrong else 1.0, "model": model}
     return Planted(f"planted {seconds}", open_onnxruntime, "torch", "none", settings)
 
 
@@ -55,7 +58,7 @@ def only(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def supernet() -> Supernet:
-    return Supernet(tiny_model("bert", blocks=2)).eval()
+    return SUPERNET
 
 
 def test_the_fastest_that_keeps_the_answers_is_taken(only, supernet):
