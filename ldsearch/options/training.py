@@ -15,7 +15,6 @@ PARITY: Mapping[str, Any] = MappingProxyType(
         "drop_bound": 0.2,
         "token_score": "column-with-pads",
         "length_mode": "absolute",
-        "length_shape": "even",
         "pad_inputs": True,
         "teacher_drops": True,
         "reverse_kl": True,
@@ -98,12 +97,6 @@ class LengthDropOptions:
         "LengthDrop bound p: a block keeps at least 1 - p of its tokens. With flexible-depth: train lengths "
         "too.",
         shown="by depth: 0.20 for 12 blocks, 0.36 for 6 blocks",
-    )
-    length_shape: str | None = option(
-        None,
-        "Where random sub-networks drop tokens: in every block (even, the paper's), or behind up to half of "
-        "the blocks (late).",
-        shown="late where every token answers, else even",
     )
     sandwich: str = option(
         "paper",

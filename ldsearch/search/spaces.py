@@ -55,7 +55,6 @@ def trained_space(bench: Bench) -> Space:
         record.reference,
         as_rate(record.drop_bound) if record.drop_bound else Fraction(0),
         "absolute" if record.length_mode == "absolute" else "ratio",
-        str(record.training.get("length_shape") or "even"),
         drop_groups=str(record.training.get("drop_groups") or "layer"),
         assignment=str(tasks.get("assignment", "optimal")),
         depth_lengths=bool(tasks.get("lengths")),

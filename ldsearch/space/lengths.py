@@ -87,16 +87,6 @@ def constant_ratio_lengths(reference: int, blocks: int, rate: Fraction) -> tuple
     return tuple(lengths)
 
 
-def bound_behind(bound: Fraction, blocks: int, whole: int) -> Fraction:
-    """The LengthDrop bound behind ``whole`` of the blocks, so that the last ones get as short as without.
-
-    ``(1 - p') ** (blocks - whole) == (1 - p) ** blocks``, in whole percents and not above.
-    """
-    if not whole:
-        return bound
-    return Fraction(int(100 * (1 - float(1 - bound) ** (blocks / (blocks - whole)))), 100)
-
-
 def draw_lengths(reference: int, blocks: int, bound: Fraction, rng: np.random.Generator) -> tuple[int, ...]:
     """One LengthDrop draw: l_i uniform on {ceil((1 - p) l_{i-1}), ..., l_{i-1}} (Sec. 3.1).
 

@@ -11,7 +11,7 @@ from ldsearch.training.strategies import STRATEGIES
 # Options of what one kind of gene varies.
 _OF_GENES = {
     "depth": ("layer_drop", "layer_drop_schedule", "target_layers", "min_layers", "teacher_drops"),
-    "lengths": ("parity", "drop_bound", "length_shape", "token_score", "memory", "length_mode"),
+    "lengths": ("parity", "drop_bound", "token_score", "memory", "length_mode"),
 }
 
 

@@ -51,7 +51,7 @@ _PLAIN_SHARE = 0.4
 # Options that a strategy reads as they are: those that a setting has too, but for those whose default is the
 # model's, and one that --parity presets.
 _OF_STRATEGY = {field.name for field in fields(Setting)} & {field.name for field in fields(TrainSupernet)} - {
-    *("drop_bound", "plain_share", "length_mode", "length_shape"),
+    *("drop_bound", "plain_share", "length_mode"),
 }
 # Options that make no other training: where it goes, a preset, and names of data, whose fingerprints count.
 _NOT_IDENTITY = frozenset({"name", "runs", "parity", "subnet", "trainer"}) | {
@@ -257,15 +257,9 @@ def _setting(options: TrainSupernet, supernet: Supernet, plain_share: float) -> 
         distil=options.teacher != "none",
         plain_share=plain_share,
         length_mode=cast(LengthMode, options.length_mode or "ratio"),
-        length_shape=options.length_shape or ("late" if _answers_everywhere(supernet) else "even"),
         depth_lengths=options.trains_lengths,
         **{name: getattr(options, name) for name in _OF_STRATEGY},
     )
-
-
-def _answers_everywhere(supernet: Supernet) -> bool:
-    """Whether each token has an answer of its own, so that one that is dropped early answers worse."""
-    return "decoder" not in supernet.stacks and not supernet.reads_first and not supernet.head.pools
 
 
 def _distillation(options: TrainSupernet, supernet: Supernet) -> Distillation:
@@ -331,7 +325,6 @@ def _record(
             "plain_share": setting.plain_share
             if options.strategy == "lengthdrop" or options.trains_lengths
             else None,
-            "length_shape": setting.length_shape if options.trains_lengths else None,
             "drop_groups": setting.drop_groups if rates else None,
             "min_layers": options.min_layers if rates else None,
             "layer_drop_schedule": options.layer_drop_schedule if rates else None,

@@ -82,8 +82,6 @@ class Setting:
         reference: Reference input length l₀ in tokens.
         drop_bound: LengthDrop probability p.
         length_mode: How lengths apply to shorter inputs.
-        length_shape: Where LengthDrop's random lengths drop tokens: ``"even"``, each block up to p, or
-            ``"late"``, behind up to half of the blocks (``lengthdrop.shortened``).
         genes: What LengthDrop draws of a sub-network: ``"depth"``, ``"lengths"`` or both, joined by ``+``.
         sandwich: How LengthDrop's sub-networks share a batch (``lengthdrop.SANDWICHES``).
         plain_share: Share of the training that LengthDrop leaves to the full model alone, at its start:
@@ -109,7 +107,6 @@ class Setting:
     reference: int
     drop_bound: Fraction
     length_mode: LengthMode = "ratio"
-    length_shape: str = "even"
     genes: str = "depth+lengths"
     sandwich: str = "paper"
     plain_share: float = 0.0
@@ -204,11 +201,8 @@ class Setting:
 
     @property
     def lengths(self) -> LengthGenes:
-        """The length configurations that LengthDrop draws: every length, p bounding each block.
-
-        Where up to half of the blocks stay whole, as much is left behind two of the others as behind four.
-        """
-        lengths = LengthGenes.build(
+        """The length configurations that LengthDrop draws: every length, p bounding each block."""
+        return LengthGenes.build(
             self.stacks["encoder"].blocks,
             self.reference,
             self.drop_bound,
@@ -217,9 +211,6 @@ class Setting:
             pin_last=False,
             per_block=True,
         )
-        if self.length_shape != "late":
-            return lengths
-        return replace(lengths, drop_bound=str(1 - (1 - self.drop_bound) ** 2))
 
 
 class Plan(Protocol):

@@ -7,9 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from ldsearch.errors import TrainingError, unknown
+from ldsearch.errors import TrainingError
 from ldsearch.space import Space
-from ldsearch.space.lengths import bound_behind, constant_ratio_lengths, draw_lengths
+from ldsearch.space.lengths import constant_ratio_lengths, draw_lengths
 from ldsearch.subnet import Lengths, Subnet
 from ldsearch.training.strategies.base import Draws, Pass, Setting, reads
 from ldsearch.training.strategies.layerdrop import draw_stacks, layerdrop_space
@@ -18,7 +18,6 @@ _BLOCKS = ("layer_drop", "layer_drop_schedule", "target_layers", "min_layers")  
 # Options of whatever trains dropped lengths.
 TEACHING = ("plain_share", "teacher", "token_score", "memory", "length_mode", "reverse_kl")
 RANDOM_PASSES = 2  # n_s of Sec. 3.1
-SHAPES = ("even", "late")
 _ALL = (0, 1)
 # Rows of the batch that the full, the smallest and the random sub-networks see.
 SANDWICHES: Mapping[str, tuple[tuple[int, int], ...]] = MappingProxyType(
@@ -92,19 +91,10 @@ class Sampled:
 
 
 def shortened(setting: Setting, subnet: Subnet, rng: np.random.Generator | None) -> Subnet:
-    """At one LengthDrop draw of the encoder blocks that run; without a generator at the smallest lengths.
-
-    In the shape ``late`` up to half of the blocks, the first ones, stay whole in a draw, and those behind
-    them drop the more. Where every token answers, such lengths lose least (results/squad_minilm).
-    """
+    """At one LengthDrop draw of the encoder blocks that run; without a generator at the smallest lengths."""
     assert subnet.encoder is not None
-    blocks, bound = len(subnet.encoder.blocks), setting.drop_bound
-    if rng is None:
-        tokens = constant_ratio_lengths(setting.reference, blocks, bound)
-    else:
-        whole = int(rng.integers(blocks // 2 + 1)) if setting.length_shape == "late" else 0
-        behind = setting.reference, blocks - whole, bound_behind(bound, blocks, whole)
-        tokens = (setting.reference,) * whole + draw_lengths(*behind, rng)
+    limits = setting.reference, len(subnet.encoder.blocks), setting.drop_bound
+    tokens = constant_ratio_lengths(*limits) if rng is None else draw_lengths(*limits, rng)
     lengths = Lengths(tokens, setting.reference, setting.length_mode)
     return replace(subnet, encoder=replace(subnet.encoder, lengths=lengths))
 
@@ -130,7 +120,6 @@ def layerdrop(setting: Setting) -> Sampled:
     *TEACHING,
     "genes",
     "drop_bound",
-    "length_shape",
     "parity",
     "sandwich",
     "label_share",
@@ -146,15 +135,13 @@ def lengthdrop(setting: Setting) -> Sampled:
     quarter. Of ``genes`` alone, ``lengths`` runs every block and ``depth`` keeps every token.
 
     Raises:
-        TrainingError: If sandwich, genes or shape are unknown, or a model has no encoder to draw lengths of.
+        TrainingError: If sandwich or genes are unknown, or lengths are drawn of a model without an encoder.
     """
     if setting.sandwich not in SANDWICHES:
         raise TrainingError(f"unknown sandwich {setting.sandwich!r}: use {', '.join(SANDWICHES)}")
     genes = setting.genes.split("+")
     if sorted(genes) not in (["depth"], ["lengths"], ["depth", "lengths"]):
         raise TrainingError(f"--genes is depth, lengths or depth+lengths, not {setting.genes!r}")
-    if setting.length_shape not in SHAPES:
-        raise TrainingError(unknown("length shape", setting.length_shape, SHAPES))
     depth, lengths = "depth" in genes, "lengths" in genes
     if lengths and "encoder" not in setting.stacks:
         raise TrainingError("lengths are dropped in encoders: train a decoder with --genes depth")
