@@ -1,10 +1,11 @@
-"""Question answering by Drop-and-Restore: MiniLM-L6 on SQuAD, a supernet and its plain model cut alike.
+"""Question answering by Drop-and-Restore: MiniLM-L6 on SQuAD, shapes of lengths, trained for and not.
 
-A plain model is fine-tuned on ``train_subset`` and ``devsplit_train``; a supernet goes on from it for as many
-steps, taught by it and by the answers. Both are cut at constant ratios and scored on one half of
-``devsplit_eval`` (whole contexts). Some of these are articles of SQuAD's development set, so the numbers are
-no SQuAD scores. A training that was stopped goes on, finished ones are used again. The last line is one JSON
-object.
+A plain model is fine-tuned on ``train_subset`` and ``devsplit_train``; two supernets go on from it for as
+many steps, taught by it and by the answers: one draws lengths as the paper does, one keeps up to half of the
+blocks whole in a draw. All are cut in both shapes, every block alike or behind the first third of the
+blocks, and searched; one half of ``devsplit_eval`` (whole contexts) chooses, the other scores. Some of these
+are articles of SQuAD's development set, so the numbers are no SQuAD scores. What was stopped goes on, what is
+finished is used again. The last line is one JSON object.
 
     python scripts/squad_minilm.py --data path/to/squad_v1.1 --out results/squad_minilm
 """
@@ -18,21 +19,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from imdb_train import Trainings, fitted
+from imdb_train import Trainings
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from ldsearch import Bench
 from ldsearch.disk.files import write_json
 from ldsearch.disk.fingerprint import versions
-from ldsearch.evaluation import Evaluator
-from ldsearch.options import TrainSupernet
+from ldsearch.latency.clock import device_facts
+from ldsearch.options import Evolve, TrainSupernet
 from ldsearch.reports.style import STYLE, Label, place_labels, save_figure, series
-from ldsearch.search.controls import constant_ratio_line
+from ldsearch.search.controls import constant_ratio_line, regular_line
 from ldsearch.search.loop import StrategyContext
+from ldsearch.search.run import plan_search, run_search
 from ldsearch.search.spaces import search_space
+from ldsearch.subnet import Subnet
 from ldsearch.supernet.saliency import LEARNED
 from ldsearch.training.train_supernet import train_supernet
+from ldsearch.trials.goal import Goal
+from ldsearch.work.progress import NO_PROGRESS
 
 LINE = 6
 RATE, TOKENS, STRIDE = 2e-4, 192, 64
@@ -53,8 +58,11 @@ def together(options: argparse.Namespace, name: str, files: Sequence[str], rows:
     return path
 
 
-def train(options: argparse.Namespace, kind: str, teaching: Mapping[str, Any]) -> Path:
+def train(
+    options: argparse.Namespace, kind: str, teaching: Mapping[str, Any], steps: int | None = None
+) -> Path:
     """The folder of a training, finished now or before."""
+    steps = options.steps if steps is None else steps
     folder: Path = options.runs / f"{kind}-{options.steps}"
     if not (folder / "supernet.json").is_file():
         print(f"training {kind}", flush=True)
@@ -65,12 +73,13 @@ def train(options: argparse.Namespace, kind: str, teaching: Mapping[str, Any]) -
             max_length=TOKENS,
             stride=STRIDE,
             trainer={
-                "bf16": torch.backends.cpu.get_cpu_capability() != "AVX2",  # which emulates it
-                "max_steps": options.steps,
+                # A processor with AVX2 alone emulates it.
+                "bf16": torch.cuda.is_available() or torch.backends.cpu.get_cpu_capability() != "AVX2",
+                "max_steps": steps,
                 "learning_rate": RATE,
                 "disable_tqdm": "True",
-                "save_strategy": "steps",
-                "save_steps": max(1, options.steps // 30),
+                "save_strategy": "steps" if steps else "no",
+                "save_steps": max(1, steps // 30),
                 "logging_steps": 50,
             },
         )
@@ -78,122 +87,134 @@ def train(options: argparse.Namespace, kind: str, teaching: Mapping[str, Any]) -
     return folder
 
 
-NAMES = {
-    "supernet": "supernet",
-    "plain_learned": "plain, by the same score",
-    "plain": "plain, by attention received",
+ARMS = {
+    "late": "supernet that draws late lengths",
+    "even": "supernet by the paper's draws",
+    "plain": "plain",
 }
-AGAINST = {
-    "plain_learned_minus_plain": "plain, one score less the other",
-    "supernet_minus_plain_learned": "supernet less plain by the same score",
-    "supernet_minus_its_full": "supernet less its full model",
-    "supernet_minus_plain_full": "supernet less plain's full model",
-}
+LINES = {"even": "every block alike", "late": "two blocks whole first"}
+SHARES = (0.5, 0.6)  # budgets of the searches
+
+
+def trained(options: argparse.Namespace) -> dict[str, Path]:
+    """The folder of each arm."""
+    start = Trainings(options.runs).start()
+    first = train(options, "first", {"model": str(start), "strategy": "plain"})
+    lengths = {"model": str(first), "genes": "lengths", "token_score": LEARNED, "plain_share": 0.0}
+    taught = {**lengths, "teacher": str(first), "label_share": 0.5, "average_last": KEPT}
+    return {
+        "late": train(options, "late", taught),
+        "even": train(options, "even", {**taught, "length_shape": "even"}),
+        "plain": train(options, "plain", lengths, steps=0),  # its token score alone is fitted
+    }
+
+
+def lines(bench: Bench) -> dict[str, list[Subnet]]:
+    """Sub-networks of each shape, their costs evenly spread."""
+    context = StrategyContext(search_space(bench, genes="lengths", widen=True), bench.macs)
+    return {"even": constant_ratio_line(context, LINE), "late": regular_line(context, LINE)}
+
+
+def found(bench: Bench, folder: Path, evaluations: int) -> dict[float, Subnet]:
+    """What a search takes at each share of the MACs."""
+    how = Evolve(evaluations=evaluations, genes="lengths", widen=True)
+    spec = replace(plan_search(bench, how), controlled=False)
+    trials = run_search(bench, folder, spec, Goal.parse(), how, NO_PROGRESS).result.trials
+    full = float(bench.macs([bench.full])[0])
+    best = {}
+    for share in SHARES:
+        within = [trial for trial in trials if trial.costs["macs"] <= share * full]
+        best[share] = max(within, key=lambda trial: trial.score.value).subnet
+    return best
+
+
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """Scores of every arm's lines and findings, and their differences to the plain full model."""
+    benches = {name: Bench.open(folder) for name, folder in trained(options).items()}
+    first = benches["plain"]
+    assert first.held_out is not None
+    whole, macs = first.held_out.statistics(first.full), float(first.macs([first.full])[0])
+    rows = []
+    for arm, bench in benches.items():
+        assert bench.held_out is not None
+        wanted = [(shape, subnet) for shape, line in lines(bench).items() for subnet in line]
+        wanted += [("full", bench.full)]
+        if options.evaluations:
+            searched = found(bench, options.runs / f"{arm}-search", options.evaluations)
+            wanted += [(f"searched, {share}", subnet) for share, subnet in searched.items()]
+        for shape, subnet in wanted:
+            own = bench.held_out.statistics(subnet)
+            rows.append(
+                {
+                    "arm": arm,
+                    "shape": shape,
+                    "macs_share": round(float(bench.macs([subnet])[0]) / macs, 4),
+                    "subnet": subnet.describe(),
+                    "f1": bench.score(own).value,
+                    "minus_full": asdict(bench.difference(own, whole)),
+                }
+            )
+            print(rows[-1], flush=True)
+    return {
+        "question": "F1 on contexts that neither trained nor chose anything",
+        "metric": first.task.metric.name,
+        "examples": first.held_out.examples,
+        "steps": options.steps,
+        "evaluations": options.evaluations,
+        "rows": rows,
+        "facts": device_facts(first.supernet.model.device, first.supernet.model.dtype),
+        "versions": versions(),
+    }
 
 
 def page(result: Mapping[str, Any]) -> str:
-    """The page: all cut alike."""
-    lines = [
-        "# Question answering by Drop-and-Restore: MiniLM-L6 on SQuAD",
-        "",
-        "```",
-        "python scripts/squad_minilm.py --data path/to/squad_v1.1 --out results/squad_minilm",
-        "```",
-        "",
-        f"MiniLM-L6, windows of {TOKENS} tokens (stride {STRIDE}), rate {RATE:g}, no attention dropout. The",
-        f"plain model: {result['steps']} steps of 32 windows on `train_subset` and `devsplit_train` (10,996",
-        "questions). The supernet (lengths alone, the default bound, `--token-score learned`) goes on from",
-        "it for as many sandwich steps, each pass taught by the plain model, frozen, and by the answers, and",
-        f"is the mean of its last checkpoints. {result['examples']:,} questions of `devsplit_eval` score.",
-        "Some articles are of SQuAD's development set: these are no SQuAD scores. F1 in points, 95% paired",
-        "intervals, one seed.",
-        "",
-        f"| MACs | {' | '.join([*NAMES.values(), *AGAINST.values()])} |",
-        f"|---|{'---|' * (len(NAMES) + len(AGAINST))}",
-    ]
-    for row in result["cut"]:
-        scores = [f"{100 * row[name]:.2f}" for name in NAMES]
-        differences = [in_points(row[name]) for name in AGAINST]
-        lines.append(f"| {row['macs_share']:.3f} | {' | '.join([*scores, *differences])} |")
-    lines += ["", f"![F1 against the share of the full model's MACs]({FIGURE})"]
-    return "\n".join(lines) + "\n"
+    """The table: arms and shapes."""
+    head = ["model", "shape", "MACs", "F1", "less the plain full model"]
+    cells = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for row in result["rows"]:
+        gap = row["minus_full"]
+        mean, low, high = (100 * gap[end] for end in ("mean", "low", "high"))
+        told = f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
+        shape = LINES.get(row["shape"], row["shape"])
+        cells.append(
+            f"| {ARMS[row['arm']]} | {shape} | {row['macs_share']:.3f} | {100 * row['f1']:.2f} | {told} |"
+        )
+    return "\n".join(cells) + "\n"
 
 
-def draw(cut: Sequence[Mapping[str, Any]]) -> Figure:
-    """F1 of all by the share of the full model's MACs."""
+def draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """F1 of every arm and shape by the share of the full model's MACs."""
     with rc_context(STYLE):
         figure = Figure(layout="constrained")
         axes, labels = figure.subplots(), []
-        shares = [row["macs_share"] for row in cut]
-        for index, name in enumerate(NAMES):
-            scores, look = [row[name] for row in cut], series(index)
+        for index, (arm, shape) in enumerate((arm, shape) for shape in LINES for arm in ARMS):
+            own = [row for row in rows if (row["arm"], row["shape"]) == (arm, shape)]
+            shares, scores = [row["macs_share"] for row in own], [row["f1"] for row in own]
+            look = series(index)
             axes.plot(shares, scores, **look)
-            labels.append(Label(NAMES[name], shares, scores, look["color"], look["marker"]))
+            labels.append(
+                Label(f"{ARMS[arm]}, {LINES[shape]}", shares, scores, look["color"], look["marker"])
+            )
         axes.set(xlabel="share of the full model's MACs", ylabel="F1")
-        axes.set_title("constant ratio of all blocks")
         place_labels(axes, labels)
         return figure
 
 
-def in_points(found: Mapping[str, float]) -> str:
-    """A difference of F1 with its interval."""
-    mean, low, high = (100 * found[key] for key in ("mean", "low", "high"))
-    return f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
-
-
 def main() -> None:
-    """Train, cut alike, compare, write."""
+    """Train, cut, search, compare, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", required=True, help="folder with SQuAD")
-    parser.add_argument("--out", type=Path, required=True, help="where squad_minilm.json and README.md go")
+    parser.add_argument("--out", type=Path, required=True, help="where squad_minilm.json and table.md go")
     parser.add_argument("--runs", type=Path, default=Path("runs/squad_minilm"), help="where models go")
-    parser.add_argument("--steps", type=int, default=900, help="of the plain model, and of the supernet")
+    parser.add_argument("--steps", type=int, default=900, help="of the plain model, and of each supernet")
     parser.add_argument("--questions", type=int, help="of the evaluation articles (default: all)")
+    parser.add_argument("--evaluations", type=int, default=60, help="of each search; 0: none")
     options = parser.parse_args()
-
-    start = Trainings(options.runs).start()
-    first = train(options, "plain", {"model": str(start), "strategy": "plain"})
-    taught = {"model": str(first), "teacher": str(first), "label_share": 0.5, "average_last": KEPT}
-    drawn = {"genes": "lengths", "token_score": LEARNED, "plain_share": 0.0}
-    bench, plain = Bench.open(train(options, "learned", {**taught, **drawn})), Bench.open(first)
-    rows, tokenizer = plain.task.encode("report", plain.tokenizer, TOKENS), plain.tokenizer
-    evaluator = Evaluator(fitted(plain).eval(), plain.task, rows, split="report", tokenizer=tokenizer)
-    assert bench.held_out is not None
-    assert plain.held_out is not None
-    line = constant_ratio_line(StrategyContext(search_space(bench, genes="lengths"), bench.macs), LINE)
-    full = bench.macs([bench.full])[0]
-    whole, first_whole = (one.held_out.statistics(bench.full) for one in (bench, plain))
-    cut = []
-    for subnet in dict.fromkeys([*line, bench.full]):
-        own, other = (one.held_out.statistics(subnet) for one in (bench, plain))
-        learned = evaluator.statistics(subnet)
-        cut.append(
-            {
-                "macs_share": round(float(bench.macs([subnet])[0] / full), 4),
-                "subnet": subnet.describe(),
-                "supernet": bench.score(own).value,
-                "plain": bench.score(other).value,
-                "plain_learned": bench.score(learned).value,
-                "supernet_minus_plain": asdict(bench.difference(own, other)),
-                "supernet_minus_plain_learned": asdict(bench.difference(own, learned)),
-                "plain_learned_minus_plain": asdict(bench.difference(learned, other)),
-                "supernet_minus_its_full": asdict(bench.difference(own, whole)),
-                "supernet_minus_plain_full": asdict(bench.difference(own, first_whole)),
-            }
-        )
-        print(cut[-1], flush=True)
-    result = {
-        "question": "F1 on contexts that neither trained nor chose anything",
-        "metric": bench.task.metric.name,
-        "examples": bench.held_out.examples,
-        "steps": options.steps,
-        "cut": cut,
-        "versions": versions(),
-    }
+    result = measured(options)
     options.out.mkdir(parents=True, exist_ok=True)
     write_json(options.out / "squad_minilm.json", result)
-    (options.out / "README.md").write_text(page(result), encoding="utf-8")
-    save_figure(draw(cut), options.out / FIGURE)
+    (options.out / "table.md").write_text(page(result), encoding="utf-8")
+    save_figure(draw(result["rows"]), options.out / FIGURE)
     print(json.dumps(result))
 
 

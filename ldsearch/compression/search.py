@@ -33,9 +33,9 @@ from ldsearch.trials.intervals import Statistics
 from ldsearch.trials.trial import Trial
 from ldsearch.work.progress import Progress
 
-# Measured in all, the full model included, and constant ratios over the whole range of costs: of these only
-# the ones that may be chosen, or told with the choice.
-EVALUATIONS, RATIOS = 12, 12
+# Constant ratios over the whole range of costs, of which those are measured that may be chosen, or told with
+# the choice; and what a search adds to them.
+RATIOS, SEARCHED = 12, 3
 # What is chosen where nothing is asked for: surely no more than so much below the full model; without labels
 # the score is agreement, of which a model loses more than it loses of its accuracy.
 MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.04
@@ -96,10 +96,13 @@ class _RegularUnlessBetter(Budget):
 
 
 def _beside(best: Trial, frontier: Sequence[Trial]) -> list[Trial]:
-    """Points of a frontier that are told with the choice: some cheaper and some dearer."""
+    """Points of a frontier that are told with the choice: some cheaper and some dearer.
+
+    The choice need not be on it; where all of it costs nearly as much, that is told.
+    """
     ratios = [(trial.costs["macs"] / best.costs["macs"], trial) for trial in frontier]
-    others = [one for one in ratios if abs(one[0] - 1) > _ALIKE]
-    return [min(others, key=lambda one: abs(math.log(one[0] / aim)))[1] for aim in BESIDE if others]
+    others = [one for one in ratios if abs(one[0] - 1) > _ALIKE] or ratios
+    return [min(others, key=lambda one: abs(math.log(one[0] / aim)))[1] for aim in BESIDE]
 
 
 def full_model_times(folder: Path, bench: Bench, goal: Goal, progress: Progress) -> FullModel:
@@ -137,7 +140,7 @@ def short_search(
     Returns:
         The run, and what the choice is, in words.
     """
-    how = Evolve(genes="lengths", widen=True, evaluations=EVALUATIONS, seed=seed)
+    how = Evolve(genes="lengths", widen=True, evaluations=1 + RATIOS + SEARCHED, seed=seed)
     spec = plan_search(bench, how)
     context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
     goal = _in_macs(bench, context, goal, progress)
@@ -152,9 +155,10 @@ def short_search(
             regulars = list(dict.fromkeys([*regulars, *dearest(context, limit)]))
         fields = {field.name: getattr(goal.budget, field.name) for field in dataclasses.fields(Budget)}
         goal = replace(goal, take=_RegularUnlessBetter(**fields, regular=regulars, surely=_surely(bench)))
-    how = replace(how, **goal.take.options)
-    context = replace(context, start=tuple(regulars))
-    spec = replace(spec, context=context, controlled=False, shown=_beside)
+    most = min(1 + len(regulars) + SEARCHED, context.evaluations)
+    how = replace(how, **goal.take.options, evaluations=most)
+    context = replace(context, start=tuple(regulars), evaluations=most)
+    spec = replace(spec, context=context, evaluations=most, controlled=False, shown=_beside)
     outcome = run_search(bench, place, spec, goal, how, progress)
     regular = outcome.best.subnet in regulars
     words = "found by search"

@@ -44,7 +44,7 @@ def tuned(wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "place"
     place.mkdir()
     monkeypatch.chdir(place)
-    monkeypatch.setattr(short_search, "EVALUATIONS", 8)
+    monkeypatch.setattr(short_search, "SEARCHED", 2)
     monkeypatch.setattr(short_search, "RATIOS", 5)
     home = wild / "runs/tiny"
     AutoModelForSequenceClassification.from_pretrained(home).save_pretrained("tuned")
@@ -143,14 +143,13 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
     for line, row in zip(said, (rows[-1], rows[0]), strict=True):
         assert f"blocks keep {row['keep']}" in line
 
-    measured = len(run.trials)
     again = ldsearch(*RUN, "--budget", 0.5)
     assert again.code == 0, again.err
     assert read(folder / "compress.json")["points"][1]["macs"] <= 0.5
     after = Run.open(folder)
-    assert len(after.trials) == measured
-    # The ratio that just meets this budget, and what the search proposes from there.
-    assert after.fields["this_call"]["search"]["measured"] <= 2
+    # The ratio that just meets this budget, one below the range of the other, and what the search proposes.
+    assert after.fields["this_call"]["search"]["measured"] <= 4
+    assert after.fields["this_call"]["search"]["measured"] < len(after.trials)
 
 
 def test_without_labels_the_models_own_answers_are_the_target(
