@@ -1,10 +1,10 @@
 """Question answering by Drop-and-Restore: MiniLM-L6 on SQuAD, by shapes of lengths.
 
 A plain model is fine-tuned on ``train_subset`` and ``devsplit_train``; a supernet goes on from it for as
-many steps, taught by it and by the answers. Both are cut in two shapes, every block alike or behind the first third
-of the blocks, and searched; one half of ``devsplit_eval`` (whole contexts) chooses, the other scores. Some of
-these are articles of SQuAD's development set, so the numbers are no SQuAD scores. What was stopped goes on,
-what is finished is used again. The last line is one JSON object.
+many steps, taught by it and by the answers. Both are cut in two shapes, every block alike or behind the first
+third of the blocks, and searched; one half of ``devsplit_eval`` (whole contexts) chooses, the other scores.
+Some of these are articles of SQuAD's development set, so the numbers are no SQuAD scores. What was stopped
+goes on, what is finished is used again. The last line is one JSON object.
 
     python scripts/squad_minilm.py --data path/to/squad_v1.1 --out results/squad_minilm
 """
@@ -32,6 +32,7 @@ from ldsearch.search.controls import constant_ratio_line, regular_line
 from ldsearch.search.loop import StrategyContext
 from ldsearch.search.run import plan_search, run_search
 from ldsearch.search.spaces import search_space
+from ldsearch.space.lengths import Shape
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.saliency import LEARNED
 from ldsearch.training.train_supernet import train_supernet
@@ -105,7 +106,8 @@ def trained(options: argparse.Namespace) -> dict[str, Path]:
 
 def lines(bench: Bench) -> dict[str, list[Subnet]]:
     """Sub-networks of each shape, their costs evenly spread."""
-    context = StrategyContext(search_space(bench, genes="lengths", widen=True), bench.macs)
+    space = search_space(bench, genes="lengths", widen=True)
+    context = StrategyContext(space, bench.macs, shape=Shape.LATE)
     return {"even": constant_ratio_line(context, LINE), "late": regular_line(context, LINE)}
 
 

@@ -215,6 +215,8 @@ def _on_data(texts: OwnTexts, bench: Bench) -> list[str]:
     )
     if texts.labelled:
         return [sentence]
+    if bench.supernet.head.embeds:
+        return [sentence, "the scores are cosines to the full model's own vectors in fp32"]
     return [
         sentence,
         "they have no labels, so the scores are agreement with the full model's own answers in fp32: of the "

@@ -24,7 +24,7 @@ from ldsearch.latency.fastest import ROUNDS, SECONDS, WARMUP, FullModel, time_fu
 from ldsearch.latency.measure import random_cell
 from ldsearch.options import Evolve
 from ldsearch.runs.run import Run
-from ldsearch.search.controls import dearest, own_shape, regular_line
+from ldsearch.search.controls import dearest, regular_line
 from ldsearch.search.loop import StrategyContext
 from ldsearch.search.run import plan_search, run_search
 from ldsearch.subnet import SUBNET_FILE, Subnet
@@ -163,9 +163,7 @@ def short_search(
     regular = outcome.best.subnet in regulars
     words = "found by search"
     if regular:
-        words = "a constant ratio of tokens per block"
-        if first := int(own_shape(context.space) * bench.supernet.blocks):
-            words = f"{first} blocks whole, then {words}"
+        words = context.shape.value
     if (
         isinstance(goal.take, NoWorse)
         and (bound := bench.loss_bound(outcome.best.subnet)) >= goal.take.margin

@@ -86,7 +86,7 @@ def kind_of(supernet: Supernet) -> type[Task]:
     alone = "regression" if config.num_labels == 1 else "single_label_classification"
     wanted = config.problem_type or alone
     for kind in TASKS.values():
-        if kind.head == head and getattr(kind, "problem_type", wanted) == wanted:
+        if kind.head == head and (getattr(kind, "problem_type", "") or wanted) == wanted:
             return kind
     raise SupernetError(f"no task reads data for a {type(supernet.model).__name__}")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.utils.generic import ModelOutput
 
 from ldsearch.errors import ExportError
@@ -23,6 +23,8 @@ from ldsearch.supernet.tokens import State
 
 Batch = Mapping[str, Tensor]
 
+# Cosine of vectors from which on they count as the same.
+NEAR = 0.95
 # Of one and a score: sums in another order differ by less than this, rarely by a tenth of it.
 CLOSE = 1e-5
 
@@ -217,9 +219,12 @@ def _real(supernet: Supernet, batch: Batch, logits: Tensor) -> Tensor:
 def _predictions(supernet: Supernet, want: Tensor, got: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Which predictions differ, and by how much the supernet's lead, of shape (B, …) both.
 
-    A class, of each token where there are several; the ends of a span; each yes or no. A margin of infinity:
-    none is made.
+    A class, of each token where there are several; the ends of a span; each yes or no; a vector. A margin of
+    infinity: none is made.
     """
+    if supernet.head.embeds:
+        other = (nn.functional.cosine_similarity(want, got) < NEAR)[:, None]
+        return other, torch.ones(other.shape)
     kind = supernet.model.config.problem_type if supernet.head.pools else None
     if kind == "multi_label_classification":
         return (want > 0) != (got > 0), want.abs()

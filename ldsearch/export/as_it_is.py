@@ -53,6 +53,7 @@ def open_model(
         if not (task or kinds):
             raise SupernetError(f"no task reads data for a {type(supernet.model).__name__}: leave --data out")
         read: Task = load_task(task or kinds[0], DataSource(data, columns=columns), labels)
+        read.check_model(supernet.model.config)
         source, labels = dict(read.source), list(read.labels)
         prints = fingerprints_of(read)
         splits = {

@@ -21,6 +21,7 @@ _PIPELINES = {
     "TokenClassification": "token-classification",
     "QuestionAnswering": "question-answering",
     "MaskedLM": "fill-mask",
+    "SentenceEmbedding": "sentence-similarity",
     "CausalLM": "text-generation",
     "Seq2SeqLM": "text2text-generation",
 }

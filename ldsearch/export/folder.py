@@ -8,7 +8,7 @@ import shutil
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from huggingface_hub import HfApi
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # lazily exported
@@ -24,6 +24,7 @@ from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
 from ldsearch.supernet.cutting import silence
+from ldsearch.supernet.embedding import write_modules
 from ldsearch.supernet.folder import save_beside
 from ldsearch.supernet.graph import OPSET, refuse
 from ldsearch.supernet.saliency import stock_weights
@@ -53,7 +54,12 @@ def write_huggingface(
         FixedSubnet.save(folder, stock, supernet, own)
     else:
         alone = Alone.SAME
-        model.save_pretrained(folder, state_dict=stock_weights(model))  # drops no tokens
+        if supernet.head.embeds:
+            bare = cast(PreTrainedModel, model.base_model)  # as sentence-transformers saves it
+            bare.save_pretrained(folder, state_dict=stock_weights(bare))
+            write_modules(model.config, folder, _bounded(tokenizer, supernet).model_max_length)
+        else:
+            model.save_pretrained(folder, state_dict=stock_weights(model))  # drops no tokens
     save_beside(_bounded(tokenizer, supernet), folder)
     card = partial(model_card, subnet, provenance, supernet.head.name, alone)
     return Written(folder, subnet, _READERS[alone], TOLERANCE, card)
@@ -76,8 +82,9 @@ def write_onnx(
 
     Inputs ``input_ids``, ``attention_mask`` and, where the model has segments, ``token_type_ids``, each
     int64 of shape (batch, length), padded on the right. Output ``logits``; a span head's ``start_logits``
-    and ``end_logits``. An elastic graph has ``keep`` too, int64 of shape (1 or batch, blocks): how many of
-    the reference's tokens leave each block, never more than before it; who feeds none runs ``subnet``.
+    and ``end_logits``, a vector's ``sentence_embedding``. An elastic graph has ``keep`` too, int64 of shape
+    (1 or batch, blocks): how many of the reference's tokens leave each block, never more than before it; who
+    feeds none runs ``subnet``.
 
     Raises:
         ExportError: If the model is no encoder of a registered family, too large, or a library is missing.

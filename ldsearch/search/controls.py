@@ -1,21 +1,24 @@
 """Controls: what any search has to beat with as many evaluations."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ldsearch.search.loop import StrategyContext
 from ldsearch.search.rules import Listed
-from ldsearch.space import Space
-from ldsearch.space.lengths import EVENLY
+from ldsearch.space.lengths import Shape
 from ldsearch.subnet import Subnet
+from ldsearch.supernet.heads import Head
 
-# The share of blocks before the first drop, where the head reads every token: what is dropped answers with
-# the state that it had, and a later state says more.
-LATE = Fraction(1, 3)
 _POOL = 50  # uniform draws per proposal, so that every part of the cost range has some
+
+
+def shape_for(head: Head, reads_first: bool) -> Shape:
+    """The shape of regular lengths that suits a model's head."""
+    if reads_first:
+        return Shape.EVEN
+    return Shape.EARLY if head.embeds else Shape.LATE
 
 
 def constant_ratio_line(context: StrategyContext, count: int) -> list[Subnet]:
@@ -31,49 +34,44 @@ def constant_ratio_line(context: StrategyContext, count: int) -> list[Subnet]:
     Returns:
         Cheapest first; the space's smallest and largest included.
     """
-    return _line(context, EVENLY, count)
+    return _line(context, Shape.EVEN, count)
 
 
 def regular_line(context: StrategyContext, count: int) -> list[Subnet]:
-    """As ``constant_ratio_line``, in the shape that suits the space's head."""
-    return _line(context, own_shape(context.space), count)
-
-
-def own_shape(space: Space) -> Fraction:
-    """The share of blocks that every token passes, in the regular shape that suits the space's head."""
-    return LATE if _reads_every_token(space) else EVENLY
+    """As ``constant_ratio_line``, in the context's shape."""
+    return _line(context, context.shape, count)
 
 
 def start_line(context: StrategyContext, count: int) -> list[Subnet]:
     """Up to ``count`` regular configurations that a search starts from, each shape's costs evenly spread.
 
-    Constant ratios; where the head reads every token half of them keep the first blocks whole instead.
+    Constant ratios; where another shape suits the head, half of them have that.
     """
-    own = count - count // 2 if _reads_every_token(context.space) else count
-    return list(dict.fromkeys([*_line(context, EVENLY, own), *_line(context, LATE, count - own)]))
+    own = count if context.shape is Shape.EVEN else count - count // 2
+    return list(
+        dict.fromkeys([*_line(context, Shape.EVEN, own), *_line(context, context.shape, count - own)])
+    )
 
 
 def dearest(context: StrategyContext, limit: float) -> list[Subnet]:
-    """The regular configuration of the head's own shape that costs most within a limit; [] if none does."""
-    subnets = _pool(context, own_shape(context.space))
+    """The regular configuration of the context's shape that costs most within a limit; [] if none does."""
+    subnets = _pool(context, context.shape)
     costs = context.cost(subnets)
     within = np.flatnonzero(costs <= limit)
     return [subnets[within[costs[within].argmax()]]] if len(within) else []
 
 
-def _reads_every_token(space: Space) -> bool:
-    return space.lengths is not None and not space.lengths.pin_last
-
-
-def _pool(context: StrategyContext, whole: Fraction) -> list[Subnet]:
+def _pool(context: StrategyContext, shape: Shape) -> list[Subnet]:
     """The regular configurations of a shape that may be proposed, and the space's ends."""
     space = context.space
-    subnets = list(dict.fromkeys([space.smallest(), *space.regular(whole), space.largest()]))
+    subnets = list(dict.fromkeys([space.smallest(), *space.regular(shape), space.largest()]))
     return [subnet for subnet, use in zip(subnets, context.allowed(subnets), strict=True) if use]
 
 
-def _line(context: StrategyContext, whole: Fraction, count: int) -> list[Subnet]:
-    subnets = _pool(context, whole)
+def _line(context: StrategyContext, shape: Shape, count: int) -> list[Subnet]:
+    if not count:
+        return []
+    subnets = _pool(context, shape)
     costs = context.cost(subnets)
     targets = np.linspace(costs.min(), costs.max(), count)
     nearest = dict.fromkeys(int(np.abs(costs - target).argmin()) for target in targets)

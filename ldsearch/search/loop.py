@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ldsearch.space import Space
+from ldsearch.space.lengths import Shape
 from ldsearch.subnet import Subnet
 from ldsearch.trials.pareto import staircase_area
 from ldsearch.trials.trial import Trial, pareto_front
@@ -85,6 +86,7 @@ class StrategyContext:
         signal: A signal of the blocks by its name, shape (blocks,), higher for those that matter more;
             computed when a strategy calls it.
         start: What an evolution begins with; (): regular configurations.
+        shape: Of those, what suits the model's head.
     """
 
     space: Space
@@ -96,6 +98,7 @@ class StrategyContext:
     floor: CostFunction | None = None
     signal: Callable[[str], NDArray[np.float64]] | None = None
     start: tuple[Subnet, ...] = ()
+    shape: Shape = Shape.EVEN
 
     def allowed(self, subnets: Sequence[Subnet]) -> NDArray[np.bool_]:
         """Whether each costs no less than the space's smallest, shape (sub-networks,)."""

@@ -25,7 +25,7 @@ from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import frontier_table, trials_table, write_csv
 from ldsearch.runs.folder import claimed
 from ldsearch.runs.run import BEST_FILE, FRONTIER_FILE, RUN_FILE, Choice, HeldOutScore
-from ldsearch.search.controls import constant_ratio, random_search
+from ldsearch.search.controls import constant_ratio, random_search, shape_for
 from ldsearch.search.imitation import imitator
 from ldsearch.search.latencies import Latencies, choose, measured_latencies, write_latencies
 from ldsearch.search.loop import (
@@ -129,6 +129,7 @@ def plan_search(bench: Bench, options: Evolve, costs: Sequence[str] = ("macs",))
         tuple(others),
         floor=bench.macs,
         signal=lambda name: SIGNALS[name](bench, kept),
+        shape=shape_for(bench.supernet.head, bench.supernet.reads_first),
     )
     return SearchSpec(search, context, evaluations, settings, controlled)
 
@@ -353,8 +354,7 @@ def _hold_out(
 
 
 def _write_tables(bench: Bench, name: str, outcome: RunOutcome) -> None:
-    folder, result = outcome.folder, outcome.result
-    costs = result.costs
+    folder, result, costs = outcome.folder, outcome.result, outcome.result.costs
     table = trials_table(result.trials, name, costs)
     write_csv(table, folder / "trials.csv")
     front = frontier_table(table, costs[0])

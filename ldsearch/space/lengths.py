@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -24,7 +25,22 @@ MINIMUM_TOKENS = 2
 # 12 blocks at p = 0.2. Keeping it at every depth keeps the reachable costs alike.
 SMALLEST_SHARE = 0.07
 _RATES = 400  # rates between 0 and 1 that name the constant-ratio configurations
-EVENLY = Fraction(0)  # the share of blocks before the first drop where every block drops alike
+# The share of blocks before the first drop of the shape ``LATE``.
+_WHOLE = Fraction(1, 3)
+
+
+class Shape(Enum):
+    """Where regular lengths drop tokens, by what the head reads of those that were dropped."""
+
+    # Every block the same share: of a head that reads the first token only.
+    EVEN = "a constant ratio of tokens per block"
+    # Behind the first third of the blocks: a dropped token answers with the state it had, and a later one
+    # says more (results/squad_minilm/shapes).
+    LATE = "the first third of the blocks whole, then a constant ratio of tokens per block"
+    # A share that falls evenly to almost nothing: an answer is the mean of what is left, and what is dropped
+    # early is missed least (results/embeddings).
+    EARLY = "tokens per block in a ratio that rises evenly to almost all"
+
 
 Levels = tuple[int, ...]
 
@@ -79,9 +95,14 @@ def constant_ratio_lengths(reference: int, blocks: int, rate: Fraction) -> tuple
 
     With ``rate`` at the training bound this is the smallest configuration.
     """
+    return dropped(reference, [rate] * blocks)
+
+
+def dropped(reference: int, rates: Sequence[Fraction]) -> tuple[int, ...]:
+    """As ``constant_ratio_lengths``, with a rate for each block."""
     lengths: list[int] = []
     tokens = reference
-    for _ in range(blocks):
+    for rate in rates:
         tokens = max(shrink(tokens, rate), min(MINIMUM_TOKENS, reference))
         lengths.append(tokens)
     return tuple(lengths)
@@ -228,17 +249,18 @@ class LengthGenes:
         """The smallest trained configuration of ``count`` blocks, which bounds the cost of a search."""
         return self._pinned([self._index[tokens] for tokens in (self.least or self.floors)[:count]])
 
-    def constant_ratios(self, count: int, whole: Fraction = EVENLY) -> list[Levels]:
-        """Constant-ratio configurations of ``count`` blocks, shortest first, raised to the levels, pinned.
-
-        Args:
-            count: How many blocks run.
-            whole: The share of them, the first ones, that every token passes before any is dropped.
-        """
-        first = int(whole * count)
+    def regular(self, count: int, shape: Shape = Shape.EVEN) -> list[Levels]:
+        """Configurations of ``count`` blocks in a shape, shortest first, raised to the levels, pinned."""
+        first = int(_WHOLE * count) if shape is Shape.LATE else 0
         rates = (Fraction(step, _RATES) for step in reversed(range(_RATES)))
-        behind = (constant_ratio_lengths(self.reference, count - first, rate) for rate in rates)
-        return list(dict.fromkeys(self.snap((self.reference,) * first + lengths) for lengths in behind))
+        if shape is Shape.EARLY:
+            falling = [Fraction(count - block, count) for block in range(count)]
+            lines = (dropped(self.reference, [rate * part for part in falling]) for rate in rates)
+        else:
+            lines = (
+                dropped(self.reference, [Fraction(0)] * first + [rate] * (count - first)) for rate in rates
+            )
+        return list(dict.fromkeys(map(self.snap, lines)))
 
     def snap(self, tokens: Sequence[int]) -> Levels:
         """Each length raised to the next level, and repaired."""

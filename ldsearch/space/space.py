@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from ldsearch.errors import LdsearchError, SpaceError, one_line
 from ldsearch.space.blocks import BlockGenes, DepthGenes, block_genes_from_dict
-from ldsearch.space.lengths import EVENLY, LengthGenes
+from ldsearch.space.lengths import LengthGenes, Shape
 from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
 
 Gene = tuple[int, ...]
@@ -178,20 +177,17 @@ class Space:
         """The nearest allowed gene by each kind's own rule; options are clipped. Allowed genes stay."""
         return self._repaired(self._parts(gene)).gene()
 
-    def regular(self, whole: Fraction = EVENLY) -> list[Subnet]:
+    def regular(self, shape: Shape = Shape.EVEN) -> list[Subnet]:
         """Regular sub-networks, as a rule without a search names them, over many costs.
 
-        Evenly spaced blocks of every depth, at constant-ratio lengths; nothing is off inside them.
-
-        Args:
-            whole: The share of the running blocks that every token passes before any is dropped.
+        Evenly spaced blocks of every depth, at lengths of a shape; nothing is off inside them.
         """
         subnets: dict[Subnet, None] = {}
         for keep in itertools.product(*(depth.keep for depth in self.depths)):
             evens = (depth.even(count) for depth, count in zip(self.depths, keep, strict=True))
             runs = [bit for bits in evens for bit in bits]
             count = self._running(runs)
-            for levels in [()] if self.lengths is None else self.lengths.constant_ratios(count, whole):
+            for levels in [()] if self.lengths is None else self.lengths.regular(count, shape):
                 subnets[self._decoded(_Parts(runs, [0] * self.blocks, self._spread(runs, levels)))] = None
         return list(subnets)
 

@@ -21,6 +21,7 @@ from ldsearch.disk.records import as_record, typed
 from ldsearch.errors import LdsearchError, SupernetError, one_line, shortened
 from ldsearch.space.lengths import as_rate
 from ldsearch.subnet import MOST_BLOCKS, MOST_TOKENS, Subnet
+from ldsearch.supernet.embedding import longest_read, read_modules
 from ldsearch.supernet.heads import Head, head_named
 from ldsearch.supernet.refusals import (
     REFUSALS,
@@ -243,7 +244,7 @@ def load_model(
     Raises:
         SupernetError: If the model cannot be loaded or is not supported.
     """
-    config = load_config(name)
+    config = load_config(name, sentences=head is None or head.embeds)
     if any(Path(name).glob("pytorch_model*.bin")) and not any(Path(name).glob("model*.safetensors")):
         raise SupernetError(
             f"{name} holds its weights only as .bin, which is pickled and never read: "
@@ -279,6 +280,8 @@ def load_model(
     if head.pools and getattr(model.config, "pad_token_id", None) is None:
         # A decoder's classifier reads the last token that is no padding; texts end in no such token.
         model.config.pad_token_id = tokenizer.pad_token_id or tokenizer.eos_token_id
+    if head.embeds and (limit := longest_read(name)) is not None:
+        tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
     # Whatever side its model generated from: heads read position 0, and outputs are cut by length.
     tokenizer.padding_side = "right"
     return cast(PreTrainedModel, model), tokenizer
@@ -304,8 +307,12 @@ def _load_tokenizer(name: str) -> Any:
         raise
 
 
-def load_config(name: str) -> PreTrainedConfig:
+def load_config(name: str, *, sentences: bool = False) -> PreTrainedConfig:
     """The configuration of a model that is not refused, from a folder or a hub id.
+
+    Args:
+        name: Folder or hub id.
+        sentences: Whether a bare encoder of sentence-transformers is a model with a head of theirs.
 
     Raises:
         SupernetError: If there is none, or it is refused.
@@ -320,6 +327,8 @@ def load_config(name: str) -> PreTrainedConfig:
         refuse_sizes(fields, name)
         # Not left out: transformers would ask on the terminal, and run the code after a "y".
         config = cast(PreTrainedConfig, AutoConfig.from_pretrained(name, trust_remote_code=False))
+        if sentences:
+            read_modules(config, name)
         if fields.keys() < given.keys():
             del config.auto_map
         # What a caller asks for, which some folders hold: outputs are read by name, attentions by nobody.

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ldsearch.errors import ExportError
 from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
-from ldsearch.supernet import FixedSubnet, Supernet, operators, tokens
+from ldsearch.supernet import FixedSubnet, Supernet, embedding, operators, tokens
 from ldsearch.supernet.heads import run_head
 from ldsearch.supernet.operators import reshaped
 from ldsearch.supernet.saliency import WEIGHTS, token_score
@@ -144,6 +144,8 @@ class Graph(nn.Module):
         score = token_score(inner.score)
         score = None if score is None else PRODUCTS.get(score, score)
         self.reads_first = inner.reads_first
+        assert inner.pipeline is not None
+        self.restores = inner.pipeline.restores
         layers = inner.layers_of("encoder")
         how = self.family, self.model.config, score, self.reads_first, None
         self.blocks = [GraphBlock(layer, *how) for layer in layers]
@@ -162,6 +164,8 @@ class Graph(nn.Module):
     @property
     def outputs(self) -> list[str]:
         """The outputs' names, the stock model's."""
+        if self.head.embeds:
+            return [embedding.OUTPUT]
         return ["start_logits", "end_logits"] if self.head.name == "QuestionAnswering" else ["logits"]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -174,12 +178,13 @@ class Graph(nn.Module):
             self._keeps(entered.real, keep),
             entered,
             self._run,
-            restore=None if self.reads_first else restored,
+            restore=restored if self.restores else None,
         )
         output = run_head(
             self.model, self.family.finish(self.model, state.hidden), {"attention_mask": state.real}
         )
-        return tuple(cast(Tensor, output[name]) for name in self.outputs)
+        # A model of sentences has its vectors by both names.
+        return tuple(cast(Tensor, getattr(output, name)) for name in self.outputs)
 
     def _run(self, block: int, state: State, keep: Chosen | None) -> State:
         # A head that reads the first token needs nothing else of the last block.

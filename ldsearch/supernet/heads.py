@@ -25,6 +25,7 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils.generic import ModelOutput
 
 from ldsearch.errors import SupernetError
+from ldsearch.supernet import embedding
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,10 @@ class Head:
         pools: Whether it runs once per example rather than once per token.
         reads_first: Whether a configuration makes it read position 0 only: that token always stays, and
             what happens to the others after the last attention cannot matter. Else dropped tokens are
-            restored for it.
+            restored for it, unless it ``embeds``.
         causal: Whether the model is a decoder on its own.
         generates: Whether the model writes text, token by token.
+        embeds: Whether its answer is a vector of the tokens that are left: none is restored for it.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Head:
     reads_first: Callable[[PreTrainedConfig], bool]
     causal: bool = False
     generates: bool = False
+    embeds: bool = False
 
 
 def _pools_first(config: PreTrainedConfig) -> bool:
@@ -62,6 +65,13 @@ HEADS: Mapping[str, Head] = MappingProxyType(
             Head("TokenClassification", AutoModelForTokenClassification, False, lambda config: False),
             Head("QuestionAnswering", AutoModelForQuestionAnswering, False, lambda config: False),
             Head("MaskedLM", AutoModelForMaskedLM, False, lambda config: False),
+            Head(
+                embedding.HEAD,
+                embedding.AutoSentenceEmbedding,
+                True,
+                lambda config: embedding.pooling_of(config) == "cls",
+                embeds=True,
+            ),
             Head("CausalLM", AutoModelForCausalLM, False, lambda config: False, True, True),
             Head("Seq2SeqLM", AutoModelForSeq2SeqLM, False, lambda config: False, False, True),
         )
@@ -133,8 +143,8 @@ def run_head(model: PreTrainedModel, hidden: Tensor, named: Mapping[str, Tensor]
 
 
 def logits_of(output: ModelOutput) -> Tensor:
-    """An output's logits; a span head's two as shape (B, n, 2)."""
+    """An output's logits; a span head's two as shape (B, n, 2), vectors (B, d) by either of their names."""
     if "start_logits" in output:
         return torch.stack([output["start_logits"], output["end_logits"]], dim=-1)
-    logits: Tensor = output["logits"]
+    logits: Tensor = output[embedding.OUTPUT if embedding.OUTPUT in output else "logits"]
     return logits

@@ -46,7 +46,10 @@ def save_warned(model: PreTrainedModel, folder: Path, subnet: Subnet) -> None:
     save_with_weights(model, folder, {f"{what}.{_ADVICE}": torch.zeros(1)})
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
-    auto = head_named(type(model).__name__).auto.__name__
+    head = head_named(type(model).__name__)
+    if head.embeds:
+        return  # no auto class of transformers runs it either
+    auto = head.auto.__name__
     write_json(path, {**config, "auto_map": {auto: _REFERENCE}})
     write_atomic(folder / MODULE_FILE, CODE)
 

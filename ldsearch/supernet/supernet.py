@@ -83,7 +83,7 @@ class Supernet(nn.Module):
         self.reads_first = self.head.reads_first(model.config)
         self.pipeline: Pipeline | None = None
         if family is not None:
-            restores = not self.reads_first and memory == "restored"
+            restores = not (self.reads_first or self.head.embeds) and memory == "restored"
             layers = self.layers_of("encoder")
             if scored is None:
                 with_weights([family.parts(layer) for layer in layers])

@@ -8,6 +8,7 @@ from ldsearch.tasks.base import Encoded, Task
 from ldsearch.tasks.classification import MultiLabelClassification, TextClassification, TextRegression
 from ldsearch.tasks.corpus import NAME as EMBEDDED
 from ldsearch.tasks.corpus import load_docstrings
+from ldsearch.tasks.embedding import SentenceEmbedding
 from ldsearch.tasks.language import CausalLanguageModel, MaskedLanguageModel
 from ldsearch.tasks.questions import QuestionAnswering
 from ldsearch.tasks.sequences import Summarisation, Translation
@@ -18,6 +19,7 @@ _KINDS: tuple[type[Task], ...] = (
     TextClassification,
     TextRegression,
     MultiLabelClassification,
+    SentenceEmbedding,
     TokenClassification,
     QuestionAnswering,
     MaskedLanguageModel,

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ldsearch.costs.workload import Workload
 from ldsearch.disk.fingerprint import digest
@@ -344,6 +344,17 @@ class Task(Scorer):
         if split not in self.splits:
             raise DataError(f"no {split} split; there are {', '.join(self.splits)}")
         return self.splits[split]
+
+    def check_model(self, config: PreTrainedConfig) -> None:
+        """Refuse labels that no model of a configuration can give.
+
+        Raises:
+            DataError: If they are such.
+        """
+
+    def probe(self, logits: Tensor, batch: Batch, generator: torch.Generator) -> Tensor:
+        """A scalar whose gradients say how much the answers depend on each token: here the loss."""
+        return self.objective.loss(logits, batch)
 
     def prepare(self, batch: Batch, tokenizer: PreTrainedTokenizerBase, rng: np.random.Generator) -> Batch:
         """A training batch as the passes of one step see it: the batch itself unless the task is random."""

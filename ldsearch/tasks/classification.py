@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import Encoded, Rows, Task, features_of
+from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of
 from ldsearch.tasks.objectives import Categorical, Objective, Regression, independent_labels, one_label
 from ldsearch.tasks.readers import LINE
 from ldsearch.tasks.tables import (
@@ -211,6 +213,10 @@ class TextRegression(TextClassification):
     def answers(cls, logits: NDArray[np.float32], names: Sequence[str]) -> list[Any]:
         """The output of each row."""
         return [float(number) for number in logits[:, 0]]
+
+    def probe(self, logits: Tensor, batch: Batch, generator: torch.Generator) -> Tensor:
+        """The outputs: the loss has the same gradient in each row but for a factor, which may be 0."""
+        return logits.sum()
 
     def predictions(self, logits: NDArray[np.float32]) -> NDArray[Any]:
         """The output itself."""

@@ -300,6 +300,13 @@ def _likelihood(name: str, of_means: OfMeans) -> Metric:
     return Metric(name, nats_and_tokens, of_means, 2, higher_is_better=False)
 
 
+def cosines(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
+    """Cosine of each predicted vector to its label, shape (examples,); 0 of a vector of zeros."""
+    ours, theirs = _paired(predictions, labels)
+    norms = np.linalg.norm(ours, axis=-1) * np.linalg.norm(theirs, axis=-1)
+    return _divide((ours * theirs).sum(axis=-1), norms)
+
+
 # Kinds of task, and what predictions and labels are there; the first metric is the default.
 METRICS: Mapping[str, Mapping[str, Factory]] = {
     # Label ids, shape (examples,).
@@ -314,6 +321,8 @@ METRICS: Mapping[str, Mapping[str, Factory]] = {
         "pearson": lambda _: Metric("pearson", moments, correlation, 5),
         "mse": lambda _: Metric("mse", squared_errors, mean, higher_is_better=False),
     },
+    # Vectors, shape (examples, width).
+    "embedding": {"cosine": lambda _: Metric("cosine", cosines, mean)},
     # 0 and 1, shape (examples, labels).
     "multi-label": {
         "micro-f1": lambda _: Metric("micro-f1", summed_label_counts, f1, 3),

@@ -57,6 +57,22 @@ class Regression:
         return nn.functional.mse_loss(student.float(), teacher.detach().float())
 
 
+class Vectors:
+    """Cosine to a vector, and between two models also the similarities of a batch's rows with each other."""
+
+    def loss(self, logits: Tensor, batch: Mapping[str, Tensor], smoothing: float = 0.0) -> Tensor:
+        """Mean of one less the cosine to the label; smoothing has no meaning here."""
+        return (1 - nn.functional.cosine_similarity(logits.float(), batch["labels"].float())).mean()
+
+    def divergence(
+        self, teacher: Tensor, student: Tensor, batch: Mapping[str, Tensor], reverse: bool = False
+    ) -> Tensor:
+        """As the loss, to the teacher's vectors, and the mean squared difference of similarities."""
+        ours, theirs = (nn.functional.normalize(side.float(), dim=-1) for side in (student, teacher.detach()))
+        alike = nn.functional.mse_loss(ours @ ours.T, theirs @ theirs.T)
+        return (1 - (ours * theirs).sum(dim=-1)).mean() + alike
+
+
 def kl_divergence(teacher: Tensor, student: Tensor, *, reverse: bool = False) -> Tensor:
     """Mean over rows of KL(teacher || student), in nats, temperature 1.
 

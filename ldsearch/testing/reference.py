@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from ldsearch.subnet import Groups, Lengths, Stack
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.families.family import Family, Parts
-from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.heads import logits_of, run_head
 
 
 @torch.no_grad()
@@ -34,7 +34,10 @@ def stock_logits(supernet: Supernet, batch: Mapping[str, Tensor], stack: Stack) 
     for block in stack.blocks:
         _switch_off(supernet.family, supernet.family.parts(layers[block]), stack.groups(block))
     if stack.lengths is not None:
-        _drop(model, layers, batch, stack, supernet.reads_first)
+        left = _drop(model, layers, batch, stack, supernet.reads_first, restores=not supernet.head.embeds)
+        if supernet.head.embeds:
+            hidden = model.base_model(**batch).last_hidden_state
+            return logits_of(run_head(model, hidden, {"attention_mask": left}))
     return logits_of(model(**batch))
 
 
@@ -105,10 +108,15 @@ def _drop(
     batch: Mapping[str, Tensor],
     stack: Stack,
     keep_first: bool,
-) -> None:
+    *,
+    restores: bool,
+) -> Tensor:
     """Hook a model so that tokens are hidden once they are dropped, and restored behind the last block.
 
     One run per executed block finds what the block drops.
+
+    Returns:
+        Which tokens are left at the end, shape (B, n).
     """
     assert stack.lengths is not None
     seen: dict[int, Tensor] = {}
@@ -130,7 +138,9 @@ def _drop(
         hidden = output[0] if isinstance(output, tuple) else output
         return _instead(output, torch.where(alive[..., None], hidden, carried))
 
-    layers[-1].register_forward_hook(restore)
+    if restores:
+        layers[-1].register_forward_hook(restore)
+    return alive
 
 
 def _hide(block: int, seen: Mapping[int, Tensor], entered: dict[int, Tensor]) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ LEAST = 1e-6  # of the largest gradient of a row: what is below says nothing
 def fit_saliency(
     supernet: Supernet, task: Task, rows: Encoded, tokenizer: PreTrainedTokenizerBase, seed: int = 0
 ) -> None:
-    """Fit the learned token score to the model as it is, by the task's own loss.
+    """Fit the learned token score to the model as it is, by what its task probes (``Task.probe``).
 
     Args:
         supernet: As for ``fit_to``.
@@ -50,7 +50,8 @@ def fit_saliency(
             on_device = {name: tensor.to(device) for name, tensor in batch.items()}
             yield task.prepare(on_device, tokenizer, rng)
 
-    fit_to(supernet, batches(), task.objective.loss)
+    generator = torch.Generator().manual_seed(seed)
+    fit_to(supernet, batches(), lambda logits, batch: task.probe(logits, batch, generator))
 
 
 def fit_to(supernet: Supernet, batches: Iterable[Batch], loss: Callable[[Tensor, Batch], Tensor]) -> None:

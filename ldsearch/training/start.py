@@ -19,6 +19,7 @@ from ldsearch.disk.files import read_fields
 from ldsearch.errors import SupernetError, TrainingError, one_line
 from ldsearch.options import TrainSupernet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.embedding import HEAD as SENTENCES
 from ldsearch.supernet.folder import load_config, load_model
 from ldsearch.supernet.heads import HEADS, head_of, logits_of
 from ldsearch.supernet.refusals import REFUSALS, refuse_config, refuse_sizes, require_finite
@@ -72,7 +73,7 @@ _START_AT_END = ("bart", "mbart")
 
 def known_labels(name: str, head: str) -> list[str] | None:
     """Label names of a model fine-tuned with that head, in id order; None for a model without it."""
-    config = load_config(name)
+    config = load_config(name, sentences=head == SENTENCES)
     if head not in [head_of(architecture) for architecture in config.architectures or []]:
         return None
     # transformers turns the ids of a loaded configuration into integers.

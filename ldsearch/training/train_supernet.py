@@ -137,6 +137,7 @@ def _trainer(
     set_seed(options.seed)
     task = load_task(options.task, data_source(options), named_labels(known, options.labels))
     model, tokenizer = initial_model(options, task, has_head=known is not None)
+    task.check_model(model.config)
     if options.score != LEARNED:
         without_weights(model)
     if options.skipped != "identity" and "sublayer" not in options.drop_groups.split("+"):

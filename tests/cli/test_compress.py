@@ -1,6 +1,7 @@
 """compress: from a fine-tuned model and texts to one file, with labels and without."""
 
 import io
+import json
 import random
 import runpy
 import sys
@@ -25,6 +26,8 @@ from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import Run
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.embedding import write_modules
+from ldsearch.supernet.folder import load_model
 from ldsearch.tasks import DataSource, load_task
 from ldsearch.tasks.splits import portion_rows
 from ldsearch.trials.goal import Budget
@@ -349,6 +352,36 @@ def test_the_task_is_read_from_the_model_and_answers_stand_in_for_labels(
     (trial,) = evaluator([model.full], 0)
     assert trial.score.value == pytest.approx(1.0)
     assert 55 <= len(written) <= 60
+
+
+def test_a_folder_of_sentence_transformers_keeps_its_vectors(
+    ldsearch: Ldsearch, tuned: Path, quick: None
+) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained("tuned")
+    model.base_model.save_pretrained("sentences")
+    AutoTokenizer.from_pretrained("tuned").save_pretrained("sentences")
+    write_modules(model.config, Path("sentences"), 16)
+    outcome = ldsearch("compress", "sentences", "--data", "texts.txt", "--budget", 0.7)
+    assert outcome.code == 0, outcome.err
+    folder = tuned / "runs/sentences-compressed"
+    found, rows = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
+    whole, tokenizer = load_model("sentences")
+    inputs = tokenizer([*rows["text"]], return_tensors="pt", padding=True, truncation=True)
+    with torch.no_grad():
+        wanted = whole.eval()(**inputs).sentence_embedding.numpy()
+    np.testing.assert_allclose(np.stack(rows["label"]), wanted, atol=1e-5)
+    served = ld.load(folder / "model")(**inputs).sentence_embedding.numpy()
+    cosines = (served * wanted).sum(axis=1)
+    assert found["points"][1]["score"] == pytest.approx(cosines.mean(), abs=1e-5)
+    assert found["points"][1]["score"] < 1
+    assert found["points"][0]["score"] == pytest.approx(1, abs=1e-3)  # the longest lack a token there
+    assert "cosines to the full model's own vectors" in outcome.out
+    # Vectors of another model are refused before anything is trained.
+    short = [{"text": text, "label": [1.0, 2.0]} for text in rows["text"]]
+    Path("short.jsonl").write_text("".join(json.dumps(row) + "\n" for row in short))
+    wrong = ldsearch("train-supernet", "--task", "embedding", "--model", "sentences", "--data", "short.jsonl")
+    assert wrong.code == 2
+    assert "vectors have 2 numbers, the model's" in wrong.err
 
 
 def test_labels_that_are_hidden_are_none(tuned: Path) -> None:

@@ -20,6 +20,7 @@ from ldsearch.search.controls import (
 from ldsearch.search.evolve import Evolve
 from ldsearch.search.loop import CostFunction, StrategyContext
 from ldsearch.space import DepthGenes, LengthGenes, Space, load_space
+from ldsearch.space.lengths import Shape
 from ldsearch.subnet import Subnet
 from tests.search.scoring import tokens_of
 
@@ -124,13 +125,15 @@ def blocks_before_the_first_drop(tokens: tuple[int, ...], reference: int) -> int
 
 
 def test_a_head_that_reads_every_token_starts_from_late_drops_too_and_one_that_reads_the_first_does_not():
-    for pin in (True, False):
-        space = Space.of_lengths(LengthGenes.build(6, 192, 0.36, levels=None, pin_last=pin)).widened()
-        context = StrategyContext(space, Macs(EncoderShape(6, 128, 512), Workload.padded(192)))
+    for shape in (Shape.EVEN, Shape.LATE):
+        even = shape is Shape.EVEN
+        space = Space.of_lengths(LengthGenes.build(6, 192, 0.36, levels=None, pin_last=even)).widened()
+        macs = Macs(EncoderShape(6, 128, 512), Workload.padded(192))
+        context = StrategyContext(space, macs, shape=shape)
         line, start = constant_ratio_line(context, 22), start_line(context, 22)
         assert space.smallest() in start
-        assert (start == line) == pin
-        assert (regular_line(context, 22) == line) == pin
+        assert (start == line) == even
+        assert (regular_line(context, 22) == line) == even
     # Between the ends every shape is there, over a range of costs, and drops alike behind its whole blocks.
     for whole in (0, 2):
         shares = []
@@ -145,10 +148,23 @@ def test_a_head_that_reads_every_token_starts_from_late_drops_too_and_one_that_r
         assert max(shares) - min(shares) > 0.25
 
 
+def test_where_the_mean_of_what_is_left_answers_drops_grow_smaller_from_block_to_block():
+    space = Space.of_lengths(LengthGenes.build(5, 1_000, 0.5, levels=None, pin_last=False)).widened()
+    context = StrategyContext(
+        space, Macs(EncoderShape(5, 128, 512), Workload.padded(1_000)), shape=Shape.EARLY
+    )
+    for subnet in regular_line(context, 9)[1:-1]:
+        tokens = (1_000, *tokens_of(subnet, 1_000))
+        rates = [1 - after / before for before, after in pairwise(tokens)]
+        # Of the first rate four fifths, three fifths and so on: a token is rounded up in each block.
+        for block, rate in enumerate(rates):
+            assert rate == pytest.approx(rates[0] * (5 - block) / 5, abs=1.5 / tokens[block])
+
+
 @pytest.mark.parametrize(("pin", "whole"), [(True, 0), (False, 2)])
 def test_the_dearest_regular_configuration_within_a_limit(pin: bool, whole: int):
     space = Space.of_lengths(LengthGenes.build(6, 64, 0.36, levels=None, pin_last=pin)).widened()
-    context = StrategyContext(space, COST)
+    context = StrategyContext(space, COST, shape=Shape.LATE if whole else Shape.EVEN)
     full = COST([space.full()])[0]
     for share in (0.5, 0.62, 0.8):
         (found,) = dearest(context, share * full)

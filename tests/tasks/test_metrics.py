@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics.bleu import BLEU
+from scipy.spatial.distance import cosine
 from scipy.stats import pearsonr
 from sklearn.metrics import accuracy_score, f1_score, hamming_loss, matthews_corrcoef, mean_squared_error
 
@@ -62,6 +63,15 @@ def draw_ids(labels: int) -> Draw:
 def draw_numbers(examples: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     gold = rng.normal(2.5, 1.5, examples)
     return gold + rng.normal(0.3, 1.0, examples), gold
+
+
+def draw_vectors(examples: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    gold = rng.normal(0.1, 1.0, (examples, 5))
+    return gold + rng.normal(0, 0.7, (examples, 5)), gold
+
+
+def mean_cosine(predicted: np.ndarray, gold: np.ndarray) -> float:
+    return float(np.mean([1 - cosine(p, g) for p, g in zip(predicted, gold, strict=True)]))
 
 
 def draw_bits(examples: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -176,6 +186,7 @@ CASES: dict[tuple[str, str], tuple[int, Draw, Any]] = {
     ("classification", "f1"): (2, draw_ids(2), CLASSIFICATION["f1"]),
     ("regression", "pearson"): (1, draw_numbers, pearson),
     ("regression", "mse"): (1, draw_numbers, lambda p, g: mean_squared_error(g, p)),
+    ("embedding", "cosine"): (1, draw_vectors, mean_cosine),
     **{("multi-label", name): (4, draw_bits, theirs) for name, theirs in MULTI_LABEL.items()},
     ("tokens", "f1"): (5, draw_entities, entity_f1),
     ("tokens", "accuracy"): (3, draw_token_ids, token_accuracy),
@@ -332,6 +343,7 @@ def test_the_first_metric_is_the_default_and_a_stranger_is_answered_with_the_nam
     defaults = {
         "classification": "accuracy",
         "regression": "pearson",
+        "embedding": "cosine",
         "multi-label": "micro-f1",
         "tokens": "f1",
         "questions": "f1",

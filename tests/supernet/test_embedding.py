@@ -1,0 +1,143 @@
+"""Models of sentence-transformers: read as theirs, the mean of what is left, and other ones refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertModel, PreTrainedTokenizerBase
+
+import ldsearch as ld
+from ldsearch import testing
+from ldsearch.errors import SupernetError
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.embedding import OUTPUT, write_modules
+from ldsearch.supernet.folder import load_model
+from ldsearch.supernet.supernet import inference
+from ldsearch.tasks.tokenizer import train_wordpiece
+from tests.tiny import padded_batch, tiny_model
+
+TEXTS = ["a b c d e f g h", "c d", "b b a h g f e d c b a a b c", "h"]
+WAYS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerBase:
+    return train_wordpiece([" ".join(TEXTS)] * 9, 60)
+
+
+def sentence_folder(
+    folder: Path, tokenizer: PreTrainedTokenizerBase, pooling: str, *, normalised: bool
+) -> Path:
+    """A folder as sentence-transformers saves it: a bare encoder, and how its vectors are made."""
+    torch.manual_seed(1)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=32,
+    )
+    testing.randomised(BertModel(config)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    setattr(config, OUTPUT, {"pooling": pooling, "normalised": normalised})
+    write_modules(config, folder, 12)
+    return folder
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("normalised", [True, False])
+def test_its_vectors_are_those_of_sentence_transformers(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerBase, pooling: str, normalised: bool
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    folder = sentence_folder(tmp_path / "model", tokenizer, pooling, normalised=normalised)
+    wanted = library.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    model, own = load_model(str(folder))
+    inputs = own(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    assert inputs["input_ids"].shape[1] == 12  # as sentence_bert_config.json says
+    with torch.no_grad():
+        found = model.eval()(**inputs)
+    np.testing.assert_allclose(found.sentence_embedding.numpy(), wanted, atol=1e-5)
+    # Saved as a model of transformers it is the same again, and so are an export and what it loads as.
+    model.save_pretrained(tmp_path / "saved")
+    own.save_pretrained(tmp_path / "saved")
+    again, _ = load_model(str(tmp_path / "saved"))
+    with torch.no_grad():
+        torch.testing.assert_close(again.eval()(**inputs).logits, found.logits)
+    assert Supernet(again).reads_first == (pooling == "cls")
+    np.testing.assert_allclose(np.linalg.norm(wanted, axis=1) == pytest.approx(1.0), normalised)
+
+
+def test_a_dropped_token_adds_nothing_to_the_mean() -> None:
+    """What the last block drops was read by all others there: only the mean is of fewer states."""
+    model = tiny_model("bert", blocks=3, head="SentenceEmbedding", attention="eager").eval()
+    supernet, batch = Supernet(model), padded_batch([12, 7, 5, 9])
+    subnet = Subnet.of_encoder(range(3), [12, 12, 6], 12)
+    with torch.no_grad():
+        whole = model.base_model(**batch, output_attentions=True)
+    real = batch["attention_mask"].bool()
+    received = (whole.attentions[-1] * real[:, None, :, None]).sum(dim=(1, 2)).masked_fill(~real, -1)
+    for row, vector in enumerate(inference(supernet, batch, subnet)):
+        count = -(-int(real[row].sum()) // 2)
+        kept = whole.last_hidden_state[row, received[row].topk(count).indices].mean(dim=0)
+        torch.testing.assert_close(vector, kept / kept.norm(), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        (
+            "modules.json",
+            {"type": "sentence_transformers.models.Dense"},
+            "makes its vectors by Transformer, Dense",
+        ),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode_max_tokens": True},
+            "pools by mean and pooling_mode_max_tokens",
+        ),
+        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "pools by lasttoken: mean and cls"),
+    ],
+)
+def test_other_ways_to_make_a_vector_are_one_line(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerBase, file: str, change: dict[str, object], message: str
+) -> None:
+    folder = sentence_folder(tmp_path / "model", tokenizer, "mean", normalised=True)
+    fields = json.loads((folder / file).read_text())
+    if isinstance(fields, list):
+        fields[1] |= change
+    else:
+        fields |= change
+    (folder / file).write_text(json.dumps(fields))
+    with pytest.raises(SupernetError, match=message):
+        load_model(str(folder))
+
+
+def test_newer_files_name_the_way_in_one_word(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    folder = sentence_folder(tmp_path / "model", tokenizer, "mean", normalised=False)
+    path = folder / "1_Pooling/config.json"
+    path.write_text(json.dumps({"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True}))
+    assert Supernet(load_model(str(folder))[0]).reads_first
+
+
+def test_an_export_of_fewer_blocks_is_a_folder_of_sentence_transformers(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    from ldsearch.export.card import Provenance
+    from ldsearch.export.folder import write_huggingface
+
+    model, own = load_model(str(sentence_folder(tmp_path / "model", tokenizer, "mean", normalised=True)))
+    supernet, subnet = Supernet(model).eval(), Subnet.of_encoder([0, 2])
+    provenance = Provenance("it", "no", "none", "by hand", "none")
+    folder = write_huggingface(supernet, own, subnet, tmp_path / "two", provenance).folder
+    inputs = own(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    wanted = inference(supernet, dict(inputs), subnet).numpy()
+    stock = library.SentenceTransformer(str(folder), device="cpu")
+    np.testing.assert_allclose(stock.encode(TEXTS), wanted, atol=1e-5)
+    with torch.no_grad():
+        loaded = ld.load(folder)(**inputs)
+    np.testing.assert_allclose(loaded.sentence_embedding.numpy(), wanted, atol=1e-5)
