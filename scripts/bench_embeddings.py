@@ -32,7 +32,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
 
 OWN, DOCUMENTS, QUERIES, TOKENS = 2_000, 5_000, 500, 256
-BUDGETS = (None, "0.7", "0.5")
+BUDGETS = ("0.7", "0.5")
 NEIGHBOURS, DRAWS = 10, 2_000
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -74,13 +74,13 @@ def interval(values: NDArray[np.float64]) -> dict[str, float]:
     return {"mean": float(values.mean()), "low": float(low), "high": float(high)}
 
 
-def compressed(csv: Path, place: Path, tokens: int, budget: str | None) -> tuple[dict[str, Any], float]:
+def compressed(csv: Path, place: Path, tokens: int, budget: str) -> tuple[dict[str, Any], float]:
     """What the command says, and its seconds."""
     command = [sys.executable, "-m", "ldsearch", "--json", "compress", str(minilm()), "--data", str(csv)]
     command += ["--max-length", str(tokens), "--runs", str(place.parent), "--name", place.name]
     start = time.perf_counter()
     done = subprocess.run(
-        command + ([] if budget is None else ["--budget", budget]), check=True, stdout=subprocess.PIPE
+        [*command, "--budget", budget], check=True, stdout=subprocess.PIPE
     )
     return json.loads(done.stdout), time.perf_counter() - start
 
@@ -172,7 +172,7 @@ def measured(data: Reviews | Pairs, runs: Path) -> dict[str, Any]:
         cut = cut_like(Supernet(model), lengths, chosen["macs"])
         rows.append(
             {
-                "name": f"compress, {budget or 'default'}",
+                "name": f"compress, {budget}",
                 "macs": chosen["macs"],
                 **data.score(data.vectors(served), full),
                 "seconds": round(seconds, 1),

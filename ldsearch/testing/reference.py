@@ -127,7 +127,7 @@ def _drop(
     alive, carried = real, torch.zeros(())
     for position, block in enumerate(stack.blocks):
         seen[block] = alive
-        attentions = model(**batch, output_attentions=True)["attentions"][block]
+        attentions = model.base_model(**batch, output_attentions=True)["attentions"][block]
         on = [h for h in range(attentions.shape[1]) if h not in stack.groups(block).heads_off]
         received = (attentions[:, on] * alive[:, None, :, None]).sum(dim=(1, 2))
         stays = _best(received, alive, real.sum(dim=1), stack.lengths, position, keep_first)
