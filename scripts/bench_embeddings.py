@@ -1,7 +1,7 @@
 """Sentence embeddings compressed: neighbours and similarities that stay, and milliseconds.
 
 all-MiniLM-L6-v2, nothing trained. ``ldsearch compress`` fits and chooses by IMDB reviews of 256 tokens, and
-by sentences of STS-B. Scored on texts that it never saw: the full model's ten nearest of 5,000 reviews to 500
+by sentences of STS-B. Scored on texts that it never saw: the full model's ten nearest among some reviews to
 others, and Spearman's correlation on STS-B's validation pairs. Beside each the full model on inputs cut to as
 many MACs. Times are what the command measured. The last line is one JSON object.
 
@@ -31,7 +31,7 @@ from ldsearch.latency.clock import device_facts
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
 
-OWN, DOCUMENTS, QUERIES, TOKENS = 2_000, 5_000, 500, 256
+OWN, TOKENS = 2_000, 256
 BUDGETS = ("0.7", "0.5")
 NEIGHBOURS, DRAWS = 10, 2_000
 
@@ -53,7 +53,7 @@ def embedder(model: Any, tokenizer: Any, tokens: int) -> Embed:
                     padding=True,
                     truncation=True,
                     max_length=tokens,
-                    pad_to_multiple_of=16,
+                    pad_to_multiple_of=None if tokens % 16 else 16,
                 )
                 found.update(zip(index, model(**inputs).sentence_embedding.numpy(), strict=True))
         return np.stack([found[row] for row in range(len(texts))])
@@ -79,9 +79,7 @@ def compressed(csv: Path, place: Path, tokens: int, budget: str) -> tuple[dict[s
     command = [sys.executable, "-m", "ldsearch", "--json", "compress", str(minilm()), "--data", str(csv)]
     command += ["--max-length", str(tokens), "--runs", str(place.parent), "--name", place.name]
     start = time.perf_counter()
-    done = subprocess.run(
-        [*command, "--budget", budget], check=True, stdout=subprocess.PIPE
-    )
+    done = subprocess.run([*command, "--budget", budget], check=True, stdout=subprocess.PIPE)
     return json.loads(done.stdout), time.perf_counter() - start
 
 
@@ -90,12 +88,12 @@ class Reviews:
 
     name, tokens = "imdb", TOKENS
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, documents: int, queries: int) -> None:
         texts = pd.read_json(data / "imdb/train.jsonl.gz", lines=True)["text"]
         # Reviews of one film stand together.
         texts = texts.drop_duplicates().sample(frac=1, random_state=0).tolist()
         self.own, rest = texts[:OWN], texts[OWN:]
-        self.documents, self.queries = rest[:DOCUMENTS], rest[DOCUMENTS : DOCUMENTS + QUERIES]
+        self.documents, self.queries = rest[:documents], rest[documents : documents + queries]
 
     def vectors(self, embed: Embed) -> list[NDArray[np.float32]]:
         """Of queries and documents."""
@@ -221,11 +219,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with imdb and stsb")
     parser.add_argument("--out", type=Path, required=True, help="where embeddings.json and table.md go")
     parser.add_argument("--runs", type=Path, default=Path("runs/embeddings"), help="where models go")
+    parser.add_argument("--documents", type=int, default=5_000, help="reviews that are searched")
+    parser.add_argument("--queries", type=int, default=500, help="reviews whose neighbours are asked for")
     options = parser.parse_args()
     options.runs.mkdir(parents=True, exist_ok=True)
     options.out.mkdir(parents=True, exist_ok=True)
     result: dict[str, Any] = {"machine": device_facts(torch.device("cpu"), torch.float32), "data": {}}
-    for data in (Reviews(options.data), Pairs(options.data)):
+    result |= {"documents": options.documents, "queries": options.queries}
+    for data in (Pairs(options.data), Reviews(options.data, options.documents, options.queries)):
         result["data"][data.name] = measured(data, options.runs)
         write_json(options.out / "embeddings.json", result)
         (options.out / "table.md").write_text(table(result), encoding="utf-8")

@@ -87,6 +87,9 @@ def _made(encoder: Any) -> type[PreTrainedModel]:
     class Made(parent):  # type: ignore[misc]
         """An encoder whose answer is one vector a text."""
 
+        # Checkpoints have the pooler of their first training, which no vector reads.
+        _keys_to_ignore_on_load_unexpected = (r"pooler\.",)
+
         def __init__(self, config: PreTrainedConfig) -> None:
             super().__init__(config)
             options = {"add_pooling_layer": False} if takes_pooler else {}
