@@ -23,8 +23,6 @@ from ldsearch.supernet.tokens import State
 
 Batch = Mapping[str, Tensor]
 
-# Cosine of vectors from which on they count as the same.
-NEAR = 0.95
 # Of one and a score: sums in another order differ by less than this, rarely by a tenth of it.
 CLOSE = 1e-5
 
@@ -43,7 +41,8 @@ class Agreement:
         other: Predictions that differ.
         clear: Those of them whose margin exceeds the tolerance.
         close: Rows with a prediction whose margin does not.
-        correlation: Of a regression's outputs with the supernet's (Pearson); None where predictions are made.
+        correlation: Of a regression's outputs with the supernet's (Pearson), of vectors the mean cosine; None
+            where predictions are made.
     """
 
     rows: int
@@ -59,7 +58,7 @@ class Agreement:
 
     @property
     def share(self) -> float:
-        """The share of predictions that are the same; of a regression its correlation."""
+        """The share of predictions that are the same; of what makes none its correlation."""
         if self.correlation is not None:
             return self.correlation
         return (self.predictions - self.other) / self.predictions if self.predictions else 1.0
@@ -180,8 +179,11 @@ def agreement(
         )
     correlation = None
     if not counts["predictions"]:
-        mine, theirs = (torch.cat([batch.flatten() for batch in side]).double() for side in (want, got))
-        correlation = float(torch.corrcoef(torch.stack([mine, theirs]))[0, 1])
+        if supernet.head.embeds:
+            correlation = float(nn.functional.cosine_similarity(torch.cat([*want]), torch.cat([*got])).mean())
+        else:
+            mine, theirs = (torch.cat([batch.flatten() for batch in side]).double() for side in (want, got))
+            correlation = float(torch.corrcoef(torch.stack([mine, theirs]))[0, 1])
     # A difference that is no number is the largest.
     return Agreement(difference=float(np.max(largest)), limit=max(limits), correlation=correlation, **counts)
 
@@ -219,19 +221,16 @@ def _real(supernet: Supernet, batch: Batch, logits: Tensor) -> Tensor:
 def _predictions(supernet: Supernet, want: Tensor, got: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Which predictions differ, and by how much the supernet's lead, of shape (B, …) both.
 
-    A class, of each token where there are several; the ends of a span; each yes or no; a vector. A margin of
-    infinity: none is made.
+    A class, of each token where there are several; the ends of a span; each yes or no. A margin of infinity:
+    none is made, as by a regression or of a vector.
     """
-    if supernet.head.embeds:
-        other = (nn.functional.cosine_similarity(want, got) < NEAR)[:, None]
-        return other, torch.ones(other.shape)
     kind = supernet.model.config.problem_type if supernet.head.pools else None
     if kind == "multi_label_classification":
         return (want > 0) != (got > 0), want.abs()
     want, got = (logits.masked_fill(~mask, -torch.inf) for logits in (want, got))
     if supernet.head.name == "QuestionAnswering":
         want, got = want.transpose(1, 2), got.transpose(1, 2)  # among positions
-    if want.shape[-1] == 1 or kind == "regression":
+    if want.shape[-1] == 1 or kind == "regression" or supernet.head.embeds:
         return torch.zeros(len(want), 1, dtype=torch.bool), torch.full((len(want), 1), torch.inf)
     best = want.topk(2, dim=-1).values
     margin = best[..., 0] - best[..., 1]
