@@ -11,9 +11,6 @@ many MACs. Times are what the command measured. The last line is one JSON object
 
 import argparse
 import json
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +18,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from bench_compress import by_length, compressed
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from sst2_minilm_train import minilm
 
 import ldsearch as ld
+from ldsearch.costs.workload import Workload
 from ldsearch.disk.files import write_json
 from ldsearch.latency.clock import device_facts
 from ldsearch.supernet import Supernet
@@ -39,24 +38,13 @@ Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 
 
 def embedder(model: Any, tokenizer: Any, tokens: int) -> Embed:
-    """Vectors of texts, in batches of like length."""
+    """Vectors of texts cut to so many tokens."""
 
     def embed(texts: Sequence[str]) -> NDArray[np.float32]:
-        order = np.argsort([len(text) for text in texts], kind="stable")
-        found: dict[int, NDArray[np.float32]] = {}
-        with torch.inference_mode():
-            for start in range(0, len(order), 32):
-                index = order[start : start + 32].tolist()
-                inputs = tokenizer(
-                    [texts[row] for row in index],
-                    return_tensors="pt",
-                    padding=True,
-                    truncation=True,
-                    max_length=tokens,
-                    pad_to_multiple_of=None if tokens % 16 else 16,
-                )
-                found.update(zip(index, model(**inputs).sentence_embedding.numpy(), strict=True))
-        return np.stack([found[row] for row in range(len(texts))])
+        vectors = by_length(
+            lambda inputs: model(**inputs).sentence_embedding.numpy(), tokenizer, texts, tokens
+        )
+        return np.stack(vectors)
 
     return embed
 
@@ -72,15 +60,6 @@ def interval(values: NDArray[np.float64]) -> dict[str, float]:
     means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(DRAWS)]
     low, high = np.percentile(means, [2.5, 97.5])
     return {"mean": float(values.mean()), "low": float(low), "high": float(high)}
-
-
-def compressed(csv: Path, place: Path, tokens: int, budget: str) -> tuple[dict[str, Any], float]:
-    """What the command says, and its seconds."""
-    command = [sys.executable, "-m", "ldsearch", "--json", "compress", str(minilm()), "--data", str(csv)]
-    command += ["--max-length", str(tokens), "--runs", str(place.parent), "--name", place.name]
-    start = time.perf_counter()
-    done = subprocess.run([*command, "--budget", budget], check=True, stdout=subprocess.PIPE)
-    return json.loads(done.stdout), time.perf_counter() - start
 
 
 class Reviews:
@@ -142,7 +121,6 @@ class Pairs:
 
 def cut_like(supernet: Supernet, lengths: NDArray[np.int64], share: float) -> int:
     """To how many tokens inputs are cut for that share of the full model's MACs."""
-    from ldsearch.costs.workload import Workload
 
     def macs(tokens: int) -> float:
         cut = Workload.from_lengths(np.minimum(lengths, tokens), int(lengths.max()))
@@ -164,7 +142,9 @@ def measured(data: Reviews | Pairs, runs: Path) -> dict[str, Any]:
     rows: list[dict[str, Any]] = [{"name": "full, fp32", "macs": 1.0, **data.score(full, full)}]
     for budget in BUDGETS:
         place = runs / data.name
-        said, seconds = compressed(csv, place, data.tokens, budget)
+        said, seconds = compressed(
+            minilm(), csv, place, ["--max-length", str(data.tokens), "--budget", budget]
+        )
         served = embedder(ld.load(place / "model"), tokenizer, data.tokens)
         chosen = said["points"][1]
         cut = cut_like(Supernet(model), lengths, chosen["macs"])

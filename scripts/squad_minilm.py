@@ -6,7 +6,7 @@ third of the blocks, and searched; one half of ``devsplit_eval`` (whole contexts
 Some of these are articles of SQuAD's development set, so the numbers are no SQuAD scores. What was stopped
 goes on, what is finished is used again. The last line is one JSON object.
 
-    python scripts/squad_minilm.py --data path/to/squad_v1.1 --out results/squad_minilm
+    python scripts/squad_minilm.py --data path/to/squad_v1.1 --out results/squad_minilm/shapes
 """
 
 import argparse

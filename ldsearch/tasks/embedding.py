@@ -85,9 +85,12 @@ class SentenceEmbedding(TextClassification):
         Raises:
             DataError: If they are.
         """
-        (width,) = {len(vector) for rows in self.splits.values() for vector in rows.labels[:1]} or {0}
-        if width != config.hidden_size:
-            raise DataError(f"the data's vectors have {width} numbers, the model's {config.hidden_size}")
+        for rows in self.splits.values():
+            for vector in rows.labels[:1]:  # all of a split have one width
+                if len(vector) != config.hidden_size:
+                    raise DataError(
+                        f"the data's vectors have {len(vector)} numbers, the model's {config.hidden_size}"
+                    )
 
     def predictions(self, logits: NDArray[np.float32]) -> NDArray[Any]:
         """The vectors."""

@@ -10,12 +10,14 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerBase
 
 import ldsearch as ld
 from ldsearch import testing
-from ldsearch.errors import SupernetError
+from ldsearch.errors import DataError, SupernetError
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.embedding import OUTPUT, write_modules
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.supernet import inference
+from ldsearch.tasks.classification import TextExamples
+from ldsearch.tasks.embedding import SentenceEmbedding
 from ldsearch.tasks.tokenizer import train_wordpiece
 from tests.tiny import padded_batch, tiny_model
 
@@ -68,7 +70,7 @@ def test_its_vectors_are_those_of_sentence_transformers(
     with torch.no_grad():
         torch.testing.assert_close(again.eval()(**inputs).logits, found.logits)
     assert Supernet(again).reads_first == (pooling == "cls")
-    np.testing.assert_allclose(np.linalg.norm(wanted, axis=1) == pytest.approx(1.0), normalised)
+    assert np.allclose(np.linalg.norm(wanted, axis=1), 1.0) == normalised
 
 
 def test_a_dropped_token_adds_nothing_to_the_mean() -> None:
@@ -141,3 +143,14 @@ def test_an_export_of_fewer_blocks_is_a_folder_of_sentence_transformers(
     with torch.no_grad():
         loaded = ld.load(folder)(**inputs)
     np.testing.assert_allclose(loaded.sentence_embedding.numpy(), wanted, atol=1e-5)
+
+
+def test_vectors_of_another_width_are_refused_in_whatever_split_they_are() -> None:
+    config = BertConfig(hidden_size=2)
+    splits = {
+        name: TextExamples(("a",), None, (vector,))
+        for name, vector in (("train", (1.0, 0.0)), ("report", (1.0,)))
+    }
+    SentenceEmbedding({}, (), {"train": splits["train"]}).check_model(config)
+    with pytest.raises(DataError, match="vectors have 1 numbers, the model's 2"):
+        SentenceEmbedding({}, (), splits).check_model(config)
