@@ -37,6 +37,7 @@ from ldsearch.latency.sessions import Settings
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.graph import KEEP
+from ldsearch.supernet.processor import processor_flags
 from ldsearch.supernet.saliency import score_weights
 
 CONFIGURATIONS = {47: (33, 23, 17, 12, 8, 6), **LONGER}
@@ -120,6 +121,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
                         profiles.append(
                             {"threads": count, "length": length, "ms": profiled(supernet, length)}
                         )
+    quick = [name for name in ("amx_bf16", "avx512_bf16") if name in (processor_flags() or ())]
     instructions = int8_instructions()
     return {
         "cells": cells,
@@ -127,7 +129,8 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         "bars": bars(cells),
         "minutes": (time.perf_counter() - began) / 60,
         "instructions": f"{torch.backends.cpu.get_cpu_capability()}, "
-        f"int8 by {', '.join(instructions or ()) or 'no instruction of its own'}",
+        f"int8 by {', '.join(instructions or ()) or 'no instruction of its own'}; "
+        f"bf16 by {', '.join(quick) or 'none'}",
         "crowding": crowding(load, os.cpu_count() or 1, max(options.threads)),
         "device": device_facts(torch.device("cpu"), torch.float32),
         "runtimes": {name: metadata.version(name) for name in ("onnxruntime", "openvino")},

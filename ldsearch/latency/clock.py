@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ldsearch.disk.fingerprint import versions
 from ldsearch.errors import LdsearchError
+from ldsearch.supernet.processor import processor_flags
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
 Run = Callable[[], object]
@@ -182,6 +183,8 @@ def device_facts(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
         name = torch.cuda.get_device_name(device)
     else:  # one name (a cloud's "AMD EPYC") covers processors several times apart in speed
         name = f"{_processor()}, {torch.backends.cpu.get_cpu_capability()}"
+        # Two of one name are an eighth apart in bf16 by it, and PyTorch does not count it among these.
+        name += ", AMX" if "amx_tile" in (processor_flags() or ()) else ""
     return {
         "device": f"{device.type}: {name}",
         "threads": torch.get_num_threads(),

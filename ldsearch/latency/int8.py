@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ldsearch.supernet.processor import FACTS, processor_flags
+
 # Products of int8 in one instruction, as Linux calls them on x86 and ARM. Without one int8 gains less.
 INSTRUCTIONS = ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp")
-_FACTS = Path("/proc/cpuinfo")
 
 
 def quantise(fp32: Path, int8: Path, *, per_channel: bool = True) -> None:
@@ -98,17 +99,10 @@ def _forget_shapes(path: Path) -> None:
     onnx.save(model, path)
 
 
-def int8_instructions(facts: Path = _FACTS) -> tuple[str, ...] | None:
+def int8_instructions(facts: Path = FACTS) -> tuple[str, ...] | None:
     """Those of ``INSTRUCTIONS`` that this processor has; None where the system does not say."""
-    try:
-        text = facts.read_text(encoding="utf-8")
-    except OSError:
-        return None
-    lines = (line.partition(":") for line in text.splitlines())
-    flags = {
-        flag for name, _, values in lines if name.strip() in ("flags", "Features") for flag in values.split()
-    }
-    return tuple(name for name in INSTRUCTIONS if name in flags) if flags else None
+    flags = processor_flags(facts)
+    return None if flags is None else tuple(name for name in INSTRUCTIONS if name in flags)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,11 @@
-"""Probes and settings for the processor at hand: whether bf16 is fast on it, and freed memory kept."""
+"""Probes and settings for the processor at hand: what it has, whether bf16 is fast on it, freed memory kept."""
 
 import ctypes
 import os
 import platform
 import time
 from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -15,6 +16,18 @@ _GAIN = 1.3
 # Names and values of glibc's mallopt: nothing goes back to the system, nothing is mapped on its own.
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 _NEVER = -1
+FACTS = Path("/proc/cpuinfo")
+
+
+def processor_flags(facts: Path = FACTS) -> frozenset[str] | None:
+    """Names of the instructions that this processor has; None where the system does not say."""
+    try:
+        text = facts.read_text(encoding="utf-8")
+    except OSError:
+        return None
+    lines = (line.partition(":") for line in text.splitlines())
+    named = (values.split() for name, _, values in lines if name.strip() in ("flags", "Features"))
+    return frozenset(flag for flags in named for flag in flags) or None
 
 
 @cache

@@ -356,6 +356,10 @@ class Task(Scorer):
         """A scalar whose gradients say how much the answers depend on each token: here the loss."""
         return self.objective.loss(logits, batch)
 
+    def token_prior(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Log weight of each token in the answers, by the logits alone, shape (B, n); here all alike."""
+        return torch.zeros_like(batch["attention_mask"], dtype=torch.float32)
+
     def prepare(self, batch: Batch, tokenizer: PreTrainedTokenizerBase, rng: np.random.Generator) -> Batch:
         """A training batch as the passes of one step see it: the batch itself unless the task is random."""
         return batch

@@ -15,10 +15,11 @@ import numpy as np
 import pandas as pd
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import Encoded, Rows, Task, require_fast
+from ldsearch.tasks.base import Batch, Encoded, Rows, Task, require_fast
 from ldsearch.tasks.objectives import Categorical, span_ends
 from ldsearch.tasks.tables import Columns, DataSource, is_blank, is_missing, refuse_rows
 from ldsearch.trials.intervals import Statistics
@@ -177,6 +178,11 @@ class QuestionAnswering(Task):
             rows=rows,
             characters=tuple(characters),
         )
+
+    def token_prior(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Log-probability that the answer starts or ends at a token: a dropped one answers by an old state."""
+        ends, _ = span_ends(logits, batch)
+        return ends.log_softmax(dim=-1).unflatten(0, (-1, 2)).logsumexp(dim=1)
 
     def predict(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[str]:
         """The best span's text for each example.

@@ -51,21 +51,29 @@ def fit_saliency(
             yield task.prepare(on_device, tokenizer, rng)
 
     generator = torch.Generator().manual_seed(seed)
-    fit_to(supernet, batches(), lambda logits, batch: task.probe(logits, batch, generator))
+    fit_to(
+        supernet, batches(), lambda logits, batch: task.probe(logits, batch, generator), task.token_prior
+    )
 
 
-def fit_to(supernet: Supernet, batches: Iterable[Batch], loss: Callable[[Tensor, Batch], Tensor]) -> None:
+def fit_to(
+    supernet: Supernet,
+    batches: Iterable[Batch],
+    loss: Callable[[Tensor, Batch], Tensor],
+    prior: Callable[[Tensor, Batch], Tensor] | None = None,
+) -> None:
     """Set the weights of every block's learned token score.
 
     For each block, features are the state that enters it and what its attention reads, and the target is
-    the logarithm of the norm of the loss's gradient at the state that leaves it, over the row's largest.
-    Both are taken less their means over a row: only tokens of one row compete.
+    the logarithm of the norm of the loss's gradient at the state that leaves it, over the row's largest,
+    plus the prior. Features and targets are taken less their means over a row: only tokens of one row compete.
 
     Args:
         supernet: One of a registered family whose token score is ``learned``; it runs in full, without
             dropout.
         batches: Of the training rows.
         loss: Of logits and their batch.
+        prior: Of the same, shape (B, n), added to the target of every block (``Task.token_prior``).
     """
     layers = list(supernet.layers_of("encoder"))
     sums = [Sums(len(getattr(layer, WEIGHTS))) for layer in layers]
@@ -73,14 +81,16 @@ def fit_to(supernet: Supernet, batches: Iterable[Batch], loss: Callable[[Tensor,
     supernet.eval()
     for batch in batches:
         with recorded(supernet) as seen, torch.enable_grad():
-            value = loss(logits_of(supernet(supernet.inputs(batch), supernet.full)), batch)
+            logits = logits_of(supernet(supernet.inputs(batch), supernet.full))
+            value = loss(logits, batch)
         gradients = torch.autograd.grad(value, [left for _, _, left in seen])
         real = batch["attention_mask"].bool()
+        known = prior(logits.detach(), batch) if prior else 0.0
         for own, (entered, context, _), gradient in zip(sums, seen, gradients, strict=True):
             norms = gradient.float().norm(dim=-1).masked_fill(~real, 0.0)
             shares = norms / norms.amax(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
             features = torch.cat([entered.float(), context.float()], dim=-1)
-            own.add(features, (shares + LEAST).log(), real)
+            own.add(features, (shares + LEAST).log() + known, real)
     supernet.train(was_training)
     for own, layer in zip(sums, layers, strict=True):
         getattr(layer, WEIGHTS).copy_(own.solution())

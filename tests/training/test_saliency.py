@@ -9,7 +9,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.saliency import LEARNED, WEIGHTS
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks import TASKS
-from ldsearch.training.saliency import LEAST, RIDGE, Sums, fit_to, is_fitted
+from ldsearch.training.saliency import LEAST, RIDGE, Sums, fit_to, is_fitted, recorded
 from ldsearch.training.strategies import Pass
 from tests.tiny import FAMILIES, padded_batch, tiny_encoder_decoder, tiny_model
 from tests.training.test_trainer import Fixed, trainer_for
@@ -134,6 +134,38 @@ def test_what_a_vector_depends_on_is_its_jacobian():
     torch.testing.assert_close(
         gradient.square().mean(dim=0), weights.square().sum(dim=1), rtol=0.1, atol=0.05
     )
+
+
+def test_a_prior_is_fitted_beside_the_gradients():
+    """The targets are a sum, so the weights are: those without it, and those of it alone."""
+    model, batch = tiny_model("bert", blocks=2), labelled([9, 5, 16, 12], seed=1)
+
+    def prior(logits: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return 3 * torch.sin(batch["input_ids"].float())
+
+    plain, with_prior = Supernet(model, LEARNED), Supernet(tiny_model("bert", blocks=2), LEARNED)
+    fit_to(plain, [batch], loss)
+    fit_to(with_prior, [batch], loss, prior)
+    with recorded(plain) as seen:
+        plain(plain.inputs(batch), plain.full)
+    for (entered, context, _), before, after in zip(
+        seen, weights_of(plain), weights_of(with_prior), strict=True
+    ):
+        sums = Sums(len(before))
+        sums.add(
+            torch.cat([entered, context], dim=-1).detach(), prior(entered, batch), batch["attention_mask"].bool()
+        )
+        torch.testing.assert_close(after - before, sums.solution().float(), atol=1e-2, rtol=1e-2)
+
+
+def test_a_question_keeps_the_tokens_at_which_its_answer_may_start_or_end():
+    """Start at tokens 1 or 2, end at 2 or 3 with as many odds; a pad is no answer."""
+    task = TASKS["questions"]({}, (), {})
+    never = -50.0
+    logits = torch.tensor([[never, 0, 0, never, 9], [never, never, 0, 0, 9]]).T[None]
+    batch = {"attention_mask": torch.tensor([[1, 1, 1, 1, 0]]), "labels": torch.zeros(1, 2, dtype=torch.long)}
+    found = task.token_prior(logits, batch).exp()[0]
+    torch.testing.assert_close(found, torch.tensor([0.0, 0.5, 1.0, 0.5, 0.0]))
 
 
 def test_padding_changes_no_weight():
