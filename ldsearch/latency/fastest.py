@@ -118,13 +118,13 @@ def time_full_model(
     forwards: dict[str, Forward] = {}
     left_out = {}
     with torch.inference_mode(), tempfile.TemporaryDirectory() as folder:
-        graph = Path(folder) / "model.onnx"  # one for all that read it
         for name, runtime in candidates().items():
             try:
                 if isinstance(runtime, GraphRuntime):
                     runtime.require()
+                    graph = Path(folder) / f"{runtime.multiple}.onnx"  # one for all that read it
                     if not graph.exists():
-                        trace(supernet, supernet.full, graph)
+                        trace(supernet, supernet.full, graph, multiple=runtime.multiple)
                     forwards[name] = runtime.of_graph(graph)
                 else:
                     forwards[name] = runtime(supernet, supernet.full)

@@ -37,7 +37,9 @@ KEYS = (0, 1, 1, -1)
 MOST_BYTES = 2**31
 
 
-def trace(supernet: Supernet, subnet: Subnet, path: Path, *, elastic: bool = False) -> "Graph":
+def trace(
+    supernet: Supernet, subnet: Subnet, path: Path, *, elastic: bool = False, multiple: int = 1
+) -> "Graph":
     """Write the file alone; returns what it was made of.
 
     Args:
@@ -45,13 +47,14 @@ def trace(supernet: Supernet, subnet: Subnet, path: Path, *, elastic: bool = Fal
         subnet: What runs; of an elastic graph with lengths in ratio.
         path: Where the file goes.
         elastic: Let lengths be an input too, ``keep``, whose default are the sub-network's.
+        multiple: Of positions, in which a batch runs: tokens that a row lacks are masked, as pads are.
 
     Raises:
         ExportError: As for ``write_onnx``.
         SubnetError: If the sub-network does not fit.
     """
     refuse(supernet)
-    graph = Graph(supernet, subnet, elastic=elastic)
+    graph = Graph(supernet, subnet, elastic=elastic, multiple=multiple)
     if sum(tensor.nbytes for tensor in graph.state_dict().values()) >= MOST_BYTES:
         raise ExportError("an ONNX file holds less than 2 GiB of weights: export this model as --format hf")
     # An example, of which nothing but its number of axes stays.
@@ -120,13 +123,17 @@ class Graph(nn.Module):
         supernet: Whose sub-network it is.
         subnet: What runs.
         elastic: Whether lengths are an input.
+        multiple: As for ``trace``.
 
     Raises:
         ExportError: If an elastic graph's sub-network has no lengths in ratio.
     """
 
-    def __init__(self, supernet: Supernet, subnet: Subnet, *, elastic: bool = False) -> None:
+    def __init__(
+        self, supernet: Supernet, subnet: Subnet, *, elastic: bool = False, multiple: int = 1
+    ) -> None:
         super().__init__()
+        self.widths = multiple, supernet.longest
         model = supernet.materialise(subnet)
         inner = model.supernet if isinstance(model, FixedSubnet) else Supernet(model, supernet.score)
         blocks = Stack(tuple(range(inner.blocks)))
@@ -172,6 +179,9 @@ class Graph(nn.Module):
         """Inputs by ``inputs``; outputs by ``outputs``."""
         given = dict(zip(self.inputs, inputs, strict=True))
         keep = given.pop(KEEP, None)
+        mask = given["attention_mask"]
+        if self.widths[0] > 1:
+            given = {name: operators.widened(one, *self.widths) for name, one in given.items()}
         entered = self.family.embed(self.model, given)
         state = run_stages(
             self.stack.blocks,
@@ -184,7 +194,10 @@ class Graph(nn.Module):
             self.model, self.family.finish(self.model, state.hidden), {"attention_mask": state.real}
         )
         # A model of sentences has its vectors by both names.
-        return tuple(cast(Tensor, getattr(output, name)) for name in self.outputs)
+        found = tuple(cast(Tensor, getattr(output, name)) for name in self.outputs)
+        if self.widths[0] == 1 or self.head.pools:
+            return found
+        return tuple(one[:, : mask.shape[1]] for one in found)
 
     def _run(self, block: int, state: State, keep: Chosen | None) -> State:
         # A head that reads the first token needs nothing else of the last block.
@@ -200,7 +213,7 @@ class Graph(nn.Module):
             return [None] * len(self.stack.blocks)
         if keep is not None:
             counts = shares(true_lengths, keep, lengths.reference)
-            return list(kept_tokens(counts, len(lengths.tokens), real.shape[1]))
+            return list(kept_tokens(counts, len(lengths.tokens), real.shape[1], *self.widths))
         # What is kept of every length alike drops nothing.
         whole = lengths.reference if lengths.mode == "ratio" else None
         entering = [whole, *lengths.tokens]
@@ -208,7 +221,7 @@ class Graph(nn.Module):
         if not places:
             return [None] * len(lengths.tokens)
         counts = kept_counts(lengths, places, true_lengths)
-        chosen = kept_tokens(counts, len(places), real.shape[1])
+        chosen = kept_tokens(counts, len(places), real.shape[1], *self.widths)
         return [next(chosen) if place in places else None for place in range(len(lengths.tokens))]
 
 
@@ -301,12 +314,18 @@ def shares(true_lengths: Tensor, kept: Tensor, reference: int) -> Tensor:
     return torch.div(raised, reference, rounding_mode="trunc").clamp(min=1)
 
 
-def kept_tokens(counts: Tensor, places: int, width: int) -> Iterator[Chosen]:
-    """The tokens kept by counts (B, places) of ``width`` positions, place by place."""
+def kept_tokens(counts: Tensor, places: int, width: int, multiple: int, most: int) -> Iterator[Chosen]:
+    """The tokens kept by counts (B, places) of ``width`` positions, place by place.
+
+    A place is as wide as the next multiple of the most that a row keeps, or as ``most``.
+    """
     position = torch.arange(width, device=counts.device)[None]
     bonus = chosen_of(position > 0, torch.tensor(0.0, device=counts.device), torch.inf)
-    longest = operators.split(counts.amax(dim=0), 0, places)
-    for most, count in zip(longest, operators.split(counts, 1, places), strict=True):
-        position = operators.leading(position, most)
-        yield Chosen(most, position < count, bonus)
-        bonus = operators.leading(bonus, most)
+    widest = counts.amax(dim=0)
+    if multiple > 1:
+        widest = operators.raised(widest, multiple, most)
+    longest = operators.split(widest, 0, places)
+    for widest, count in zip(longest, operators.split(counts, 1, places), strict=True):
+        position = operators.leading(position, widest)
+        yield Chosen(widest, position < count, bonus)
+        bonus = operators.leading(bonus, widest)

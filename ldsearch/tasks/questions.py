@@ -180,9 +180,9 @@ class QuestionAnswering(Task):
         )
 
     def token_prior(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Log-probability that the answer starts or ends at a token: a dropped one answers by an old state."""
+        """Log-probability that the answer starts or ends at a token: a dropped one has an old state."""
         ends, _ = span_ends(logits, batch)
-        return ends.log_softmax(dim=-1).unflatten(0, (-1, 2)).logsumexp(dim=1)
+        return ends.log_softmax(dim=-1).reshape(len(logits), 2, -1).logsumexp(dim=1)
 
     def predict(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[str]:
         """The best span's text for each example.

@@ -51,9 +51,7 @@ def fit_saliency(
             yield task.prepare(on_device, tokenizer, rng)
 
     generator = torch.Generator().manual_seed(seed)
-    fit_to(
-        supernet, batches(), lambda logits, batch: task.probe(logits, batch, generator), task.token_prior
-    )
+    fit_to(supernet, batches(), lambda logits, batch: task.probe(logits, batch, generator), task.token_prior)
 
 
 def fit_to(
@@ -66,7 +64,8 @@ def fit_to(
 
     For each block, features are the state that enters it and what its attention reads, and the target is
     the logarithm of the norm of the loss's gradient at the state that leaves it, over the row's largest,
-    plus the prior. Features and targets are taken less their means over a row: only tokens of one row compete.
+    plus the prior. Features and targets are taken less their means over a row: only tokens of one row
+    compete.
 
     Args:
         supernet: One of a registered family whose token score is ``learned``; it runs in full, without

@@ -182,6 +182,38 @@ def test_fewer_tokens_are_fewer_products_in_the_graph(tmp_path):
     assert (before.shape, behind.shape) == ((2, 12, 16), (2, 1, 16))
 
 
+@pytest.mark.parametrize("elastic", [False, True])
+@pytest.mark.parametrize(
+    ("family", "head"), [*(("bert", head) for head in HEADS), ("modernbert", HEADS[0]), ("roberta", HEADS[1])]
+)
+def test_positions_in_whole_multiples_change_no_output(tmp_path, family, head, elastic):
+    """Every norm runs in multiples of 8, or as wide as the model reads; the others' norms do not."""
+    onnx = pytest.importorskip("onnx")
+    supernet = Supernet(tiny_model(family, blocks=3, head=head))
+    widths: dict[int, set[int]] = {}
+    for multiple in (1, 8):
+        graph.trace(
+            supernet, SUBNETS["lengths"], path := tmp_path / "model.onnx", elastic=elastic, multiple=multiple
+        )
+        model = onnx.load(path)
+        outputs = [entry.name for entry in model.graph.output]
+        norms = [node.output[0] for node in model.graph.node if node.op_type == "LayerNormalization"]
+        model.graph.output.extend(type(model.graph.output[0])(name=name) for name in norms)
+        session = onnxruntime.InferenceSession(model.SerializeToString())
+        names = [entry.name for entry in session.get_inputs()]
+        for batch in BATCHES:
+            given = {"token_type_ids": torch.zeros_like(batch["input_ids"]), **batch}
+            found = session.run([*outputs, *norms], {name: given[name].numpy() for name in names})
+            logits = np.stack(found[: len(outputs)], axis=-1) if len(outputs) > 1 else found[0]
+            expected = of_torch(supernet, batch, SUBNETS["lengths"])
+            np.testing.assert_allclose(real(logits, batch), real(expected, batch), atol=1e-5, rtol=1e-5)
+            assert logits.shape == expected.shape
+            widths.setdefault(multiple, set()).update(state.shape[1] for state in found[len(outputs) :])
+    # A head that reads the first token alone has the last norms of it alone.
+    assert {width % 8 for width in widths[8] - {1}} == {0}
+    assert {width % 8 for width in widths[1] - {1}} > {0}
+
+
 WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None

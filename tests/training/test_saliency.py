@@ -153,7 +153,9 @@ def test_a_prior_is_fitted_beside_the_gradients():
     ):
         sums = Sums(len(before))
         sums.add(
-            torch.cat([entered, context], dim=-1).detach(), prior(entered, batch), batch["attention_mask"].bool()
+            torch.cat([entered, context], dim=-1).detach(),
+            prior(entered, batch),
+            batch["attention_mask"].bool(),
         )
         torch.testing.assert_close(after - before, sums.solution().float(), atol=1e-2, rtol=1e-2)
 

@@ -1,50 +1,63 @@
 """Signals: the first waits for the step under way, the second does not."""
 
-import os
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from ldsearch.errors import LdsearchError
 from ldsearch.work.interruption import Interrupted, interruptible
-
-
-@pytest.fixture(autouse=True)
-def as_on_a_terminal() -> Iterator[None]:
-    """A shell's background jobs, CI's among them, start with SIGINT ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
+from tests.stops import ask_to_stop
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+NOTICE = "finishing the current step; once more to stop at once"
+
+
+def in_a_process_of_its_own(work: str) -> subprocess.CompletedProcess[str]:
+    """Run code that is sent real signals: in a process of many tests a stray one ended all of them.
+
+    A shell's background jobs, CI's among them, start with SIGINT ignored: not this one.
+    """
+    start = "import os, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    start += "from ldsearch.work.interruption import Interrupted, interruptible\n"
+    return subprocess.run(
+        [sys.executable, "-c", start + textwrap.dedent(work)], capture_output=True, text=True, timeout=120
+    )
 
 
 @BOTH
 def test_the_first_signal_is_noted_and_said_once_and_the_work_goes_on_to_where_it_checks(
-    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+    number: signal.Signals,
 ) -> None:
-    with interruptible() as stop:
-        stop.check()
-        assert stop.requested is None
-        signal.raise_signal(number)
-        assert stop.requested == number
-        with pytest.raises(Interrupted) as caught:
+    done = in_a_process_of_its_own(f"""
+        with interruptible() as stop:
             stop.check()
-    assert caught.value.signum == number
-    assert str(caught.value) == f"interrupted by {number.name}"
-    assert capfd.readouterr().err.strip() == "finishing the current step; once more to stop at once"
+            assert stop.requested is None
+            signal.raise_signal({number:d})
+            assert stop.requested == {number:d}
+            try:
+                stop.check()
+            except Interrupted as caught:
+                print(caught, caught.signum)
+    """)
+    assert (done.returncode, done.stderr.strip()) == (0, NOTICE)
+    assert done.stdout == f"interrupted by {number.name} {number:d}\n"
 
 
 @BOTH
 def test_the_second_signal_stops_at_once(number: signal.Signals) -> None:
-    with interruptible() as stop:
-        signal.raise_signal(signal.SIGTERM)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(number)
-    assert stop.requested == signal.SIGTERM
+    done = in_a_process_of_its_own(f"""
+        try:
+            with interruptible() as stop:
+                signal.raise_signal(signal.SIGTERM)
+                signal.raise_signal({number:d})
+        except KeyboardInterrupt:
+            print(stop.requested)
+    """)
+    assert (done.returncode, done.stdout) == (0, f"{signal.SIGTERM:d}\n")
 
 
 def test_a_stop_that_was_asked_for_is_no_error_of_ours_and_not_what_an_except_for_them_catches() -> None:
@@ -63,7 +76,7 @@ def test_the_old_handlers_come_back_however_the_work_ended() -> None:
 
 def inner_work() -> None:
     with interruptible() as stop:
-        signal.raise_signal(signal.SIGTERM)
+        ask_to_stop()
         stop.check()
 
 
@@ -83,7 +96,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
         with interruptible() as stop:
             signal.raise_signal(signal.SIGINT)
             assert stop.requested is None
-            signal.raise_signal(signal.SIGTERM)
+            ask_to_stop()
             assert stop.requested == signal.SIGTERM
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
@@ -106,11 +119,13 @@ def test_outside_the_main_thread_nobody_asks_and_no_handler_is_touched() -> None
     assert seen == [before, None, "done"]
 
 
-def test_a_forked_worker_keeps_the_request_and_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    with interruptible():
-        worker = os.fork()
-        if worker == 0:
-            signal.raise_signal(signal.SIGINT)
-            os._exit(7)
-        assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == 7
-    assert capfd.readouterr().err == ""
+def test_a_forked_worker_keeps_the_request_and_says_nothing() -> None:
+    done = in_a_process_of_its_own("""
+        with interruptible():
+            worker = os.fork()
+            if worker == 0:
+                signal.raise_signal(signal.SIGINT)
+                os._exit(7)
+            print(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]))
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "7\n", "")
