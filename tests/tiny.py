@@ -13,9 +13,9 @@ from ldsearch.training.strategies import Setting, StackSetting
 
 VOCABULARY = 60
 # Each with parts of its own, and those whose parts are the first's under other names.
-OWN_PARTS = ("bert", "distilbert", "roberta", "electra", "modernbert", "megatron-bert")
+OWN_PARTS = ("bert", "distilbert", "roberta", "electra", "modernbert", "megatron-bert", "mpnet")
 FAMILIES = (*OWN_PARTS, "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl")
-OFFSET = ("camembert", "data2vec")  # positions begin behind the padding's, as RoBERTa's
+OFFSET = ("camembert", "data2vec", "roberta", "xlm-roberta")  # positions begin behind the padding's
 HEADED = tuple(name for name, head in HEADS.items() if not head.generates)
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
 ENCODER_DECODERS = ("bart", "marian", "mbart", "pegasus", "t5", "t5-gated")
@@ -59,14 +59,14 @@ def tiny_model(
     config = AutoConfig.for_model(
         family,
         vocab_size=VOCABULARY,
-        # The first belongs to padding.
-        max_position_embeddings=positions + (family.startswith(OFFSET) or "roberta" in family),
+        # The first belongs to padding, in MPNet the second.
+        max_position_embeddings=positions + (2 if family == "mpnet" else family.startswith(OFFSET)),
         pad_token_id=0,
         num_labels=2 if head == "QuestionAnswering" else labels,
         **sizes,
     )
     # Its stock class has no other.
-    config._attn_implementation = "eager" if family == "megatron-bert" else attention
+    config._attn_implementation = "eager" if family in ("megatron-bert", "mpnet") else attention
     model = HEADS[head].auto.from_config(config)
     return testing.randomised(model)
 

@@ -18,7 +18,7 @@ from ldsearch.subnet import WHOLE, Groups, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.supernet import evaluating
-from ldsearch.supernet.tokens import Attention, State, drop_tokens, put_back
+from ldsearch.supernet.tokens import Attention, State, drop_tokens, pairs, put_back
 
 OnLogits = Callable[[Sequence[int], Tensor], None]
 
@@ -251,11 +251,9 @@ def rows_of(attention: Attention, index: Tensor, real: Tensor) -> Attention:
 
     allowed = attention.allowed
     if allowed is not None:
-        rows, k = index.shape
-        allowed = allowed.gather(2, index[:, None, :, None].expand(-1, 1, -1, allowed.shape[3]))
-        allowed = allowed.gather(3, index[:, None, None, :].expand(rows, 1, k, k))
         # Where a row is shorter here than others, its last positions hold tokens that are gone.
-        allowed = allowed & real[:, None, None, :]
+        allowed = pairs(allowed, index) & real[:, None, None, :]
+    bias = attention.bias
     return replace(
         attention,
         queries=of_heads(attention.queries),
@@ -263,6 +261,7 @@ def rows_of(attention: Attention, index: Tensor, real: Tensor) -> Attention:
         values=of_heads(attention.values),
         real=real,
         allowed=allowed,
+        bias=None if bias is None else pairs(bias, index),
     )
 
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Groups, Stack
-from ldsearch.supernet.families.family import Family, Parts
+from ldsearch.supernet.families.family import HEADS_LEFT, Family, Parts
 from ldsearch.supernet.heads import head_named
 from ldsearch.supernet.saliency import narrow_weights
 
@@ -213,6 +213,7 @@ def narrow(family: Family, layer: nn.Module, groups: Groups) -> None:
     if groups.heads_off:
         heads = parts.output.in_features // parts.head_width
         on = [head for head in range(heads) if head not in groups.heads_off]
+        setattr(layer, HEADS_LEFT, tuple(on))  # a position bias has a channel for each of them all
         inner = (torch.tensor(on)[:, None] * parts.head_width + torch.arange(parts.head_width)).flatten()
         for linear in parts.heads:
             _keep_outputs(linear, inner, parts.output.in_features)

@@ -268,6 +268,8 @@ class Traced(Attention):
         assert self.allowed is not None
         nothing = torch.tensor(0.0, dtype=products.dtype, device=products.device)
         added = chosen_of(self.allowed, nothing, torch.finfo(products.dtype).min)
+        if self.bias is not None:
+            products = products + self.bias
         return (products + added).softmax(dim=-1)
 
 
@@ -280,7 +282,7 @@ def traced(attention: Attention) -> Traced:
     """The same, masked whether the example's rows end in pads here or not."""
     allowed = reshaped(attention.real, KEYS) if attention.allowed is None else attention.allowed
     parts = (attention.queries, attention.keys, attention.values, attention.real, attention.scaling)
-    return Traced(*parts, allowed)
+    return Traced(*parts, allowed, bias=attention.bias)
 
 
 def received(attention: Attention) -> Tensor:

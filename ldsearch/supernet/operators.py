@@ -21,6 +21,11 @@ def rows(hidden: Tensor, index: Tensor) -> Tensor:
     return _applied(_Rows, hidden, index, int(hidden.shape[-1]))
 
 
+def pairs(whole: Tensor, index: Tensor) -> Tensor:
+    """Rows and columns ``index`` (B, k) of ``whole`` (1, C, n, n): shape (B, C, k, k)."""
+    return _applied(_Pairs, whole, index, int(whole.shape[1]))
+
+
 def leading(tensor: Tensor, count: Tensor) -> Tensor:
     """The first ``count`` (1,) columns of a tensor (B, n)."""
     return _applied(_Leading, tensor, count)
@@ -84,6 +89,22 @@ class _Rows(torch.autograd.Function):
         first = g.op("Mul", g.op("Unsqueeze", row, _constant(g, 1)), tokens)
         flat = g.op("Reshape", hidden, _constant(g, -1, width))
         return g.op("Gather", flat, g.op("Add", index, first), axis_i=0)
+
+
+class _Pairs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, whole: Tensor, index: Tensor, channels: int) -> Tensor:
+        return whole[0][:, index[:, :, None], index[:, None, :]].transpose(0, 1).contiguous()
+
+    @staticmethod
+    def symbolic(g: Any, whole: Any, index: Any, channels: int) -> Any:
+        # By their places in the pairs laid end to end.
+        first = g.op("Mul", index, g.op("Shape", whole, start_i=3, end_i=4))
+        flat = g.op(
+            "Add", g.op("Unsqueeze", first, _constant(g, 2)), g.op("Unsqueeze", index, _constant(g, 1))
+        )
+        table = g.op("Reshape", whole, _constant(g, channels, -1))
+        return g.op("Transpose", g.op("Gather", table, flat, axis_i=1), perm_i=(1, 0, 2, 3))
 
 
 class _Leading(torch.autograd.Function):

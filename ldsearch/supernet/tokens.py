@@ -26,6 +26,8 @@ class State:
         positions: Shape (B, n), where each token stood in the input; None while none was dropped.
         per_token: What else belongs to a token (rotary angles), each of shape (B or 1, n, …).
         padded: Whether some position may be padding; False spares a look at the data.
+        per_pair: What belongs to two positions of the input (a relative bias), each of shape (1, C, n₀, n₀)
+            whatever was dropped: ``pair`` looks it up.
     """
 
     hidden: Tensor
@@ -33,6 +35,12 @@ class State:
     positions: Tensor | None = None
     per_token: Mapping[str, Tensor] = field(default_factory=dict)
     padded: bool = True
+    per_pair: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def pair(self, name: str, channels: Sequence[int] | None = None) -> Tensor:
+        """What belongs to each query and key that are left, of some of its channels: (1 or B, C, n, n)."""
+        whole = self.per_pair[name] if channels is None else self.per_pair[name][:, list(channels)]
+        return whole if self.positions is None else pairs(whole, self.positions)
 
     def take(self, hidden: Tensor, index: Tensor, real: Tensor, padded: bool = True) -> "State":
         """The state of some tokens: rows ``index`` (B, k) of ``hidden`` and of everything else."""
@@ -41,7 +49,7 @@ class State:
             name: gather(tensor.expand(index.shape[0], -1, -1), index)
             for name, tensor in self.per_token.items()
         }
-        return State(gather(hidden, index), real, positions, per_token, padded)
+        return State(gather(hidden, index), real, positions, per_token, padded, self.per_pair)
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ class Attention:
         scaling: Factor on the products of queries and keys.
         allowed: Shape (B, 1, n, n), True where a query may see a key (a window); None: every real key.
         padded: Whether some position may be padding; False spares a look at the data.
+        bias: Shape (1 or B, H, n, n), added to the scaled products (relative positions); None: nothing.
     """
 
     queries: Tensor
@@ -65,14 +74,19 @@ class Attention:
     scaling: float
     allowed: Tensor | None = None
     padded: bool = True
+    bias: Tensor | None = None
 
     def of_queries(self, first: int) -> "Attention":
         """The same with the queries of the first tokens only."""
         allowed = None if self.allowed is None else self.allowed[:, :, :first]
-        return replace(self, queries=self.queries[:, :, :first], allowed=allowed)
+        bias = None if self.bias is None else self.bias[:, :, :first]
+        return replace(self, queries=self.queries[:, :, :first], allowed=allowed, bias=bias)
 
     def part(self, rows: slice, heads: slice | list[int]) -> "Attention":
         """The same of some rows and heads only."""
+        bias = self.bias
+        if bias is not None:
+            bias = bias[rows if len(bias) > 1 else slice(None), heads]
         return Attention(
             self.queries[rows, heads],
             self.keys[rows, heads],
@@ -81,6 +95,7 @@ class Attention:
             self.scaling,
             None if self.allowed is None else self.allowed[rows],
             self.padded,
+            bias,
         )
 
     @cached_property
@@ -93,6 +108,8 @@ class Attention:
         """Shape (B, H, n, n): row q is the distribution of query q over the real keys."""
         # Queries are fewer numbers than products.
         products = (self.queries * self.scaling) @ self.keys.transpose(-1, -2)
+        if self.bias is not None:
+            products += self.bias
         if (visible := self.visible) is not None:
             products.masked_fill_(~visible, torch.finfo(products.dtype).min)
         return products.softmax(dim=-1)
@@ -103,6 +120,15 @@ class Attention:
         if not self.masked:
             return None
         return self.real[:, None, None, :] if self.allowed is None else self.allowed
+
+    @property
+    def mask(self) -> Tensor | None:
+        """What torch's fused attention reads: ``visible``, or numbers that are added where there is a bias."""
+        visible = self.visible
+        if self.bias is None:
+            return visible
+        bias = self.bias.to(self.queries.dtype)
+        return bias if visible is None else torch.where(visible, bias, torch.finfo(bias.dtype).min)
 
 
 @dataclass(frozen=True)
@@ -191,7 +217,7 @@ def attend(
         Context of shape (B, H, q, head width) and scores of shape (B, n).
     """
     if score is None and rate == 0 and _fused_trains_faster(attention):
-        inputs = attention.queries, attention.keys, attention.values, attention.visible
+        inputs = attention.queries, attention.keys, attention.values, attention.mask
         with sdpa_kernel(_FUSED):
             return nn.functional.scaled_dot_product_attention(*inputs, scale=attention.scaling), None
     apart = score is None or any(score is known for known in _SUMS_OVER_HEADS)
@@ -285,6 +311,17 @@ def gather(hidden: Tensor, index: Tensor) -> Tensor:
     first = torch.arange(batch, device=index.device)[:, None] * n
     # Whole rows are copied, where ``gather`` looks up every number by itself.
     return hidden.flatten(0, 1).index_select(0, (first + index).flatten()).reshape(*index.shape, -1)
+
+
+def pairs(whole: Tensor, index: Tensor) -> Tensor:
+    """Rows and columns ``index`` (B, k) of ``whole`` (1 or B, C, n, n): shape (B, C, k, k)."""
+    if torch.onnx.is_in_onnx_export():
+        return operators.pairs(whole, index)
+    rows, k = index.shape
+    flat = (index[:, :, None] * whole.shape[-1] + index[:, None, :]).reshape(rows, 1, k * k)
+    # Of one for all rows a view, no copies.
+    whole = whole.expand(rows, -1, -1, -1).flatten(2)
+    return whole.gather(2, flat.expand(-1, whole.shape[1], -1)).unflatten(2, (k, k))
 
 
 def drop_tokens(state: State, scores: Tensor, keep: Sequence[int], keep_first: bool) -> tuple[State, Tensor]:

@@ -3,9 +3,11 @@
 import math
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
@@ -13,11 +15,14 @@ from transformers import BertTokenizer, PreTrainedModel
 
 from ldsearch.costs.workload import Workload
 from ldsearch.errors import SupernetError
+from ldsearch.evaluation.executor import Executor
 from ldsearch.export.card import Provenance
 from ldsearch.export.check import export_subnet
 from ldsearch.export.loading import load_exported
-from ldsearch.subnet import Stack, Subnet
+from ldsearch.latency.runtimes import RUNTIMES, GraphRuntime, graph_runtime
+from ldsearch.subnet import Stack, Subnet, keep_of
 from ldsearch.supernet import FixedSubnet, Supernet
+from ldsearch.supernet.graph import KEEP, trace
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import State
@@ -40,9 +45,11 @@ class FamilyContract:
 
     Attributes:
         scores: Token scores under which padding must not matter.
+        runtimes: Runtimes that serve its graphs; those that are not installed are passed over.
     """
 
     scores: Sequence[str] = ("column",)
+    runtimes: Sequence[str] = tuple(n for n, one in RUNTIMES.items() if isinstance(one, GraphRuntime))
 
     def models(self) -> Iterable[PreTrainedModel]:
         """Tiny stock models of the family, one per head that matters, each made anew.
@@ -53,8 +60,10 @@ class FamilyContract:
         raise NotImplementedError
 
     def subnets(self, model: PreTrainedModel) -> Sequence[Subnet]:
-        """The sub-networks that the laws are tried on."""
-        return list(one_of_each(model.config.num_hidden_layers, REFERENCE).values())
+        """The sub-networks that the laws are tried on: of every kind, and every depth."""
+        blocks = model.config.num_hidden_layers
+        depths = [Subnet.of_encoder(range(depth)) for depth in range(1, blocks)]
+        return [*one_of_each(blocks, REFERENCE).values(), *depths]
 
     def test_the_full_subnetwork_is_the_stock_model_bit_for_bit(self) -> None:
         """Eager and sdpa, padded, unpadded and without a mask, also at lengths that drop nothing."""
@@ -158,6 +167,47 @@ class FamilyContract:
                     sure = best[..., 0] - best[..., 1] > 1e-4
                     assert torch.equal(together.argmax(-1)[sure], alone.argmax(-1)[sure]), subnet
 
+    def test_sub_networks_that_share_give_what_each_gives_alone(self) -> None:
+        """Queries, keys and values of those that keep fewer tokens are rows of those that keep more."""
+        for model in self._models():
+            supernet, batch = Supernet(model), _batch(model, LENGTHS)
+            blocks = range(supernet.blocks)
+            shorter = [Subnet.of_encoder(blocks, [12 - k, *[5] * blocks[-1]], REFERENCE) for k in range(3)]
+            subnets, shared = [*self.subnets(model), *shorter], {}
+
+            def note(ends: Sequence[int], logits: Tensor, shared: dict[int, Tensor] = shared) -> None:
+                shared.update(dict.fromkeys(ends, logits))
+
+            Executor(supernet).run(batch, subnets, note)
+            for place, subnet in enumerate(subnets):
+                alone = inference(supernet, batch, subnet)
+                assert_close(_real(shared[place], batch), _real(alone, batch), subnet)
+
+    def test_a_graph_is_its_subnetwork_in_every_runtime_installed(self) -> None:
+        """A batch and a row of it, also where lengths are fed; of runtimes that round, only that they run."""
+        known = map(graph_runtime, self.runtimes)
+        serving = [one for one in known if find_spec(one.library) and find_spec("onnx")]
+        for model in self._models() if serving else ():
+            supernet, batch = Supernet(model), _batch(model, LENGTHS)
+            row = {name: tensor[4:5, :9] for name, tensor in batch.items()}
+            kinds = one_of_each(supernet.blocks, REFERENCE)
+            for kind, fed in (("lengths", "lengths that level off"), ("all at once", None)):
+                subnet, keep = kinds[kind if fed is None else fed], {}
+                if fed is not None:
+                    keep = {KEEP: torch.tensor([keep_of(subnet, REFERENCE)])}
+                with tempfile.TemporaryDirectory() as folder:
+                    trace(supernet, kinds[kind], path := Path(folder) / "model.onnx", elastic=fed is not None)
+                    served = [(one, one.of_graph(path)) for one in serving]
+                for inputs in (batch, row):
+                    theirs = inference(supernet, inputs, subnet)
+                    for runtime, forward in served:
+                        found = [torch.from_numpy(np.array(one)) for one in forward({**inputs, **keep})]
+                        ours = found[0] if len(found) == 1 else torch.stack(found, dim=-1)
+                        assert ours.shape == theirs.shape, runtime.title
+                        assert ours.isfinite().all(), runtime.title
+                        if not runtime.rounds:
+                            assert_close(_real(ours, inputs), _real(theirs, inputs), subnet)
+
     def test_an_export_reloads_as_its_subnetwork(self) -> None:
         """As a stock class where only whole blocks, none of them pinned, or one width are missing."""
         tokenizer = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4})
@@ -187,7 +237,12 @@ class FamilyContract:
         for model in self._models():
             supernet = Supernet(model)
             flipped = {name: tensor.flip(1) for name, tensor in _batch(model, [5, 3]).items()}
-            assert refuses(lambda: supernet(flipped, Subnet.full(3)), SupernetError)  # noqa: B023 (run at once)
+            shared = Executor(supernet)
+            for call in (
+                lambda: supernet(flipped, Subnet.full(3)),  # noqa: B023 (run at once)
+                lambda: shared.run(flipped, [Subnet.full(3)], lambda ends, logits: None),  # noqa: B023
+            ):
+                assert refuses(call, SupernetError)
 
     def _models(self) -> Iterator[PreTrainedModel]:
         """Models that can tell a right family from a wrong one."""

@@ -95,18 +95,19 @@ def _heads(attention: Attention) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _kinds() -> tuple[Attention, ...]:
-    """Everyone sees everyone; or the neighbours only, with pads that see themselves."""
-    everywhere = _attention()
+    """Everyone sees everyone; or the neighbours only, with pads that see themselves; or by a bias."""
+    everywhere, generator = _attention(), torch.Generator().manual_seed(3)
     tokens = torch.arange(TOKENS)
     near = (tokens[:, None] - tokens).abs() < 3
     own = torch.eye(TOKENS, dtype=torch.bool) & ~everywhere.real[:, :, None]
     allowed = (near & everywhere.real[:, None, :]) | own
-    return everywhere, replace(everywhere, allowed=allowed[:, None])
+    biased = replace(everywhere, bias=torch.randn(1, HEADS, TOKENS, TOKENS, generator=generator))
+    return everywhere, replace(everywhere, allowed=allowed[:, None]), biased
 
 
 def _take(attention: Attention, index: Tensor) -> Attention:
     """The same with some tokens only, in the order of the index."""
-    allowed = attention.allowed
+    allowed, bias = attention.allowed, attention.bias
     return Attention(
         attention.queries[:, :, index],
         attention.keys[:, :, index],
@@ -114,6 +115,7 @@ def _take(attention: Attention, index: Tensor) -> Attention:
         attention.real[:, index],
         attention.scaling,
         None if allowed is None else allowed[:, :, index][..., index],
+        bias=None if bias is None else bias[:, :, index][..., index],
     )
 
 

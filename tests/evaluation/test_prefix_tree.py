@@ -76,7 +76,7 @@ def assert_one_by_one(supernet: Supernet, subnets: list[Subnet], batches: list[l
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert", "mpnet"])
 def test_logits_are_those_of_one_by_one_for_any_order_and_batches(family, head):
     supernet = Supernet(tiny_model(family, head=head))
     subnets = many(25, seed=1)
@@ -148,7 +148,7 @@ def test_what_acts_alike_on_these_rows_is_run_once():
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert", "mpnet"])
 def test_macs_are_those_that_torch_counts(family, head):
     supernet = Supernet(tiny_model(family, head=head, attention="eager"))
     batch, subnets = padded_batch([19, 19]), many(30, seed=6)

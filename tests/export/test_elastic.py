@@ -42,7 +42,7 @@ def fed(session, **more: np.ndarray) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("runtime", ["onnx", "openvino-f32"])
 @pytest.mark.parametrize("score", ["learned", "column"])
-@pytest.mark.parametrize("family", ["bert", "distilbert", "electra", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "electra", "modernbert", "mpnet"])
 @pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification"])
 def test_every_row_is_its_subnetwork_and_a_batch_mixes_them(tmp_path, family, score, runtime, head):
     model = tiny_model(family, head=head)

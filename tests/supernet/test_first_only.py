@@ -10,7 +10,7 @@ from ldsearch.testing.inputs import padded_batch
 from tests.tiny import tiny_model
 from tests.training.test_trainer import without_dropout
 
-FAMILIES = ("bert", "distilbert", "electra", "modernbert", "roberta")
+FAMILIES = ("bert", "distilbert", "electra", "modernbert", "mpnet", "roberta")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -45,7 +45,6 @@ GPT2 = {"vocab_size": VOCABULARY, "n_positions": 64, "n_embd": 16, "n_layer": 4,
 DISENTANGLED = {"relative_attention": True, "position_buckets": 8, "pos_att_type": ["c2p", "p2c"]}
 # Sequence classifiers: name of the stock classes, configuration.
 CLASSIFIERS = {
-    "mpnet": ("MPNet", SIZES | {"pad_token_id": 1}),
     "ernie": ("Ernie", SIZES),
     # Its relative position embeddings belong to the encoder and stay.
     "deberta-v2": ("DebertaV2", SIZES | DISENTANGLED),
@@ -140,7 +139,7 @@ def test_macs_that_are_no_quadratic_are_refused(monkeypatch):
     monkeypatch.setattr(
         "ldsearch.supernet.counting._count_macs", lambda m, s, n, t: ({"encoder": [counts[n]]}, 0.0)
     )
-    model = build("mpnet")
+    model = build("ernie")
     assert trace_macs(model, {"encoder": ""}, Workload.padded(50), "macs")([Subnet.of_encoder([0])])[
         0
     ] == pytest.approx(500)
@@ -159,7 +158,7 @@ def test_a_model_that_cannot_be_traced_is_one_line():
 @pytest.mark.parametrize(
     ("kind", "longest"),
     [
-        *[("mpnet", 62), ("ernie", 64), ("gpt2-classifier", 64), ("llama-classifier", 64)],
+        *[("ernie", 64), ("gpt2-classifier", 64), ("llama-classifier", 64)],
         *[(family, 20) for family in FAMILIES],
     ],
 )

@@ -5,6 +5,7 @@ from ldsearch.supernet.families.bart import BartLike
 from ldsearch.supernet.families.bert import BertLike, DistilBert
 from ldsearch.supernet.families.family import Family
 from ldsearch.supernet.families.modernbert import ModernBert
+from ldsearch.supernet.families.mpnet import MPNet
 
 __all__ = ["FAMILIES", "Family"]
 
@@ -19,6 +20,7 @@ FAMILIES: Registry[Family] = Registry(
         "xlm-roberta-xl": BertLike(("attention.self_attn_layer_norm", "LayerNorm"), "encoder.LayerNorm"),
         "distilbert": DistilBert(),
         "modernbert": ModernBert(),
+        "mpnet": MPNet(),
         "bart": BartLike(positions_of_ids=True),
         "marian": BartLike(scales=True),
         "mbart": BartLike(pre_norm=True, positions_of_ids=True),

@@ -15,6 +15,11 @@ from ldsearch.supernet.dropout import dropout
 from ldsearch.supernet.operators import reshaped
 from ldsearch.supernet.tokens import Attention, State
 
+# Which of a layer's own heads it has left, where others were cut out of its weights.
+HEADS_LEFT = "heads_left"
+# What a state calls its position bias, in ``per_pair``; a channel for each head.
+BIAS = "bias"
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -110,24 +115,24 @@ class Family:
 
     def run(self, layer: Any, state: State, config: PreTrainedConfig) -> Tensor:
         """The stock layer's own path, sdpa or eager: bit-equal to the model. Shape (B, n, d)."""
-        mask = None
-        if state.padded:
-            mask = create_bidirectional_mask(
-                config=config, inputs_embeds=state.hidden, attention_mask=state.real
-            )
-        output = layer(state.hidden, attention_mask=mask)
+        output = layer(state.hidden, attention_mask=stock_mask(state, config))
         hidden: Tensor = output[0] if isinstance(output, tuple) else output
         return hidden
 
+    def bias(self, layer: Any, state: State) -> Tensor | None:
+        """A position bias of the layer's heads among the tokens that are left, shape (1 or B, H, n, n)."""
+        return state.pair(BIAS, getattr(layer, HEADS_LEFT, None)) if BIAS in state.per_pair else None
+
     def attention(self, parts: Parts, state: State) -> Attention:
-        """Queries, keys and values, and the keys that each query may see."""
+        """Queries, keys and values, the keys that each query may see, and what is added to their products."""
         hidden = parts.attention_norm(state.hidden) if self.pre_norm else state.hidden
         shape = (0, 0, -1, parts.head_width)
         projected: Sequence[Tensor] = [reshaped(linear(hidden), shape) for linear in parts.heads]
         if len(projected) == 1:
             projected = projected[0].chunk(3, dim=2)
         queries, keys, values = (heads.transpose(1, 2) for heads in projected)
-        return Attention(queries, keys, values, state.real, parts.head_width**-0.5, padded=state.padded)
+        scaling, bias = parts.head_width**-0.5, self.bias(parts.layer, state)
+        return Attention(queries, keys, values, state.real, scaling, padded=state.padded, bias=bias)
 
     def merge(self, parts: Parts, context: Tensor, hidden: Tensor) -> Tensor:
         """Project attention output (B, n, heads' width), add the block input: what feeds the second half."""
@@ -147,6 +152,14 @@ class Family:
     def finish(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
         """Final norm of a pre-norm model; the identity elsewhere."""
         return hidden
+
+
+def stock_mask(state: State, config: PreTrainedConfig) -> Tensor | None:
+    """The attention mask that a stock encoder gives its layers."""
+    if not state.padded:
+        return None
+    hidden, real = state.hidden, state.real
+    return create_bidirectional_mask(config=config, inputs_embeds=hidden, attention_mask=real)
 
 
 def real_positions(batch: Mapping[str, Tensor]) -> Tensor:
