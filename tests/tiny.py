@@ -13,9 +13,10 @@ from ldsearch.training.strategies import Setting, StackSetting
 
 VOCABULARY = 60
 # Each with parts of its own, and those whose parts are the first's under other names.
-OWN_PARTS = ("bert", "distilbert", "roberta", "electra", "modernbert", "megatron-bert", "mpnet")
+OWN_PARTS = ("bert", "distilbert", "roberta", "electra", "modernbert", "megatron-bert", "mpnet", "deberta-v2")
 FAMILIES = (*OWN_PARTS, "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl")
 OFFSET = ("camembert", "data2vec", "roberta", "xlm-roberta")  # positions begin behind the padding's
+EAGER = ("megatron-bert", "mpnet", "deberta-v2")
 HEADED = tuple(name for name, head in HEADS.items() if not head.generates)
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
 ENCODER_DECODERS = ("bart", "marian", "mbart", "pegasus", "t5", "t5-gated")
@@ -56,6 +57,17 @@ def tiny_model(
             "cls_token_id": 2,
             "sep_token_id": 3,
         }
+    if family == "deberta-v2":
+        # As in the released models, but with so few buckets that far positions share some.
+        sizes |= {
+            "relative_attention": True,
+            "position_buckets": 6,
+            "max_relative_positions": 20,
+            "norm_rel_ebd": "layer_norm",
+            "share_att_key": True,
+            "pos_att_type": "p2c|c2p",
+            "position_biased_input": False,
+        }
     config = AutoConfig.for_model(
         family,
         vocab_size=VOCABULARY,
@@ -65,8 +77,8 @@ def tiny_model(
         num_labels=2 if head == "QuestionAnswering" else labels,
         **sizes,
     )
-    # Its stock class has no other.
-    config._attn_implementation = "eager" if family in ("megatron-bert", "mpnet") else attention
+    # Their stock classes have no other.
+    config._attn_implementation = "eager" if family in EAGER else attention
     model = HEADS[head].auto.from_config(config)
     return testing.randomised(model)
 

@@ -1,10 +1,12 @@
 """Multiply-accumulates (MACs) in closed form, per stage, from a model's dimensions and a workload.
 
 Convention: one MAC is one multiply-add of a matrix product; biases, norms, softmax and activations are
-free; the value is per example, averaged over the workload's true lengths. This is half of what
-``torch.utils.flop_counter.FlopCounterMode`` counts on the eager model. The ``torchprofile`` convention
-is for parity with the length-adaptive paper: it adds what that tool counts (norms, the mask product), and
-the output projection of dropped tokens, which the paper's code runs and ours does not.
+free, as is what does not depend on the example (DeBERTa's projected table of positions, once a batch or a
+graph); the value is per example, averaged over the workload's true lengths. This is half of what another
+example adds to what ``torch.utils.flop_counter.FlopCounterMode`` counts on the eager model. The
+``torchprofile`` convention is for parity with the length-adaptive paper: it adds what that tool counts
+(norms, the mask product), and the output projection of dropped tokens, which the paper's code runs and ours
+does not.
 Knows dimensions and sub-networks; knows no weights.
 """
 
@@ -49,6 +51,7 @@ class EncoderShape:
         head_per_example: MACs of the head per example (a [CLS] head).
         head_per_token: MACs of the head per input token (a span or token head).
         norms_stay: Whether a sub-layer that is off still norms what enters it.
+        table_rows: Rows of tables of relative positions that each token is multiplied with (DeBERTa).
     """
 
     blocks: int
@@ -59,6 +62,7 @@ class EncoderShape:
     head_per_example: int = 0
     head_per_token: int = 0
     norms_stay: bool = False
+    table_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ class Macs:
             # projection of what is kept, which the paper's code runs before it drops tokens.
             on = 1 - len(groups.heads_off) / self.shape.heads
             projected = 3 * entered + (entered if self.torchprofile else left)
-            macs += on * (projected * d**2 + 2 * squared * d)
+            macs += on * (projected * d**2 + 2 * squared * d + entered * self.shape.table_rows * d)
         if groups.runs("feed_forward"):
             # Which only the kept tokens reach.
             macs += self.shape.ffn_matrices * left * d * groups.width(ff)

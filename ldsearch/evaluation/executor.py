@@ -32,7 +32,8 @@ class Work:
         hits: Block evaluations that an earlier run had made.
         heads: Head evaluations.
         macs: Multiply-accumulates of the blocks' and the head's matrix products, pads and masked units
-            included. (The projection of narrower embeddings is charged with the head, as in ``Macs``.)
+            included. (The projection of narrower embeddings is charged with the head, as in ``Macs``, which
+            counts no products of weights alone.)
     """
 
     evaluations: int = 0
@@ -155,7 +156,7 @@ class _Walk:
             attention = None
             if shared:
                 rows, n = outcome.state.real.shape
-                self.work.macs += 3 * rows * n * self.shape.hidden**2
+                self.work.macs += rows * projecting_macs(self.shape, n)
                 family = self.pipeline.family
                 attention = family.attention(family.parts(self.pipeline.blocks[block].layer), outcome.state)
             for (kept, step), left in zip(steps, known, strict=True):
@@ -265,6 +266,11 @@ def rows_of(attention: Attention, index: Tensor, real: Tensor) -> Attention:
     )
 
 
+def projecting_macs(shape: EncoderShape, n: int) -> int:
+    """Multiply-accumulates of one row's queries, keys and values, and what a position bias makes of them."""
+    return n * shape.hidden * (3 * shape.hidden + shape.table_rows)
+
+
 def block_macs(shape: EncoderShape, groups: Groups, n: int, queries: int, left: int, projects: bool) -> int:
     """Multiply-accumulates of one row's matrix products in a block as they are executed: on whole layers.
 
@@ -279,7 +285,7 @@ def block_macs(shape: EncoderShape, groups: Groups, n: int, queries: int, left: 
     d, macs = shape.hidden, 0
     if groups.runs("attention"):
         on = d - d // shape.heads * len(groups.heads_off)
-        macs = 2 * queries * n * on + left * d**2 + (3 * n * d**2 if projects else 0)
+        macs = 2 * queries * n * on + left * d**2 + (projecting_macs(shape, n) if projects else 0)
     if groups.runs("feed_forward"):
         macs += left * shape.ffn_matrices * d * shape.feed_forward
     return macs

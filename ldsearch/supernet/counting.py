@@ -43,6 +43,7 @@ def shape_of(model: PreTrainedModel, layers: Sequence[nn.Module], family: Family
         *(len(layers), config.hidden_size, width, config.num_attention_heads),
         ffn_matrices=matrices,
         norms_stay=family.norms_stay,
+        table_rows=family.table_rows(config),
     )
     known = (4 * shape.hidden + matrices * width) * shape.hidden
     for block, layer in enumerate(layers):

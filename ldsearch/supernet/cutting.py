@@ -221,8 +221,9 @@ def narrow(family: Family, layer: nn.Module, groups: Groups) -> None:
         narrow_weights(parts, inner)
         module: Any
         for module in layer.modules():
-            if hasattr(module, "all_head_size"):
-                module.all_head_size = len(inner)  # Megatron-BERT reads it
+            for name, left in (("all_head_size", len(inner)), ("num_attention_heads", len(on))):
+                if hasattr(module, name):
+                    setattr(module, name, left)  # Megatron-BERT reads the one, DeBERTa the other
     units = parts.contract.in_features
     width = groups.width(units)
     if width < units:

@@ -72,6 +72,8 @@ class Supernet(nn.Module):
         self.memory: Memory = memory
         # Families are encoders; a decoder of the same name is another model.
         family = None if self.head.causal else FAMILIES.get(model.config.model_type)
+        self._unlike = "" if family is None else family.unlike(model.config)
+        family = None if self._unlike else family
         if skipped not in get_args(Skipped):
             raise SupernetError(f"unknown {skipped!r} for skipped sub-layers: use identity or norm")
         self.skipped: Skipped = skipped
@@ -135,10 +137,9 @@ class Supernet(nn.Module):
         """Why only whole blocks can be left out, in words; empty if ``supports_lengths``."""
         if self.supports_lengths:
             return ""
-        return (
-            f"{self.model.config.model_type} works depth-only, through its own stock forward: it is no "
-            f"registered family of encoders (those are {', '.join(FAMILIES)})"
-        )
+        why = f"it is no registered family of encoders (those are {', '.join(FAMILIES)})"
+        kind = self.model.config.model_type
+        return f"{kind} works depth-only, through its own stock forward: {self._unlike or why}"
 
     @property
     def shape(self) -> EncoderShape:
@@ -298,7 +299,8 @@ class Supernet(nn.Module):
         """
         model, renumbered = self.cut(subnet)
         left = {name: cast(nn.ModuleList, model.get_submodule(path)) for name, path in self.stacks.items()}
-        if renumbered == Subnet.of_blocks({name: range(len(layers)) for name, layers in left.items()}):
+        runs = self.family is None or self.family.runs_empty or all(map(len, left.values()))
+        if runs and renumbered == Subnet.of_blocks({name: range(len(own)) for name, own in left.items()}):
             return model
         how = self.score, self.memory, self.skipped, self.attention_dropout
         fixed = FixedSubnet(Supernet(model, *how), renumbered)

@@ -28,6 +28,7 @@ class State:
         padded: Whether some position may be padding; False spares a look at the data.
         per_pair: What belongs to two positions of the input (a relative bias), each of shape (1, C, n₀, n₀)
             whatever was dropped: ``pair`` looks it up.
+        shared: What every block reads and belongs to no token (a table of relative positions).
     """
 
     hidden: Tensor
@@ -36,6 +37,7 @@ class State:
     per_token: Mapping[str, Tensor] = field(default_factory=dict)
     padded: bool = True
     per_pair: Mapping[str, Tensor] = field(default_factory=dict)
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
 
     def pair(self, name: str, channels: Sequence[int] | None = None) -> Tensor:
         """What belongs to each query and key that are left, of some of its channels: (1 or B, C, n, n)."""
@@ -49,7 +51,14 @@ class State:
             name: gather(tensor.expand(index.shape[0], -1, -1), index)
             for name, tensor in self.per_token.items()
         }
-        return State(gather(hidden, index), real, positions, per_token, padded, self.per_pair)
+        return replace(
+            self,
+            hidden=gather(hidden, index),
+            real=real,
+            positions=positions,
+            per_token=per_token,
+            padded=padded,
+        )
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,7 @@ class Attention:
 
     @property
     def mask(self) -> Tensor | None:
-        """What torch's fused attention reads: ``visible``, or numbers that are added where there is a bias."""
+        """What torch's fused attention reads: ``visible``, or numbers to be added where there is a bias."""
         visible = self.visible
         if self.bias is None:
             return visible
@@ -321,7 +330,7 @@ def pairs(whole: Tensor, index: Tensor) -> Tensor:
     flat = (index[:, :, None] * whole.shape[-1] + index[:, None, :]).reshape(rows, 1, k * k)
     # Of one for all rows a view, no copies.
     whole = whole.expand(rows, -1, -1, -1).flatten(2)
-    return whole.gather(2, flat.expand(-1, whole.shape[1], -1)).unflatten(2, (k, k))
+    return whole.gather(2, flat.expand(-1, whole.shape[1], -1)).reshape(rows, -1, k, k)
 
 
 def drop_tokens(state: State, scores: Tensor, keep: Sequence[int], keep_first: bool) -> tuple[State, Tensor]:

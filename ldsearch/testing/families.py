@@ -135,7 +135,7 @@ class FamilyContract:
     def test_a_materialised_model_is_its_subnetwork_and_counts_as_it(self) -> None:
         """Narrow weights give what the whole ones give when they are masked.
 
-        Parameters are exactly its own, MACs half of what torch's ``FlopCounterMode`` counts of it.
+        Parameters are exactly its own, MACs half of what a row adds to those of torch's ``FlopCounterMode``.
         """
         for model in self._models():
             model.set_attn_implementation("eager")
@@ -147,9 +147,8 @@ class FamilyContract:
                 parameters = sum(parameter.numel() for parameter in own.parameters())
                 assert supernet.parameters_cost([subnet])[0] == parameters, subnet
                 n = LENGTHS[index % len(LENGTHS)]
-                with FlopCounterMode(display=False) as counter:
-                    own(**_batch(model, [n]))
-                counted = counter.get_total_flops() / 2
+                one, two = (_flops(own, _batch(model, lengths)) for lengths in ([n], [n, n]))
+                counted = (two - one) / 2
                 assert supernet.macs(Workload.padded(n))([subnet])[0] == counted, subnet
 
     def test_batching_and_padding_do_not_change_a_score(self) -> None:
@@ -173,7 +172,8 @@ class FamilyContract:
             supernet, batch = Supernet(model), _batch(model, LENGTHS)
             blocks = range(supernet.blocks)
             shorter = [Subnet.of_encoder(blocks, [12 - k, *[5] * blocks[-1]], REFERENCE) for k in range(3)]
-            subnets, shared = [*self.subnets(model), *shorter], {}
+            subnets = [*self.subnets(model), *shorter]
+            shared: dict[int, Tensor] = {}
 
             def note(ends: Sequence[int], logits: Tensor, shared: dict[int, Tensor] = shared) -> None:
                 shared.update(dict.fromkeys(ends, logits))
@@ -201,7 +201,9 @@ class FamilyContract:
                 for inputs in (batch, row):
                     theirs = inference(supernet, inputs, subnet)
                     for runtime, forward in served:
-                        found = [torch.from_numpy(np.array(one)) for one in forward({**inputs, **keep})]
+                        found = [
+                            torch.from_numpy(np.array(one)) for one in cast(Any, forward({**inputs, **keep}))
+                        ]
                         ours = found[0] if len(found) == 1 else torch.stack(found, dim=-1)
                         assert ours.shape == theirs.shape, runtime.title
                         assert ours.isfinite().all(), runtime.title
@@ -258,6 +260,12 @@ class FamilyContract:
 
 
 _PROVENANCE = Provenance("a supernet", "not trained", "none", "by hand", "none")
+
+
+def _flops(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        model(**batch)
+    return int(counter.get_total_flops())
 
 
 def _implementations(model: PreTrainedModel) -> tuple[str, ...]:

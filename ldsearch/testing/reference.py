@@ -149,7 +149,8 @@ def _hide(block: int, seen: Mapping[int, Tensor], entered: dict[int, Tensor]) ->
     def masked(argument: Any) -> Any:
         if block not in seen or not isinstance(argument, Tensor) or argument.dim() != 4:
             return argument
-        return argument.masked_fill(~seen[block][:, None, None, :], torch.finfo(argument.dtype).min)
+        hidden = torch.finfo(argument.dtype).min if argument.is_floating_point() else 0
+        return argument.masked_fill(~seen[block][:, None, None, :], hidden)
 
     def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
         entered[block] = _first(inputs, named)

@@ -3,6 +3,7 @@
 from ldsearch.registry import Registry
 from ldsearch.supernet.families.bart import BartLike
 from ldsearch.supernet.families.bert import BertLike, DistilBert
+from ldsearch.supernet.families.deberta import DebertaV2
 from ldsearch.supernet.families.family import Family
 from ldsearch.supernet.families.modernbert import ModernBert
 from ldsearch.supernet.families.mpnet import MPNet
@@ -19,6 +20,7 @@ FAMILIES: Registry[Family] = Registry(
         "megatron-bert": BertLike(("attention.ln", "ln"), "encoder.ln"),
         "xlm-roberta-xl": BertLike(("attention.self_attn_layer_norm", "LayerNorm"), "encoder.LayerNorm"),
         "distilbert": DistilBert(),
+        "deberta-v2": DebertaV2(),
         "modernbert": ModernBert(),
         "mpnet": MPNet(),
         "bart": BartLike(positions_of_ids=True),

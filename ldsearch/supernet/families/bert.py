@@ -19,6 +19,8 @@ class BertLike(Family):
         last_norm: Where a pre-norm model has the norm behind its last block; None: it is post-norm.
     """
 
+    projections = "query", "key", "value"
+
     def __init__(
         self,
         norms: tuple[str, str] = ("attention.output.LayerNorm", "output.LayerNorm"),
@@ -42,7 +44,7 @@ class BertLike(Family):
         attention_norm, feed_forward_norm = attrgetter(*self.norms)(layer)
         return Parts(
             layer,
-            heads=(heads.query, heads.key, heads.value),
+            heads=attrgetter(*self.projections)(heads),
             head_width=heads.attention_head_size,
             output=merged.dense,
             attention_norm=attention_norm,

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -71,12 +71,22 @@ class Family:
             rather than behind the residuals.
         width_name: Attribute of the configuration that holds the feed-forward width.
         norms_stay: Whether a sub-layer that is off still norms what enters it (``with_norms``).
+        runs_empty: Whether the stock model runs without any block.
     """
 
     pinned: tuple[int, ...] = ()
     pre_norm: bool = False
     width_name: str = "intermediate_size"
     norms_stay: bool = False
+    runs_empty: bool = True
+
+    def unlike(self, config: PreTrainedConfig) -> str:
+        """What makes a model of that configuration unlike its family, in words; empty: nothing."""
+        return ""
+
+    def table_rows(self, config: PreTrainedConfig) -> int:
+        """Rows of tables of relative positions that a token is multiplied with in each block."""
+        return 0
 
     def with_norms(self) -> "Family":
         """The same family, whose sub-layers that are off are x -> LN(x) rather than the identity.
@@ -159,7 +169,8 @@ def stock_mask(state: State, config: PreTrainedConfig) -> Tensor | None:
     if not state.padded:
         return None
     hidden, real = state.hidden, state.real
-    return create_bidirectional_mask(config=config, inputs_embeds=hidden, attention_mask=real)
+    mask = create_bidirectional_mask(config=config, inputs_embeds=hidden, attention_mask=real)
+    return cast(Tensor | None, mask)
 
 
 def real_positions(batch: Mapping[str, Tensor]) -> Tensor:
