@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from ldsearch.commands.console import (
-    print_compressed,
     print_notes,
+    print_summary,
     progress_bars,
     quiet_libraries,
     resumable,
@@ -24,7 +24,7 @@ def main(options: Compress) -> dict[str, Any]:
     folder = folder_of(options)
     with resumable("run the same command again to go on"), progress_bars() as bars:
         done = compress_into(folder, options, progress=bars, note=lambda text: print_notes([text]))
-    print_compressed(done)
+    print_summary(done)
     print(f"more: ldsearch report {folder}; with another --budget the same command goes on from here")
     return done.to_dict()
 

@@ -20,6 +20,7 @@ from rich.text import Text
 from ldsearch.errors import BudgetError
 from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import newest_supernet
+from ldsearch.runs.summary import Summary
 from ldsearch.trials.goal import Goal, MostAccurate, NoWorse
 from ldsearch.trials.trial import Trial
 from ldsearch.work.interruption import Interrupted
@@ -65,11 +66,13 @@ def print_fields(fields: Mapping[str, str]) -> None:
         print(f"{label:<{width}}  {text}")
 
 
-def print_compressed(done: Compressed) -> None:
-    """The table of ``ldsearch compress``, its sentences, and how to use the file."""
+def print_summary(done: Summary) -> None:
+    """The table that tells what came out, its sentences, and how to use the file, where there is one."""
     print_columns([*done.table.columns], done.table.to_numpy().tolist(), 1)
     for sentence in done.words:
         print_paragraph(sentence)
+    if not isinstance(done, Compressed):
+        return
     cheapest = math.ceil(100 * min(point["macs"] for point in done.points)) / 100
     place = str(done.folder / "model")
     print(f'use it: ldsearch.load({place!r}), or the cheapest of its rows with budget="{cheapest}"')

@@ -9,9 +9,9 @@ from typing import Any
 from ldsearch.commands.console import (
     describe_choice,
     print_columns,
-    print_compressed,
     print_fields,
     print_paragraph,
+    print_summary,
     print_table,
 )
 from ldsearch.commands.housekeeping import is_runs, list_runs
@@ -21,6 +21,7 @@ from ldsearch.errors import LdsearchError, RunError, of_system, one_line
 from ldsearch.options import Info
 from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import CACHE_FILE, RUN_FILE, SUPERNET_FILE, Run, beside, read_json, run_within
+from ldsearch.runs.summary import Summary
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from ldsearch.trials.goal import Budget, Goal
@@ -73,16 +74,17 @@ def main(options: Info) -> dict[str, Any]:
 
 
 def _print_folder(folder: Path) -> dict[str, Any]:
-    """What a folder holds; of what compress made, its table first."""
+    """What a folder holds; of what came out of a search or of compress, the table first."""
     from ldsearch.commands.describe import info  # torch, which answering a budget needs not
 
-    if (done := Compressed.open(folder)) is not None:
-        print_compressed(done)
-        print()
     fields = info(folder)
+    run = Run.open(folder) if "trials" in fields else None
+    if (done := Compressed.open(folder) or (run and Summary.of_run(run))) is not None:
+        print_summary(done)
+        print()
     print_fields(fields)
-    if "trials" in fields:
-        _print_details(Run.open(folder))
+    if run is not None:
+        _print_details(run)
     return dict(fields)
 
 

@@ -33,9 +33,9 @@ from ldsearch.reports.latency import FEWEST_POINTS, correlations, draw_latency, 
 from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import write_csv
 from ldsearch.runs.folder import claim
-from ldsearch.runs.run import RUN_FILE, Run
+from ldsearch.runs.run import LATENCY_FILE, RUN_FILE, Run
 from ldsearch.runs.target import Target
-from ldsearch.search.latencies import CSV_FILE, JSON_FILE, latency_table
+from ldsearch.search.latencies import JSON_FILE, latency_table
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_supernet, read_record
@@ -127,7 +127,7 @@ def profile(options: Profile, progress: Progress = NO_PROGRESS) -> ProfileResult
     identity = {"identity": held["identity"]} if "identity" in held else {}
     heard = {name: each.to_dict() for name, each in noise.items()}
     try:
-        write_csv(table, place / CSV_FILE)
+        write_csv(table, place / LATENCY_FILE)
         if drawn:
             shown = table[table["runtime"] == options.runtime]
             save_figure(draw_latency(shown, f"{home.name}, {options.runtime}"), place / "latency.png")

@@ -31,9 +31,10 @@ from ldsearch.reports.figures import (
 from ldsearch.reports.heat_maps import draw_kept
 from ldsearch.reports.page import Drawing, number, write_page
 from ldsearch.reports.style import plain
-from ldsearch.reports.tables import COST_WORDS, area_table, read_table
+from ldsearch.reports.tables import COST_WORDS, area_table
 from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import SUPERNET_FILE, TRAINING_FILE, Run, newest_supernet, read_json, run_within
+from ldsearch.runs.summary import Summary
 from ldsearch.search.health import health, newest_health, verdict
 from ldsearch.space import Space
 from ldsearch.subnet import Subnet
@@ -49,11 +50,6 @@ _COUNTS = {
     "hits": "more that were in memory (hits)",
     "seconds": "seconds",
 }
-_LATENCY_WORDS = ("subnet", "runtime", "phase", "length")  # a length may be "data"
-_LATENCY_COLUMNS = (
-    *("subnet", "runtime", "phase", "batch", "length", "median_ms", "low_ms", "high_ms", "ratio"),
-    *("macs_ratio", "not_faster", "noisy"),
-)
 
 
 def main(options: Report) -> dict[str, Any]:
@@ -156,8 +152,6 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
         first = run.trials.iloc[0]
         has_supernet = (run.supernet / SUPERNET_FILE).is_file()
         held = run.fields["held_out"]
-        latency = run.folder / "latency.csv"
-        timed = read_table(latency, _LATENCY_COLUMNS, _LATENCY_WORDS) if latency.is_file() else None
         device = run.folder / "latency.json"
         importance = [(study.folder.name, study.fields, study.table) for study in importances_of(run)]
         measured = newest_health(run)
@@ -173,10 +167,10 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
         return {
             "label": label,
             "run": run,
-            "compressed": Compressed.open(run.folder.parent) if made_by_compress else None,
+            "summary": (made_by_compress and Compressed.open(run.folder.parent)) or Summary.of_run(run),
             "first": first,
             "frontier": frontier,
-            "explorer": _explorer(run, frontier, timed),
+            "explorer": _explorer(run, frontier, run.latency),
             "cost": COST_WORDS.get(run.costs[0], run.costs[0]),
             "chosen": run.subnets.index(run.best.subnet) if run.best.subnet in run.subnets else None,
             "head": {
@@ -198,7 +192,7 @@ def _shown(run: Run, label: str, index: int) -> dict[str, Any]:
                 words: [_count(counts, name) for counts in run.fields["this_call"].values()]
                 for name, words in _COUNTS.items()
             },
-            "latency": timed,
+            "latency": run.latency,
             "device": read_json(device) if device.is_file() else None,
             "commands": _commands(run),
             "drawings": {

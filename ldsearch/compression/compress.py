@@ -30,6 +30,7 @@ from ldsearch.options.binding import changed
 from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.folder import claim
 from ldsearch.runs.run import COMPRESSED_FILE, RUN_FILE, SEARCH_FOLDER, SUPERNET_FILE, Choice, Run
+from ldsearch.runs.summary import gained
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.graph import refuse
@@ -131,7 +132,7 @@ def compress_into(
             chosen += f"; training for {options.train:g} minutes gave {told}, and was not taken"
     rows = points_of(given, bench, run, full, export_points(folder, bench, run, full, progress))
     name = bench.task.metric.name if texts.labelled else f"agreement ({bench.task.metric.name})"
-    done = Compressed(folder, rows, name, str(bench.runtime), time.monotonic() - began, ())
+    done = Compressed(rows, name, (), folder, str(bench.runtime), time.monotonic() - began)
     done = replace(done, words=[*_on_data(texts, bench), *_on_choice(done, run, chosen)])
     record = {"identity": identity, "options": changed(options), "search": run.folder.name}
     write_json(folder / COMPRESSED_FILE, {**record, **done.to_dict()})
@@ -228,11 +229,7 @@ def _on_choice(done: Compressed, run: Run, words: str) -> list[str]:
     """What the choice is, and what is gained by it."""
     full, chosen, *_ = done.points
     ratios = {cell: ms / full["ms"][cell] for cell, ms in chosen["ms"].items()}
-    gained = " and ".join(f"{ratio:.2f} at {cell}" for cell, ratio in ratios.items())
-    said = [
-        f"chosen ({run.best.selector}): {words}; in {done.runtime} it takes {gained} (rows x tokens) of the "
-        f"time of the {full['name']}"
-    ]
+    said = [f"chosen ({run.best.selector}): {words}; {gained(done.points, done.runtime)}"]
     if slow := [cell for cell, ratio in ratios.items() if ratio > _GAIN]:
         length = slow[0].partition("x")[2]
         # Budgets of the file have the whole model too, but a file of it alone is a little faster.

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -30,6 +29,7 @@ from ldsearch.search.run import plan_search, run_search
 from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.trials.goal import Budget, Goal, LossBound, NoWorse
 from ldsearch.trials.intervals import Statistics
+from ldsearch.trials.pareto import BESIDE, beside
 from ldsearch.trials.trial import Trial
 from ldsearch.work.progress import Progress
 
@@ -41,9 +41,6 @@ RATIOS, SEARCHED = 12, 3
 MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.04
 # Of the full model's MACs: what has more gains next to no time.
 MOST_SHARE = 0.8
-# Points beside the chosen one: about so many times its MACs, and not nearly as many.
-BESIDE = (0.6, 1.6)
-_ALIKE = 0.15
 # Of the predictions of a file that are those of its sub-network in fp32: fewer, and the file is broken. What
 # rounding costs is in the scores already, which are of the runtime that rounds.
 LEAST_SAME, COMPARED_ROWS = 0.9, 100
@@ -96,13 +93,8 @@ class _RegularUnlessBetter(Budget):
 
 
 def _beside(best: Trial, frontier: Sequence[Trial]) -> list[Trial]:
-    """Points of a frontier that are told with the choice: some cheaper and some dearer.
-
-    The choice need not be on it; where all of it costs nearly as much, that is told.
-    """
-    ratios = [(trial.costs["macs"] / best.costs["macs"], trial) for trial in frontier]
-    others = [one for one in ratios if abs(one[0] - 1) > _ALIKE] or ratios
-    return [min(others, key=lambda one: abs(math.log(one[0] / aim)))[1] for aim in BESIDE]
+    """Points of a frontier that are told with the choice."""
+    return [frontier[at] for at in beside([trial.costs["macs"] for trial in frontier], best.costs["macs"])]
 
 
 def full_model_times(folder: Path, bench: Bench, goal: Goal, progress: Progress) -> FullModel:

@@ -28,6 +28,7 @@ BEST_FILE = "best.json"
 FRONTIER_FILE = "frontier.csv"
 HEALTH_FILE = "health.json"
 CACHE_FILE = "measurements.db"
+LATENCY_FILE = "latency.csv"
 # What ldsearch compress makes, and the search run in it.
 COMPRESSED_FILE = "compress.json"
 SEARCH_FOLDER = "search"
@@ -50,6 +51,11 @@ _RUN_FIELDS: Mapping[str, Any] = {
     "workload": Mapping[str, Any],
     "versions": Mapping[str, str],
 }
+_LATENCY_WORDS = ("subnet", "runtime", "full_runtime", "phase", "length")  # a length may be "data"
+_LATENCY_COLUMNS = (
+    *("subnet", "runtime", "phase", "batch", "length", "median_ms", "low_ms", "high_ms", "ratio"),
+    *("full_ms", "full_runtime", "macs_ratio", "not_faster", "noisy"),
+)
 _GOAL = {"objective": str, "budget": str, "at_least": str, "most_accurate": bool}
 
 
@@ -290,6 +296,12 @@ class Run:
         if not self.fields.get("controls"):
             return None
         return self._table("controls.csv")
+
+    @cached_property
+    def latency(self) -> pd.DataFrame | None:
+        """``latency.csv``; None where nothing was timed."""
+        path = self.folder / LATENCY_FILE
+        return read_table(path, _LATENCY_COLUMNS, _LATENCY_WORDS) if path.is_file() else None
 
     def _table(self, name: str, more: Sequence[str] = ()) -> pd.DataFrame:
         table = read_table(self.folder / name, [*COLUMNS, *self.costs, *more])

@@ -30,14 +30,13 @@ from ldsearch.latency.whole import OWN, PredictedLatency, time_whole
 from ldsearch.reports.latency import Accuracy, draw_tradeoff
 from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import write_csv
-from ldsearch.runs.run import RUN_FILE
+from ldsearch.runs.run import LATENCY_FILE, RUN_FILE
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.trials.goal import Goal, LossBound
 from ldsearch.trials.trial import Trial
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
-CSV_FILE = "latency.csv"
 JSON_FILE = "latency.json"
 REPEATS = 5
 
@@ -280,7 +279,7 @@ def write_latencies(
     table = latency_table(
         bench.supernet, [*lines.values()], [latencies.predicted[subnet] for subnet in lines]
     )
-    write_csv(table, folder / CSV_FILE)
+    write_csv(table, folder / LATENCY_FILE)
     line, held = lines[full.subnet], bench.held_out
     noise = {f"batch {line.batch}, length {line.length}": latencies.noise.to_dict()}
     write_json(folder / JSON_FILE, {**latencies.facts, "noise": noise})

@@ -5,8 +5,14 @@ infeasible: it dominates nothing and is on no frontier. Rows that are equal in e
 once, the first of them.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+# Points that are told with a choice: about so many times its cost, and not nearly as much.
+BESIDE = (0.6, 1.6)
+_ALIKE = 0.15
 
 
 def frontier(objectives: ArrayLike) -> NDArray[np.intp]:
@@ -74,3 +80,21 @@ def staircase_area(costs: ArrayLike, scores: ArrayLike, low: float, high: float)
     weights = staircase_weights(costs, scores, low, high)
     chosen = weights != 0
     return float(weights[chosen] @ np.asarray(scores, dtype=np.float64)[chosen])
+
+
+def beside(costs: Sequence[float], chosen: float) -> list[int]:
+    """Which points of a frontier are told with the choice: a cheaper and a dearer one.
+
+    The choice need not be among them; where all cost nearly as much, that is told.
+
+    Args:
+        costs: Of the points; all above 0.
+        chosen: Of the choice.
+    """
+    ratios = np.asarray(costs, dtype=np.float64) / chosen
+    others = np.flatnonzero(np.abs(ratios - 1) > _ALIKE)
+    others = others if others.size else np.arange(ratios.size)
+    if not others.size:
+        return []
+    nearest = [int(others[np.abs(np.log(ratios[others] / aim)).argmin()]) for aim in BESIDE]
+    return sorted(dict.fromkeys(nearest), key=lambda at: costs[at])

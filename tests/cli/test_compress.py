@@ -426,7 +426,7 @@ def test_where_nothing_is_gained_the_words_say_what_to_serve(ms: tuple[float, fl
     cells = ("1x14", "8x14")
     full = {"name": "full model, onnx", "ms": dict(zip(cells, (9.0, 10.0), strict=True))}
     chosen = {"name": "chosen", "ms": dict(zip(cells, ms, strict=True))}
-    done = Compressed(Path("runs/x"), [full, chosen], "accuracy", "onnx", 7.0, ())
+    done = Compressed([full, chosen], "accuracy", (), Path("runs/x"), "onnx", 7.0)
     words = _on_choice(done, SimpleNamespace(best=SimpleNamespace(selector="budget 0.5")), "found by search")
     assert ("--format onnx --runtime onnx" in " ".join(words)) == bool(says)
     assert says in " ".join(words)

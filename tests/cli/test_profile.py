@@ -69,6 +69,21 @@ def test_a_runs_frontier_is_drawn_and_its_folder_holds_the_reports(
     assert (folder / "latency.png").read_bytes().startswith(b"\x89PNG")
     measured = [row["subnet"] for row in rows(folder / "latency.csv")]
     assert set(measured) == {Subnet.full(3).to_json(), *frontier}
+    # What was timed is in the table that info and the report open with, as is the time of the full model.
+    own = read(folder / "best.json")
+    chosen, held = json.dumps(own["subnet"], sort_keys=True, separators=(",", ":")), own["held_out"]
+    (line,) = [row for row in rows(folder / "latency.csv") if row["subnet"] == chosen]
+    said = ldsearch("info", folder).out
+    heading, full, first, *_ = said.splitlines()
+    assert heading.endswith("ms, 2x8")
+    assert f"full model, {line['full_runtime']}" in full
+    assert float(full.split()[-1]) == pytest.approx(float(line["full_ms"]), rel=1e-2)
+    assert first.split()[2] == f"{held['score']:.4f}"
+    assert "{low:+.4f} to {high:+.4f}".format(**held["difference"]) in first
+    assert f"{float(line['ratio']):.2f} at 2x8" in " ".join(said.split())
+    assert ldsearch("report", folder).code == 0
+    page = Path("report.html").read_text()
+    assert page.index(f"<td>{held['score']:.4f}</td>") < page.index("search space")
     # The run's best, elsewhere, and no figure of a single point.
     assert ldsearch("profile", folder, *QUICK, "--name", "alone").code == 0
     assert {path.name for path in (wild_place / "runs/alone").iterdir()} == {"latency.csv", "latency.json"}

@@ -57,7 +57,9 @@ def test_a_page_on_one_run(ldsearch: Ldsearch, wild_place: Path) -> None:
     ]
     shown = [own for own in read.named("div") if own.get("class") == "card" and "hidden" not in own]
     assert len(shown) == 1
-    assert sum(own.get("class") == "chosen" for own in read.named("tr")) == 1
+    # In the table that the page opens with, and in that of the frontier.
+    assert sum(own.get("class") == "chosen" for own in read.named("tr")) == 2
+    assert f"ldsearch profile {RUN} --frontier" in read.text
     # Tables and figures can be read without seeing them; nothing is loaded.
     assert {own["scope"] for own in read.named("th")} == {"col", "row"}
     assert all(own["aria-label"] for own in read.named("div") if own.get("class") == "scroll")
@@ -192,8 +194,9 @@ def test_what_was_measured_beside_a_run_is_shown(ldsearch: Ldsearch, wild_place:
         table = f"macs_share,bin,inherited,fine_tuned,subnet\n0.5,0,0.6,0.7,{full}\n1,1,0.7,0.8,{full}\n"
         (folder / "health.csv").write_text(table)
     heads = "subnet,runtime,phase,batch,length,median_ms,low_ms,high_ms,ratio,macs_ratio,not_faster,noisy"
+    heads += ",full_ms,full_runtime"
     Path(RUN, "latency.csv").write_text(
-        f"{heads}\n{full},eager,forward,8,data,12.345,12,13,0.512,0.6,True,False\n"
+        f"{heads}\n{full},eager,forward,8,data,12.345,12,13,0.512,0.6,True,False,24.1,own\n"
     )
     assert ldsearch("report", RUN, "--importance", "--subsets", "2").code == 0
     read = Reader(Path("report.html").read_text())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
-from ldsearch.trials.pareto import frontier, staircase_area, staircase_weights
+from ldsearch.trials.pareto import beside, frontier, staircase_area, staircase_weights
 
 NAN = math.nan
 
@@ -89,3 +89,10 @@ def test_a_range_that_is_none_is_refused():
     for low, high in ((1.0, 1.0), (1.0, 0.4), (NAN, 1.0)):
         with pytest.raises(ValueError, match="empty cost range"):
             staircase_weights([0.1], [0.5], low, high)
+
+
+def test_beside_a_choice_a_cheaper_and_a_dearer_point_are_told():
+    assert beside([1.0, 3.1, 5.0, 8.4, 20.0], 5.0) == [1, 3]
+    assert beside([4.9, 5.2], 5.0) == [0, 1]  # all alike
+    assert beside([9.0], 5.0) == [0]
+    assert beside([], 5.0) == []
