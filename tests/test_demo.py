@@ -1,4 +1,4 @@
-"""The demo's last table says what the exports and the run said."""
+"""The demo: its texts are long and in one file each; an answer is the compressed model's; its table."""
 
 import json
 import runpy
@@ -6,43 +6,54 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parent.parent
 
 
-def gap(mean: float) -> dict[str, float]:
-    return {"mean": mean, "low": mean - 0.01, "high": mean + 0.01, "examples": 50}
+def script(name: str) -> SimpleNamespace:
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / name)))
 
 
-def held(score: float) -> dict[str, object]:
-    return {"split": "report", "score": score, "full_score": 0.8, "difference": gap(score - 0.8)}
+def test_what_is_compressed_by_was_in_no_training_and_is_long(tmp_path: Path) -> None:
+    counts = script("demo.py").texts(tmp_path)
+    lines = {name: (tmp_path / name).read_text().splitlines() for name in counts}
+    rows = {name: [*map(json.loads, own)] for name, own in lines.items()}
+    assert {name: len(own) for name, own in rows.items()} == counts
+    train, unseen = ({row["text"] for row in rows[name]} for name in ("train.jsonl", "unseen.jsonl"))
+    assert len(train) > 4_500  # an epoch is more than the demo's steps
+    assert len(unseen) > 1_500  # as many as compress uses
+    assert not train & unseen
+    assert min(map(len, train | unseen)) >= 300
+    assert {row["label"] for row in rows["train.jsonl"]} == {row["label"] for row in rows["unseen.jsonl"]}
 
 
-@pytest.mark.parametrize("rounds", [True, False])
-def test_the_table_has_both_models_with_their_own_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rounds: bool
-) -> None:
-    demo = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "demo_table.py")))
-    export, run = tmp_path / "chosen", tmp_path / "run"
-    run.mkdir()
-    runtimes = {"runtime": "onnx-int8", "full_runtime": "openvino-f32"}
-    cells = [{"batch": b, "length": 47, "median_ms": 2.0 * b, "full_ms": 5.0 * b, **runtimes} for b in (1, 8)]
-    found = {"held_out": held(0.77) if rounds else None, "latency": cells, "machine": "a machine"}
-    (tmp_path / "chosen.json").write_text(json.dumps({"exports": [found]}))
-    costs = {"costs": {"macs": 40.0}, "full_costs": {"macs": 100.0}}
-    (run / "best.json").write_text(json.dumps({"metric": "accuracy", "held_out": held(0.78), **costs}))
-    score, gap = ("77.00", "-3.00 (-4.00 to -2.00)") if rounds else ("78.00", "-2.00 (-3.00 to -1.00)")
-    assert demo.table(run, export)[1:] == [
-        ("full, where it is fastest", "80.00", "", "5.0", "40.0"),
-        ("chosen, 0.40 of the MACs", score, gap, "2.0", "16.0"),
+def test_the_answer_names_the_likeliest_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    demo = script("demo.py")
+
+    class Served:
+        config = SimpleNamespace(id2label={0: "numpy", 1: "scipy", 2: "sympy", 3: "torch"})
+
+        def __call__(self, **inputs: object) -> SimpleNamespace:
+            assert inputs == {"input_ids": "hello"}
+            return SimpleNamespace(logits=torch.tensor([[0.1, 0.7, 0.05, 0.15]]).log())
+
+    tokenizer = SimpleNamespace(from_pretrained=lambda folder: lambda text, **how: {"input_ids": text})
+    monkeypatch.setitem(demo.answer.__globals__, "ldsearch", SimpleNamespace(load=lambda folder: Served()))
+    monkeypatch.setitem(demo.answer.__globals__, "AutoTokenizer", tokenizer)
+    assert demo.answer(Path("model"), "hello") == "scipy 0.70, torch 0.15, numpy 0.10"
+
+
+def test_the_table_over_seeds_has_each_and_the_mean() -> None:
+    def run(seed: int, loss: float, ms: float) -> dict[str, object]:
+        gap = {"mean": -loss, "low": -loss - 0.01, "high": -loss + 0.01}
+        full = {"name": "full model, onnx-int8", "macs": 1.0, "score": 0.8, "ms": {"1x9": 4.0, "8x9": 20.0}}
+        chosen = {"macs": 0.4, "score": 0.8 - loss, "difference": gap, "ms": {"1x9": 2.0, "8x9": ms}}
+        return {"seed": seed, "minutes": 9.0 + seed, "points": [full, chosen]}
+
+    lines = script("bench_demo.py").page([run(0, 0.01, 10.0), run(1, 0.02, 5.0)]).splitlines()
+    assert lines[2:] == [
+        "| 0 | onnx-int8 | 80.00 | 0.40 | -1.00 (-2.00 to +0.00) | 2.00 | 2.00 | 9.0 |",
+        "| 1 | onnx-int8 | 80.00 | 0.40 | -2.00 (-3.00 to -1.00) | 2.00 | 4.00 | 10.0 |",
+        "| mean |  |  |  | -1.50 | 2.00 | 3.00 | 9.5 |",
     ]
-    monkeypatch.setitem(demo.main.__globals__, "answer", lambda export, text: f"{export.name} says {text}")
-    monkeypatch.setattr("sys.argv", ["demo_table.py", str(run), str(export), "hello"])
-    demo.main()
-    said = capsys.readouterr().out
-    assert "on 50 report rows, which chose nothing; batches of 47 tokens,\n  a machine\n" in said
-    assert (
-        "chosen (ONNX Runtime in int8), batch 8: 2.50 times as fast as the fastest full model "
-        "(OpenVINO in fp32)" in said
-    )
-    assert "'hello': chosen says hello" in said
