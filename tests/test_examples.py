@@ -164,3 +164,22 @@ def test_a_study_of_trainings_goes_on_where_it_was_interrupted(tmp_path: Path) -
     assert study.trials[1].params == interrupted.params
     assert f"trial {study.best_trial.number}," in last
     assert f"{study.best_value:.4f}" in last
+
+
+def test_a_server_takes_cheaper_rows_while_batches_take_longer_than_the_folder_says(tmp_path: Path) -> None:
+    timed = ((2.0, 10.0), (4.0, 20.0))  # of two rows, at batches of 1 and 8
+    rows = [
+        {"keep": [place], "latency": [{"batch": 1, "median_ms": one}, {"batch": 8, "median_ms": eight}]}
+        for place, (one, eight) in enumerate(timed)
+    ]
+    (tmp_path / "budgets.json").write_text(json.dumps({"rows": rows}))
+    pace = runpy.run_path(str(ROOT / "examples/serve_elastic.py"))["Pace"](tmp_path)
+    assert [pace.row_within(limit, 8)["keep"] for limit in (25, 15, 5)] == [[1], [0], [0]]
+    assert pace.row_within(41, 16)["keep"] == [1]
+    for _ in range(20):
+        pace.took(rows[1], 8, 40.0)  # twice as long
+    assert pace.slower == pytest.approx(2, abs=0.02)
+    assert [pace.row_within(limit, 8)["keep"] for limit in (41, 25)] == [[1], [0]]
+    for _ in range(20):
+        pace.took(rows[0], 8, 10.0)
+    assert pace.row_within(25, 8)["keep"] == [1]
