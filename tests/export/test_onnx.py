@@ -184,7 +184,7 @@ def test_fewer_tokens_are_fewer_products_in_the_graph(tmp_path):
 
 @pytest.mark.parametrize("elastic", [False, True])
 @pytest.mark.parametrize(
-    ("family", "head"), [*(("bert", head) for head in HEADS), ("modernbert", HEADS[0]), ("roberta", HEADS[1])]
+    ("family", "head"), [*(("bert", head) for head in HEADS), ("modernbert", HEADS[0]), ("mpnet", HEADS[1])]
 )
 def test_positions_in_whole_multiples_change_no_output(tmp_path, family, head, elastic):
     """Every norm runs in multiples of 8, or as wide as the model reads; the others' norms do not."""
