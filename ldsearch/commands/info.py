@@ -79,7 +79,8 @@ def _print_folder(folder: Path) -> dict[str, Any]:
 
     fields = info(folder)
     run = Run.open(folder) if "trials" in fields else None
-    if (done := Compressed.open(folder) or (run and Summary.of_run(run))) is not None:
+    done = Compressed.open(folder) or (Summary.of_run(run) if run is not None else None)
+    if done is not None:
         print_summary(done)
         print()
     print_fields(fields)

@@ -1,6 +1,6 @@
 """What came out, as ``compress``, ``info`` and ``report`` open with it: one table, and what the choice is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -100,9 +100,9 @@ def _share(choice: Choice) -> float:
     return choice.costs["macs"] / choice.full_costs["macs"]
 
 
-def _times(latency: pd.DataFrame) -> dict[Subnet, dict[str, dict[str, Any]]]:
+def _times(latency: pd.DataFrame) -> dict[Subnet, dict[str, dict[Hashable, Any]]]:
     """Rows of ``latency.csv`` by sub-network and cell; of several runtimes the fastest."""
-    found: dict[Subnet, dict[str, dict[str, Any]]] = {}
+    found: dict[Subnet, dict[str, dict[Hashable, Any]]] = {}
     for row in latency.sort_values("median_ms", ascending=False).to_dict("records"):
         phase = "" if row["phase"] == "forward" else f" {row['phase']}"
         found.setdefault(Subnet.from_json(row["subnet"]), {})[f"{row['batch']}x{row['length']}{phase}"] = row
