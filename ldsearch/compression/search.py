@@ -209,7 +209,8 @@ def _in_macs(bench: Bench, context: StrategyContext, goal: Goal, progress: Progr
         batch, length = budget.cell
         raise BudgetError(
             f"no sub-network meets the budget {budget.source}: at {shares[0]:.2f} of the MACs a batch of "
-            f"{batch} x {length} tokens takes {times[0]:.2f} ms here in {bench.runtime}"
+            f"{batch} x {length} tokens takes {times[0]:.2f} ms here in {bench.runtime}; ask for more, as by "
+            f"--budget {1.1 * times[0]:.2g}ms@batch={batch},length={length}"
         )
     share = float(np.interp(budget.limit, times, shares))
     return Goal.parse(budget=f"{share:.3f}")

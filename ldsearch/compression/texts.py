@@ -88,7 +88,9 @@ def kind_of(supernet: Supernet) -> type[Task]:
     for kind in TASKS.values():
         if kind.head == head and (getattr(kind, "problem_type", "") or wanted) == wanted:
             return kind
-    raise SupernetError(f"no task reads data for a {type(supernet.model).__name__}")
+    raise SupernetError(
+        f"no task reads data for a {type(supernet.model).__name__}: ldsearch train-supernet trains others"
+    )
 
 
 def read_texts(
@@ -131,7 +133,7 @@ def read_texts(
     given = sum(map(len, rows.values()))
     if given < LEAST_ROWS:
         raise DataError(
-            f"{source.data} has {given} rows: {LEAST_ROWS} are the fewest, and some hundreds tell much more"
+            f"{source.data} has {given} rows: --data needs {LEAST_ROWS}, and some hundreds tell much more"
         )
     longest = min(tokenizer.model_max_length, supernet.longest, 512) if max_length is None else max_length
     whole = OwnTexts(kind, tables, columns, names, longest, given, labelled)

@@ -59,8 +59,8 @@ def load_task(name: str, source: DataSource, known_labels: Sequence[str] | None 
         return kind.load(source, known_labels)
     if name != "classification" or source != DataSource(EMBEDDED):
         raise DataError(
-            f"{EMBEDDED} is a classification task with splits and a metric of its own: "
-            "no --task, --metric, --validation, --config, --stride, --keep-overlap, --search-rows or columns"
+            f"{EMBEDDED} is a classification task with splits and a metric of its own: --task, --metric, "
+            "--validation, --config, --stride, --keep-overlap, --search-rows and columns are for --data FILE"
         )
     return load_docstrings()
 

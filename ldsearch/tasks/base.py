@@ -302,7 +302,8 @@ class Task(Scorer):
             DataError: If the kind of task needs labels.
         """
         raise DataError(
-            f"texts without labels are for classification and regression; {cls.kind} needs labels"
+            f"texts without labels are for models that classify, score or embed a text; {cls.kind} needs "
+            "labels: name their column with --label-column"
         )
 
     @classmethod

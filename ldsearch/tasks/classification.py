@@ -198,7 +198,9 @@ class TextRegression(TextClassification):
     def label_names(cls, train: pd.DataFrame, columns: Columns, known: Sequence[str] | None) -> Sequence[str]:
         """One output."""
         if known is not None and len(known) != 1:
-            raise DataError(f"the model classifies {', '.join(known)}; regression needs one output")
+            raise DataError(
+                f"the model classifies {', '.join(known)}; regression needs one output: --task classification"
+            )
         return ["score"]
 
     @classmethod
@@ -237,7 +239,7 @@ class MultiLabelClassification(TextClassification):
         """All that occur; or the model's."""
         distinct = {name for names in map(_several, train[columns.label]) for name in names}
         if known is None and not distinct:
-            raise DataError(f"no row of {columns.label!r} has a label")
+            raise DataError(f"no row of {columns.label!r} has a label: name another with --label-column")
         return _in_order(distinct) if known is None else _fitting(distinct, known)
 
     @classmethod
@@ -274,11 +276,14 @@ def class_names(column: "Column[Any]", known: Sequence[str] | None) -> list[str]
     if known is not None:
         return _fitting(distinct, known)
     if len(distinct) < 2:
-        raise DataError(f"classification needs at least two labels, the data has {sorted(distinct)}")
+        raise DataError(
+            f"classification needs at least two labels, {column.name!r} has {sorted(distinct)}: name another "
+            "column with --label-column"
+        )
     if len(distinct) > max(2, len(column) // 2):
         raise DataError(
-            f"{len(distinct)} distinct labels in {len(column)} rows: is {column.name!r} the label column?"
-            " (numbers to be predicted as numbers are --task regression)"
+            f"{len(distinct)} distinct labels in {len(column)} rows: is {column.name!r} the label column? "
+            "--label-column names another (numbers to be predicted as numbers are --task regression)"
         )
     return _in_order(distinct)
 
@@ -304,10 +309,10 @@ def _fitting(distinct: set[str], known: Sequence[str]) -> list[str]:
         if distinct <= set(names) and len({*names}) == len(names):
             return names
     several = len(distinct) <= len(known)
-    hint = "; name them in the order of the model's with --labels" if several else ""
+    hint = "name them in the order of the model's with --labels" if several else "--label-column names others"
     raise DataError(
         f"the model classifies {', '.join(known)}; the data's labels are "
-        f"{', '.join(sorted(distinct)[:10])}{hint}"
+        f"{', '.join(sorted(distinct)[:10])}; {hint}"
     )
 
 
@@ -344,4 +349,7 @@ def _several(value: Any) -> list[str]:
         return [name.strip() for name in value.split(",") if name.strip()]
     if isinstance(value, list | tuple | np.ndarray) and not any(map(is_no_text, value)):
         return [_text(name) for name in value]
-    raise DataError(f"several labels are a list, or names with commas between, not {value!r}")
+    raise DataError(
+        f"several labels are a list, or names with commas between, not {value!r}: name another column with "
+        "--label-column"
+    )

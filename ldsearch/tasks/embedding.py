@@ -89,7 +89,8 @@ class SentenceEmbedding(TextClassification):
             for vector in rows.labels[:1]:  # all of a split have one width
                 if len(vector) != config.hidden_size:
                     raise DataError(
-                        f"the data's vectors have {len(vector)} numbers, the model's {config.hidden_size}"
+                        f"the data's vectors have {len(vector)} numbers, the model's {config.hidden_size}: "
+                        "--label-column names those of another"
                     )
 
     def predictions(self, logits: NDArray[np.float32]) -> NDArray[Any]:

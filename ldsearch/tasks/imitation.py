@@ -45,7 +45,8 @@ class Imitation(Scorer):
     def __post_init__(self) -> None:
         if not isinstance(self.task.objective, Categorical):
             raise DataError(
-                "--objective kl compares probabilities, and this task has none: search it by its score"
+                "--objective kl compares probabilities, and this task has none: leave it out to search by "
+                "the score"
             )
 
     @property

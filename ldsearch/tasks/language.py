@@ -102,7 +102,9 @@ class MaskedLanguageModel(RunningText):
                 the text, or the reference length leaves no room.
         """
         if reference < 3:
-            raise DataError(f"blocks of {reference} tokens have no room for text: 3 are the least")
+            raise DataError(
+                f"blocks of {reference} tokens have no room for text: --max-length 3 is the least"
+            )
         masking = _Masking(tokenizer)
         first, last = special_ids(tokenizer, "cls", "sep")
         stream = [token for line in self.lines(split, tokenizer) for token in (*line, last)][:-1]
@@ -148,7 +150,9 @@ class CausalLanguageModel(RunningText):
                 of the text, or the reference length leaves nothing to predict.
         """
         if reference < 2:
-            raise DataError(f"in blocks of {reference} tokens nothing is predicted: 2 are the least")
+            raise DataError(
+                f"in blocks of {reference} tokens nothing is predicted: --max-length 2 is the least"
+            )
         (end,) = special_ids(tokenizer, "sep" if tokenizer.eos_token_id is None else "eos")
         lines = [[*line, end] for line in self.lines(split, tokenizer)]
         whole = self.source.get("sentences", False)

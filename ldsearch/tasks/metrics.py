@@ -73,7 +73,7 @@ def metric_named(kind: str, name: str | None, labels: int) -> Metric:
     offered = METRICS[kind]
     chosen = next(iter(offered)) if name is None else name
     if chosen not in offered:
-        raise DataError(f"no metric {chosen!r} for {kind}: there are {', '.join(offered)}")
+        raise DataError(f"no metric {chosen!r} for {kind}: --metric takes {', '.join(offered)}")
     return offered[chosen](labels)
 
 
@@ -292,7 +292,7 @@ def _of_classes(name: str, of_means: OfMeans, labels: int) -> Metric:
 
 def _f1_of_two(labels: int) -> Metric:
     if labels != 2:
-        raise DataError(f"f1 is of the second of two labels, there are {labels}: choose another metric")
+        raise DataError(f"f1 is of the second of two labels, there are {labels}: --metric macro-f1")
     return _of_classes("f1", lambda means: f1(means[..., 3:]), 2)
 
 

@@ -214,7 +214,7 @@ def _room(questions: Sequence[str], tokenizer: PreTrainedTokenizerBase, referenc
     if reference - taken < LEAST_ROOM:
         raise DataError(
             f"the longest question takes {taken} tokens with its special ones: inputs of {reference} tokens "
-            f"leave no room for a context, {taken + LEAST_ROOM} are the least"
+            f"leave no room for a context, {taken + LEAST_ROOM} are the least: --max-length"
         )
     return reference - taken
 

@@ -174,7 +174,8 @@ def portion_rows(
         rest = np.setdiff1d(rest, taken[role], assume_unique=True)
         if len(taken[role]) == 0:
             raise DataError(
-                f"{len(own)} rows are too few, or share too much text, to fit, choose and report by"
+                f"{len(own)} rows are too few, or share too much text, to fit, choose and report by: give "
+                "more, or a folder with train, dev and test files"
             )
     return {role: (table, index) for role, index in taken.items()}
 

@@ -37,7 +37,10 @@ def check_training(options: TrainSupernet) -> None:
         if options.strategy == "lengthdrop" and gene not in options.genes:
             for name in needing:
                 if name in changed(options) and not (options.parity and name in PARITY):
-                    raise LdsearchError(f"{flag_of(name)} has no effect with --genes {options.genes}")
+                    raise LdsearchError(
+                        f"{flag_of(name)} has no effect with --genes {options.genes}: give --genes {gene} or "
+                        "depth+lengths"
+                    )
     for name in changed(options):
         if (kinds := who_reads(name)) and options.task not in kinds:
             raise LdsearchError(f"{flag_of(name)} is for --task {', '.join(kinds)}, not {options.task}")

@@ -47,6 +47,7 @@ from ldsearch.training.checkpoints import (
     load_weights,
     remove_checkpoints,
 )
+from ldsearch.training.flags import instead_of
 from ldsearch.training.strategies import Plan
 from ldsearch.training.trainer import Distillation, SupernetTrainer
 from ldsearch.trials.trial import Score
@@ -111,7 +112,7 @@ def training_arguments(
     except REFUSALS as error:
         raise TrainingError(f"the Trainer refuses its arguments: {one_line(error)}") from error
     if unknown:
-        told = [f"; {successor}" for flag in unknown if (successor := _DROPPED.get(flag.partition("=")[0]))]
+        told = [f"; {other}" for flag in unknown if (other := instead_of(flag.partition("=")[0]))]
         raise TrainingError(f"neither ldsearch nor the Trainer knows {' '.join(unknown)}{''.join(told)}")
     assert isinstance(arguments, TrainingArguments)
     if {"max_steps", "num_train_epochs"} <= flags.keys():
@@ -132,18 +133,6 @@ def training_arguments(
     return arguments
 
 
-# Flags that transformers 5 has no more, and what stands for them.
-_DROPPED = MappingProxyType(
-    {
-        "--warmup_ratio": "--warmup_steps takes a share of the steps, too: --warmup_steps 0.1",
-        "--group_by_length": "batches are drawn by length already",
-        "--evaluation_strategy": "it is called --eval_strategy now",
-        "--no_cuda": "it is called --use_cpu now",
-        "--overwrite_output_dir": "name another run with --name, or remove the folder",
-        "--per_gpu_train_batch_size": "it is called --per_device_train_batch_size",
-        "--tokenizer": "the tokenizer is the model's",
-    }
-)
 _LARGE = float(2**31 - 1)
 # Least and largest of what the Trainer takes as it comes; NaN lies in no range.
 _RANGES: Mapping[str, tuple[float, float]] = {

@@ -353,11 +353,11 @@ def test_the_first_metric_is_the_default_and_a_stranger_is_answered_with_the_nam
     assert metric_named(kind, None, 2).name == defaults[kind]
     with pytest.raises(DataError, match="no metric 'spearman'") as caught:
         metric_named(kind, "spearman", 2)
-    assert str(caught.value).endswith(": there are " + ", ".join(METRICS[kind]))
+    assert str(caught.value).endswith(": --metric takes " + ", ".join(METRICS[kind]))
 
 
 def test_f1_of_more_than_two_labels_is_refused():
-    with pytest.raises(DataError, match="there are 3: choose another metric"):
+    with pytest.raises(DataError, match="there are 3: --metric macro-f1"):
         metric_named("classification", "f1", 3)
 
 
