@@ -111,7 +111,8 @@ def tiny_encoder_decoder(name: str, **changes: object) -> PreTrainedModel:
         sizes: dict[str, object] = {"d_kv": 4, "d_ff": 24, "num_layers": 3, "num_decoder_layers": 4}
         sizes |= {"num_heads": 4, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12}
         if name == "t5-gated":
-            sizes |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+            # As in mT5-small, heads are wider together than the model.
+            sizes |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_kv": 6}
         return _random("t5", "Seq2SeqLM", {"d_model": 16, **tokens, **sizes, **changes})
     sizes = {
         f"{stack}_{size}": value

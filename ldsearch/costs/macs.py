@@ -46,12 +46,13 @@ class EncoderShape:
         blocks: Number of blocks.
         hidden: Width d of the residual stream.
         feed_forward: Width of the feed-forward layer.
-        heads: Attention heads, which share the width d.
+        heads: Attention heads.
         ffn_matrices: Matrices of width d × feed_forward: 2, or 3 with a gate.
         head_per_example: MACs of the head per example (a [CLS] head).
         head_per_token: MACs of the head per input token (a span or token head).
         norms_stay: Whether a sub-layer that is off still norms what enters it.
         table_rows: Rows of tables of relative positions that each token is multiplied with (DeBERTa).
+        attention: Width of all heads together; 0: d.
     """
 
     blocks: int
@@ -63,6 +64,17 @@ class EncoderShape:
     head_per_token: int = 0
     norms_stay: bool = False
     table_rows: int = 0
+    attention: int = 0
+
+    @property
+    def inner(self) -> int:
+        """Width of all heads together."""
+        return self.attention or self.hidden
+
+    @property
+    def projecting(self) -> int:
+        """MACs of a token's query, key and value, and of what a position bias makes of them."""
+        return self.inner * (3 * self.hidden + self.table_rows)
 
 
 @dataclass(frozen=True)
@@ -141,8 +153,8 @@ class Macs:
             # Projections of queries, keys and values; scores and their product with the values; the output
             # projection of what is kept, which the paper's code runs before it drops tokens.
             on = 1 - len(groups.heads_off) / self.shape.heads
-            projected = 3 * entered + (entered if self.torchprofile else left)
-            macs += on * (projected * d**2 + 2 * squared * d + entered * self.shape.table_rows * d)
+            inner, merged = self.shape.inner, entered if self.torchprofile else left
+            macs += on * (entered * self.shape.projecting + merged * inner * d + 2 * squared * inner)
         if groups.runs("feed_forward"):
             # Which only the kept tokens reach.
             macs += self.shape.ffn_matrices * left * d * groups.width(ff)

@@ -156,7 +156,7 @@ class _Walk:
             attention = None
             if shared:
                 rows, n = outcome.state.real.shape
-                self.work.macs += rows * projecting_macs(self.shape, n)
+                self.work.macs += rows * n * self.shape.projecting
                 family = self.pipeline.family
                 attention = family.attention(family.parts(self.pipeline.blocks[block].layer), outcome.state)
             for (kept, step), left in zip(steps, known, strict=True):
@@ -266,11 +266,6 @@ def rows_of(attention: Attention, index: Tensor, real: Tensor) -> Attention:
     )
 
 
-def projecting_macs(shape: EncoderShape, n: int) -> int:
-    """Multiply-accumulates of one row's queries, keys and values, and what a position bias makes of them."""
-    return n * shape.hidden * (3 * shape.hidden + shape.table_rows)
-
-
 def block_macs(shape: EncoderShape, groups: Groups, n: int, queries: int, left: int, projects: bool) -> int:
     """Multiply-accumulates of one row's matrix products in a block as they are executed: on whole layers.
 
@@ -284,8 +279,9 @@ def block_macs(shape: EncoderShape, groups: Groups, n: int, queries: int, left: 
     """
     d, macs = shape.hidden, 0
     if groups.runs("attention"):
-        on = d - d // shape.heads * len(groups.heads_off)
-        macs = 2 * queries * n * on + left * d**2 + (projecting_macs(shape, n) if projects else 0)
+        inner = shape.inner
+        on = inner - inner // shape.heads * len(groups.heads_off)
+        macs = 2 * queries * n * on + left * inner * d + (n * shape.projecting if projects else 0)
     if groups.runs("feed_forward"):
         macs += left * shape.ffn_matrices * d * shape.feed_forward
     return macs

@@ -36,18 +36,22 @@ def shape_of(model: PreTrainedModel, layers: Sequence[nn.Module], family: Family
         SupernetError: If a block has weights that the dimensions do not account for.
     """
     config = model.config
-    width, matrices = getattr(config, family.width_name), 2
+    width, matrices, attention = getattr(config, family.width_name), 2, config.hidden_size
     if layers:
-        matrices = 1 + family.parts(layers[0]).expand.out_features // width
+        parts = family.parts(layers[0])
+        matrices = 1 + sum(linear.out_features for linear in parts.expanding) // width
+        attention = parts.output.in_features
     shape = EncoderShape(
         *(len(layers), config.hidden_size, width, config.num_attention_heads),
         ffn_matrices=matrices,
         norms_stay=family.norms_stay,
         table_rows=family.table_rows(config),
+        attention=attention,
     )
-    known = (4 * shape.hidden + matrices * width) * shape.hidden
+    known = (4 * attention + matrices * width) * shape.hidden
     for block, layer in enumerate(layers):
-        held = sum(p.numel() for p in layer.parameters() if p.dim() > 1)
+        looked_up = _count(*handed_on(layer).values())
+        held = sum(p.numel() for p in layer.parameters() if p.dim() > 1) - looked_up
         if held != known:
             raise SupernetError(
                 f"block {block} of {type(model).__name__} has {held:,} weights in matrices, not the "
@@ -86,9 +90,9 @@ def parameters_of(model: PreTrainedModel, stacks: Mapping[str, str], family: Fam
 
 def block_parameters(layer: nn.Module, family: Family | None, heads: int) -> BlockParameters:
     """Parameter counts of a layer with that many heads; without a family, only their total."""
-    total = _count(layer)
+    total = _count(layer) - _count(*handed_on(layer).values())
     if family is None:
-        return BlockParameters(total - _count(*handed_on(layer).values()))
+        return BlockParameters(total)
     parts = family.parts(layer)
     units = parts.contract.in_features
     return BlockParameters(
@@ -97,7 +101,7 @@ def block_parameters(layer: nn.Module, family: Family | None, heads: int) -> Blo
         feed_forward=_count(*family.sublayers(parts)["feed_forward"]),
         per_head=(_count(*parts.heads) + parts.output.weight.numel()) // heads,
         units=units,
-        per_unit=(_count(parts.expand) + parts.contract.weight.numel()) // units,
+        per_unit=(_count(*parts.expanding) + parts.contract.weight.numel()) // units,
     )
 
 

@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -227,10 +227,16 @@ def narrow(family: Family, layer: nn.Module, groups: Groups) -> None:
     units = parts.contract.in_features
     width = groups.width(units)
     if width < units:
-        _keep_outputs(parts.expand, torch.arange(width), units)
+        for linear in parts.expanding:
+            _keep_outputs(linear, torch.arange(width), units)
         _keep_inputs(parts.contract, torch.arange(width))
     for sublayer in groups.sublayers_off:
         empty(*family.sublayers(parts)[sublayer])
+
+
+def lost_heads(layers: Iterable[nn.Module]) -> bool:
+    """Whether heads were cut out of a layer: T5's stock encoder would hand its bias on to others' heads."""
+    return any(hasattr(layer, HEADS_LEFT) for layer in layers)
 
 
 def empty(*modules: nn.Module) -> None:

@@ -21,7 +21,7 @@ from ldsearch.disk.files import write_json
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import SUBNET_FILE, Groups, Stack, Subnet
 from ldsearch.supernet.counting import parameters_of, shape_of, trace_macs
-from ldsearch.supernet.cutting import check_groups, cut, empty, find_stacks, longest_input, narrow
+from ldsearch.supernet.cutting import check_groups, cut, empty, find_stacks, longest_input, lost_heads, narrow
 from ldsearch.supernet.families import FAMILIES, Family
 from ldsearch.supernet.families.family import real_positions
 from ldsearch.supernet.heads import head_named, logits_of
@@ -72,7 +72,7 @@ class Supernet(nn.Module):
         self.memory: Memory = memory
         # Families are encoders; a decoder of the same name is another model.
         family = None if self.head.causal else FAMILIES.get(model.config.model_type)
-        self._unlike = "" if family is None else family.unlike(model.config)
+        self._unlike = family.unlike(model.config) if family is not None else ""
         family = None if self._unlike else family
         if skipped not in get_args(Skipped):
             raise SupernetError(f"unknown {skipped!r} for skipped sub-layers: use identity or norm")
@@ -137,9 +137,8 @@ class Supernet(nn.Module):
         """Why only whole blocks can be left out, in words; empty if ``supports_lengths``."""
         if self.supports_lengths:
             return ""
-        why = f"it is no registered family of encoders (those are {', '.join(FAMILIES)})"
-        kind = self.model.config.model_type
-        return f"{kind} works depth-only, through its own stock forward: {self._unlike or why}"
+        why = self._unlike or f"it is no registered family of encoders (those are {', '.join(FAMILIES)})"
+        return f"{self.model.config.model_type} works depth-only, through its own stock forward: {why}"
 
     @property
     def shape(self) -> EncoderShape:
@@ -224,7 +223,8 @@ class Supernet(nn.Module):
         if encoder is None:
             return batch
         real_positions(batch)  # refuses padding on the left
-        if self.pipeline is None or len(self.stacks) == 1 or not (encoder.structured or encoder.lengths):
+        own = encoder.structured or encoder.lengths or lost_heads(self.layers_of("encoder"))
+        if self.pipeline is None or len(self.stacks) == 1 or not own:
             return batch
         return {**self.encoded(batch, encoder), "decoder_input_ids": batch["decoder_input_ids"]}
 
@@ -307,9 +307,10 @@ class Supernet(nn.Module):
         stack = renumbered.stacks()[self.stack]
         groups = {stack.groups(block) for block in range(len(left[self.stack]))}
         share = min((off.ffn_share for off in groups), default=1.0)
-        if self.family is None or stack.lengths or share == 1 or groups != {Groups(ffn_share=share)}:
+        narrows = self.family is not None and self.family.narrows and not stack.lengths
+        if not narrows or share == 1 or groups != {Groups(ffn_share=share)}:
             return fixed
-        name = self.family.width_name
+        name = cast(Family, self.family).width_name
         setattr(fixed.config, name, Groups(ffn_share=share).width(getattr(self.model.config, name)))
         return fixed.model
 

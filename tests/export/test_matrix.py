@@ -53,7 +53,7 @@ READERS: Mapping[str, tuple[str, ...]] = {
 }
 PINNED = {"lengths": OWN, "sub-layer": BOTH}
 # Norms stand before the sub-layers, so that a zeroed one is left out.
-PRE_NORM = ("mbart", "pegasus", "megatron-bert", "roberta-prelayernorm", "xlm-roberta-xl")
+PRE_NORM = ("mbart", "pegasus", "megatron-bert", "roberta-prelayernorm", "xlm-roberta-xl", "t5", "t5-gated")
 
 
 def readers_of(family: str, gene: str) -> tuple[str, ...]:
@@ -101,10 +101,9 @@ def encoder_decoders() -> Iterator[Case]:
         supernet = Supernet(tiny_encoder_decoder(family))
         whole = supernet.full.stacks()
         for gene, stack in GENES.items():
-            if family.startswith("t5"):
-                readers = STOCK if gene == "depth" else ()
-            else:
-                readers = readers_of(family, gene)
+            # T5's decoder would be as narrow as its encoder.
+            t5 = family.startswith("t5") and gene == "ffn"
+            readers = BOTH if t5 else readers_of(family, gene)
             yield Case(
                 f"{family} encoder {gene}", supernet, Subnet(encoder=stack, decoder=whole["decoder"]), readers
             )

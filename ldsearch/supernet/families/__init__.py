@@ -7,6 +7,7 @@ from ldsearch.supernet.families.deberta import DebertaV2
 from ldsearch.supernet.families.family import Family
 from ldsearch.supernet.families.modernbert import ModernBert
 from ldsearch.supernet.families.mpnet import MPNet
+from ldsearch.supernet.families.t5 import T5
 
 __all__ = ["FAMILIES", "Family"]
 
@@ -23,6 +24,7 @@ FAMILIES: Registry[Family] = Registry(
         "deberta-v2": DebertaV2(),
         "modernbert": ModernBert(),
         "mpnet": MPNet(),
+        **dict.fromkeys(("t5", "mt5"), T5()),
         "bart": BartLike(positions_of_ids=True),
         "marian": BartLike(scales=True),
         "mbart": BartLike(pre_norm=True, positions_of_ids=True),

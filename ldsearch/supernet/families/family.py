@@ -37,6 +37,7 @@ class Parts:
         feed_forward_norm: Norm of the feed-forward sub-layer.
         attention_dropout: Dropout rate of attention probabilities.
         output_dropout: Dropout rate of what attention adds to its input.
+        gate: The projection that a gated layer's units are multiplied with, where it is one of its own.
         unit_dropout: Dropout rate of feed-forward units.
         contract_dropout: Dropout rate of what the feed-forward layer adds to its input.
     """
@@ -54,6 +55,12 @@ class Parts:
     output_dropout: float = 0.0
     unit_dropout: float = 0.0
     contract_dropout: float = 0.0
+    gate: nn.Linear | None = None
+
+    @property
+    def expanding(self) -> tuple[nn.Linear, ...]:
+        """The projections to the feed-forward width."""
+        return (self.expand,) if self.gate is None else (self.expand, self.gate)
 
     def dropped(self, hidden: Tensor, rate: float) -> Tensor:
         """Dropout while the layer trains."""
@@ -70,6 +77,7 @@ class Family:
         pre_norm: Whether norms stand before the sub-layers, so that a zeroed sub-layer is the identity,
             rather than behind the residuals.
         width_name: Attribute of the configuration that holds the feed-forward width.
+        narrows: Whether it may hold another one for all blocks; a decoder may read it too.
         norms_stay: Whether a sub-layer that is off still norms what enters it (``with_norms``).
         runs_empty: Whether the stock model runs without any block.
     """
@@ -77,6 +85,7 @@ class Family:
     pinned: tuple[int, ...] = ()
     pre_norm: bool = False
     width_name: str = "intermediate_size"
+    narrows: bool = True
     norms_stay: bool = False
     runs_empty: bool = True
 
@@ -110,7 +119,7 @@ class Family:
         return {
             "attention": (*parts.heads, parts.output, *([] if self.norms_stay else [parts.attention_norm])),
             "feed_forward": (
-                *(parts.expand, parts.contract),
+                *(*parts.expanding, parts.contract),
                 *([] if self.norms_stay else [parts.feed_forward_norm]),
             ),
         }
@@ -152,7 +161,8 @@ class Family:
     def expand(self, parts: Parts, hidden: Tensor) -> Tensor:
         """The feed-forward units, shape (B, n, width)."""
         entered = parts.feed_forward_norm(hidden) if self.pre_norm else hidden
-        return parts.dropped(parts.activation(parts.expand(entered)), parts.unit_dropout)
+        units = parts.activation(parts.expand(entered))
+        return parts.dropped(units if parts.gate is None else units * parts.gate(entered), parts.unit_dropout)
 
     def contract(self, parts: Parts, units: Tensor, hidden: Tensor) -> Tensor:
         """Project the units (B, n, width) and add their input: output of the block."""
