@@ -90,7 +90,8 @@ def compress_into(
     source = DataSource(options.data or EMBEDDED, columns=columns)
     # The small one was trained on inputs cut alike.
     cut = options.max_length or (TrainSupernet().tokens if options.model is None else None)
-    texts = read_texts(source, known, supernet, tokenizer, cut, trains=options.train is not None)
+    trains = options.train is not None
+    texts = read_texts(source, known, supernet, tokenizer, cut, trains=trains, task=options.task)
     identity = {
         "model": start_fingerprint(network.state_dict(), network.config.to_dict()),
         "texts": texts.fingerprint,
@@ -100,6 +101,7 @@ def compress_into(
         "seed": options.seed,
         "metric": options.metric,
         "train": options.train,
+        **({} if options.task is None else {"task": options.task}),
     }
     claim(folder, COMPRESSED_FILE, identity)
     data = folder / "data"
@@ -211,18 +213,11 @@ def _on_data(texts: OwnTexts, bench: Bench) -> list[str]:
     """Which rows were used for what."""
     rows = {name: len(own) for name, own in bench.task.splits.items()}
     sentence = (
-        f"of {texts.given:,} texts (cut to {texts.reference} tokens) {rows['train']:,} fitted the token "
-        f"score, {rows['search']:,} chose, and {rows['report']:,}, which chose nothing, gave the scores above"
+        f"of {texts.given:,} {texts.kind.rows_are} (cut to {texts.reference} tokens) {rows['train']:,} "
+        f"fitted the token score, {rows['search']:,} chose, and {rows['report']:,}, which chose nothing, "
+        "gave the scores above"
     )
-    if texts.labelled:
-        return [sentence]
-    if bench.supernet.head.embeds:
-        return [sentence, "the scores are cosines to the full model's own vectors in fp32"]
-    return [
-        sentence,
-        "they have no labels, so the scores are agreement with the full model's own answers in fp32: of the "
-        "answers that differ some were wrong before, so that less is lost of the accuracy",
-    ]
+    return [sentence] if texts.labelled else [sentence, texts.kind.own_answers]
 
 
 def _on_choice(done: Compressed, run: Run, words: str) -> list[str]:

@@ -110,7 +110,8 @@ def full_model_times(folder: Path, bench: Bench, goal: Goal, progress: Progress)
             return known
     supernet = bench.supernet.eval()
     how = bench.record, bench.tokenizer, bench.task, bench.split, (), COMPARED_ROWS
-    share = share_of_full(supernet, split_rows(supernet, *how).batches)
+    rows = split_rows(supernet, *how)
+    share = share_of_full(supernet, rows.batches, rows.likeness)
     full = time_full_model(supernet, cells, share, LEAST_SAME, progress)
     write_json(path, full.to_dict())
     return full

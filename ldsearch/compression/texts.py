@@ -14,7 +14,7 @@ from ldsearch.errors import DataError, SupernetError
 from ldsearch.evaluation.batches import collated, length_batches
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
-from ldsearch.tasks import EMBEDDED, TASKS, DataSource, Encoded, Task, load_task
+from ldsearch.tasks import EMBEDDED, TASKS, DataSource, Encoded, Task, load_task, task_kind
 from ldsearch.tasks.splits import portion_rows
 from ldsearch.tasks.tables import Columns, read_tables, usual_column
 from ldsearch.work.progress import Progress
@@ -62,8 +62,10 @@ class OwnTexts:
         progress.phase("the model's own answers", None if self.labelled else len(self.tables))
         for role, table in self.tables.items():
             if not self.labelled:
-                logits = _logits(self.encoded(table, tokenizer), self._task(table), supernet, tokenizer)
-                table = table.assign(**{_LABEL: self.kind.answers(logits, self.names)})
+                encoded = self.encoded(table, tokenizer)
+                logits = _logits(encoded, self._task(table), supernet, tokenizer)
+                answers = self.kind.answers(logits, self.names, encoded.origins)
+                table = table.assign(**{_LABEL: answers})
                 progress.step()
             table.to_json(folder / f"{_FILES[role]}.jsonl", orient="records", lines=True, force_ascii=False)
 
@@ -76,21 +78,37 @@ class OwnTexts:
         return self.kind({}, tuple(self.names), {"train": rows})
 
 
-def kind_of(supernet: Supernet) -> type[Task]:
-    """The kind of task that a fine-tuned model is for.
+def kind_of(supernet: Supernet, named: str | None, table: pd.DataFrame, source: DataSource) -> type[Task]:
+    """The kind of task that is named, else the one that a fine-tuned model is for.
+
+    Args:
+        supernet: The model.
+        named: A kind's name, or None.
+        table: Its rows, which one of several kinds may claim.
+        source: Of the rows.
 
     Raises:
-        SupernetError: If none is.
+        SupernetError: If none is, or another is named.
     """
     config, head = supernet.model.config, supernet.head.name
     alone = "regression" if config.num_labels == 1 else "single_label_classification"
     wanted = config.problem_type or alone
-    for kind in TASKS.values():
-        if kind.head == head and (getattr(kind, "problem_type", "") or wanted) == wanted:
-            return kind
-    raise SupernetError(
-        f"no task reads data for a {type(supernet.model).__name__}: ldsearch train-supernet trains others"
-    )
+    able = [
+        kind
+        for kind in TASKS.values()
+        if kind.head == head and (getattr(kind, "problem_type", "") or wanted) == wanted
+    ]
+    if named is not None:
+        able = [kind for kind in able if kind is task_kind(named)]
+    if not able:
+        what = "no task" if named is None else f"--task {named} does not"
+        outputs = f" with {config.num_labels} outputs" if head == "SequenceClassification" else ""
+        others = ": ldsearch train-supernet trains others" if named is None else ""
+        raise SupernetError(
+            f"{what} read{'s' if named is None else ''} data for a {type(supernet.model).__name__}"
+            f"{outputs}{others}"
+        )
+    return next((kind for kind in able if kind.claims(config, table, source)), able[0])
 
 
 def read_texts(
@@ -101,6 +119,7 @@ def read_texts(
     max_length: int | None,
     *,
     trains: bool = False,
+    task: str | None = None,
 ) -> OwnTexts:
     """Read the data, find out whether they have labels, and draw the rows that are used.
 
@@ -111,21 +130,23 @@ def read_texts(
         tokenizer: Its tokenizer.
         max_length: Tokens that inputs are cut to; None: what the model reads, up to 512.
         trains: Whether the rows that do not score are trained on, and wanted all.
+        task: A kind of task; None: what model and data are for.
 
     Raises:
         DataError: If the data cannot be read, are labelled otherwise than the model, or are too few.
     """
-    kind = kind_of(supernet)
     tables = _embedded() if source.data == EMBEDDED else read_tables(source)
+    kind = kind_of(supernet, task, tables["train"], source)
     tables = {role: kind.prepare_table(table, source) for role, table in tables.items()}
     label = source.columns.label or usual_column([*tables["train"].columns], kind.column_names["label"])
     labelled = label is not None and not tables["train"].get(label, pd.Series()).map(kind.is_hidden).all()
     if labelled:
         tables = {role: table for role, table in tables.items() if not table[label].map(kind.is_hidden).all()}
     else:
-        blank = np.zeros((1, max(1, len(known))), dtype=np.float32)
-        (cell,) = kind.answers(blank, known)
-        tables = {role: table.assign(**{_LABEL: [cell] * len(table)}) for role, table in tables.items()}
+        tables = {
+            role: table.assign(**{_LABEL: kind.blanks(table, source, known)})
+            for role, table in tables.items()
+        }
         source = DataSource(source.data, columns=Columns(source.columns.text, source.columns.pair, _LABEL))
     columns = kind.find_columns(tables["train"], source)
     names = kind.label_names(tables["train"], columns, known or None)
@@ -133,12 +154,14 @@ def read_texts(
     given = sum(map(len, rows.values()))
     if given < LEAST_ROWS:
         raise DataError(
-            f"{source.data} has {given} rows: --data needs {LEAST_ROWS}, and some hundreds tell much more"
+            f"{source.data} has {given} {'rows' if kind.rows_are == 'texts' else kind.rows_are}: --data needs "
+            f"{LEAST_ROWS}, and some hundreds tell much more"
         )
     longest = min(tokenizer.model_max_length, supernet.longest, 512) if max_length is None else max_length
     whole = OwnTexts(kind, tables, columns, names, longest, given, labelled)
     encoded = whole.encoded(tables["train"].head(2 * LEAST_ROWS), tokenizer)
     (macs,) = supernet.macs(encoded.workload)([supernet.full])
+    macs *= len(encoded) / encoded.examples  # of an example
     share = min(1.0, MOST_MACS / macs / sum(MOST_ROWS.values()))
     most = {role: max(1, round(share * count)) for role, count in MOST_ROWS.items()}
     if trains:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
 from ldsearch.errors import ExportError
@@ -22,6 +22,8 @@ from ldsearch.supernet.supernet import evaluating, inference
 from ldsearch.supernet.tokens import State
 
 Batch = Mapping[str, Tensor]
+# How alike the outputs of some batches are, in words and as a number.
+LikenessOf = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[str, float]]
 
 # Of one and a score: sums in another order differ by less than this, rarely by a tenth of it.
 CLOSE = 1e-5
@@ -41,8 +43,8 @@ class Agreement:
         other: Predictions that differ.
         clear: Those of them whose margin exceeds the tolerance.
         close: Rows with a prediction whose margin does not.
-        correlation: Of a regression's outputs with the supernet's (Pearson), of vectors the mean cosine; None
-            where predictions are made.
+        likeness: Of outputs that are no predictions, by the task; None where predictions are compared.
+        words: What the task says of it.
     """
 
     rows: int
@@ -54,13 +56,14 @@ class Agreement:
     other: int
     clear: int
     close: int
-    correlation: float | None = None
+    likeness: float | None = None
+    words: str = ""
 
     @property
     def share(self) -> float:
-        """The share of predictions that are the same; of what makes none its correlation."""
-        if self.correlation is not None:
-            return self.correlation
+        """The share of predictions that are the same; of what makes none its likeness."""
+        if self.likeness is not None:
+            return self.likeness
         return (self.predictions - self.other) / self.predictions if self.predictions else 1.0
 
     def demand(self, reader: str, origin: str, written: Written) -> None:
@@ -106,8 +109,8 @@ class Agreement:
 
     def describe(self, origin: str, tolerance: float | None) -> str:
         """The comparison in words."""
-        if tolerance is None and self.correlation is not None:
-            return f"outputs on {self.rows} {origin} that correlate with the supernet's by {self.share:.4f}"
+        if tolerance is None and self.likeness is not None:
+            return f"outputs on {self.rows} {origin} that {self.words} {self.share:.4f}"
         if tolerance is None:
             same = self.predictions - self.other
             return (
@@ -132,6 +135,7 @@ def agreement(
     batches: Sequence[Batch],
     want: Sequence[Tensor],
     got: Sequence[Tensor],
+    likeness: LikenessOf | None = None,
 ) -> Agreement:
     """Compare the outputs of every batch.
 
@@ -142,6 +146,7 @@ def agreement(
         batches: What both read.
         want: The supernet's logits.
         got: Those from elsewhere.
+        likeness: Of both, by the task; None: by their predictions, or where they make none, correlation.
 
     Raises:
         ExportError: If they differ in shape.
@@ -177,26 +182,37 @@ def agreement(
             clear=int((other & (margin > limit)).sum()),
             close=int((margin <= limit).flatten(1).any(dim=1).sum()),
         )
-    correlation = None
-    if not counts["predictions"]:
-        if supernet.head.embeds:
-            correlation = float(nn.functional.cosine_similarity(torch.cat([*want]), torch.cat([*got])).mean())
-        else:
-            mine, theirs = (torch.cat([batch.flatten() for batch in side]).double() for side in (want, got))
-            correlation = float(torch.corrcoef(torch.stack([mine, theirs]))[0, 1])
+    if likeness is None and not counts["predictions"]:
+        likeness = _correlation
+    words, alike = ("", None) if likeness is None else likeness(want, got)
     # A difference that is no number is the largest.
-    return Agreement(difference=float(np.max(largest)), limit=max(limits), correlation=correlation, **counts)
+    return Agreement(
+        difference=float(np.max(largest)), limit=max(limits), likeness=alike, words=words, **counts
+    )
 
 
-def share_of_full(supernet: Supernet, batches: Sequence[Batch]) -> Callable[[Forward], float]:
-    """The share of predictions of the full model, run in some way, that are the supernet's own."""
+def _correlation(want: Sequence[Tensor], got: Sequence[Tensor]) -> tuple[str, float]:
+    sides = (torch.cat([batch.flatten() for batch in side]).double() for side in (want, got))
+    return "correlate with the supernet's by", float(torch.corrcoef(torch.stack([*sides]))[0, 1])
+
+
+def share_of_full(
+    supernet: Supernet, batches: Sequence[Batch], likeness: LikenessOf | None
+) -> Callable[[Forward], float]:
+    """The share of predictions of the full model, run in some way, that are the supernet's own.
+
+    Args:
+        supernet: The full model.
+        batches: What both read.
+        likeness: As for ``agreement``.
+    """
     device = supernet.model.device
     moved = [{name: tensor.to(device) for name, tensor in batch.items()} for batch in batches]
     want = [inference(supernet, batch, supernet.full).cpu() for batch in batches]
 
     def share(forward: Forward) -> float:
         got = [_logits(forward(batch)) for batch in moved]
-        return agreement(supernet, supernet.full, None, batches, want, got).share
+        return agreement(supernet, supernet.full, None, batches, want, got, likeness).share
 
     return share
 

@@ -19,7 +19,7 @@ from ldsearch.disk.files import write_atomic
 from ldsearch.disk.staging import staged
 from ldsearch.errors import ExportError
 from ldsearch.export import reader
-from ldsearch.export.agreement import Agreement, Batch, agreement
+from ldsearch.export.agreement import Agreement, Batch, LikenessOf, agreement
 from ldsearch.export.card import Provenance, Written, file_dtype
 from ldsearch.export.folder import write_huggingface
 from ldsearch.export.timing import TimingJob
@@ -48,6 +48,7 @@ class Rows:
         score: Score of the logits of every batch, in order, on the CPU; None: they are not scored.
         difference: The first logits' score minus the second's, with a 95% interval (paired bootstrap).
         recorded: Recorded score of each export on these rows; None where there is none.
+        likeness: How the task compares the logits of the first batches with others'; None: by predictions.
     """
 
     batches: Sequence[Batch]
@@ -57,6 +58,7 @@ class Rows:
     score: Callable[[Sequence[Tensor]], float] | None = None
     difference: Callable[[Sequence[Tensor], Sequence[Tensor]], Interval] | None = None
     recorded: Sequence[float | None] = ()
+    likeness: LikenessOf | None = None
 
     def first(self, count: int) -> list[Batch]:
         """The first batches, of so many rows or a few more."""
@@ -341,7 +343,9 @@ def _verify_export(
     for name, answer in zip(written.readers, answers, strict=True):
         _check_labels(supernet, f"{name} in {where}", answer.labels)
         got = [torch.from_numpy(logits) for logits in answer.logits[: len(rows.batches)]]
-        result = agreement(supernet, written.subnet, written.tolerance, rows.batches, want, got)
+        result = agreement(
+            supernet, written.subnet, written.tolerance, rows.batches, want, got, rows.likeness
+        )
         score = None
         if rows.score is not None:
             wanted = rows.score(want) if recorded is None else recorded

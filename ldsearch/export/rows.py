@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ldsearch.evaluation.batches import collated, length_batches
+from ldsearch.evaluation.batches import by_feature, collated, length_batches
 from ldsearch.export.check import Rows
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
 from ldsearch.tasks import Encoded, Task
-from ldsearch.tasks.base import Batch, score, trimmed
+from ldsearch.tasks.base import Batch, score
 from ldsearch.trials.intervals import Interval, Statistics, paired_bootstrap
 
 # Rows that come first, as they stand, so that lengths mix; the others come by length.
@@ -25,6 +25,8 @@ AGREEMENT_ROWS = 200
 MOST_FLOATS, MOST_FLOATS_IN_ALL = 2**26, 2**28
 # Of the full model, on all rows of a check: about a minute on two cores.
 MOST_MACS = 1e12
+
+Collated = tuple[NDArray[np.int64], Batch]
 
 
 def split_rows(
@@ -66,8 +68,9 @@ def split_rows(
         why = "" if most == limit else f" (the first that take {MOST_MACS:.0e} MACs)"
         origin = f"rows of the {split} split's {len(encoded)}{why}"
     read = [_read(supernet, batch) for _, batch in batches]
+    likeness = None if task.likeness is None else partial(_likeness, task, encoded, batches)
     if not whole:
-        return Rows(read, origin, split)
+        return Rows(read, origin, split, likeness=likeness)
     read_out = partial(_statistics, task, encoded, batches)
 
     def scored(logits: Sequence[Tensor]) -> float:
@@ -76,22 +79,42 @@ def split_rows(
     def difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> Interval:
         return paired_bootstrap(read_out(first), read_out(second), of_means=task.metric.of_means)
 
-    return Rows(read, origin, split, task.metric.name, scored, difference, recorded)
+    return Rows(read, origin, split, task.metric.name, scored, difference, recorded, likeness)
 
 
 def _statistics(
-    task: Task,
-    encoded: Encoded,
-    batches: Sequence[tuple[NDArray[np.int64], Batch]],
-    logits: Sequence[Tensor],
+    task: Task, encoded: Encoded, batches: Sequence[Collated], logits: Sequence[Tensor]
 ) -> Statistics:
     """Per-example statistics of a whole split, from the logits of each batch of its features."""
+    rows = _by_feature(task, encoded, batches, logits)
+    return task.statistics([rows[i] for i in range(len(encoded))], encoded)
+
+
+def _likeness(
+    task: Task,
+    encoded: Encoded,
+    batches: Sequence[Collated],
+    want: Sequence[Tensor],
+    got: Sequence[Tensor],
+) -> tuple[str, float]:
+    """How alike a supernet's logits of the first batches are with others'."""
+    assert task.likeness is not None
+    ours, theirs = (_by_feature(task, encoded, batches[: len(side)], side) for side in (want, got))
+    order = sorted(ours)
+    origins = None if encoded.origins is None else [encoded.origins[row] for row in order]
+    sides = [ours[row] for row in order], [theirs[row] for row in order]
+    return task.likeness.words, task.likeness.of(*sides, origins)
+
+
+def _by_feature(
+    task: Task, encoded: Encoded, batches: Sequence[Collated], logits: Sequence[Tensor]
+) -> dict[int, NDArray[Any]]:
+    """What the task reads of the logits of each batch, by feature."""
     rows: dict[int, NDArray[Any]] = {}
     for (index, inputs), outputs in zip(batches, logits, strict=True):
-        statistics = task.read(outputs.float(), inputs).numpy()
-        lengths = encoded.lengths[index].tolist()
-        rows.update(zip(index.tolist(), trimmed(statistics, lengths, task.per_token), strict=True))
-    return task.statistics([rows[i] for i in range(len(encoded))], encoded)
+        read = task.read(outputs.float(), inputs).numpy()
+        rows.update(by_feature(task, encoded.lengths, index, read))
+    return rows
 
 
 def _read(supernet: Supernet, batch: Batch) -> Batch:

@@ -148,6 +148,9 @@ class Compress(Take, Seed, RunFolder):
     data: str | None = option(
         None, "File (csv, tsv, json, jsonl, parquet, txt; gz too), folder or hub id of a data set."
     )
+    task: str | None = option(
+        None, "Of several that the model could be for: ranking, regression, ...", shown="by model and data"
+    )
     text_column: str | None = option(None, "Column of the text.")
     pair_column: str | None = option(None, "Column of the second text of a pair.")
     label_column: str | None = option(None, "Column of the label.")

@@ -83,7 +83,7 @@ def settle_runtime(
         return str(identity.get("runtime", OWN[0]))
     supernet = bench.supernet.eval()
     rows = split_rows(supernet, bench.record, bench.tokenizer, bench.task, bench.split, ())
-    share = share_of_full(supernet, rows.first(AGREEMENT_ROWS))
+    share = share_of_full(supernet, rows.first(AGREEMENT_ROWS), rows.likeness)
     full = time_full_model(supernet, [cell], share, LEAST_AGREEMENT, progress)
     note(full.describe())
     return full.fastest()

@@ -11,6 +11,7 @@ from ldsearch.tasks.corpus import load_docstrings
 from ldsearch.tasks.embedding import SentenceEmbedding
 from ldsearch.tasks.language import CausalLanguageModel, MaskedLanguageModel
 from ldsearch.tasks.questions import QuestionAnswering
+from ldsearch.tasks.ranking import Ranking
 from ldsearch.tasks.sequences import Summarisation, Translation
 from ldsearch.tasks.tables import DataSource
 from ldsearch.tasks.tokens import TokenClassification
@@ -19,6 +20,7 @@ _KINDS: tuple[type[Task], ...] = (
     TextClassification,
     TextRegression,
     MultiLabelClassification,
+    Ranking,
     SentenceEmbedding,
     TokenClassification,
     QuestionAnswering,

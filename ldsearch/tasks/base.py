@@ -35,6 +35,20 @@ Collate = Callable[[Sequence[Mapping[str, Any]]], Batch]
 
 
 @dataclass(frozen=True)
+class Likeness:
+    """How alike the outputs of two models are, where they make no predictions to be counted.
+
+    Args:
+        words: What is said before the number: outputs that ...
+        of: The number, 1 where they are one, from a supernet's outputs and another's, of each feature, and
+            the features' ``origins``.
+    """
+
+    words: str
+    of: Callable[[Sequence[NDArray[Any]], Sequence[NDArray[Any]], Sequence[int] | None], float]
+
+
+@dataclass(frozen=True)
 class Encoded:
     """One tokenised split: a map-style dataset of feature dictionaries, none of them padded.
 
@@ -206,6 +220,16 @@ class Task(Scorer):
     column_names: ClassVar[Mapping[str, Sequence[str]]]
     # Options of data that it reads and most kinds do not.
     reads: ClassVar[Collection[str]] = ()
+    # How the outputs of two models are compared; None: by their predictions.
+    likeness: ClassVar[Likeness | None] = None
+    # Whether the features of an example belong into one batch of a training.
+    together: ClassVar[bool] = False
+    # What is said of its rows, and of scores where the full model's answers are the labels.
+    rows_are: ClassVar[str] = "texts"
+    own_answers: ClassVar[str] = (
+        "they have no labels, so the scores are agreement with the full model's own answers in fp32: of the "
+        "answers that differ some were wrong before, so that less is lost of the accuracy"
+    )
 
     def __post_init__(self) -> None:
         _ = self.metric  # refuse an unknown one before anything is trained
@@ -295,8 +319,26 @@ class Task(Scorer):
         """
 
     @classmethod
-    def answers(cls, logits: NDArray[np.float32], names: Sequence[str]) -> list[Any]:
-        """A model's answers as cells of a label column, from logits of shape (rows, outputs).
+    def claims(cls, config: PreTrainedConfig, table: pd.DataFrame, source: DataSource) -> bool:
+        """Whether a model and a table's rows are surely for it, of kinds of task that share a head."""
+        return False
+
+    @classmethod
+    def blanks(cls, table: pd.DataFrame, source: DataSource, names: Sequence[str]) -> list[Any]:
+        """Cells of a label column that stands in for what ``answers`` gives."""
+        (cell,) = cls.answers(np.zeros((1, max(1, len(names))), dtype=np.float32), names)
+        return [cell] * len(table)
+
+    @classmethod
+    def answers(
+        cls, logits: NDArray[np.float32], names: Sequence[str], origins: Sequence[int] | None = None
+    ) -> list[Any]:
+        """A model's answers as cells of a label column, from logits of shape (features, outputs).
+
+        Args:
+            logits: Of each feature.
+            names: The labels'.
+            origins: For each feature the example that it is of; None: one feature an example.
 
         Raises:
             DataError: If the kind of task needs labels.

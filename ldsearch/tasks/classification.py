@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of
+from ldsearch.tasks.base import Batch, Encoded, Likeness, Rows, Task, features_of
 from ldsearch.tasks.objectives import Categorical, Objective, Regression, independent_labels, one_label
 from ldsearch.tasks.readers import LINE
 from ldsearch.tasks.tables import (
@@ -150,7 +150,9 @@ class TextClassification(Task):
         return TextExamples(texts_of(table[columns.text], role), pairs, values)
 
     @classmethod
-    def answers(cls, logits: NDArray[np.float32], names: Sequence[str]) -> list[Any]:
+    def answers(
+        cls, logits: NDArray[np.float32], names: Sequence[str], origins: Sequence[int] | None = None
+    ) -> list[Any]:
         """The name of the most likely class of each row."""
         return [names[best] for best in logits.argmax(axis=-1)]
 
@@ -182,12 +184,19 @@ class TextClassification(Task):
         return self.metric.statistics(self.predictions(np.stack(outputs)), labels)
 
 
+def _pearson(
+    want: Sequence[NDArray[Any]], got: Sequence[NDArray[Any]], origins: Sequence[int] | None
+) -> float:
+    return float(np.corrcoef(np.concatenate(want), np.concatenate(got))[0, 1])
+
+
 class TextRegression(TextClassification):
     """One number per example (STS-B's similarities), which is the output itself."""
 
     kind = metrics = problem_type = "regression"
     reads = ("pair_column",)
     objective = Regression()
+    likeness = Likeness("correlate with the supernet's by", _pearson)
     column_names: ClassVar = {
         "text": TextClassification.column_names["text"],
         "label": ("label", "score", "labels", "target", "similarity", "rating"),
@@ -212,7 +221,9 @@ class TextRegression(TextClassification):
         return tuple(numbers.tolist())
 
     @classmethod
-    def answers(cls, logits: NDArray[np.float32], names: Sequence[str]) -> list[Any]:
+    def answers(
+        cls, logits: NDArray[np.float32], names: Sequence[str], origins: Sequence[int] | None = None
+    ) -> list[Any]:
         """The output of each row."""
         return [float(number) for number in logits[:, 0]]
 
@@ -250,7 +261,9 @@ class MultiLabelClassification(TextClassification):
         return tuple(tuple(float(name in row) for name in names) for row in rows)
 
     @classmethod
-    def answers(cls, logits: NDArray[np.float32], names: Sequence[str]) -> list[Any]:
+    def answers(
+        cls, logits: NDArray[np.float32], names: Sequence[str], origins: Sequence[int] | None = None
+    ) -> list[Any]:
         """The names of the labels that are more likely than not, of each row."""
         return [[name for name, likely in zip(names, row, strict=True) if likely] for row in logits > 0]
 

@@ -13,10 +13,17 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import Batch
+from ldsearch.tasks.base import Batch, Likeness
 from ldsearch.tasks.classification import Column, TextClassification
+from ldsearch.tasks.metrics import cosines
 from ldsearch.tasks.objectives import Vectors
 from ldsearch.tasks.tables import Columns, DataSource, find_columns, is_missing, refuse_rows, usual_column
+
+
+def _mean_cosine(
+    want: Sequence[NDArray[Any]], got: Sequence[NDArray[Any]], origins: Sequence[int] | None
+) -> float:
+    return float(cosines(np.stack(got), np.stack(want)).mean())
 
 
 class SentenceEmbedding(TextClassification):
@@ -27,6 +34,8 @@ class SentenceEmbedding(TextClassification):
     reads = ()
     problem_type = ""  # none of stock configurations'
     objective = Vectors()
+    likeness = Likeness("have a mean cosine to the supernet's of", _mean_cosine)
+    own_answers = "the scores are cosines to the full model's own vectors in fp32"
     column_names: ClassVar = {
         "text": TextClassification.column_names["text"],
         "label": ("embedding", "vector", "label"),
@@ -70,7 +79,9 @@ class SentenceEmbedding(TextClassification):
         return rows
 
     @classmethod
-    def answers(cls, logits: NDArray[np.float32], names: Sequence[str]) -> list[Any]:
+    def answers(
+        cls, logits: NDArray[np.float32], names: Sequence[str], origins: Sequence[int] | None = None
+    ) -> list[Any]:
         """The vector of each row."""
         return [[float(number) for number in row] for row in logits]
 

@@ -29,6 +29,8 @@ Array = NDArray[np.float64]
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _ORDERS = 4  # of BLEU's n-grams
+FIRST = 10  # documents that a reader of a ranking looks at
+RELEVANT = 0.5  # the label from which on a document is relevant, where it is or is not
 
 
 @dataclass(frozen=True)
@@ -307,6 +309,77 @@ def cosines(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
     return _divide((ours * theirs).sum(axis=-1), norms)
 
 
+def normalised_gains(predictions: Sequence[ArrayLike], labels: Sequence[ArrayLike]) -> Statistics:
+    """nDCG@10 of each example (Järvelin & Kekäläinen 2002), shape (examples,).
+
+    A label is its document's gain, divided by log2(1 + its rank). Documents of equal score share what their
+    places are worth (McSherry & Najork 2008), as in scikit-learn.
+
+    Args:
+        predictions: Of each example its documents' scores.
+        labels: Of each example its documents' gains, not below 0.
+    """
+    return np.array([_normalised_gain(*_paired(*both)) for both in zip(predictions, labels, strict=True)])
+
+
+def _normalised_gain(scores: Array, gains: Array) -> float:
+    if not gains.any() or np.isnan(scores).any():
+        return float(scores.sum() * 0)  # NaN stays NaN
+    places = np.arange(len(gains))
+    worth = np.where(places < FIRST, 1 / np.log2(places + 2), 0.0)
+    _, tied = np.unique(-scores, return_inverse=True)
+    ranked = np.sort(tied)
+    # What the places of equal scores are worth, and gain, in the mean.
+    counts = np.bincount(tied)
+    found = np.bincount(ranked, worth) @ (np.bincount(tied, gains) / counts)
+    return float(found / (worth @ np.sort(gains)[::-1]))
+
+
+def reciprocal_ranks(predictions: Sequence[ArrayLike], labels: Sequence[ArrayLike]) -> Statistics:
+    """1 / rank of the first relevant document of each example, 0 behind the tenth; shape (examples,).
+
+    Among equal scores a relevant document is the last. Arguments as of ``average_precisions``.
+    """
+
+    def one(scores: Array, relevant: NDArray[np.bool_]) -> float:
+        rank = 1 + (~relevant & (scores >= scores[relevant].max())).sum()
+        return float(1 / rank if rank <= FIRST else 0.0)
+
+    return _of_relevant(one, predictions, labels)
+
+
+def average_precisions(predictions: Sequence[ArrayLike], labels: Sequence[ArrayLike]) -> Statistics:
+    """Mean over an example's relevant documents of the precision down to each, shape (examples,).
+
+    A precision is of all documents that score as much, as in scikit-learn.
+
+    Args:
+        predictions: Of each example its documents' scores.
+        labels: Of each example its documents' labels; from 0.5 on they are relevant.
+    """
+
+    def one(scores: Array, relevant: NDArray[np.bool_]) -> float:
+        above = scores >= scores[relevant][:, None]
+        return float(((above & relevant).sum(axis=1) / above.sum(axis=1)).mean())
+
+    return _of_relevant(one, predictions, labels)
+
+
+def _of_relevant(
+    one: Callable[[Array, NDArray[np.bool_]], float],
+    predictions: Sequence[ArrayLike],
+    labels: Sequence[ArrayLike],
+) -> Statistics:
+    """Of each example, from scores and which documents are relevant; without any it is 0."""
+    found = []
+    for both in zip(predictions, labels, strict=True):
+        scores, gains = _paired(*both)
+        relevant = gains >= RELEVANT
+        nothing = not relevant.any() or np.isnan(scores).any()
+        found.append(float(scores.sum() * 0) if nothing else one(scores, relevant))
+    return np.array(found)
+
+
 # Kinds of task, and what predictions and labels are there; the first metric is the default.
 METRICS: Mapping[str, Mapping[str, Factory]] = {
     # Label ids, shape (examples,).
@@ -323,6 +396,12 @@ METRICS: Mapping[str, Mapping[str, Factory]] = {
     },
     # Vectors, shape (examples, width).
     "embedding": {"cosine": lambda _: Metric("cosine", cosines, mean)},
+    # Per example: its documents' scores, and their labels.
+    "ranking": {
+        "ndcg@10": lambda _: Metric("ndcg@10", normalised_gains, mean),
+        "mrr@10": lambda _: Metric("mrr@10", reciprocal_ranks, mean),
+        "map": lambda _: Metric("map", average_precisions, mean),
+    },
     # 0 and 1, shape (examples, labels).
     "multi-label": {
         "micro-f1": lambda _: Metric("micro-f1", summed_label_counts, f1, 3),

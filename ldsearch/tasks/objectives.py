@@ -73,6 +73,42 @@ class Vectors:
         return (1 - (ours * theirs).sum(dim=-1)).mean() + alike
 
 
+@dataclass(frozen=True)
+class Relevance:
+    """Losses of a score that orders documents; ``labels`` (B, 2) are a document's and its query's number.
+
+    Args:
+        squares: Scores are trained to be the labels, by squared error; else to their log-odds, by
+            cross-entropy, with labels from 0 to 1.
+    """
+
+    squares: bool = False
+
+    def loss(self, logits: Tensor, batch: Mapping[str, Tensor], smoothing: float = 0.0) -> Tensor:
+        """Mean over documents; smoothing has no meaning here."""
+        scores, labels = relevance(logits).float(), batch["labels"][:, 0].float()
+        if self.squares:
+            return nn.functional.mse_loss(scores, labels)
+        return nn.functional.binary_cross_entropy_with_logits(scores, labels)
+
+    def divergence(
+        self, teacher: Tensor, student: Tensor, batch: Mapping[str, Tensor], reverse: bool = False
+    ) -> Tensor:
+        """Mean squared difference of margins between a query's documents (MarginMSE, Hofstätter et al. 2020).
+
+        Over all pairs of a query's documents in the batch these are twice the variance of what its scores
+        differ by. A document alone has no margin.
+        """
+        off = relevance(student).float() - relevance(teacher.detach()).float()
+        alike = (batch["labels"][:, 1, None] == batch["labels"][:, 1]).to(off.dtype)
+        return 2 * (off - alike @ off / alike.sum(dim=1)).square().mean()
+
+
+def relevance(logits: Tensor) -> Tensor:
+    """Scores (B,) of outputs: the one, or the second less the first, the log-odds of two classes."""
+    return logits[:, -1] - (logits[:, 0] if logits.shape[1] == 2 else 0)
+
+
 def kl_divergence(teacher: Tensor, student: Tensor, *, reverse: bool = False) -> Tensor:
     """Mean over rows of KL(teacher || student), in nats, temperature 1.
 

@@ -393,7 +393,8 @@ class SupernetTrainer(Trainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> LengthGroupedSampler:
         group = self.args.per_device_train_batch_size * self.args.world_size
-        return LengthGroupedSampler(self._lengths, group, self.args.seed)
+        together = self.train_rows.origins if self.task.together else None
+        return LengthGroupedSampler(self._lengths, group, self.args.seed, together)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> SequentialSampler:
         # Whatever order trains: the score pairs outputs with the split's features.

@@ -32,6 +32,7 @@ HIDDEN: dict[str, tuple[str, Any]] = {
     "tokens": ("tags", None),
     "questions": ("answers", {"text": [], "answer_start": []}),
     "translation": ("target", None),
+    "ranking": ("label", [-1, -1, -1]),
 }
 
 
@@ -51,6 +52,9 @@ def rows_of(kind: str, count: int, seed: int) -> list[dict[str, Any]]:
             return {"context": context, "question": text(2, 4), "answers": answers}
         if kind in ("translation", "summarisation"):
             return {"source": text(), "target": text()}
+        if kind == "ranking":
+            labels = [1.0, *(draw.randint(0, 1) / 1 for _ in range(2))]
+            return {"query": text(), "document": [text() for _ in labels], "label": labels}
         labels = {
             "classification": lambda: draw.choice("ab"),
             "regression": lambda: draw.randint(0, 40) / 8,
@@ -260,6 +264,9 @@ def test_the_loss_is_the_stock_models_and_padding_changes_no_statistic(kind: str
             features = encoded.features[start : start + size]
             batch = task.collate(tokenizer, pad_to)(features)
             named = dict(batch)
+            if kind == "ranking":  # stock classes know its loss as that of independent labels
+                named["labels"] = batch["labels"][:, :1]
+                model.config.problem_type = "multi_label_classification"
             if task.head == "QuestionAnswering":
                 named["start_positions"], named["end_positions"] = named.pop("labels").T
             with torch.no_grad():
@@ -288,7 +295,7 @@ def everything() -> dict[str, Any]:
     """Digests of each kind's splits, its tokenizer and its features."""
     digests = {}
     for kind, task in TASKS.items():
-        rows = pd.DataFrame(rows_of(kind, 40, 0))
+        rows = task.prepare_table(pd.DataFrame(rows_of(kind, 40, 0)), DataSource("rows"))
         columns = task.find_columns(rows, DataSource("rows"))
         given = {"train": task.read_rows(rows, columns, task.label_names(rows, columns, None), "train")}
         splits, _ = task.split(given, DataSource("rows"))

@@ -1,0 +1,202 @@
+"""Ranking: rows in every layout are the same queries; metrics are scikit-learn's; margins stay in a query."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, ndcg_score
+
+from ldsearch.errors import DataError
+from ldsearch.tasks import DataSource, load_task
+from ldsearch.tasks.metrics import METRICS
+from ldsearch.tasks.objectives import Relevance
+from ldsearch.tasks.ranking import Ranking, order_kept
+from ldsearch.tasks.tables import Columns
+from ldsearch.tasks.tokenizer import train_wordpiece
+from ldsearch.training.sampler import LengthGroupedSampler
+from ldsearch.trials.intervals import bootstrap
+
+QUERIES = [f"query {place}" for place in range(30)]
+FOUND = {name: metric(1) for name, metric in METRICS["ranking"].items()}
+
+
+def documents(place: int) -> list[str]:
+    return [f"good {place}", *(f"bad {place} {other}" for other in range(1 + place % 3))]
+
+
+def layouts() -> dict[str, pd.DataFrame]:
+    lists = [(query, documents(place)) for place, query in enumerate(QUERIES)]
+    ones = [(query, text, int(not at)) for query, own in lists for at, text in enumerate(own)]
+    return {
+        "a row for each pair": pd.DataFrame(ones, columns=["query", "passage", "label"]),
+        "lists with labels": pd.DataFrame(
+            [(query, own, [1.0, *[0.0] * (len(own) - 1)]) for query, own in lists],
+            columns=["question", "documents", "labels"],
+        ),
+        "positives and negatives": pd.DataFrame(
+            [(query, own[:1], own[1:]) for query, own in lists], columns=["query", "positives", "negatives"]
+        ),
+        "triplets": pd.DataFrame(
+            [(query, own[0], other) for query, own in lists for other in own[1:]],
+            columns=["anchor", "positive", "negative"],
+        ),
+    }
+
+
+@pytest.mark.parametrize("layout", layouts())
+def test_every_layout_is_the_same_queries_and_no_query_is_on_two_sides(layout: str, tmp_path: Path) -> None:
+    table = layouts()[layout].sample(frac=1, random_state=1)
+    table.to_json(tmp_path / "rows.jsonl", orient="records", lines=True)
+    task = load_task("ranking", DataSource(str(tmp_path / "rows.jsonl"), keep_overlap=True))
+    seen: dict[str, dict[str, float]] = {}
+    for rows in task.splits.values():
+        for query, own, labels in zip(rows.queries, rows.documents, rows.labels, strict=True):
+            assert query not in seen
+            seen[query] = dict(zip(own, labels, strict=True))
+    wanted = {query: dict.fromkeys(documents(place), 0.0) for place, query in enumerate(QUERIES)}
+    assert seen == {query: {**own, next(iter(own)): 1.0} for query, own in wanted.items()}
+    names = Columns(**task.source["columns"])
+    again = load_task("ranking", DataSource(str(tmp_path / "rows.jsonl"), columns=names, keep_overlap=True))
+    assert again.splits == task.splits
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("a", "x", 1), ("b", "y", 0)], "no train query has two documents.*--task regression"),
+        ([("a", "x", 1), ("a", "x", 0)], "have a document twice with two labels"),
+        ([("a", "x", 1), ("a", "y", -2)], "have a label below 0"),
+        ([("a", "x", 1), ("a", "y", None)], "have a document without a number"),
+        ([("a", "x", 1), ("a", " ", 0)], "have no text in 'document'"),
+        ([("a", ["x", "y"], [1])], "a query has 2 documents and 1 labels"),
+    ],
+)
+def test_rows_that_rank_nothing_are_one_line(rows: list[tuple[object, ...]], message: str) -> None:
+    table = pd.DataFrame(rows, columns=["query", "document", "label"])
+    with pytest.raises(DataError, match=message):
+        Ranking.of_tables({"train": table}, DataSource("rows"))
+
+
+def test_a_model_of_three_outputs_ranks_nothing() -> None:
+    table = layouts()["triplets"]
+    with pytest.raises(DataError, match="classifies a, b, c; ranking needs one output, or two"):
+        Ranking.of_tables({"train": table}, DataSource("rows", keep_overlap=True), ["a", "b", "c"])
+
+
+def test_metrics_are_scikit_learns() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        count = int(rng.integers(2, 25))
+        grades, relevant = rng.integers(0, 4, count).astype(float), rng.integers(0, 2, count).astype(float)
+        scores = rng.integers(0, 6, count).astype(float)  # with ties
+        (ndcg,) = FOUND["ndcg@10"].statistics([scores], [grades])
+        assert ndcg == pytest.approx(ndcg_score([grades], [scores], k=10))
+        if relevant.any():
+            (precision,) = FOUND["map"].statistics([scores], [relevant])
+            assert precision == pytest.approx(average_precision_score(relevant, scores))
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "wanted"),
+    [
+        ([3, 2, 1], [1, 0, 0], (1, 1, 1)),
+        ([2, 3, 1], [1, 0, 0], (1 / np.log2(3), 1 / 2, 1 / 2)),
+        (
+            [1, 1],
+            [1, 0],
+            ((1 + 1 / np.log2(3)) / 2, 1 / 2, 1 / 2),
+        ),  # a tie is half of each order, or the worse
+        ([5], [1], (1, 1, 1)),  # one candidate
+        ([5], [0], (0, 0, 0)),
+        ([2, 1], [0, 0], (0, 0, 0)),  # no positive
+        ([*range(10, 0, -1), 0], [*[0] * 10, 1], (0, 0, 1 / 11)),  # behind the tenth
+        ([3, np.nan], [1, 0], (np.nan, np.nan, np.nan)),
+    ],
+)
+def test_metrics_by_hand(scores: list[float], labels: list[float], wanted: tuple[float, ...]) -> None:
+    found = [metric.statistics([scores], [labels])[0] for metric in FOUND.values()]
+    np.testing.assert_allclose(found, wanted)
+
+
+def test_statistics_are_of_queries_and_intervals_resample_them() -> None:
+    """Of queries that are all right or all wrong: 95% intervals of means of coin flips hold the mean."""
+    rng, held = np.random.default_rng(0), 0
+    for seed in range(100):
+        right = rng.random(40) < 0.7
+        scores = [np.array([2.0, 1.0] if own else [1.0, 2.0]) for own in right for _ in (0,)]
+        statistics = FOUND["mrr@10"].statistics(scores, [[1, 0]] * 40)
+        assert statistics.shape == (40,)
+        interval = bootstrap([(1.0, statistics)], seed=seed, resamples=400)
+        held += interval.low <= 0.5 + 0.5 * 0.7 <= interval.high
+    assert held >= 88
+
+
+def test_two_outputs_are_one_and_margins_stay_in_a_query() -> None:
+    torch.manual_seed(0)
+    logits, labels = (
+        torch.randn(7, 2),
+        torch.tensor([[1.0, 0], [0, 0], [1, 1], [0, 1], [0, 1], [1, 2], [0, 3]]),
+    )
+    batch = {"labels": labels}
+    loss = Relevance()
+    stock = torch.nn.functional.cross_entropy(logits, labels[:, 0].long())
+    torch.testing.assert_close(loss.loss(logits, batch), stock)
+    one = (logits[:, 1] - logits[:, 0])[:, None]
+    torch.testing.assert_close(loss.loss(one, batch), stock)
+    squared = ((one[:, 0] - labels[:, 0]) ** 2).mean()
+    torch.testing.assert_close(Relevance(squares=True).loss(one, batch), squared)
+
+    student = torch.randn(7, 1)
+    off = (student - one)[:, 0]
+    wanted = 0.0
+    for row in range(7):
+        mates = [other for other in range(7) if labels[other, 1] == labels[row, 1]]
+        wanted += sum(float(off[row] - off[other]) ** 2 for other in mates) / len(mates) / 7
+    assert float(loss.divergence(logits, student, batch)) == pytest.approx(wanted, rel=1e-5)
+    shifted = student + 3 * labels[:, 1:] ** 2
+    torch.testing.assert_close(loss.divergence(one, shifted, batch), loss.divergence(one, student, batch))
+
+
+def test_a_query_stands_together_in_a_training() -> None:
+    rng = np.random.default_rng(0)
+    queries = np.repeat(np.arange(200), rng.integers(1, 9, 200))
+    lengths = rng.integers(3, 60, len(queries))
+    sampler = LengthGroupedSampler(lengths, 16, 0, queries)
+    order = queries[list(sampler)]
+    assert sorted(order) == sorted(queries)
+    # But where a batch or a group of batches ends in its midst.
+    runs = 1 + np.count_nonzero(np.diff(order))
+    assert runs <= 200 + len(queries) / 16 + 1
+    assert order.tolist() != queries[list(LengthGroupedSampler(lengths, 16, 1, queries))].tolist()
+
+
+def test_order_is_kept_by_gains() -> None:
+    want = [np.array([value]) for value in (4.0, 1.0, -9.0, -9.01, 2.0, 2.0)]
+    swapped = [want[0], want[1], want[3], want[2], want[5], want[4]]  # two that are irrelevant
+    assert order_kept(want, want, [0, 0, 0, 0, 1, 1]) == 1
+    assert order_kept(want, swapped, [0, 0, 0, 0, 1, 1]) > 0.9999
+    assert order_kept(want, [-one for one in want], [0, 0, 0, 0, 1, 1]) < 0.75
+
+
+def test_pairs_are_cut_as_a_cross_encoder_cuts_them(tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    from tests.tiny import tiny_model
+
+    layouts()["a row for each pair"].to_csv(tmp_path / "rows.csv", index=False)
+    task = load_task("ranking", DataSource(str(tmp_path / "rows.csv"), keep_overlap=True))
+    tokenizer = train_wordpiece(list(task.rows("train").texts), 60)
+    encoded = task.encode("train", tokenizer, 9)
+    rows = task.rows("train")
+    pairs = [
+        (query, own)
+        for query, documents in zip(rows.queries, rows.documents, strict=True)
+        for own in documents
+    ]
+    model = tiny_model("bert", labels=1)
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    stock = library.CrossEncoder(str(tmp_path / "model"), max_length=9, device="cpu")
+    theirs = stock.tokenizer(pairs, truncation=True, max_length=9)["input_ids"]
+    assert [feature["input_ids"] for feature in encoded] == theirs
