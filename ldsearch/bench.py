@@ -30,6 +30,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_supernet
 from ldsearch.supernet.graph import refuse
+from ldsearch.supernet.stages import pinned_until
 from ldsearch.tasks import EMBEDDED, DataSource, Encoded, Task, load_task
 from ldsearch.tasks.base import Scorer, fingerprints_of, score
 from ldsearch.tasks.tables import Columns
@@ -222,6 +223,8 @@ class Bench:
         library, supernet, model = versions(), self.supernet, self.supernet.model
         # Measurements from before there was a choice are those of the identity.
         skipped = [] if supernet.skipped == "identity" else [supernet.skipped]
+        end = pinned_until(supernet.model.config)
+        skipped += [] if end is None else [f"pinned until {end}"]
         return digest(
             [weights_fingerprint(self.folder), supernet.score, supernet.memory, *skipped],
             [task.metric.name, self.runtime or "float32", str(self.record.pad_to)],

@@ -1,8 +1,8 @@
 """A cross-encoder made faster: MiniLM-L6 on SQuAD's questions against paragraphs of the same article.
 
-Each question has its paragraph and the hardest others of the article by TF-IDF. Articles of ``devsplit_train``
-train, but for the last four, whose questions choose; all of ``devsplit_eval`` score. What was stopped goes on,
-what is finished is used again. The parts, in this order:
+Each question has its paragraph and the hardest others of the article by TF-IDF. The articles of
+``devsplit_train`` train, but for the last four, whose questions choose; all of ``devsplit_eval`` score. What
+was stopped goes on, what is finished is used again. The parts, in this order:
 
     python scripts/reranker.py --data path/to/squad_v1.1 --out results/reranker --part train
     python scripts/reranker.py --data path/to/squad_v1.1 --out results/reranker --part search
@@ -15,6 +15,7 @@ import argparse
 import gzip
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -28,7 +29,6 @@ from bench_compress import by_length, compressed
 from bench_embeddings import cut_like
 from numpy.typing import NDArray
 from sst2_minilm_train import minilm
-from transformers import AutoTokenizer
 
 import ldsearch as ld
 from ldsearch.bench import Bench
@@ -42,7 +42,7 @@ from ldsearch.supernet.folder import load_model
 from ldsearch.tasks.metrics import METRICS
 from ldsearch.training.recover import train_fixed
 from ldsearch.training.train_supernet import train_supernet
-from ldsearch.trials.intervals import Interval, Statistics, paired_bootstrap
+from ldsearch.trials.intervals import Interval, Statistics, bootstrap, paired_bootstrap
 
 CANDIDATES, TAUGHT = 10, 6  # documents of a question that is scored, and of one that trains
 CHOOSING = 4  # articles
@@ -50,6 +50,7 @@ TOKENS, RATE = 192, 1e-4
 SHARES = ("0.35", "0.5", "0.7")
 HALF = (0, 2, 5)  # blocks
 TIMED = 48  # questions
+MARK = "\0"
 METRIC = METRICS["ranking"]["ndcg@10"](1)
 
 
@@ -63,7 +64,7 @@ def articles(data: Path, name: str) -> dict[str, dict[str, str]]:
 
 
 def tf_idf(queries: Sequence[str], documents: Sequence[str]) -> NDArray[np.float64]:
-    """Cosines of TF-IDF vectors, shape (queries, documents): log(1 + n) · log(N / documents with the word)."""
+    """Cosines of TF-IDF vectors, shape (queries, documents): log(1 + n) · log(N / documents with it)."""
     words = [Counter(re.findall(r"\w+", text.casefold())) for text in (*documents, *queries)]
     among = Counter(word for own in words[: len(documents)] for word in own)
     place = {word: at for at, word in enumerate(among)}
@@ -158,19 +159,228 @@ def full_model(options: argparse.Namespace) -> Path:
     return folder
 
 
+def stock_folder(options: argparse.Namespace) -> Path:
+    """The full model as others would have saved it, for compress: nothing of its training."""
+    place: Path = options.runs / f"stock-{options.steps}"
+    if not place.is_dir():
+        model, tokenizer = load_model(str(full_model(options)))
+        model.save_pretrained(place)
+        tokenizer.save_pretrained(place)
+    return place
+
+
+def arms(options: argparse.Namespace) -> dict[str, list[str]]:
+    """What compress is told beside a budget, by arm; the same data for all."""
+    taught = ["--train", str(options.minutes)]
+    return {
+        "plain": [],
+        "plain, query pinned": ["--pin-query"],
+        "taught": taught,
+        "taught, query pinned": [*taught, "--pin-query"],
+    }
+
+
+def folder_of(options: argparse.Namespace, arm: str, share: str) -> Path:
+    """Where the file of an arm at a share lies."""
+    place: Path = options.runs / f"{re.sub('[^a-z]+', '-', arm)}-{options.steps}-{share}"
+    return place
+
+
+def searched(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """What compress says of every arm at every share; each file is kept."""
+    # The taught ones train on the rows of the fine-tuning too, and choose by others.
+    both = options.runs / "both"
+    both.mkdir(exist_ok=True)
+    for name, role in (("train", "train"), ("validation", "own")):
+        columns(prepare(options)[role], options.runs).replace(both / f"{name}.jsonl")
+    rows = columns(prepare(options)["own"], options.runs)
+    found: dict[str, dict[str, Any]] = {}
+    for arm, more in arms(options).items():
+        for share in SHARES:
+            kept = folder_of(options, arm, share)
+            place = kept.with_name(kept.name.removesuffix(f"-{share}"))
+            if not (kept / "said.json").is_file():
+                arguments = ["--max-length", str(TOKENS), "--budget", share, *more]
+                data = both if "taught" in arm else rows
+                said, seconds = compressed(stock_folder(options), data, place, arguments)
+                shutil.copytree(place / "model", kept, dirs_exist_ok=True)
+                write_json(kept / "said.json", {**said, "seconds": round(seconds, 1)})
+            found[f"{arm}, {share}"] = json.loads((kept / "said.json").read_text())
+            print(arm, share, found[f"{arm}, {share}"]["words"], flush=True)
+    return found
+
+
+def half(options: argparse.Namespace) -> Path:
+    """Half of the blocks, distilled from the full model in as many steps, as a folder."""
+    place: Path = options.runs / f"half-{options.steps}"
+    if not place.is_dir():
+        trainer = {
+            "bf16": bf16(),
+            "max_steps": options.steps,
+            "learning_rate": RATE,
+            "per_device_train_batch_size": 32,
+            "disable_tqdm": "True",
+            "save_strategy": "steps",
+            "save_steps": max(1, options.steps // 10),
+        }
+        subnet, bench = Subnet.of_encoder(HALF), Bench.open(full_model(options))
+        trained = train_fixed(
+            bench, options.runs / f"half-{options.steps}-whole", subnet, TrainSupernet(trainer=trainer)
+        )
+        model, tokenizer = load_model(str(trained))
+        Supernet(model).materialise(subnet).save_pretrained(place)
+        tokenizer.save_pretrained(place)
+    return place
+
+
+def served(folder: Path, runtime: str) -> Path:
+    """A whole model as a file of the runtime."""
+    place = folder.with_name(f"{folder.name}-{runtime}")
+    if not place.is_dir():
+        export(folder, place, format="onnx", runtime=runtime)
+    return place
+
+
+def pairs_of(held: pd.DataFrame) -> list[str]:
+    """Every question with each of its documents, as one text with a mark between."""
+    rows = zip(held["query"], held["documents"], strict=True)
+    return [f"{query}{MARK}{document}" for query, own in rows for document in own]
+
+
+def ranked(model: Any, tokenizer: Any, held: pd.DataFrame, tokens: int) -> Statistics:
+    """nDCG@10 of every held-out question."""
+
+    def paired(texts: Sequence[str], **how: Any) -> Any:
+        return tokenizer(*map(list, zip(*(text.split(MARK) for text in texts), strict=True)), **how)
+
+    scores = np.array(
+        by_length(lambda inputs: model(**inputs).logits[:, 0].tolist(), paired, pairs_of(held), tokens)
+    )
+    ends = held["documents"].map(len).cumsum().tolist()
+    return METRIC.statistics(np.split(scores, ends[:-1]), list(held["labels"]))
+
+
+def calls(model: Any, tokenizer: Any, held: pd.DataFrame, tokens: int) -> Callable[[], object]:
+    """Answers to some questions one after the other: a batch of its documents each, padded to the longest."""
+    batches = [
+        tokenizer(
+            [row.query] * len(row.documents),
+            row.documents,
+            return_tensors="pt",
+            padding=True,
+            truncation=True,
+            max_length=tokens,
+        )
+        for row in held.head(TIMED).itertuples()
+    ]
+
+    def run() -> None:
+        with torch.inference_mode():
+            for inputs in batches:
+                model(**inputs)
+
+    return run
+
+
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """nDCG@10 and milliseconds a question of every model, and the differences to the full one."""
+    held = pd.read_json(prepare(options)["held"], lines=True)
+    compressions = searched(options)
+    runtime = next(iter(compressions.values()))["runtime"]
+    stock = stock_folder(options)
+    plain, tokenizer = load_model(str(stock))
+    whole = ld.load(served(stock, runtime))
+    queries, documents = map(list, zip(*(text.split(MARK) for text in pairs_of(held)), strict=True))
+    ids = tokenizer(queries, documents, truncation=True, max_length=TOKENS)["input_ids"]
+    lengths = np.array([len(own) for own in ids])
+    models: dict[str, tuple[Any, int, float]] = {
+        f"full, {runtime}": (whole, TOKENS, 1.0),
+        "full, fp32": (plain.eval(), TOKENS, 1.0),
+        f"half of the blocks, {runtime}": (ld.load(served(half(options), runtime)), TOKENS, 0.5),
+    }
+    for share in SHARES:
+        cut = cut_like(Supernet(plain), lengths, float(share))
+        models[f"full, inputs cut to {cut} tokens, {runtime}"] = (whole, cut, float(share))
+    for name, said in compressions.items():
+        models[name] = (ld.load(folder_of(options, *name.rsplit(", ", 1))), TOKENS, said["points"][1]["macs"])
+    first = f"full, {runtime}"
+    scores = {name: ranked(model, tokenizer, held, tokens) for name, (model, tokens, _) in models.items()}
+    timed = [calls(model, tokenizer, held, tokens) for model, tokens, _ in models.values()]
+    rounds = Clock(repeats=5, warmup=1)(timed)
+    scores["TF-IDF"] = METRIC.statistics(list(held["tf_idf"]), list(held["labels"]))
+    rows = []
+    for name, own in scores.items():
+        gap = paired_bootstrap(own, scores[first])
+        row = {"name": name, "ndcg": float(own.mean()), "minus_full": asdict(gap)}
+        row["by_article"] = asdict(by_article(own - scores[first], list(held["article"])))
+        if name in models:
+            timing = rounds.timings[[*models].index(name)]
+            row |= {"macs": models[name][2], "ms": 1e3 * timing.median / min(TIMED, len(held))}
+        rows.append(row)
+        print(row, flush=True)
+    return {
+        "machine": device_facts(torch.device("cpu"), torch.float32),
+        "runtime": runtime,
+        "noise": rounds.noise.to_dict(),
+        "questions": len(held),
+        "articles": held["article"].nunique(),
+        "steps": options.steps,
+        "minutes": options.minutes,
+        "rows": rows,
+        "said": compressions,
+    }
+
+
+def by_article(differences: NDArray[np.float64], titles: Sequence[str]) -> Interval:
+    """The mean difference, articles resampled whole: what another collection of articles would give."""
+    names, place = np.unique(titles, return_inverse=True)
+    sums = np.stack([np.bincount(place, differences), np.bincount(place)], axis=1)
+    return bootstrap([(1.0, sums / len(names))], lambda means: means[..., 0] / means[..., 1])
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """Every model in a line."""
+    head = ["model", "MACs", "nDCG@10", "less the full model, questions resampled", "articles resampled"]
+    head += ["ms a question", "times as fast"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    first = result["rows"][0]["ms"]
+    for row in result["rows"]:
+        gaps = [
+            f"{gap['mean']:+.4f} ({gap['low']:+.4f} to {gap['high']:+.4f})"
+            for gap in (row["minus_full"], row["by_article"])
+        ]
+        times = [f"{row['ms']:.1f}", f"{first / row['ms']:.2f}"] if "ms" in row else ["", ""]
+        macs = f"{row['macs']:.2f}" if "macs" in row else ""
+        lines.append("| " + " | ".join([row["name"], macs, f"{row['ndcg']:.4f}", *gaps, *times]) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """One part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with SQuAD")
     parser.add_argument("--out", type=Path, required=True, help="where reranker.json and table.md go")
     parser.add_argument("--runs", type=Path, default=Path("runs/reranker"), help="where models go")
-    parser.add_argument("--part", choices=["train"], required=True)
+    parser.add_argument("--part", choices=["train", "search", "half", "measure", "page"], required=True)
     parser.add_argument("--steps", type=int, default=2_500, help="of the fine-tuning, of 32 pairs")
+    parser.add_argument("--minutes", type=float, default=40, help="that a taught supernet trains")
     parser.add_argument("--questions", type=int, default=1_500, help="that score")
     parser.add_argument("--rows", type=int, help="questions that train and that choose (default: all)")
     options = parser.parse_args()
+    path = options.out / "reranker.json"
     if options.part == "train":
         print(json.dumps({"model": str(full_model(options))}))
+    elif options.part == "search":
+        print(json.dumps({name: said["words"] for name, said in searched(options).items()}))
+    elif options.part == "half":
+        print(json.dumps({"model": str(half(options))}))
+    elif options.part == "measure":
+        options.out.mkdir(parents=True, exist_ok=True)
+        result = measured(options)
+        write_json(path, result)
+        print(json.dumps(result))
+    if options.part in ("measure", "page"):
+        (options.out / "table.md").write_text(table(json.loads(path.read_text())), encoding="utf-8")
 
 
 if __name__ == "__main__":

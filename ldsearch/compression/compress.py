@@ -102,6 +102,7 @@ def compress_into(
         "metric": options.metric,
         "train": options.train,
         **({} if options.task is None else {"task": options.task}),
+        **({"pin_query": True} if options.pin_query else {}),
     }
     claim(folder, COMPRESSED_FILE, identity)
     data = folder / "data"
@@ -160,6 +161,7 @@ def _training(model: str, texts: OwnTexts, data: Path, options: Compress, **chan
         keep_overlap=True,  # no rows were drawn that share text
         labels=options.labels,
         metric=options.metric,
+        pin_query=options.pin_query,
         seed=options.seed,
         **{f"{name}_column": column for name, column in asdict(texts.columns).items()},
         **changes,
@@ -217,6 +219,9 @@ def _on_data(texts: OwnTexts, bench: Bench) -> list[str]:
         f"fitted the token score, {rows['search']:,} chose, and {rows['report']:,}, which chose nothing, "
         "gave the scores above"
     )
+    if bench.task.together:
+        encoded = bench.evaluator.encoded
+        sentence += f"; a query is {len(encoded) / encoded.examples:.1f} rows of a batch"
     return [sentence] if texts.labelled else [sentence, texts.kind.own_answers]
 
 

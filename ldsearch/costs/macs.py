@@ -141,7 +141,7 @@ class Macs:
         """Means of the tokens after a position (-1: before the first) and of their squares."""
         n, shares = self.workload.lengths, self.workload.shares
         if lengths is not None and position >= 0:
-            n = lengths.kept(position, n)
+            n = np.maximum(lengths.kept(position, n), self.workload.pinned or 1)
         return float(n @ shares), float(n**2 @ shares)
 
     def _block(self, enter: tuple[float, float], leave: tuple[float, float], groups: Groups) -> float:

@@ -20,6 +20,7 @@ class Workload:
         histogram: (length, count) pairs in ascending order of length.
         reference: The padded reference length l₀; no true length exceeds it.
         written: For each pair, how many tokens are written in answer; empty where none are.
+        pinned: For each pair, how many of its tokens are never dropped; empty: one.
 
     Raises:
         DataError: If the histogram is empty or a length leaves 1..reference.
@@ -28,6 +29,7 @@ class Workload:
     histogram: tuple[tuple[int, int], ...]
     reference: int
     written: tuple[int, ...] = ()
+    pinned: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.histogram:
@@ -36,8 +38,8 @@ class Workload:
             raise DataError("a workload counts its lengths: none is 0 or below")
         if self.histogram[0][0] < 1 or self.histogram[-1][0] > self.reference:
             raise DataError(f"workload lengths must lie in 1..{self.reference}")
-        if self.written and len(self.written) != len(self.histogram):
-            raise DataError("a workload needs a written length for every length, or none")
+        if any(part and len(part) != len(self.histogram) for part in (self.written, self.pinned)):
+            raise DataError("a workload needs a written or pinned length for every length, or none")
 
     @classmethod
     def from_lengths(
@@ -50,13 +52,19 @@ class Workload:
         return cls(tuple((n, count) for (n, _), count in pairs), reference, tuple(t for (_, t), _ in pairs))
 
     @classmethod
+    def from_pairs(cls, lengths: Iterable[int], pinned: Iterable[int], reference: int) -> "Workload":
+        """Count true lengths with how many of the tokens are never dropped."""
+        counted = cls.from_lengths(lengths, reference, pinned)
+        return cls(counted.histogram, reference, pinned=counted.written)
+
+    @classmethod
     def padded(cls, reference: int, writes: bool = False) -> "Workload":
         """Every input, and every text written, as long as the reference: the length-adaptive protocol."""
         return cls(((reference, 1),), reference, (reference,) if writes else ())
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The lengths, ascending; distinct but for what is written."""
+        """The lengths, ascending; distinct but for what is written or pinned."""
         return np.array([length for length, _ in self.histogram], dtype=np.int64)
 
     @property
@@ -79,7 +87,8 @@ class Workload:
         """For JSON."""
         histogram = [list(pair) for pair in self.histogram]
         written = {"written": list(self.written)} if self.written else {}
-        return {"reference": self.reference, "histogram": histogram, **written}
+        pinned = {"pinned": list(self.pinned)} if self.pinned else {}
+        return {"reference": self.reference, "histogram": histogram, **written, **pinned}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "Workload":
@@ -90,7 +99,7 @@ class Workload:
         """
         try:
             histogram = tuple((operator.index(n), operator.index(count)) for n, count in fields["histogram"])
-            reference, written = operator.index(fields["reference"]), tuple(fields.get("written", ()))
-            return cls(histogram, reference, tuple(map(operator.index, written)))
+            parts = (tuple(map(operator.index, fields.get(name, ()))) for name in ("written", "pinned"))
+            return cls(histogram, operator.index(fields["reference"]), *parts)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"no workload: {one_line(error)}") from error

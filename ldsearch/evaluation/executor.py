@@ -116,7 +116,7 @@ class Executor:
         assert self.supernet.pipeline is not None
         with evaluating(self.supernet, batch) as moved:
             walk = _Walk(self.supernet, moved, on_logits, self.work, cache)
-            root = grow(stacks, walk.lengths, self.supernet.reads_first)
+            root = grow(stacks, walk.lengths, self.supernet.reads_first, walk.pinned)
             walk.fan({walk.lengths: root}, Outcome(walk.embedded, walk.lengths, entering=walk.lengths), ())
 
 
@@ -136,9 +136,11 @@ class _Walk:
         self.pipeline = supernet.pipeline
         self.on_logits, self.work, self.cache = on_logits, work, cache
         self.shape = supernet.shape
-        self.embedded, true_lengths = self.pipeline.embed(batch)
-        self.lengths = tuple(sorted(set(true_lengths)))
-        self.which = [self.lengths.index(n) for n in true_lengths]
+        self.embedded, true_lengths, pinned = self.pipeline.embed(batch)
+        rows = list(zip(true_lengths, pinned or [1] * len(true_lengths), strict=True))
+        distinct = sorted(set(rows))
+        self.lengths, self.pinned = (tuple(side) for side in zip(*distinct, strict=True))
+        self.which = [distinct.index(row) for row in rows]
 
     def fan(self, siblings: Mapping[Kept, Node], outcome: Outcome, path: Path) -> None:
         """The siblings of one block evaluation, and everything behind them."""
@@ -219,7 +221,7 @@ class _Walk:
         return drop_tokens(outcome.state, outcome.scores, self._of_rows(kept), self.reads_first)
 
     def _of_rows(self, kept: Kept) -> list[int]:
-        """Tokens of each row, of those of each true length."""
+        """Tokens of each row, of those of each true length and what of it is pinned."""
         assert kept is not None
         return [kept[which] for which in self.which]
 

@@ -34,7 +34,12 @@ class Node:
     steps: dict[Step, dict[Kept, "Node"]] = field(default_factory=dict)
 
 
-def grow(stacks: Sequence[Stack], lengths: Sequence[int], reads_first: bool) -> Node:
+def grow(
+    stacks: Sequence[Stack],
+    lengths: Sequence[int],
+    reads_first: bool,
+    pinned: Sequence[int] | None = None,
+) -> Node:
     """The prefix tree of stacks on inputs of some true lengths.
 
     Lengths are resolved to the tokens that really stay, so stacks that act alike on these inputs are one
@@ -42,16 +47,18 @@ def grow(stacks: Sequence[Stack], lengths: Sequence[int], reads_first: bool) -> 
 
     Args:
         stacks: What runs.
-        lengths: The distinct true lengths of the batch's rows.
+        lengths: The true lengths of the batch's rows, distinct but for what is pinned.
         reads_first: Whether the head reads position 0 only; then nothing that happens to other tokens
             after the last attention can matter, and the last length is left open.
+        pinned: How many tokens at each of the lengths are never dropped; None: one.
     """
+    rows = list(zip(lengths, pinned or [1] * len(lengths), strict=True))
     root = Node()
     for index, stack in enumerate(stacks):
         node, entering = root, tuple(lengths)
         for position, block in enumerate(stack.blocks):
             if stack.lengths is not None:
-                entering = tuple(stack.lengths.kept(position, n) for n in lengths)
+                entering = tuple(max(stack.lengths.kept(position, n), least) for n, least in rows)
             last = reads_first and position == len(stack.blocks) - 1
             children = node.steps.setdefault(Step(block, stack.groups(block)), {})
             node = children.setdefault(None if last else entering, Node())

@@ -16,10 +16,15 @@ from ldsearch.latency.clock import Clock, Noise, Run, Timing
 from ldsearch.latency.runtimes import RUNTIMES, Inputs, require_runtime, title_of
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.stages import pinned_until
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
 # Batches of a split that stand for it: evenly spread over its lengths.
 DATA_BATCHES = 8
+
+
+# Of what is pinned: a query is so much of an input that is drawn.
+_FIRST_TEXT = 8
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,9 @@ def random_cell(supernet: Supernet, batch: int, length: int, written: int = 0) -
     if longest > supernet.longest:
         raise LdsearchError(f"the model has {supernet.longest} positions, too few for {longest} tokens")
     ids = random_tokens(supernet, batch, length)
+    if (end := pinned_until(supernet.model.config)) is not None:
+        ids[ids == end] = 1
+        ids[:, length // _FIRST_TEXT] = end
     # As a tokenizer gives it: stock code looks for padding too.
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     return Cell(batch, length, (inputs,), (length,))

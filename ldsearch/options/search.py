@@ -161,6 +161,7 @@ class Compress(Take, Seed, RunFolder):
         read=names,
     )
     metric: str | None = option(None, "Score, where there are labels.", shown="the task's own")
+    pin_query: bool = option(False, "Of queries and documents: no token of the query is dropped.")
     train: float | None = option(
         None,
         "Also train for about so many minutes, with the model as teacher, and take what is better at equal "

@@ -125,6 +125,7 @@ class LengthDropOptions:
         "that is all, of a fine-tuned model), column, power (PoWER-BERT's), or a registered one.",
         shown="learned where lengths are trained",
     )
+    pin_query: bool = option(False, "Of --task ranking: no token of the query is dropped.")
     memory: str = option(
         "restored", "A decoder reads all of the encoder's tokens (restored) or the kept ones."
     )
@@ -187,8 +188,8 @@ class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainD
 
     task: str = option(
         "classification",
-        "classification, regression, multi-label, tokens, questions, masked, causal, translation or "
-        "summarisation.",
+        "classification, regression, multi-label, ranking, embedding, tokens, questions, masked, causal, "
+        "translation or summarisation.",
     )
     data: str = option(
         "docstrings", "File (csv, tsv, json, jsonl, parquet; gz too), folder, hub id, or docstrings."

@@ -25,7 +25,7 @@ from ldsearch.supernet import FixedSubnet, Supernet, embedding, operators, token
 from ldsearch.supernet.heads import run_head
 from ldsearch.supernet.operators import reshaped
 from ldsearch.supernet.saliency import WEIGHTS, token_score
-from ldsearch.supernet.stages import Block, Keep, run_stages
+from ldsearch.supernet.stages import Block, Keep, embedded, run_stages
 from ldsearch.supernet.tokens import Attention, Chosen, State, TokenScore, restored
 
 OPSET = 17  # the first with layer norms as one operator
@@ -33,6 +33,8 @@ OPSET = 17  # the first with layer norms as one operator
 KEEP = "keep"
 # A mask of positions (B, n) beside attention (B, H, n, n).
 KEYS = (0, 1, 1, -1)
+# Above every token's score, in whatever half precision a runtime takes it.
+_PINNED = 3e4
 # What a protocol buffer can hold.
 MOST_BYTES = 2**31
 
@@ -182,10 +184,10 @@ class Graph(nn.Module):
         mask = given["attention_mask"]
         if self.widths[0] > 1:
             given = {name: operators.widened(one, *self.widths) for name, one in given.items()}
-        entered = self.family.embed(self.model, given)
+        entered = embedded(self.family, self.model, given)
         state = run_stages(
             self.stack.blocks,
-            self._keeps(entered.real, keep),
+            self._keeps(entered, keep),
             entered,
             self._run,
             restore=restored if self.restores else None,
@@ -206,14 +208,15 @@ class Graph(nn.Module):
         call = self.blocks[block]
         return call(state, None if first_only else keep, self.stack.groups(block), first_only=first_only)
 
-    def _keeps(self, real: Tensor, keep: Tensor | None) -> "list[Chosen | None]":
+    def _keeps(self, entered: State, keep: Tensor | None) -> "list[Chosen | None]":
         """The tokens that each block keeps of rows (B, n); None where as many tokens leave as enter."""
+        real, pinned = entered.real, entered.pinned
         lengths, true_lengths = self.stack.lengths, real.sum(dim=1, keepdim=True)
         if lengths is None:
             return [None] * len(self.stack.blocks)
         if keep is not None:
             counts = shares(true_lengths, keep, lengths.reference)
-            return list(kept_tokens(counts, len(lengths.tokens), real.shape[1], *self.widths))
+            return list(kept_tokens(counts, len(lengths.tokens), real.shape[1], *self.widths, pinned))
         # What is kept of every length alike drops nothing.
         whole = lengths.reference if lengths.mode == "ratio" else None
         entering = [whole, *lengths.tokens]
@@ -221,7 +224,7 @@ class Graph(nn.Module):
         if not places:
             return [None] * len(lengths.tokens)
         counts = kept_counts(lengths, places, true_lengths)
-        chosen = kept_tokens(counts, len(places), real.shape[1], *self.widths)
+        chosen = kept_tokens(counts, len(places), real.shape[1], *self.widths, pinned)
         return [next(chosen) if place in places else None for place in range(len(lengths.tokens))]
 
 
@@ -254,7 +257,8 @@ class GraphBlock(Block):
         assert isinstance(keep, Chosen)
         # Pads lose against every score, and are the last among equals.
         ranked = chosen_of(state.real, scores, torch.finfo(scores.dtype).min)
-        index = operators.best(ranked + keep.bonus if self.keep_first else ranked, keep.longest)
+        raised = self.keep_first or state.pinned is not None
+        index = operators.best(ranked + keep.bonus if raised else ranked, keep.longest)
         return state.take(state.hidden, index, keep.real), index
 
 
@@ -316,13 +320,19 @@ def shares(true_lengths: Tensor, kept: Tensor, reference: int) -> Tensor:
     return torch.div(raised, reference, rounding_mode="trunc").clamp(min=1)
 
 
-def kept_tokens(counts: Tensor, places: int, width: int, multiple: int, most: int) -> Iterator[Chosen]:
-    """The tokens kept by counts (B, places) of ``width`` positions, place by place.
+def kept_tokens(
+    counts: Tensor, places: int, width: int, multiple: int, most: int, pinned: Tensor | None = None
+) -> Iterator[Chosen]:
+    """The tokens kept by counts (B, places) of ``width`` positions, place by place; what is pinned, always.
 
     A place is as wide as the next multiple of the most that a row keeps, or as ``most``.
     """
     position = torch.arange(width, device=counts.device)[None]
     bonus = chosen_of(position > 0, torch.tensor(0.0, device=counts.device), torch.inf)
+    if pinned is not None:
+        counts = torch.maximum(counts, pinned)
+        # Once they have been ranked these stand first, position 0, whose bonus is larger, before all.
+        bonus = bonus + chosen_of(position >= pinned, torch.tensor(0.0, device=counts.device), _PINNED)
     widest = counts.amax(dim=0)
     if multiple > 1:
         widest = operators.raised(widest, multiple, most)

@@ -17,7 +17,16 @@ from ldsearch.supernet import tokens
 from ldsearch.supernet.families import Family
 from ldsearch.supernet.heads import run_head
 from ldsearch.supernet.saliency import saliency
-from ldsearch.supernet.tokens import Attention, Chosen, State, TokenScore, drop_tokens, restored
+from ldsearch.supernet.tokens import (
+    PINNED,
+    Attention,
+    Chosen,
+    State,
+    TokenScore,
+    drop_tokens,
+    first_text,
+    restored,
+)
 
 # Tokens of each row that leave a block: numbers, or tensors in a traced graph.
 Keep = Sequence[int] | Chosen
@@ -192,18 +201,33 @@ def run_stages(
     return state if whole is None or restore is None else restore(whole, state)
 
 
-def kept_of_rows(stack: Stack, true_lengths: Sequence[int]) -> list[tuple[int, ...] | None]:
+def kept_of_rows(
+    stack: Stack, true_lengths: Sequence[int], pinned: Sequence[int] | None = None
+) -> list[tuple[int, ...] | None]:
     """Number of tokens of each row that leave each block; None where all of them leave.
 
     Args:
         stack: What runs.
         true_lengths: Tokens of each row without padding.
+        pinned: How many of them are never dropped; None: one.
     """
     if stack.lengths is None:
         return [None] * len(stack.blocks)
     lengths, places = stack.lengths, range(len(stack.blocks))
-    left = [tuple(lengths.kept(place, n) for n in true_lengths) for place in places]
+    rows = list(zip(true_lengths, pinned or [1] * len(true_lengths), strict=True))
+    left = [tuple(max(lengths.kept(place, n), least) for n, least in rows) for place in places]
     return [None if now == before else now for before, now in pairwise([tuple(true_lengths), *left])]
+
+
+def pinned_until(config: PreTrainedConfig) -> int | None:
+    """The token that ends a pair's first text, of which no token is dropped; None: any may be."""
+    return cast(int | None, getattr(config, PINNED, None))
+
+
+def embedded(family: Family, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> State:
+    """State that enters the first block, with what is pinned where the configuration says so."""
+    state, end = family.embed(model, batch), pinned_until(model.config)
+    return state if end is None else replace(state, pinned=first_text(batch["input_ids"], end))
 
 
 class Pipeline:
@@ -239,7 +263,7 @@ class Pipeline:
 
     def __call__(self, batch: Mapping[str, Tensor], stack: Stack, between: Between | None = None) -> State:
         """State behind the last block of the stack: all tokens if they are restored, else those kept."""
-        entered, true_lengths = self.embed(batch)
+        entered, true_lengths, pinned = self.embed(batch)
         # In evaluation outputs are those of the stock forward, to the bit.
         reads_first = self.keep_first and self.model.training and between is None
 
@@ -258,19 +282,20 @@ class Pipeline:
 
         return run_stages(
             stack.blocks,
-            kept_of_rows(stack, true_lengths),
+            kept_of_rows(stack, true_lengths, pinned),
             entered,
             run,
             between=changed if between else None,
             restore=restored if self.restores else None,
         )
 
-    def embed(self, batch: Mapping[str, Tensor]) -> tuple[State, list[int]]:
-        """State that enters the first block, and the true length of each row."""
-        state = self.family.embed(self.model, batch)
+    def embed(self, batch: Mapping[str, Tensor]) -> tuple[State, list[int], list[int] | None]:
+        """State that enters the first block, the true length of each row, and how much of it is pinned."""
+        state = embedded(self.family, self.model, batch)
         # Here alone, since a device must be waited for.
         true_lengths: list[int] = state.real.sum(dim=1).tolist()
-        return replace(state, padded=min(true_lengths) < state.real.shape[1]), true_lengths
+        pinned = None if state.pinned is None else state.pinned[:, 0].tolist()
+        return replace(state, padded=min(true_lengths) < state.real.shape[1]), true_lengths, pinned
 
     def finish(self, state: State) -> Tensor:
         """Last hidden states (B, n, d), as the head reads them."""

@@ -28,7 +28,7 @@ from ldsearch.supernet.heads import head_named, logits_of
 from ldsearch.supernet.refusals import refuse_model
 from ldsearch.supernet.remote_code import save_warned
 from ldsearch.supernet.saliency import token_score, with_weights
-from ldsearch.supernet.stages import Between, Pipeline
+from ldsearch.supernet.stages import Between, Pipeline, pinned_until
 from ldsearch.supernet.stock import checkpoint_stock, run_stock, shifted, without_own_layer_drop
 
 Memory = Literal["restored", "kept"]
@@ -161,6 +161,8 @@ class Supernet(nn.Module):
             name: In tables.
             torchprofile: Count as torchprofile does, where nothing is traced.
         """
+        if pinned_until(self.model.config) is None:
+            workload = replace(workload, pinned=())
         if self.family is not None and not self.head.generates:
             return Macs(self.shape, workload, name=name, torchprofile=torchprofile)
         traced = trace_macs(self.model, self.stacks, workload, name)

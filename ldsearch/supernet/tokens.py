@@ -29,6 +29,7 @@ class State:
         per_pair: What belongs to two positions of the input (a relative bias), each of shape (1, C, n₀, n₀)
             whatever was dropped: ``pair`` looks it up.
         shared: What every block reads and belongs to no token (a table of relative positions).
+        pinned: Shape (B, 1), how many of the first tokens are never dropped; None: at most position 0 is not.
     """
 
     hidden: Tensor
@@ -38,6 +39,7 @@ class State:
     padded: bool = True
     per_pair: Mapping[str, Tensor] = field(default_factory=dict)
     shared: Mapping[str, Tensor] = field(default_factory=dict)
+    pinned: Tensor | None = None
 
     def pair(self, name: str, channels: Sequence[int] | None = None) -> Tensor:
         """What belongs to each query and key that are left, of some of its channels: (1 or B, C, n, n)."""
@@ -59,6 +61,22 @@ class State:
             per_token=per_token,
             padded=padded,
         )
+
+    def raised(self, scores: Tensor) -> Tensor:
+        """Token scores (B, n), those of pinned tokens above all others."""
+        if self.pinned is None:
+            return scores
+        first = torch.arange(scores.shape[1], device=scores.device) < self.pinned
+        return scores.masked_fill(first, torch.inf)
+
+
+# Field of a configuration: the token that ends a pair's first text, whose tokens are then never dropped.
+PINNED = "pinned_until"
+
+
+def first_text(ids: Tensor, end: int) -> Tensor:
+    """Tokens of the first text of pairs (B, n), with the one that ends it: (B, 1); 1 where none does."""
+    return (ids == end).int().argmax(dim=1, keepdim=True) + 1
 
 
 @dataclass(frozen=True)
@@ -147,7 +165,7 @@ class Chosen:
     Args:
         longest: Shape (1,), tokens of the row that keeps most.
         real: Shape (B, longest), True where a row keeps that many.
-        bonus: Shape (1, n), what is added to scores so that position 0 stays.
+        bonus: Shape (1 or B, n), what is added to scores so that position 0, and what is pinned, stays.
     """
 
     longest: Tensor
@@ -342,6 +360,7 @@ def drop_tokens(state: State, scores: Tensor, keep: Sequence[int], keep_first: b
         keep: How many tokens of each row stay.
         keep_first: Whether position 0 always stays.
     """
+    scores = state.raised(scores)
     alike = min(keep) == max(keep)
     if alike and not state.padded:
         index, real = select_alike(scores, keep[0], keep_first), state.real[:, : keep[0]]

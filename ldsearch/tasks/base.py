@@ -15,6 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from ldsearch.costs.workload import Workload
 from ldsearch.disk.fingerprint import digest
 from ldsearch.errors import DataError
+from ldsearch.tasks.likeness import Likeness
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Objective
 from ldsearch.tasks.readers import CLASSES
@@ -35,20 +36,6 @@ Collate = Callable[[Sequence[Mapping[str, Any]]], Batch]
 
 
 @dataclass(frozen=True)
-class Likeness:
-    """How alike the outputs of two models are, where they make no predictions to be counted.
-
-    Args:
-        words: What is said before the number: outputs that ...
-        of: The number, 1 where they are one, from a supernet's outputs and another's, of each feature, and
-            the features' ``origins``.
-    """
-
-    words: str
-    of: Callable[[Sequence[NDArray[Any]], Sequence[NDArray[Any]], Sequence[int] | None], float]
-
-
-@dataclass(frozen=True)
 class Encoded:
     """One tokenised split: a map-style dataset of feature dictionaries, none of them padded.
 
@@ -57,12 +44,14 @@ class Encoded:
         reference: Inputs were cut to this many tokens.
         origins: For each feature the example it was cut from, ascending; None: one feature an example.
         writes: Whether the labels are texts of their own, for a decoder.
+        separator: The token that ends the first text of a pair; None: no pairs, or nobody asks.
     """
 
     features: tuple[Mapping[str, Any], ...]
     reference: int
     origins: tuple[int, ...] | None = None
     writes: bool = False
+    separator: int | None = None
 
     def __len__(self) -> int:
         return len(self.features)
@@ -97,7 +86,11 @@ class Encoded:
 
     @property
     def workload(self) -> Workload:
-        """Histogram of the true lengths, for a decoder of the target lengths too."""
+        """Histogram of the true lengths, for a decoder of the target lengths too, of pairs of the first's."""
+        if self.separator is not None:
+            ids = [list(feature["input_ids"]) for feature in self.features]
+            firsts = [1 + (own.index(self.separator) if self.separator in own else 0) for own in ids]
+            return Workload.from_pairs(self.lengths, firsts, self.reference)
         written = [len(feature["labels"]) for feature in self.features] if self.writes else None
         return Workload.from_lengths(self.lengths, self.reference, written)
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import Batch, Encoded, Likeness, Rows, Task, features_of
+from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of
+from ldsearch.tasks.likeness import OF_NUMBERS
 from ldsearch.tasks.objectives import Categorical, Objective, Regression, independent_labels, one_label
 from ldsearch.tasks.readers import LINE
 from ldsearch.tasks.tables import (
@@ -184,19 +185,13 @@ class TextClassification(Task):
         return self.metric.statistics(self.predictions(np.stack(outputs)), labels)
 
 
-def _pearson(
-    want: Sequence[NDArray[Any]], got: Sequence[NDArray[Any]], origins: Sequence[int] | None
-) -> float:
-    return float(np.corrcoef(np.concatenate(want), np.concatenate(got))[0, 1])
-
-
 class TextRegression(TextClassification):
     """One number per example (STS-B's similarities), which is the output itself."""
 
     kind = metrics = problem_type = "regression"
     reads = ("pair_column",)
     objective = Regression()
-    likeness = Likeness("correlate with the supernet's by", _pearson)
+    likeness = OF_NUMBERS
     column_names: ClassVar = {
         "text": TextClassification.column_names["text"],
         "label": ("label", "score", "labels", "target", "similarity", "rating"),

@@ -13,17 +13,11 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import Batch, Likeness
+from ldsearch.tasks.base import Batch
 from ldsearch.tasks.classification import Column, TextClassification
-from ldsearch.tasks.metrics import cosines
+from ldsearch.tasks.likeness import OF_VECTORS
 from ldsearch.tasks.objectives import Vectors
 from ldsearch.tasks.tables import Columns, DataSource, find_columns, is_missing, refuse_rows, usual_column
-
-
-def _mean_cosine(
-    want: Sequence[NDArray[Any]], got: Sequence[NDArray[Any]], origins: Sequence[int] | None
-) -> float:
-    return float(cosines(np.stack(got), np.stack(want)).mean())
 
 
 class SentenceEmbedding(TextClassification):
@@ -34,7 +28,7 @@ class SentenceEmbedding(TextClassification):
     reads = ()
     problem_type = ""  # none of stock configurations'
     objective = Vectors()
-    likeness = Likeness("have a mean cosine to the supernet's of", _mean_cosine)
+    likeness = OF_VECTORS
     own_answers = "the scores are cosines to the full model's own vectors in fp32"
     column_names: ClassVar = {
         "text": TextClassification.column_names["text"],

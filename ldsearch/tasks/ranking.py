@@ -6,7 +6,6 @@ An example is a query. Its documents are its features, so that metrics, interval
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,8 +16,8 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import Batch, Encoded, Likeness, Rows, Task, features_of
-from ldsearch.tasks.metrics import normalised_gains
+from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of
+from ldsearch.tasks.likeness import OF_ORDER, by_query, gains_of, grouped
 from ldsearch.tasks.objectives import Objective, Relevance, relevance
 from ldsearch.tasks.tables import (
     Columns,
@@ -55,39 +54,6 @@ class RankedExamples(Rows):
         return self.queries
 
 
-def by_query(outputs: Sequence[NDArray[Any]], origins: Sequence[int]) -> list[NDArray[np.float64]]:
-    """Scores of each query's documents, from each document's outputs, shape (1,) or (2,)."""
-    return _grouped(relevance(torch.from_numpy(np.stack(outputs).astype(np.float64))).tolist(), origins)
-
-
-def order_kept(
-    want: Sequence[NDArray[Any]], got: Sequence[NDArray[Any]], origins: Sequence[int] | None
-) -> float:
-    """Mean nDCG@10 of one model's order by another's gains.
-
-    Rank correlations count every pair of documents alike, and rounding swaps irrelevant ones whose scores
-    are almost one; a share of equal first answers counts two equally good ones as one lost. By gains a swap
-    costs what it moves.
-    """
-    assert origins is not None
-    theirs = [_gains(scores) for scores in by_query(want, origins)]
-    return float(np.mean(normalised_gains(by_query(got, origins), theirs)))
-
-
-def _grouped(values: Sequence[float], origins: Sequence[int]) -> list[NDArray[np.float64]]:
-    pairs = zip(origins, values, strict=True)
-    return [np.array([value for _, value in own]) for _, own in groupby(pairs, key=lambda pair: pair[0])]
-
-
-def _gains(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """exp(score - the query's best): the best counts 1, and one that is nearly as good nearly as much.
-
-    Up to a factor these are ListNet's probabilities to be the first (Cao et al. 2007).
-    """
-    gains: NDArray[np.float64] = np.exp(scores - scores.max())
-    return gains
-
-
 class Ranking(Task):
     """Documents in the order of their relevance to a query, with splits of ``RankedExamples``.
 
@@ -100,9 +66,7 @@ class Ranking(Task):
     head = "SequenceClassification"
     reads = ("pair_column",)
     together = True
-    likeness = Likeness(
-        "put documents in an order whose nDCG@10, by what the supernet makes of each, is", order_kept
-    )
+    likeness = OF_ORDER
     rows_are = "queries"
     own_answers = (
         "they have no labels, so the scores are of the order that the full model itself gives in fp32: a "
@@ -219,9 +183,9 @@ class Ranking(Task):
     def answers(
         cls, logits: NDArray[np.float32], names: Sequence[str], origins: Sequence[int] | None = None
     ) -> list[Any]:
-        """Of each query its documents' gains (``_gains``)."""
+        """Of each query its documents' gains (``gains_of``)."""
         assert origins is not None
-        return [_gains(scores).tolist() for scores in by_query(list(logits), origins)]
+        return [gains_of(scores).tolist() for scores in by_query(list(logits), origins)]
 
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> Encoded:
         """Tokenise a split: a feature for each query with one of its documents, cut to ``reference`` tokens.
@@ -238,12 +202,14 @@ class Ranking(Task):
         tokens = tokenizer(queries, documents, truncation=True, max_length=reference)
         labels = [label for own in rows.labels for label in own]
         pairs = [(label, float(query)) for label, query in zip(labels, origins, strict=True)]
-        return Encoded(features_of(tokens, pairs), reference, tuple(origins))
+        return Encoded(
+            features_of(tokens, pairs), reference, tuple(origins), separator=tokenizer.sep_token_id
+        )
 
     def statistics(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> Statistics:
         """The metric of each query, shape (queries,)."""
         assert encoded.origins is not None
-        labels = _grouped([feature["labels"][0] for feature in encoded], encoded.origins)
+        labels = grouped([feature["labels"][0] for feature in encoded], encoded.origins)
         return self.metric.statistics(by_query(outputs, encoded.origins), labels)
 
     def probe(self, logits: Tensor, batch: Batch, generator: torch.Generator) -> Tensor:

@@ -23,6 +23,7 @@ from ldsearch.supernet.embedding import HEAD as SENTENCES
 from ldsearch.supernet.folder import load_config, load_model
 from ldsearch.supernet.heads import HEADS, head_of, logits_of
 from ldsearch.supernet.refusals import REFUSALS, refuse_config, refuse_sizes, require_finite
+from ldsearch.supernet.tokens import PINNED
 from ldsearch.tasks import Task
 from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
 from ldsearch.training.run import RATE
@@ -174,6 +175,19 @@ def _check_reloads(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase,
             f"transformers would not reload a {config.model_type} model with the tokenizer that is trained "
             "for it: start from a folder that has one, or from another model type"
         )
+
+
+def pin_query(config: PreTrainedConfig, task: Task, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Write into a configuration that the first text of a pair is never dropped.
+
+    Raises:
+        TrainingError: If the task has no queries, or no token of the tokenizer ends one.
+    """
+    if not task.together:
+        raise TrainingError(f"--pin-query is for --task ranking; {task.kind} has no queries")
+    if tokenizer.sep_token_id is None:
+        raise TrainingError("--pin-query: no token of this tokenizer ends the query ([SEP])")
+    setattr(config, PINNED, tokenizer.sep_token_id)
 
 
 def separate_teacher(

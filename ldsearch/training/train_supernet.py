@@ -38,7 +38,14 @@ from ldsearch.training.run import (
     search_score,
     training_arguments,
 )
-from ldsearch.training.start import initial_model, known_labels, named_labels, peak_rate, separate_teacher
+from ldsearch.training.start import (
+    initial_model,
+    known_labels,
+    named_labels,
+    peak_rate,
+    pin_query,
+    separate_teacher,
+)
 from ldsearch.training.strategies import Setting, make_strategy
 from ldsearch.training.strategies.flexible_depth import DEPTH_TASKS
 from ldsearch.training.strategies.layerdrop import applied_rates, drops_whole_blocks, parts_of
@@ -56,7 +63,7 @@ _OF_STRATEGY = {field.name for field in fields(Setting)} & {field.name for field
 # Options that make no other training: where it goes, a preset, and names of data, whose fingerprints count.
 _NOT_IDENTITY = frozenset({"name", "runs", "parity", "subnet", "trainer"}) | {
     *("data", "config", "validation", "text_column", "pair_column", "label_column", "keep_overlap"),
-    *("search_rows", "labels"),
+    *("search_rows", "labels", "pin_query"),  # which the starting configuration has
 }
 
 
@@ -138,6 +145,8 @@ def _trainer(
     task = load_task(options.task, data_source(options), named_labels(known, options.labels))
     model, tokenizer = initial_model(options, task, has_head=known is not None)
     task.check_model(model.config)
+    if options.pin_query:
+        pin_query(model.config, task, tokenizer)
     if options.score != LEARNED:
         without_weights(model)
     if options.skipped != "identity" and "sublayer" not in options.drop_groups.split("+"):

@@ -7,16 +7,24 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.metrics import average_precision_score, ndcg_score
+from transformers import AutoTokenizer
 
+import ldsearch as ld
 from ldsearch.errors import DataError
+from ldsearch.export.card import Provenance
+from ldsearch.export.folder import write_huggingface
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
 from ldsearch.tasks import DataSource, load_task
+from ldsearch.tasks.likeness import order_kept
 from ldsearch.tasks.metrics import METRICS
 from ldsearch.tasks.objectives import Relevance
-from ldsearch.tasks.ranking import Ranking, order_kept
+from ldsearch.tasks.ranking import Ranking
 from ldsearch.tasks.tables import Columns
 from ldsearch.tasks.tokenizer import train_wordpiece
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.trials.intervals import bootstrap
+from tests.tiny import tiny_model
 
 QUERIES = [f"query {place}" for place in range(30)]
 FOUND = {name: metric(1) for name, metric in METRICS["ranking"].items()}
@@ -182,8 +190,6 @@ def test_order_is_kept_by_gains() -> None:
 
 def test_pairs_are_cut_as_a_cross_encoder_cuts_them(tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
-    from tests.tiny import tiny_model
-
     layouts()["a row for each pair"].to_csv(tmp_path / "rows.csv", index=False)
     task = load_task("ranking", DataSource(str(tmp_path / "rows.csv"), keep_overlap=True))
     tokenizer = train_wordpiece(list(task.rows("train").texts), 60)
@@ -200,3 +206,26 @@ def test_pairs_are_cut_as_a_cross_encoder_cuts_them(tmp_path: Path) -> None:
     stock = library.CrossEncoder(str(tmp_path / "model"), max_length=9, device="cpu")
     theirs = stock.tokenizer(pairs, truncation=True, max_length=9)["input_ids"]
     assert [feature["input_ids"] for feature in encoded] == theirs
+
+
+def test_exports_are_cross_encoders_that_give_the_same_order(tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    texts = [f"w{a} w{b} w{a * b % 17}" for a in range(20) for b in range(20)]
+    tokenizer = train_wordpiece(texts, 60)
+    supernet = Supernet(tiny_model("bert", labels=1)).eval()
+    how = Provenance("it", "no", "none", "by hand", "none")
+    documents = texts[::20]
+    for name, subnet in (
+        ("depth", Subnet.of_encoder([0, 2])),
+        ("lengths", Subnet.of_encoder(range(4), [9, 5, 5, 2], 12)),
+    ):
+        folder = write_huggingface(supernet, tokenizer, subnet, tmp_path / name, how).folder
+        ours, own = ld.load(folder), AutoTokenizer.from_pretrained(folder)
+        theirs = library.CrossEncoder(str(folder), device="cpu", trust_remote_code=name == "lengths")
+        for query in texts[:50]:
+            pairs = own([query] * len(documents), documents, padding=True, return_tensors="pt")
+            with torch.no_grad():
+                wanted = ours(**pairs).logits[:, 0].sigmoid().numpy()
+            found = theirs.predict([(query, text) for text in documents], show_progress_bar=False)
+            np.testing.assert_allclose(found, wanted, atol=1e-5)
+            assert np.argsort(-found).tolist() == np.argsort(-wanted).tolist()

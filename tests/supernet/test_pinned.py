@@ -1,0 +1,114 @@
+"""A pair's first text that is pinned: never dropped, run alone, together, in a graph, loaded; and costs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import ldsearch as ld
+from ldsearch.costs.workload import Workload
+from ldsearch.evaluation.executor import Executor
+from ldsearch.evaluation.prefixes import PrefixCache
+from ldsearch.export.card import Provenance
+from ldsearch.export.folder import write_huggingface
+from ldsearch.latency.sessions import open_onnxruntime
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.graph import KEEP, trace
+from ldsearch.supernet.supernet import inference
+from ldsearch.supernet.tokens import PINNED
+from ldsearch.tasks.tokenizer import train_wordpiece
+from tests.tiny import learned, padded_batch, tiny_model
+
+END = 59
+FIRST = [3, 7, 1, 12]  # tokens of each row's first text; one ends none
+LENGTHS = [20, 12, 9, 20]
+
+
+@pytest.fixture
+def batch() -> dict[str, Tensor]:
+    batch = padded_batch(LENGTHS)
+    batch["input_ids"][batch["input_ids"] == END] = 5
+    for row, first in enumerate(FIRST):
+        if first > 1:
+            batch["input_ids"][row, first - 1] = END
+            batch["input_ids"][row, first + 1] = END  # the second text has an end too
+    return batch
+
+
+def pinned(score: str = "column", **options: object) -> Supernet:
+    model = tiny_model("bert", labels=1, **options)
+    setattr(model.config, PINNED, END)
+    return (learned(model) if score == "learned" else Supernet(model, score)).eval()
+
+
+SUBNETS = [
+    Subnet.of_encoder(range(4), tokens, 20)
+    for tokens in ([20, 16, 8, 2], [10, 6, 6, 2], [4, 3, 2, 2], [20, 20, 11, 11])
+]
+
+
+@pytest.mark.parametrize("score", ["column", "learned"])
+def test_no_token_of_a_first_text_is_dropped(batch: dict[str, Tensor], score: str) -> None:
+    supernet = pinned(score)
+    subnet, seen = Subnet.of_encoder(range(4), [10, 4, 3, 2], 20), []
+
+    def between(block: int, before: object, after: object) -> Tensor:
+        seen.append(after)
+        return after.hidden  # type: ignore[attr-defined]
+
+    inference(supernet, batch, subnet, between)
+    assert subnet.encoder is not None
+    assert subnet.encoder.lengths is not None
+    for place, state in enumerate(seen):
+        for row, (n, first) in enumerate(zip(LENGTHS, FIRST, strict=True)):
+            kept = state.positions[row][state.real[row]].tolist()
+            assert kept[:first] == [*range(first)]
+            assert len(kept) == max(first, subnet.encoder.lengths.kept(place, n))
+
+
+@pytest.mark.parametrize("score", ["column", "learned"])
+def test_run_together_and_in_a_graph_it_is_the_same(
+    batch: dict[str, Tensor], score: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime")
+    supernet, found = pinned(score), {}
+    cache = PrefixCache(10**8)
+    for _ in range(2):
+        Executor(supernet).run(
+            batch, SUBNETS, lambda ends, logits: found.update(dict.fromkeys(ends, logits)), cache
+        )
+    trace(supernet, SUBNETS[0], tmp_path / "model.onnx", elastic=True)
+    session = open_onnxruntime(tmp_path / "model.onnx")
+    for index, subnet in enumerate(SUBNETS):
+        wanted = inference(supernet, batch, subnet)
+        torch.testing.assert_close(found[index], wanted, atol=1e-5, rtol=1e-4)
+        assert subnet.encoder is not None
+        assert subnet.encoder.lengths is not None
+        given = {name: tensor.numpy() for name, tensor in batch.items()}
+        given["token_type_ids"] = np.zeros_like(given["input_ids"])
+        (logits,) = session.run({**given, KEEP: np.array([subnet.encoder.lengths.tokens])})
+        np.testing.assert_allclose(logits, wanted.numpy(), atol=1e-4)
+
+
+def test_costs_know_how_much_stays() -> None:
+    supernet = pinned()
+    workload = Workload.from_pairs([20, 20], [9, 9], 20)
+    low, raised = (Subnet.of_encoder(range(4), tokens, 20) for tokens in ([12, 9, 5, 2], [12, 9, 9, 9]))
+    plain = Supernet(tiny_model("bert", labels=1))
+    assert supernet.macs(workload)([low]) == plain.macs(workload)([raised]) > plain.macs(workload)([low])
+    assert Workload.from_dict(workload.to_dict()) == workload
+    assert replace(workload, pinned=()) == Workload.from_lengths([20, 20], 20)
+
+
+def test_an_export_keeps_it(batch: dict[str, Tensor], tmp_path: Path) -> None:
+    tokenizer, supernet = train_wordpiece(["a b c"] * 9, 59), pinned("learned")
+    how = Provenance("it", "no", "none", "by hand", "none")
+    for name, subnet in (("lengths", SUBNETS[1]), ("depth", Subnet.of_encoder([0, 2]))):
+        folder = write_huggingface(supernet, tokenizer, subnet, tmp_path / name, how).folder
+        wanted = inference(supernet, batch, subnet)
+        with torch.no_grad():
+            torch.testing.assert_close(ld.load(folder)(**batch).logits, wanted, atol=1e-5, rtol=1e-4)
