@@ -222,7 +222,7 @@ class Bench:
         """From what is there now, not from what ``supernet.json`` says was there."""
         library, supernet, model = versions(), self.supernet, self.supernet.model
         # Measurements from before there was a choice are those of the identity.
-        skipped = [] if supernet.skipped == "identity" else [supernet.skipped]
+        skipped: list[str] = [] if supernet.skipped == "identity" else [supernet.skipped]
         end = pinned_until(supernet.model.config)
         skipped += [] if end is None else [f"pinned until {end}"]
         return digest(

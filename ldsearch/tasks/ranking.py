@@ -31,7 +31,7 @@ from ldsearch.tasks.tables import (
 )
 from ldsearch.trials.intervals import Statistics
 
-_LISTS = list | tuple | np.ndarray
+_LISTS = (list, tuple, np.ndarray)
 
 
 @dataclass(frozen=True)

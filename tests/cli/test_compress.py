@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.metrics import ndcg_score
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 import ldsearch as ld
@@ -443,3 +444,38 @@ def test_where_none_is_surely_near_enough_the_cheapest_of_the_nearest_is_taken()
         take = short_search._SureOrNearest(margin)
         chosen = take.choose([*trials, trial(4, 9.0)], trial(9, 10.0), lambda subnet: bounds[subnet])
         assert chosen is trials[taken]
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_cross_encoder_keeps_the_order_of_a_querys_documents(
+    ldsearch: Ldsearch, tuned: Path, quick: None, labelled: bool
+) -> None:
+    torch.manual_seed(0)
+    config = AutoConfig.from_pretrained("tuned", initializer_range=0.5)
+    config.num_labels, config.problem_type = 1, None
+    AutoModelForSequenceClassification.from_config(config).save_pretrained("reranker")
+    AutoTokenizer.from_pretrained("tuned").save_pretrained("reranker")
+    texts = Path("texts.txt").read_text().splitlines()
+    rows = [
+        (f"{query} {place}", text, int(at == 0))
+        for place, query in enumerate(texts[:60])
+        for at, text in enumerate(texts[place + 60 : place + 64])
+    ]
+    table = pd.DataFrame(rows, columns=["query", "document", "label"])
+    (table if labelled else table.drop(columns="label")).to_csv("queries.csv", index=False)
+    outcome = ldsearch("compress", "reranker", "--data", "queries.csv", "--budget", 0.7, "--pin-query")
+    assert outcome.code == 0, outcome.err
+    folder = tuned / "runs/reranker-compressed"
+    found, held = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
+    assert found["metric"] == ("ndcg@10" if labelled else "agreement (ndcg@10)")
+    assert any("a query is 4.0 rows" in words for words in found["words"])
+    assert {*held["query"]}.isdisjoint(lines(folder / "data/validation.jsonl")["query"])
+    # By hand: the file's order of each query's documents, with the labels as gains.
+    served, tokenizer = ld.load(found["model"]), AutoTokenizer.from_pretrained("reranker")
+    scores = []
+    for query, documents, gains in zip(held["query"], held["document"], held["label"], strict=True):
+        inputs = tokenizer(
+            [query] * len(documents), documents, return_tensors="pt", padding=True, truncation=True
+        )
+        scores.append(ndcg_score([gains], served(**inputs).logits.numpy().T, k=10))
+    assert np.mean(scores) == pytest.approx(found["points"][1]["score"], abs=1e-3)
