@@ -1,5 +1,6 @@
 """Models that are refused: by configuration before anything is built, by weights and tokens after."""
 
+import inspect
 import itertools
 import math
 import re
@@ -50,7 +51,7 @@ _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_exp
 
 
 def refuse_model(model: PreTrainedModel) -> None:
-    """Refuse PEFT-wrapped, quantised and mixture-of-experts models.
+    """Refuse PEFT-wrapped, quantised and mixture-of-experts models, and those that cannot tell padding.
 
     Raises:
         SupernetError: If it is one.
@@ -60,6 +61,10 @@ def refuse_model(model: PreTrainedModel) -> None:
             "the model carries PEFT adapters: merge them into the weights first (merge_and_unload)"
         )
     refuse_config(vars(model.config), type(model).__name__)
+    if "attention_mask" not in inspect.signature(model.forward).parameters:
+        raise SupernetError(
+            f"{type(model).__name__} reads no attention mask: what pads a batch would change its answers"
+        )
 
 
 def refuse_config(fields: Mapping[str, Any], name: str) -> None:

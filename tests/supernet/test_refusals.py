@@ -66,6 +66,11 @@ def wrapped() -> torch.nn.Module:
     return type("PeftModel", (torch.nn.Module,), {"__module__": "peft.peft_model"})()
 
 
+def fnet() -> PreTrainedModel:
+    config = transformers.FNetConfig(hidden_size=8, num_hidden_layers=2, intermediate_size=8, **TOKENS)
+    return transformers.FNetForSequenceClassification(config)
+
+
 def scaled() -> PreTrainedModel:
     config = transformers.GPT2Config(
         n_embd=8, n_layer=2, n_head=2, scale_attn_by_inverse_layer_idx=True, **TOKENS
@@ -83,6 +88,7 @@ def scaled() -> PreTrainedModel:
         (quantised, "is quantised: train and search in full precision"),
         (adapted, "carries PEFT adapters: merge them"),
         (wrapped, "carries PEFT adapters: merge them"),
+        (fnet, "^FNetForSequenceClassification reads no attention mask: what pads a batch"),
         (scaled, "scales attention by the block's number, so no block can be left out"),
     ],
 )
