@@ -154,8 +154,8 @@ def read_texts(
     given = sum(map(len, rows.values()))
     if given < LEAST_ROWS:
         raise DataError(
-            f"{source.data} has {given} {'rows' if kind.rows_are == 'texts' else kind.rows_are}: --data needs "
-            f"{LEAST_ROWS}, and some hundreds tell much more"
+            f"{source.data} has {given} {'rows' if kind.rows_are == 'texts' else kind.rows_are}: --data "
+            f"needs {LEAST_ROWS}, and some hundreds tell much more"
         )
     longest = min(tokenizer.model_max_length, supernet.longest, 512) if max_length is None else max_length
     whole = OwnTexts(kind, tables, columns, names, longest, given, labelled)

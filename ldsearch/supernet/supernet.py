@@ -161,8 +161,7 @@ class Supernet(nn.Module):
             name: In tables.
             torchprofile: Count as torchprofile does, where nothing is traced.
         """
-        if pinned_until(self.model.config) is None:
-            workload = replace(workload, pinned=())
+        workload = replace(workload, pinned=()) if pinned_until(self.model.config) is None else workload
         if self.family is not None and not self.head.generates:
             return Macs(self.shape, workload, name=name, torchprofile=torchprofile)
         traced = trace_macs(self.model, self.stacks, workload, name)
