@@ -14,7 +14,7 @@ from ldsearch.errors import DataError, SupernetError
 from ldsearch.evaluation.batches import collated, length_batches
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
-from ldsearch.tasks import EMBEDDED, TASKS, DataSource, Encoded, Task, load_task, task_kind
+from ldsearch.tasks import EMBEDDED, TASKS, DataSource, Encoded, Task, kinds_of_head, load_task, task_kind
 from ldsearch.tasks.splits import portion_rows
 from ldsearch.tasks.tables import Columns, read_tables, usual_column
 from ldsearch.work.progress import Progress
@@ -90,25 +90,22 @@ def kind_of(supernet: Supernet, named: str | None, table: pd.DataFrame, source: 
     Raises:
         SupernetError: If none is, or another is named.
     """
-    config, head = supernet.model.config, supernet.head.name
-    alone = "regression" if config.num_labels == 1 else "single_label_classification"
-    wanted = config.problem_type or alone
-    able = [
-        kind
-        for kind in TASKS.values()
-        if kind.head == head and (getattr(kind, "problem_type", "") or wanted) == wanted
-    ]
+    able = kinds_of_head(supernet.head.name, supernet.model.config)
     if named is not None:
         able = [kind for kind in able if kind is task_kind(named)]
     if not able:
         what = "no task" if named is None else f"--task {named} does not"
-        outputs = f" with {config.num_labels} outputs" if head == "SequenceClassification" else ""
+        outputs = (
+            f" with {supernet.model.config.num_labels} outputs"
+            if supernet.head.name == "SequenceClassification"
+            else ""
+        )
         others = ": ldsearch train-supernet trains others" if named is None else ""
         raise SupernetError(
             f"{what} read{'s' if named is None else ''} data for a {type(supernet.model).__name__}"
             f"{outputs}{others}"
         )
-    return next((kind for kind in able if kind.claims(config, table, source)), able[0])
+    return next((kind for kind in able if kind.claims(supernet.model.config, table, source)), able[0])
 
 
 def read_texts(
@@ -135,7 +132,8 @@ def read_texts(
     Raises:
         DataError: If the data cannot be read, are labelled otherwise than the model, or are too few.
     """
-    tables = _embedded() if source.data == EMBEDDED else read_tables(source)
+    by_line = any(kind.by_line for kind in TASKS.values() if kind.head == supernet.head.name)
+    tables = _embedded() if source.data == EMBEDDED else read_tables(source, by_line)
     kind = kind_of(supernet, task, tables["train"], source)
     tables = {role: kind.prepare_table(table, source) for role, table in tables.items()}
     label = source.columns.label or usual_column([*tables["train"].columns], kind.column_names["label"])

@@ -186,10 +186,11 @@ class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainD
     - `ldsearch train-supernet --model runs/sst2-lengthdrop-evolve --max_steps 1000 --learning_rate 3e-5`
     """
 
-    task: str = option(
-        "classification",
+    task: str | None = option(
+        None,
         "classification, regression, multi-label, ranking, embedding, tokens, questions, masked, causal, "
         "translation or summarisation.",
+        shown="what the model classifies, tags or answers; else classification",
     )
     data: str = option(
         "docstrings", "File (csv, tsv, json, jsonl, parquet; gz too), folder, hub id, or docstrings."

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from transformers import PreTrainedConfig
+
 from ldsearch.errors import DataError, unknown
 from ldsearch.registry import Registry
 from ldsearch.tasks.base import Encoded, Task
@@ -43,6 +45,14 @@ def task_kind(name: str) -> type[Task]:
     return TASKS[name]
 
 
+def kinds_of_head(head: str, config: PreTrainedConfig) -> list[type[Task]]:
+    """The kinds of task that a model with that head may be fine-tuned for."""
+    alone = "regression" if config.num_labels == 1 else "single_label_classification"
+    wanted = config.problem_type or alone
+    kinds = (kind for kind in TASKS.values() if kind.head == head)
+    return [kind for kind in kinds if (getattr(kind, "problem_type", "") or wanted) == wanted]
+
+
 def who_reads(option: str) -> list[str]:
     """The kinds of task that declare an option of data; none: every kind reads it, or it is not of data."""
     return [name for name in TASKS if option in TASKS[name].reads]
@@ -74,6 +84,7 @@ __all__ = [
     "Encoded",
     "Task",
     "TextClassification",
+    "kinds_of_head",
     "load_task",
     "task_kind",
     "who_reads",

@@ -21,6 +21,7 @@ from ldsearch.tasks.objectives import Objective
 from ldsearch.tasks.readers import CLASSES
 from ldsearch.tasks.splits import fix_splits
 from ldsearch.tasks.tables import (
+    NO_HINTS,
     Columns,
     DataSource,
     check_columns,
@@ -190,6 +191,7 @@ class Task(Scorer):
         splits: ``train``, ``search`` and ``report``, each a subclass of ``Rows``.
         overlap: What was done so that the splits share no text, in words; empty where nothing was.
         metric_name: A metric of the kind of task; None takes its first.
+        note: What the user should know of how the data were read.
 
     Raises:
         DataError: If the kind of task has no such metric.
@@ -200,6 +202,7 @@ class Task(Scorer):
     splits: Mapping[str, Any]
     overlap: str = ""
     metric_name: str | None = None
+    note: str = ""
 
     # The name it is registered under.
     kind: ClassVar[str]
@@ -211,6 +214,8 @@ class Task(Scorer):
     objective: ClassVar[Objective]
     # For each of text, pair and label that it needs the usual names of such columns.
     column_names: ClassVar[Mapping[str, Sequence[str]]]
+    # For each of them what a message says where there is none.
+    hints: ClassVar[Mapping[str, str]] = NO_HINTS
     # Options of data that it reads and most kinds do not.
     reads: ClassVar[Collection[str]] = ()
     # How the outputs of two models are compared; None: by their predictions.
@@ -223,6 +228,8 @@ class Task(Scorer):
         "they have no labels, so the scores are agreement with the full model's own answers in fp32: of the "
         "answers that differ some were wrong before, so that less is lost of the accuracy"
     )
+    # Whether rows of a csv or tsv file that empty lines set apart are lines to it.
+    by_line: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _ = self.metric  # refuse an unknown one before anything is trained
@@ -239,7 +246,7 @@ class Task(Scorer):
             DataError: If data is missing, empty or misshapen, or too small or too alike to be split, labels
                 do not fit, or there is no such metric.
         """
-        return cls.of_tables(read_tables(source), source, known_labels)
+        return cls.of_tables(read_tables(source, cls.by_line), source, known_labels)
 
     @classmethod
     def of_tables(
@@ -268,7 +275,8 @@ class Task(Scorer):
         splits, overlap = cls.split(given, source)
         # The data may have the ids of a fine-tuned model's labels, or of classes that they name.
         labels = tuple(known_labels if known_labels and names else names)
-        return cls(source.record(cls.kind, columns), labels, splits, overlap, source.metric)
+        note = cls.label_note(names, known_labels) if known_labels and names else ""
+        return cls(source.record(cls.kind, columns), labels, splits, overlap, source.metric, note)
 
     @classmethod
     def prepare_table(cls, table: pd.DataFrame, source: DataSource) -> pd.DataFrame:
@@ -286,7 +294,7 @@ class Task(Scorer):
         Raises:
             DataError: If one is not there.
         """
-        return find_columns(table, source.columns, cls.column_names, source.data)
+        return find_columns(table, source.columns, cls.column_names, source.data, cls.hints)
 
     @classmethod
     def is_hidden(cls, cell: Any) -> bool:
@@ -301,6 +309,11 @@ class Task(Scorer):
             DataError: If labels are missing or are not the model's.
         """
         return ()
+
+    @classmethod
+    def label_note(cls, names: Sequence[str], known: Sequence[str]) -> str:
+        """What the user should know of how the data's labels, in id order, became a model's; or nothing."""
+        return ""
 
     @classmethod
     @abstractmethod

@@ -22,9 +22,11 @@ from ldsearch.tasks.tables import (
     PAIR_MARK,
     Columns,
     DataSource,
+    check_columns,
     find_columns,
     is_missing,
     is_no_text,
+    read_written,
     refuse_rows,
     texts_of,
     usual_column,
@@ -36,6 +38,8 @@ _PAIRS = (
     ("sentence1", "sentence2"),
     ("premise", "hypothesis"),
     ("question1", "question2"),
+    ("text_a", "text_b"),
+    ("sentence_a", "sentence_b"),
     ("question", "sentence"),
     ("question", "passage"),
     ("text", "text_pair"),
@@ -43,11 +47,13 @@ _PAIRS = (
     ("query", "passage"),
     ("query", "document"),
     ("query", "text"),
+    ("context", "hypothesis"),  # ANLI
     ("title", "description"),  # AG News
     ("#1 String", "#2 String"),  # MRPC as it is distributed
 )
 
 _FASTTEXT = "__label__"
+_YES_OR_NO = {"0": False, "1": True, "false": False, "true": True}
 
 Column = pd.Series  # of whatever a file held
 
@@ -79,12 +85,12 @@ class TextClassification(Task):
     column_names: ClassVar = {
         "text": (
             *("text", "sentence", "content", "review", "document", "docstring"),
-            *("utterance", "utt", "comment", "tweet", "headline"),
+            *("utterance", "utt", "comment", "comment_text", "tweet", "headline"),
         ),
-        # Those from the eighth on are of MNLI, QQP, MRPC and AG News as they are distributed.
+        # Those from the eighth on are of MNLI, QQP, MRPC, AG News and BoolQ as they are distributed.
         "label": (
             *("label", "labels", "class", "category", "target", "intent", "sentiment"),
-            *("gold_label", "is_duplicate", "Quality", "Class Index", "stars"),
+            *("gold_label", "is_duplicate", "Quality", "Class Index", "stars", "answer"),
         ),
     }
     several: ClassVar[bool] = False  # labels a text
@@ -133,8 +139,24 @@ class TextClassification(Task):
 
     @classmethod
     def label_names(cls, train: pd.DataFrame, columns: Columns, known: Sequence[str] | None) -> Sequence[str]:
-        """All that occur, numbers by value; or the model's, which the data must use."""
-        return class_names(train[columns.label], known)
+        """All that occur, numbers by value; or the model's, which the data must use.
+
+        Of a model without names of its own (LABEL_0, ...) the data's, in order, where there are as many.
+        """
+        column = train[columns.label]
+        if known is not None and _nameless(known):
+            names = class_names(column, None)
+            if len(names) == len(known) and not {*names} <= {*map(str, range(len(known)))}:
+                return names
+        return class_names(column, known)
+
+    @classmethod
+    def label_note(cls, names: Sequence[str], known: Sequence[str]) -> str:
+        """Which of the data's labels stand for a model's without names."""
+        if [*names] == [*known] or not _nameless(known):
+            return ""
+        taken = ", ".join(f"{own} for {name}" for own, name in zip(known, names, strict=True))
+        return f"the model's labels have no names: {taken}; --labels says it otherwise"
 
     @classmethod
     def label_values(cls, column: "Column[Any]", names: Sequence[str], role: str) -> tuple[Any, ...]:
@@ -212,7 +234,10 @@ class TextRegression(TextClassification):
         """The numbers."""
         refuse_rows(_unlabelled(column), role, "have no label")
         numbers = pd.to_numeric(column, errors="coerce").astype(float)
-        refuse_rows(~np.isfinite(numbers), role, f"have no number in the label column {column.name!r}")
+        strange = ~np.isfinite(numbers)
+        commas = column[strange].astype(str).str.fullmatch(r"\s*-?\d+,\d+\s*")
+        hint = ": a decimal point is needed, not a comma" if strange.any() and commas.all() else ""
+        refuse_rows(strange, role, f"have no number in the label column {column.name!r}{hint}")
         return tuple(numbers.tolist())
 
     @classmethod
@@ -237,8 +262,27 @@ class MultiLabelClassification(TextClassification):
     kind = metrics = "multi-label"
     problem_type = "multi_label_classification"
     several = True
-    label_hint = "several labels are one column, of lists or of names with commas between"
+    label_hint = (
+        "several labels are one column, of lists or of names with commas between, or one of 0 and 1 each: "
+        "--label-column joy,anger"
+    )
     objective = Categorical(independent_labels)
+
+    @classmethod
+    def prepare_table(cls, table: pd.DataFrame, source: DataSource) -> pd.DataFrame:
+        """As of the base; columns of 0 and 1 that were named with commas between become one of lists."""
+        table = read_written(super().prepare_table(table, source))
+        label = source.columns.label
+        if label is None or label in table or "," not in label:
+            return table
+        names = [name.strip() for name in label.split(",")]
+        for name in names:
+            check_columns(table, Columns(label=name), source.data)
+            strange = (_text(cell).casefold() not in _YES_OR_NO for cell in table[name])
+            refuse_rows(strange, "given", f"have neither 0 nor 1 in column {name!r}")
+        yes = table[names].map(lambda cell: _YES_OR_NO[_text(cell).casefold()])
+        several = [[name for name, on in zip(names, row, strict=True) if on] for row in yes.to_numpy()]
+        return table.assign(**{label: several})
 
     @classmethod
     def label_names(cls, train: pd.DataFrame, columns: Columns, known: Sequence[str] | None) -> Sequence[str]:
@@ -273,6 +317,7 @@ def class_names(column: "Column[Any]", known: Sequence[str] | None) -> list[str]
     Raises:
         DataError: If classes are missing, fewer than two or almost as many as rows, or not the model's.
     """
+    column = _alone(column)
     refuse_rows(_unlabelled(column), "train", "have no label")
     if any(isinstance(cell, list | tuple | np.ndarray) for cell in column):
         raise DataError(
@@ -302,6 +347,7 @@ def class_ids(column: "Column[Any]", names: Sequence[str], role: str) -> tuple[i
     Raises:
         DataError: If one is missing or not among the names.
     """
+    column = _alone(column)
     refuse_rows(_unlabelled(column), role, "have no label")
     refuse_rows(map(is_no_text, column), role, f"have no label but something else in {column.name!r}")
     texts, ids = list(map(_text, column)), {name: index for index, name in enumerate(names)}
@@ -313,7 +359,9 @@ def _fitting(distinct: set[str], known: Sequence[str]) -> list[str]:
     """The model's label names, as the data spell them, or its ids as names."""
     ids, spelled = [str(index) for index in range(len(known))], {name.casefold(): name for name in distinct}
     alike = [spelled.get(name.casefold(), name) for name in known]
-    for names in (list(known), ids, alike):
+    # Such as "1 star".
+    numbers = [own[0] if len(own := re.findall(r"\d+", name)) == 1 else name for name in known]
+    for names in (list(known), ids, alike, [f"LABEL_{index}" for index in ids], numbers):
         if distinct <= set(names) and len({*names}) == len(names):
             return names
     several = len(distinct) <= len(known)
@@ -338,8 +386,21 @@ def _refuse_strangers(strangers: set[str], role: str) -> None:
         )
 
 
+def _nameless(known: Sequence[str]) -> bool:
+    """Whether a model's labels are called as transformers calls those that nobody named."""
+    return all(name == f"LABEL_{index}" for index, name in enumerate(known))
+
+
+def _alone(column: "Column[Any]") -> "Column[Any]":
+    """A column of lists of one label each as a column of labels, as doccano writes it."""
+    alone = all(isinstance(cell, list | np.ndarray) and len(cell) == 1 for cell in column)
+    return column.map(lambda cell: cell[0]) if alone else column
+
+
 def _unlabelled(column: "Column[Any]") -> "Column[bool]":
-    return column.isna() | (column.astype(str).str.strip() == "")
+    texts = column.astype(str).str.strip()
+    # SNLI's annotators that did not agree.
+    return column.isna() | (texts == "") | ((texts == "-") & (column.name == "gold_label"))
 
 
 def _text(value: Any) -> str:
@@ -351,7 +412,7 @@ def _several(value: Any) -> list[str]:
     if isinstance(value, str):
         if value.startswith("[") and value.endswith("]"):
             raise DataError(
-                f"{value!r} is a list written as text: a csv has names with commas between, jsonl and "
+                f"{value!r} is a list as NumPy prints it: a csv has names with commas between, jsonl and "
                 "parquet have lists"
             )
         return [name.strip() for name in value.split(",") if name.strip()]

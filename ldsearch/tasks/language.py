@@ -136,6 +136,10 @@ class CausalLanguageModel(RunningText):
     kind = "causal"
     reads = ("sentences",)
     head = "CausalLM"
+    hints: ClassVar[Mapping[str, str]] = {
+        "text": "a chat, or a prompt and its answer, is to be one text, as the model writes it (its "
+        "tokenizer's apply_chat_template)"
+    }
     objective = Categorical(next_tokens)
 
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> Encoded:

@@ -199,8 +199,13 @@ def exact_match(predicted: str, answers: Sequence[str]) -> float:
 
 
 def token_f1(predicted: str, answers: Sequence[str]) -> float:
-    """SQuAD's F1 of the normalised words in common with the best answer; 0 if there are none in common."""
+    """SQuAD's F1 of the normalised words in common with the best answer; 0 if there are none in common.
+
+    Where the only answer is empty, nothing is right and all else wrong (v2, Rajpurkar et al. 2018).
+    """
     said = Counter(normalised(predicted).split())
+    if not any(answers):
+        return float(not said)
     wanted = [Counter(normalised(answer).split()) for answer in answers]
     return max(2 * (said & words).total() / max(1, said.total() + words.total()) for words in wanted)
 

@@ -1,8 +1,8 @@
 """Extractive question answering: the answer is a span of a context that may be read in several windows.
 
-SQuAD v1.1 (Rajpurkar et al. 2016). A window of n tokens has logits (n, 2), the start's and the end's, and
-characters (n, 2): the first that a token covers of its context and the one behind the last, or -1 twice where
-it is no context token.
+SQuAD v1.1 (Rajpurkar et al. 2016) and v2 (2018), some of whose questions have no answer. A window of n
+tokens has logits (n, 2), the start's and the end's, and characters (n, 2): the first that a token covers of
+its context and the one behind the last, or -1 twice where it is no context token.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,23 @@ from transformers import PreTrainedTokenizerBase
 from ldsearch.errors import DataError
 from ldsearch.tasks.base import Batch, Encoded, Rows, Task, require_fast
 from ldsearch.tasks.objectives import Categorical, span_ends
-from ldsearch.tasks.tables import Columns, DataSource, is_blank, is_missing, refuse_rows
+from ldsearch.tasks.tables import (
+    Columns,
+    DataSource,
+    is_blank,
+    is_missing,
+    read_written,
+    refuse_rows,
+    usual_column,
+)
 from ldsearch.trials.intervals import Statistics
 
 # Longest predicted answer in tokens (Devlin et al. 2019, reference code).
 LONGEST_ANSWER = 30
 # A window has room for at least this many tokens of its context, or there would be hundreds of windows.
 LEAST_ROOM = 8
+# The start of an answer whose text does not tell it.
+_NOT_ONCE = -2
 # Rows tokenised at once: a tokenizer's offsets take far more memory than what is kept of them.
 _CHUNK = 1_000
 
@@ -41,7 +51,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionExamples(Rows):
-    """One split: contexts, questions, and for each question one answer or more."""
+    """One split: contexts, questions, and for each question its answers, none where it has none."""
 
     contexts: tuple[str, ...]
     questions: tuple[str, ...]
@@ -88,9 +98,10 @@ class QuestionAnswering(Task):
     """A question-answering problem with its splits of ``QuestionExamples``.
 
     The text column holds contexts, the pair column questions, and the label column answers: lists ``text``
-    and ``answer_start``, counted in characters. The source's ``stride`` is how many tokens neighbouring
-    windows of a context share, where the questions leave room for twice as many; else half of what they
-    leave.
+    and ``answer_start``, counted in characters, or a list of such pairs, or texts that stand once in the
+    context. Empty ones are unanswerable: the model then points at position 0, where [CLS] stands. The
+    source's ``stride`` is how many tokens neighbouring windows of a context share, where the questions leave
+    room for twice as many; else half of what they leave.
     """
 
     kind = metrics = "questions"
@@ -99,7 +110,11 @@ class QuestionAnswering(Task):
     per_token = True
     objective = Categorical(span_ends)
     # As SQuAD v1.1 has them on the hub.
-    column_names: ClassVar = {"text": ("context",), "pair": ("question",), "label": ("answers",)}
+    column_names: ClassVar = {
+        "text": ("context", "passage", "paragraph"),
+        "pair": ("question", "query"),
+        "label": ("answers", "answer"),
+    }
 
     @property
     def head_config(self) -> Mapping[str, Any]:
@@ -107,22 +122,39 @@ class QuestionAnswering(Task):
         return {"num_labels": 2}
 
     @classmethod
+    def prepare_table(cls, table: pd.DataFrame, source: DataSource) -> pd.DataFrame:
+        """Answers that a csv holds as text are read, and those of two columns become one."""
+        table = read_written(table)
+        text = usual_column([*table.columns], ("answer_text", "answer", "text"))
+        if "answers" in table or "answer_start" not in table or text is None:
+            return table
+        both = zip(table[text], pd.to_numeric(table["answer_start"], errors="coerce"), strict=True)
+        answers = [{"text": one, "answer_start": int(start) if start == start else -1} for one, start in both]
+        return table.assign(answers=answers)
+
+    @classmethod
     def is_hidden(cls, cell: Any) -> bool:
         """No answer."""
-        return not _answers(cell)
+        return not _answers(cell, "")
 
     @classmethod
     def read_rows(
         cls, table: pd.DataFrame, columns: Columns, names: Sequence[str], role: str
     ) -> QuestionExamples:
-        """Contexts, questions and answers, at least one of each question."""
+        """Contexts, questions and answers, none of them where a question has none."""
         contexts, questions = tuple(table[columns.text]), tuple(table[columns.pair])
         refuse_rows(map(is_blank, contexts), role, f"have no {columns.text}")
         refuse_rows(map(is_blank, questions), role, f"have no {columns.pair}")
-        answers = tuple(map(_answers, table[columns.label]))
-        unanswered = (not own or any(is_blank(text) for _, text in own) for own in answers)
+        cells = table[columns.label]
+        refuse_rows(map(is_missing, cells), role, "have no answer (an empty list says that there is none)")
+        answers = tuple(_answers(*both) for both in zip(cells, contexts, strict=True))
+        blank = (any(is_blank(text) for _, text in own) for own in answers)
+        refuse_rows(blank, role, "have no answer (an empty list says that there is none)")
+        lost = (any(start == _NOT_ONCE for start, _ in own) for own in answers)
         refuse_rows(
-            unanswered, role, "have no answer: every question needs one (leave those of SQuAD v2 out)"
+            lost,
+            role,
+            "have an answer that stands not once in the context: where it starts, answer_start says",
         )
         astray = (
             any(start < 0 or not context.startswith(text, start) for start, text in own)
@@ -137,7 +169,8 @@ class QuestionAnswering(Task):
 
         The whole question stands in every window, and each token of a context in one window or more.
         ``labels`` are the tokens at which the first answer starts and ends, or twice position 0, where
-        [CLS] stands, in a window that does not hold all of it (Devlin et al. 2019, reference code).
+        [CLS] stands, in a window that does not hold all of it, or of a question without one (Devlin et al.
+        2019, reference code).
 
         Raises:
             DataError: If there is no such split, the tokenizer does not say which characters a token covers,
@@ -169,7 +202,7 @@ class QuestionAnswering(Task):
         labels = [
             span
             for origin, own in groupby(zip(origins, characters, strict=True), key=lambda pair: pair[0])
-            for span in answer_tokens([window for _, window in own], rows.answers[origin][0])
+            for span in _spans([window for _, window in own], rows.answers[origin])
         ]
         return EncodedQuestions(
             features=tuple({**own, "labels": span} for own, span in zip(windows, labels, strict=True)),
@@ -185,7 +218,10 @@ class QuestionAnswering(Task):
         return ends.log_softmax(dim=-1).reshape(len(logits), 2, -1).logsumexp(dim=1)
 
     def predict(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[str]:
-        """The best span's text for each example.
+        """The best span's text for each example; of data with questions that have no answer, perhaps none.
+
+        None where the sum of both logits at position 0, in the window where it is least, is larger than the
+        best span's (Devlin et al. 2019, Sec. 4.3, with a threshold of 0).
 
         Args:
             outputs: For each feature, in order, its logits without padding, shape (n, 2).
@@ -193,17 +229,24 @@ class QuestionAnswering(Task):
         """
         assert isinstance(encoded, EncodedQuestions)
         assert encoded.origins is not None
-        found = [best_span(*both) for both in zip(outputs, encoded.characters, strict=True)]
+        answers = (own for rows in self.splits.values() for own in rows.answers)
+        may_lack = not all(answers)
+        found = [
+            (*best_span(*both), float(both[0][0].sum()))
+            for both in zip(outputs, encoded.characters, strict=True)
+        ]
         texts = []
         for origin, own in groupby(zip(encoded.origins, found, strict=True), key=lambda pair: pair[0]):
-            _, first, stop = max((span for _, span in own), key=lambda span: span[0])
-            texts.append(encoded.rows.contexts[origin][first:stop])
+            windows = [window for _, window in own]
+            best, first, stop, _ = max(windows, key=lambda window: window[0])
+            none = may_lack and min(window[3] for window in windows) > best
+            texts.append("" if none else encoded.rows.contexts[origin][first:stop])
         return texts
 
     def statistics(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> Statistics:
         """F1 or exact match of each example's best span, shape (examples,); arguments as ``predict``'s."""
         assert isinstance(encoded, EncodedQuestions)
-        answers = [[answer.text for answer in own] for own in encoded.rows.answers]
+        answers = [[answer.text for answer in own] or [""] for own in encoded.rows.answers]
         return self.metric.statistics(self.predict(outputs, encoded), answers)
 
 
@@ -262,21 +305,42 @@ def answer_tokens(windows: Sequence[NDArray[np.int32]], answer: Answer) -> list[
     ]
 
 
-def _answers(cell: Any) -> tuple[Answer, ...]:
-    """Answers of one row, none for null; parquet and the hub give NumPy arrays for lists."""
+def _spans(windows: Sequence[NDArray[np.int32]], answers: Sequence[Answer]) -> list[tuple[int, int]]:
+    """Positions in each window of the first answer; of none, (0, 0)."""
+    return answer_tokens(windows, answers[0]) if answers else [(0, 0)] * len(windows)
+
+
+def _answers(cell: Any, context: str) -> tuple[Answer, ...]:
+    """Answers of one row, none for null; a text alone starts where it stands in the context."""
     if is_missing(cell):
         return ()
-    fields: Mapping[str, Any] = cell if isinstance(cell, Mapping) else {}
-    starts, texts = fields.get("answer_start"), fields.get("text")
-    if (
-        not isinstance(starts, list | np.ndarray)
-        or not isinstance(texts, list | np.ndarray)
-        or len(starts) != len(texts)
-        or not all(isinstance(start, Integral) for start in starts)
-        or not all(isinstance(text, str) for text in texts)
-    ):
-        raise DataError(
-            f"answers must hold a list text and as long a list answer_start of whole numbers, not "
-            f"{str(cell)[:80]!r}"
+    parts = list(cell) if isinstance(cell, list | np.ndarray) else [cell]
+    if isinstance(cell, Mapping) and isinstance(cell.get("text"), list | np.ndarray):
+        # Parquet and the hub give NumPy arrays for lists.
+        starts, texts = cell.get("answer_start"), cell["text"]
+        there = isinstance(starts, list | np.ndarray) and len(starts) == len(texts)
+        parts = (
+            [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+            if there
+            else [cell]
         )
-    return tuple(Answer(int(start), text) for start, text in zip(starts, texts, strict=True))
+    found = []
+    for part in parts:
+        own: Mapping[str, Any] = part if isinstance(part, Mapping) else {"text": part}
+        text = own.get("text")
+        start = own["answer_start"] if "answer_start" in own else _place(text, context)
+        if not isinstance(text, str) or not isinstance(start, Integral):
+            raise DataError(
+                "answers must hold a list text and as long a list answer_start of whole numbers, or be "
+                f"texts, not {str(cell)[:80]!r}"
+            )
+        found.append(Answer(int(start), text))
+    return tuple(found)
+
+
+def _place(text: Any, context: str) -> int | None:
+    """Where a text stands in its context; ``_NOT_ONCE`` if nowhere or at several places."""
+    if not isinstance(text, str):
+        return None
+    start = context.find(text)
+    return _NOT_ONCE if start < 0 or context.find(text, start + 1) >= 0 else start

@@ -22,10 +22,13 @@ import pandas as pd
 
 from ldsearch.errors import DataError, one_line
 
+# A word and its tag a line.
+WORD_LINES = ("conll", "conllu", "bio", "iob", "iob2")
 LINE = "text"  # the column of a text file's lines, as datasets names it
 # Key of a table's ``attrs``: for each column that holds ids of classes the classes' names.
 CLASSES = "classes"
 _SEPARATORS = (",", "\t", ";", "|")
+_EMPTY_LINE = re.compile(r"\n[ \t\r]*\n")
 # CoLA as it is distributed: source, label, the linguist's star, sentence (Warstadt et al. 2019).
 _COLA = ["source", "label", "star", "sentence"]
 
@@ -36,25 +39,44 @@ def kind_of(path: Path) -> str | None:
     return next((suffix for suffix in reversed(suffixes) if suffix in READERS), None)
 
 
-def read_file(path: Path) -> pd.DataFrame:
+def read_file(path: Path, by_line: bool = False, kind: str | None = None) -> pd.DataFrame:
     """One csv, tsv, jsonl, json, parquet or text file, gz too; of text a row per line.
 
+    Args:
+        path: The file.
+        by_line: Whether a csv or tsv file with empty lines between its rows is a text.
+        kind: Its format, where its name does not say it.
+
     Raises:
-        DataError: If it is missing, of another format, unreadable or empty.
+        DataError: If it is missing, of another format, unreadable, empty, or holds several tables.
     """
+    tables = read_tables_of(path, by_line, kind)
+    if len(tables) > 1:
+        raise DataError(f"{path} holds several tables, {', '.join(tables)}: write each to a file of its own")
+    return next(iter(tables.values()))
+
+
+def read_tables_of(path: Path, by_line: bool = False, kind: str | None = None) -> dict[str, pd.DataFrame]:
+    """As ``read_file``, of a json file with several tables all of them, by the names that it has for them."""
     if not path.is_file():
         raise DataError(f"no data file {str(path)[:200]}")
-    kind = kind_of(path)
+    kind = kind or kind_of(path)
     if kind is None:
-        raise DataError(f"{path}: unknown format; use one of {', '.join(READERS)} (optionally .gz)")
+        raise DataError(
+            f"{path}: unknown format; use one of {', '.join(READERS)} (optionally .gz); lines in two "
+            "languages are a folder with train.de and train.en"
+        )
     try:
-        table = READERS[kind](path)
+        if by_line and kind in ("csv", "tsv") and _EMPTY_LINE.search(_text_of(path).strip()):
+            kind = "txt"
+        tables = READERS[kind](path)
     except _UNREADABLE as error:
         raise DataError(f"cannot read {path}: {one_line(error)}") from error
-    if table.empty:
-        raise DataError(f"{path} has no rows")
-    table.columns = table.columns.map(str)
-    return table
+    for table in tables.values():
+        if table.empty:
+            raise DataError(f"{path} has no rows")
+        table.columns = table.columns.map(str)
+    return tables
 
 
 def classes_of(features: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -149,26 +171,47 @@ def _json_lines(text: str) -> pd.DataFrame:
     return pd.read_json(io.StringIO(text), lines=True, dtype=False)
 
 
-def _read_json_array(path: Path) -> pd.DataFrame:
-    """One array of objects, also under a key ``data``; SQuAD's; or, as many call it json too, one a line."""
+def _json_tables(path: Path) -> dict[str, pd.DataFrame]:
+    """What a json file holds by name: an array of rows, one that lies somewhere, or rows one a line.
+
+    An object may hold rows under a key ``data`` (SQuAD's too), under their ids, several tables by name, or
+    what pandas writes.
+    """
     text = _text_of(path)
     try:
         content = json.loads(text)
     except ValueError:
-        return _json_lines(text)
-    if isinstance(content, Mapping):
-        rows: Any = content.get("data")
-        if _are_objects(rows):
-            return _squad(rows) if "paragraphs" in rows[0] else pd.DataFrame(rows)
-        if content and all(map(_are_objects, content.values())):
-            raise ValueError(
-                f"it holds several tables, {', '.join(content)}: write each to a file of its own"
-            )
-    return pd.read_json(io.StringIO(text), dtype=False)
+        return {"": _json_lines(text)}
+    if _are(list, content) and all(len(row) == 2 and isinstance(row[1], Mapping) for row in content):
+        spans = [own.get("entities", []) for _, own in content]  # spaCy's training data
+        return {"": pd.DataFrame({"text": [text for text, _ in content], "entities": spans})}
+    if not isinstance(content, Mapping):
+        return {"": pd.read_json(io.StringIO(text), dtype=False)}
+    rows: Any = content.get("data")
+    if content.keys() <= {"columns", "index", "data"} and {"columns", "data"} <= content.keys():
+        return {"": pd.DataFrame(rows, columns=content["columns"])}  # pandas' orient="split"
+    if _are(Mapping, rows):
+        return {"": _squad(rows) if "paragraphs" in rows[0] else pd.DataFrame(rows)}
+    tables = {name: _rows_of(value) for name, value in content.items()}
+    if tables and all(table is not None for table in tables.values()):
+        return {name: table for name, table in tables.items() if table is not None}
+    records = list(content.values())
+    if _are(Mapping, records) and len(records) > max(map(len, records)):
+        return {"": pd.DataFrame(records)}  # by id: of columns by name there are fewer than rows
+    return {"": pd.read_json(io.StringIO(text), dtype=False)}
 
 
-def _are_objects(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+def _rows_of(value: Any) -> pd.DataFrame | None:
+    """An array of objects, or of texts with their labels (Larson et al. 2019); None: it is none."""
+    if _are(Mapping, value):
+        return pd.DataFrame(value)
+    if _are(list, value) and all(len(row) == 2 and _are(str, row) for row in value):
+        return pd.DataFrame(value, columns=["text", "label"])
+    return None
+
+
+def _are(kind: type, value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, kind) for row in value)
 
 
 def _squad(articles: list[dict[str, Any]]) -> pd.DataFrame:
@@ -202,12 +245,16 @@ _UNREADABLE = (
     *(KeyError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError),
 )
 
-READERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
-    "csv": _read_delimited(","),
-    "tsv": _read_delimited("\t"),
-    "jsonl": _read_json,
-    "json": _read_json_array,
-    "parquet": _read_parquet,
-    "txt": _read_lines,
-    "conll": _read_lines,
+
+def _alone(read: Callable[[Path], pd.DataFrame]) -> Callable[[Path], dict[str, pd.DataFrame]]:
+    return lambda path: {"": read(path)}
+
+
+READERS: Mapping[str, Callable[[Path], dict[str, pd.DataFrame]]] = {
+    "csv": _alone(_read_delimited(",")),
+    "tsv": _alone(_read_delimited("\t")),
+    "jsonl": _alone(_read_json),
+    "json": _json_tables,
+    "parquet": _alone(_read_parquet),
+    **dict.fromkeys(("txt", *WORD_LINES), _alone(_read_lines)),
 }

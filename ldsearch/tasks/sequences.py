@@ -110,6 +110,6 @@ class Summarisation(SequenceToSequence):
 
     kind = "summarisation"
     column_names: ClassVar[Mapping[str, Sequence[str]]] = {
-        "text": ("source", "document", "article", "text"),
+        "text": ("source", "document", "article", "dialogue", "text"),
         "label": ("target", "summary", "highlights"),
     }

@@ -3,7 +3,11 @@
 Files are read in place (``ldsearch.tasks.readers``); ids and other folders go through datasets.
 """
 
+import ast
+import io
+import json
 import re
+import tokenize
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from datetime import date
@@ -17,7 +21,16 @@ import pandas as pd
 
 from ldsearch.disk.hub import go_offline_if_unreachable
 from ldsearch.errors import DataError, shortened
-from ldsearch.tasks.readers import CLASSES, READERS, classes_of, kind_of, read_file
+from ldsearch.tasks.readers import (
+    CLASSES,
+    LINE,
+    READERS,
+    WORD_LINES,
+    classes_of,
+    kind_of,
+    read_file,
+    read_tables_of,
+)
 from ldsearch.tasks.splits import SearchRows
 
 _SPLIT_PREFIXES = {"train": ("train",), "search": ("val", "dev"), "report": ("test",)}
@@ -82,19 +95,48 @@ class DataSource:
         return {"task": task, **asdict(self), **paths, "columns": asdict(columns)}
 
 
-def read_tables(source: DataSource) -> dict[str, pd.DataFrame]:
+def read_tables(source: DataSource, by_line: bool = False) -> dict[str, pd.DataFrame]:
     """Tables by role: ``train``, and where the source has them ``search`` and ``report``.
+
+    Args:
+        source: The data.
+        by_line: Whether empty lines mean something to the kind of task (``read_file``).
 
     Raises:
         DataError: If something is missing or unreadable, or a file is empty.
     """
     data, validation = source.data, source.validation
-    tables = {"train": read_file(Path(data))} if _names_file(data) else _read_dataset(data, source.config)
+    tables = _by_role(Path(data), by_line) if _names_file(data) else _read_dataset(source, by_line)
     if validation is not None:
         if Path(validation).resolve() == Path(data).resolve():
             raise DataError(f"{validation} is the training data: scores on it would mean nothing")
-        tables["search"] = read_file(Path(validation))
+        tables["search"] = read_file(Path(validation), by_line)
     return tables
+
+
+def _by_role(path: Path, by_line: bool) -> dict[str, pd.DataFrame]:
+    """The table of a file; of a json file with several those of each role, one behind the other.
+
+    Raises:
+        DataError: If the name of one says no role, or none is the training rows.
+    """
+    tables = read_tables_of(path, by_line)
+    if len(tables) == 1:
+        return {"train": next(iter(tables.values()))}
+    roles = [
+        next((role for role, own in _SPLIT_PREFIXES.items() if name.rpartition("_")[2].startswith(own)), "")
+        for name in tables
+    ]
+    if "train" not in roles or "" in roles:
+        raise DataError(
+            f"{path} holds several tables, {', '.join(tables)}: name each train, validation or test, or "
+            "write it to a file of its own"
+        )
+    parts = list(zip(roles, tables.values(), strict=True))
+    return {
+        role: pd.concat([table for own, table in parts if own == role], ignore_index=True)
+        for role in dict.fromkeys(roles)
+    }
 
 
 def _names_file(data: str) -> bool:
@@ -103,10 +145,14 @@ def _names_file(data: str) -> bool:
     return path.is_file() or (not path.is_dir() and path.suffix.lstrip(".") in (*READERS, "gz"))
 
 
-def _read_dataset(name: str, config: str | None) -> dict[str, pd.DataFrame]:
-    folder = Path(name)
-    if config is None and folder.is_dir() and (files := _split_files(folder)):
-        return {role: read_file(path) for role, path in files.items()}
+def _read_dataset(source: DataSource, by_line: bool) -> dict[str, pd.DataFrame]:
+    name, config, folder = source.data, source.config, Path(source.data)
+    if config is None and folder.is_dir():
+        if files := _split_files(folder):
+            return {role: read_file(path, by_line) for role, path in files.items()}
+        for read in (_read_languages, _read_classes):
+            if "train" in (by_role := read(folder)):
+                return by_role
     splits = _load_dataset(name, config)
     tables = {}
     for role, prefixes in _SPLIT_PREFIXES.items():
@@ -161,10 +207,55 @@ def _split_files(folder: Path) -> dict[str, Path]:
     return found if "train" in found else {}
 
 
+def _read_languages(folder: Path) -> dict[str, pd.DataFrame]:
+    """Pairs of files of lines, a language each, as Moses has them: ``train.de`` and ``train.en``.
+
+    Raises:
+        DataError: If the files of one split have not the same number of lines.
+    """
+    tables = {}
+    for role, prefixes in _SPLIT_PREFIXES.items():
+        paths = [
+            path for path in sorted(folder.iterdir()) if path.is_file() and path.name.startswith(prefixes)
+        ]
+        named = {path.stem: [other for other in paths if other.stem == path.stem] for path in paths}
+        stem = next((stem for stem, own in named.items() if len(own) > 1), None)
+        if stem is None:
+            continue
+        columns = {path.suffix.removeprefix("."): read_file(path, kind="txt")[LINE] for path in named[stem]}
+        counts = {name: len(lines) for name, lines in columns.items()}
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{count} in {stem}.{name}" for name, count in counts.items())
+            raise DataError(f"{folder}: the languages of a split need as many lines each, not {told}")
+        tables[role] = pd.DataFrame(columns)
+    return tables
+
+
+def _read_classes(folder: Path) -> dict[str, pd.DataFrame]:
+    """Folders of texts, a class each, as IMDB has them: ``train/pos/0_9.txt``.
+
+    IMDB's ``unsup`` holds texts without labels, which are left out.
+    """
+    tables = {}
+    for role, prefixes in _SPLIT_PREFIXES.items():
+        homes = [
+            path for path in sorted(folder.iterdir()) if path.is_dir() and path.name.startswith(prefixes)
+        ]
+        paths = (
+            [path for path in sorted(homes[0].glob("*/*.txt")) if path.parent.name != "unsup"]
+            if homes
+            else []
+        )
+        if paths:
+            rows = [("\n".join(read_file(path)[LINE]), path.parent.name) for path in paths]
+            tables[role] = pd.DataFrame(rows, columns=["text", "label"])
+    return tables
+
+
 def _folder_options(folder: Path) -> dict[str, bool]:
     """In a folder of delimited files, too, text such as "NA" is text."""
     suffixes = {suffix.lstrip(".").lower() for path in folder.rglob("*") for suffix in path.suffixes}
-    kinds = suffixes & {*READERS} - {"txt", "conll"}
+    kinds = suffixes & {*READERS} - {"txt", *WORD_LINES}
     return {"keep_default_na": False} if kinds and kinds <= {"csv", "tsv"} else {}
 
 
@@ -250,6 +341,36 @@ def is_missing(cell: Any) -> bool:
 def is_blank(cell: Any) -> bool:
     """True for whatever is no text, or text of spaces alone."""
     return not isinstance(cell, str) or not cell.strip()
+
+
+def read_written(table: pd.DataFrame) -> pd.DataFrame:
+    """A table whose columns of lists or objects that a csv holds as text hold the lists and objects.
+
+    They are read as JSON, or as Python prints them; a cell that is neither stays what it is.
+    """
+    written = {
+        str(name): table[name].map(_written)
+        for name in table
+        if all(isinstance(cell, str) and cell.startswith(("[", "{")) for cell in table[name])
+    }
+    return table.assign(**written) if written else table
+
+
+def _written(cell: str) -> Any:
+    try:
+        return json.loads(cell)
+    except ValueError:
+        pass
+    try:
+        tree = ast.parse(cell, mode="eval")
+        texts = sum(isinstance(node, ast.Constant) and isinstance(node.value, str) for node in ast.walk(tree))
+        tokens = tokenize.generate_tokens(io.StringIO(cell).readline)
+        # NumPy prints no commas: what it prints would be one text, read as Python.
+        if texts == sum(token.type == tokenize.STRING for token in tokens):
+            return ast.literal_eval(tree)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, tokenize.TokenError):
+        pass
+    return cell
 
 
 def texts_of(column: "pd.Series[Any]", role: str) -> tuple[str, ...]:

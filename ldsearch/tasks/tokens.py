@@ -1,5 +1,6 @@
 """Token classification: a label for every word, as in entity recognition or part-of-speech tagging."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
@@ -18,13 +19,23 @@ from ldsearch.tasks.classification import class_ids, class_names
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
 from ldsearch.tasks.readers import LINE
-from ldsearch.tasks.tables import Columns, DataSource, refuse_rows
+from ldsearch.tasks.spans import holds_spans, tag_words
+from ldsearch.tasks.tables import Columns, DataSource, is_blank, read_written, refuse_rows, usual_column
 from ldsearch.trials.intervals import Statistics
 
 _ENTITY_TAGS = ("B-", "I-", "E-", "S-")
 _OUTSIDE = "O"
 # Stands between documents in CoNLL files.
 _DOCUMENT = "-DOCSTART-"
+# A line's cells in CoNLL-U (universaldependencies.org/format.html); the first numbers a sentence's words.
+_CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+_NUMBER = re.compile(r"\d+([-.]\d+)?")
+# What a column is called that numbers the sentences of a table with a word a row, and one of its words.
+_SENTENCES = ("sentence #", "sentence_id", "sentence_idx", "sent_id", "sentence")
+_WORDS = ("word", "token", "form")
+# What columns of texts are called whose entities are spans of characters, and of those.
+_TEXTS = ("text", "sentence", "content", "data")
+_SPANS = ("spans", "entities", "label", "labels")
 # The predicted id of a word the model has not seen.
 _UNSEEN = -1
 _LISTS = (list, tuple, np.ndarray)
@@ -61,19 +72,20 @@ class EncodedWords(Encoded):
 class TokenClassification(Task):
     """A tagging problem with its splits of ``TaggedExamples``.
 
-    Rows hold a list of words and as many tags, names or ids; lines of text files hold a word first and its
-    tag last, and an empty one ends a sentence (CoNLL). The metric is F1 of entities where any label starts
-    with B- or I-, else the accuracy of words.
+    Rows hold a list of words and as many tags, names or ids; or a text and its entities as spans of
+    characters; or a word, its tag and which sentence it is of. Lines of text files hold a word first and its
+    tag last, and an empty one ends a sentence (CoNLL), or what CoNLL-U has. The metric is F1 of entities
+    where any label starts with B- or I-, else the accuracy of words.
     """
 
     kind = metrics = "tokens"
     reads = ("labels",)
     head = "TokenClassification"
-    per_token = True
+    per_token = by_line = True
     objective = Categorical(labelled_tokens)
     column_names: ClassVar = {
-        "text": ("tokens", "words"),
-        "label": ("ner_tags", "tags", "labels", "pos_tags"),
+        "text": ("tokens", "words", *_WORDS, *_TEXTS),
+        "label": ("ner_tags", "tags", "labels", "pos_tags", "tag", "ner_tag", "upos", *_SPANS),
     }
 
     @property
@@ -91,25 +103,35 @@ class TokenClassification(Task):
 
     @classmethod
     def prepare_table(cls, table: pd.DataFrame, source: DataSource) -> pd.DataFrame:
-        """Lines as rows of words and tags; another table as it is."""
-        if list(table.columns) != [LINE]:
-            if not any(isinstance(cell, _LISTS) for column in table for cell in table[column][:1]):
-                raise DataError(
-                    f"{source.data}: no column holds lists of words or tags; a file with a word and its tag "
-                    "a line, an empty line behind each sentence, is to be named .conll"
-                )
+        """Rows of lists of words and of tags, from whatever the files held."""
+        if list(table.columns) == [LINE]:
+            return _of_lines(list(map(str, table[LINE])), source.data)
+        table = read_written(table)
+        wanted, there = source.columns, [str(column) for column in table.columns]
+        spans = [name for name in ([wanted.label] if wanted.label else _SPANS) if name in there]
+        label = next((name for name in spans if holds_spans(table[name])), None)
+        text = wanted.text or usual_column(there, _TEXTS)
+        if label is not None and text in there and not any(map(is_blank, table[text])):
+            words, tags = tag_words(table[text], table[label])
+            return pd.DataFrame({text: words, label: tags})
+        if any(isinstance(cell, _LISTS) for column in table for cell in table[column][:1]):
             return table
-        lines = [str(line).split() for line in table[LINE]]
-        if alone := next((line for line in lines if len(line) == 1), None):
-            raise DataError(f"{source.data}: a line needs a word and its tag, not {alone[0]!r} alone")
-        sentences = [list(group) for filled, group in groupby(lines, key=bool) if filled]
-        kept = [sentence for sentence in sentences if sentence[0][0] != _DOCUMENT]
-        rows = [{"tokens": [line[0] for line in own], "tags": [line[-1] for line in own]} for own in kept]
-        return pd.DataFrame(rows, columns=["tokens", "tags"])
+        sentence = usual_column(there, _SENTENCES)
+        if sentence is None or (wanted.text or usual_column(there, _WORDS)) not in there:
+            raise DataError(
+                f"{source.data}: no column holds lists of words or tags; a file with a word and its tag "
+                "a line, an empty line behind each sentence, is to be named .conll; a table with a word a "
+                "row needs a column sentence_id"
+            )
+        # Kaggle's file names a sentence beside its first word alone.
+        given = table[sentence].where(table[sentence].astype(str).str.strip() != "").ffill()
+        words = table.drop(columns=sentence).groupby((given != given.shift()).cumsum())
+        return words.agg(list).reset_index(drop=True)
 
     @classmethod
     def label_names(cls, train: pd.DataFrame, columns: Columns, known: Sequence[str] | None) -> Sequence[str]:
         """All that occur; or the model's, whose names or ids the data must use."""
+        _check(train, columns, "train")
         tags = chain(*(cell for cell in train[columns.label] if isinstance(cell, _LISTS)))
         return class_names(pd.Series(list(tags), name=columns.label, dtype=object), known)
 
@@ -118,16 +140,8 @@ class TokenClassification(Task):
         cls, table: pd.DataFrame, columns: Columns, names: Sequence[str], role: str
     ) -> TaggedExamples:
         """Words and label ids of each row, as many of these as of those."""
+        _check(table, columns, role)
         words, tags = table[columns.text], table[columns.label]
-        wordless = (
-            not isinstance(row, _LISTS) or len(row) == 0 or not all(isinstance(word, str) for word in row)
-            for row in words
-        )
-        refuse_rows(wordless, role, f"have no list of words in column {columns.text!r}")
-        untagged = (not isinstance(row, _LISTS) for row in tags)
-        refuse_rows(untagged, role, f"have no list of tags in column {columns.label!r}")
-        both = zip(words, tags, strict=True)
-        refuse_rows((len(row) != len(own) for row, own in both), role, "have not as many tags as words")
         flat = pd.Series(list(chain(*tags)), name=columns.label, dtype=object)
         ids = iter(class_ids(flat, names, role))
         return TaggedExamples(tuple(map(tuple, words)), tuple(tuple(islice(ids, len(row))) for row in words))
@@ -183,6 +197,51 @@ class TokenClassification(Task):
         read = _READINGS[self.metric.name]
         found, gold = ([read(tags, self.labels) for tags in rows] for rows in (predicted, encoded.tags))
         return self.metric.statistics(found, gold)
+
+
+def _check(table: pd.DataFrame, columns: Columns, role: str) -> None:
+    """Refuse rows without lists of words and of as many tags."""
+    words, tags = table[columns.text], table[columns.label]
+    wordless = (
+        not isinstance(row, _LISTS) or len(row) == 0 or not all(isinstance(word, str) for word in row)
+        for row in words
+    )
+    refuse_rows(wordless, role, f"have no list of words in column {columns.text!r}")
+    untagged = (not isinstance(row, _LISTS) for row in tags)
+    refuse_rows(untagged, role, f"have no list of tags in column {columns.label!r}")
+    both = zip(words, tags, strict=True)
+    refuse_rows((len(row) != len(own) for row, own in both), role, "have not as many tags as words")
+
+
+def _of_lines(lines: Sequence[str], data: str) -> pd.DataFrame:
+    """Rows of words and tags, of lines with the word first and the tag last; or of CoNLL-U's, all they have.
+
+    Raises:
+        DataError: If a line has a word alone, or its number first.
+    """
+    parts = [line.split("\t") for line in lines if not line.startswith("#")]
+    tables = [
+        list(group) for filled, group in groupby(parts, lambda part: bool("".join(part).strip())) if filled
+    ]
+    if all(len(part) == len(_CONLLU) and _NUMBER.fullmatch(part[0]) for own in tables for part in own):
+        # Ranges and empty nodes are no words.
+        kept = [[part for part in own if part[0].isdigit()] for own in tables]
+        return pd.DataFrame([dict(zip(_CONLLU, zip(*own, strict=True), strict=True)) for own in kept])
+    if len(parts) > 2 and all(
+        [part[0].split()[0] for part in own] == [str(place) for place in range(1, len(own) + 1)]
+        for own in tables
+    ):
+        raise DataError(
+            f"{data}: its lines begin with the number of a word: keep the word first and its tag last, as in "
+            "grep -v '^#' FILE | cut -f 2,3 > FILE.conll"
+        )
+    words = [line.split() for line in lines]
+    if alone := next((line for line in words if len(line) == 1), None):
+        raise DataError(f"{data}: a line needs a word and its tag, not {alone[0]!r} alone")
+    sentences = [list(group) for filled, group in groupby(words, key=bool) if filled]
+    kept = [sentence for sentence in sentences if sentence[0][0] != _DOCUMENT]
+    rows = [{"tokens": [line[0] for line in own], "tags": [line[-1] for line in own]} for own in kept]
+    return pd.DataFrame(rows, columns=["tokens", "tags"])
 
 
 def _entities(tags: Tags, labels: Sequence[str]) -> frozenset[tuple[str, int, int]]:

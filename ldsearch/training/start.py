@@ -24,7 +24,7 @@ from ldsearch.supernet.folder import load_config, load_model
 from ldsearch.supernet.heads import HEADS, head_of, logits_of
 from ldsearch.supernet.refusals import REFUSALS, refuse_config, refuse_sizes, require_finite
 from ldsearch.supernet.tokens import PINNED
-from ldsearch.tasks import Task
+from ldsearch.tasks import Task, TextClassification, kinds_of_head
 from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
 from ldsearch.training.run import RATE
 
@@ -70,6 +70,19 @@ _SMALL_BERT: Mapping[str, Any] = MappingProxyType(
 )
 # Encoder-decoders whose decoder starts from the token that ends a text; the others start from padding.
 _START_AT_END = ("bart", "mbart")
+
+
+def task_of(model: str | None) -> str:
+    """The kind of task that a model, by name or folder, is fine-tuned for; else classification.
+
+    A pretrained model's own task, to fill in or to write on, says nothing of what it is to learn.
+    """
+    if model is not None and not model.endswith(".json"):
+        config = load_config(model)
+        for head in (HEADS.get(head_of(name)) for name in config.architectures or []):
+            if head is not None and not head.generates and head.name != "MaskedLM":
+                return next((kind.kind for kind in kinds_of_head(head.name, config)), TextClassification.kind)
+    return TextClassification.kind
 
 
 def known_labels(name: str, head: str) -> list[str] | None:

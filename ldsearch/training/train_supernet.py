@@ -22,7 +22,7 @@ from ldsearch.supernet.folder import SupernetRecord
 from ldsearch.supernet.processor import bf16_gain
 from ldsearch.supernet.saliency import LEARNED, without_weights
 from ldsearch.supernet.supernet import Memory, Skipped
-from ldsearch.tasks import DataSource, load_task, task_kind
+from ldsearch.tasks import DataSource, TextClassification, load_task, task_kind
 from ldsearch.tasks.base import fingerprints_of
 from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
@@ -45,6 +45,7 @@ from ldsearch.training.start import (
     peak_rate,
     pin_query,
     separate_teacher,
+    task_of,
 )
 from ldsearch.training.strategies import Setting, make_strategy
 from ldsearch.training.strategies.flexible_depth import DEPTH_TASKS
@@ -125,6 +126,12 @@ def _trainer(
     folder: Path, options: TrainSupernet, note: Callable[[str], None]
 ) -> tuple[SupernetTrainer, Setting, dict[str, Any]]:
     """The trainer of a folder that is this training's, its setting, and the space that it trains."""
+    given = changed(options)
+    if options.task is None:
+        options = replace(options, task=(kind := task_of(options.model)))
+        if kind != TextClassification.kind:
+            note(f"--task {kind}, which the model is fine-tuned for")
+    assert options.task is not None
     check_training(options)
     if (folder / SUPERNET_FILE).exists():
         raise RunError(f"{folder} already holds a finished supernet: choose another --name")
@@ -143,6 +150,8 @@ def _trainer(
     )
     set_seed(options.seed)
     task = load_task(options.task, data_source(options), named_labels(known, options.labels))
+    if task.note:
+        note(task.note)
     model, tokenizer = initial_model(options, task, has_head=known is not None)
     task.check_model(model.config)
     if options.pin_query:
@@ -180,7 +189,7 @@ def _trainer(
         distillation=_distillation(options, supernet),
         pad_to=setting.reference if options.pad_inputs else None,
         teacher=teacher,
-        options=changed(options),
+        options=given,
         averaged=options.average_last,
     )
     return trainer, setting, strategy.space.to_dict()

@@ -73,18 +73,17 @@ def answered(*answers: Any) -> dict[str, Any]:
         ([{**GOOD[0], "context": None}], "1 train rows have no context"),
         ([{**GOOD[0], "question": " "}], "1 train rows have no question"),
         ([{**GOOD[0], "answers": None}], "1 train rows have no answer"),
-        ([answered([], [])] * 2, "2 train rows have no answer"),
         ([answered([""], [0])], "1 train rows have no answer"),
         ([answered(["yes"], [3])] * 3, f"3 train {ASTRAY}"),
         ([answered(["yes", "x"], [4, 1])], f"1 train {ASTRAY}"),
         ([answered(["yes"], [-3])], f"1 train {ASTRAY}"),
         ([answered(["yes"], [5])], ASTRAY),  # in bytes
-        ([answered("yes", 4)], "must hold a list text"),
+        ([answered(3, 4)], "must hold a list text"),
         ([answered(["x", "yes"], [0])], "as long a list answer_start"),
         ([answered(["x"], [0.5])], "whole numbers"),
         ([answered([3], [0])], "list text"),
-        ([{**GOOD[0], "answers": "yes"}], "must hold a list text .* not 'yes'"),
-        ([{**GOOD[0], "answers": [{"text": "yes", "answer_start": 0}]}], "must hold a list text"),
+        ([{**GOOD[0], "answers": "yes"}], "1 train rows have an answer that stands not once"),
+        ([{**GOOD[0], "answers": [3]}], r"must hold a list text .* not '\[3\]'"),
     ],
 )
 def test_data_that_does_not_fit_is_refused(tmp_path: Path, bad: list[dict[str, Any]], says: str) -> None:
@@ -159,6 +158,32 @@ def test_an_answer_in_the_second_window_only_is_found_there(tokenizer: PreTraine
     (first, _), (_, stop) = encoded.characters[0][5:7]
     assert task.predict(outputs, encoded) == [rows[0]["context"][first:stop], "jade"]
     assert task.statistics(outputs, encoded).tolist() == [0.0, 1.0]
+
+
+def test_a_question_without_an_answer_is_right_where_every_window_points_at_its_first_token(
+    tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    long = f"{'abc ' * 40}dad {'fig ' * 5}".strip()
+    rows = [row(long, "hi", "dad"), row(long, "hi"), row("jade abc", "hi", "jade")]
+    task = task_of(rows, stride=4)
+    encoded = task.encode("train", tokenizer, 64)
+    assert encoded.origins is not None
+    windows = [place for place, origin in enumerate(encoded.origins) if origin == 1]
+    assert len(windows) > 1
+    assert {encoded[place]["labels"] for place in windows} == {(0, 0)}
+    outputs = planted(encoded)
+    for place, logits in enumerate(outputs):
+        logits[0] = (4, 3) if place in windows else 0
+    assert task.predict(outputs, encoded) == ["dad", "", "jade"]
+    assert task.statistics(outputs, encoded).tolist() == [1.0, 1.0, 1.0]
+    # One window that is surer of an answer is enough: 7 of no answer in the others, 6 in this one.
+    outputs[windows[-1]][0] = 3, 3
+    outputs[windows[-1]][encoded.characters[windows[-1]][:, 0] >= 0] = 3.5
+    assert task.predict(outputs, encoded)[1] != ""
+    # Where every question has one, as in v1.1, an answer is given whatever the first token says.
+    answered = task_of([rows[0], rows[2]], stride=4)
+    encoded = answered.encode("train", tokenizer, 64)
+    assert answered.predict(planted(encoded), encoded) == ["dad", "jade"]
 
 
 def test_taken_examples_keep_their_windows_and_their_answers(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -1,0 +1,501 @@
+"""Files as public data sets and annotation tools have them: read, or refused with what helps.
+
+Both tables are data: what lies in the files, how they are named on the command line, what is found in them.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ldsearch.errors import DataError
+from ldsearch.tasks import DataSource, TextClassification, load_task
+from ldsearch.tasks.tables import Columns
+
+ROWS = range(20)
+TEXTS = [f"alpha{row} beta{row * 7} gamma{row * 3}" for row in ROWS]
+OTHERS = [f"delta{row} eta{row * 5}" for row in ROWS]
+AB = ["ab"[row % 2] for row in ROWS]
+NAMES = [f"Anna{row}" for row in ROWS]
+LIVES = [f"{name} lives in Rome." for name in NAMES]
+WORDS = [((name, "lives", "in", "Rome", "."), ("B-PER", "O", "O", "O", "O")) for name in NAMES]
+ASKED = [(text, f"Who {row}?") for row, text in enumerate(LIVES)]
+ANSWERED = [(*asked, ((0, name),)) for asked, name in zip(ASKED, NAMES, strict=True)]
+STARS = [row % 5 + 1 for row in ROWS]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Files by name, of which the first is the data unless ``folder``, and how they are read."""
+
+    task: str
+    files: dict[str, str]
+    folder: bool = False
+    known: Sequence[str] | None = None
+    columns: Columns = field(default_factory=Columns)
+
+    def load(self, home: Path) -> Any:
+        for name, content in self.files.items():
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / name).write_text(content)
+        data = home if self.folder else home / next(iter(self.files))
+        return load_task(
+            self.task, DataSource(str(data), keep_overlap=True, columns=self.columns), self.known
+        )
+
+
+def jsonl(**named: Sequence[Any]) -> dict[str, str]:
+    return {
+        "data.jsonl": "".join(
+            json.dumps(dict(zip(named, row, strict=True))) + "\n" for row in zip(*named.values(), strict=True)
+        )
+    }
+
+
+def as_csv(name: str = "data.csv", mark: str = ",", **named: Sequence[Any]) -> dict[str, str]:
+    out = io.StringIO()
+    csv.writer(out, delimiter=mark, lineterminator="\n").writerows(
+        [list(named), *zip(*named.values(), strict=True)]
+    )
+    return {name: out.getvalue()}
+
+
+def lines(name: str, made: Callable[[int], str], end: str = "\n") -> dict[str, str]:
+    return {name: "".join(made(row) + end for row in ROWS)}
+
+
+def as_json(content: Any) -> dict[str, str]:
+    return {"data.json": json.dumps(content)}
+
+
+def tagged(mark: str, before: str = "") -> Callable[[int], str]:
+    """The words of a sentence, a line each."""
+    return lambda row: before + "".join(f"{word}{mark}{tag}\n" for word, tag in zip(*WORDS[row], strict=True))
+
+
+def conllu(row: int) -> str:
+    words = WORDS[row][0]
+    cells = [f"{place}\t{word}\t_\tUPOS{place % 2}\tX\t_\t0\t_\t_\t_" for place, word in enumerate(words, 1)]
+    cells.insert(1, "1-2\tAnnalives" + "\t_" * 8)
+    cells.insert(3, "2.1\tghost" + "\t_" * 8)
+    return "\n".join([f"# sent_id = {row}", "# text = x", *cells]) + "\n"
+
+
+def squad(every: int) -> Any:
+    """SQuAD v2's file, in which every so manieth question has no answer."""
+    qas = [
+        {"question": question, "id": str(row), "is_impossible": row % every == 0,
+         "answers": [{"text": NAMES[row], "answer_start": 0}] if row % every else []}
+        for row, (_, question) in enumerate(ASKED)
+    ]  # fmt: skip
+    return {"data": [{"paragraphs": [{"context": c, "qas": [qa]} for c, qa in zip(LIVES, qas, strict=True)]}]}
+
+
+FRAME = pd.DataFrame({"text": TEXTS, "label": AB})
+SINGLE = [(text, None, label) for text, label in zip(TEXTS, AB, strict=True)]
+PAIRS = [(one, two, label) for one, two, label in zip(TEXTS, OTHERS, AB, strict=True)]
+CONTEXTS, QUESTIONS = zip(*ASKED, strict=True)
+HOT = {"joy": [row % 2 for row in ROWS], "anger": [int(row % 3 == 0) for row in ROWS]}
+SEVERAL = [tuple(sorted(name for name in HOT if HOT[name][row])) for row in ROWS]
+SPANS = [[0, len(name), "PER"] for name in NAMES]
+OFFSETS = [{"id": 1, "label": "PER", "start_offset": 0, "end_offset": len(name) + 1} for name in NAMES]
+ENDS = [{"start": 0, "end": len(name), "text": name, "labels": ["PER"]} for name in NAMES]
+LISTED = [list(words) for words, _ in WORDS]
+TAGS = [list(tags) for _, tags in WORDS]
+
+READ: dict[str, tuple[Given, Sequence[Any]]] = {
+    # Texts and pairs.
+    "query and passage": (Given("classification", jsonl(query=TEXTS, passage=OTHERS, label=AB)), PAIRS),
+    "ANLI": (Given("classification", jsonl(uid=AB, context=TEXTS, hypothesis=OTHERS, label=AB)), PAIRS),
+    "BoolQ": (
+        Given("classification", jsonl(question=TEXTS, passage=OTHERS, answer=[row % 2 == 0 for row in ROWS])),
+        [(*row[:2], str(row[2] == "a")) for row in PAIRS],
+    ),
+    "four columns and tabs": (
+        Given("classification", as_csv("d.tsv", "\t", id=ROWS, text_a=TEXTS, text_b=OTHERS, label=AB)),
+        PAIRS,
+    ),
+    "AG News": (
+        Given("classification", as_csv(**{"Class Index": AB, "Title": TEXTS, "Description": OTHERS})),
+        PAIRS,
+    ),
+    "MASSIVE": (Given("classification", jsonl(id=ROWS, locale=AB, intent=AB, utt=TEXTS)), SINGLE),
+    "CLINC": (
+        Given(
+            "classification",
+            as_json(
+                {
+                    "oos_val": [[TEXTS[0], "a"]],
+                    "val": [[TEXTS[1], "b"]],
+                    "train": [list(r) for r in zip(TEXTS[2:16], AB[2:16], strict=True)],
+                    "oos_test": [[TEXTS[16], "a"]],
+                    "test": [[TEXTS[17], "b"]],
+                    "oos_train": [[TEXTS[18], "a"], [TEXTS[19], "b"]],
+                }
+            ),
+        ),
+        SINGLE,
+    ),
+    "fastText": (
+        Given("classification", lines("d.txt", lambda row: f"__label__{AB[row]} {TEXTS[row]}")),
+        SINGLE,
+    ),
+    "doccano's classes": (
+        Given("classification", jsonl(id=ROWS, text=TEXTS, label=[[one] for one in AB])),
+        SINGLE,
+    ),
+    "a folder a class": (
+        Given(
+            "classification",
+            {
+                f"{split}/{AB[row]}/{row}_7.txt": TEXTS[row]
+                for row in ROWS
+                for split in [("train", "test")[row > 14]]
+            }
+            | {"train/unsup/0_0.txt": "nobody's"},
+            folder=True,
+        ),
+        SINGLE,
+    ),
+    "several columns of 0 and 1": (
+        Given("multi-label", as_csv(id=ROWS, comment_text=TEXTS, **HOT), columns=Columns(label="joy,anger")),
+        [(text, None, own) for text, own in zip(TEXTS, SEVERAL, strict=True)],
+    ),
+    "lists in a csv": (
+        Given("multi-label", as_csv(text=TEXTS, labels=[list(own) for own in SEVERAL])),
+        [(text, None, own) for text, own in zip(TEXTS, SEVERAL, strict=True)],
+    ),
+    **{
+        f"pandas' {orient}": (Given("classification", {"data.json": FRAME.to_json(orient=orient)}), SINGLE)
+        for orient in ("split", "index", "columns", "records", "table")
+    },
+    # Labels of a fine-tuned model.
+    "labels in other letters": (
+        Given("classification", jsonl(text=TEXTS, label=AB), known=("A", "B")),
+        [(text, None, label.upper()) for text, _, label in SINGLE],
+    ),
+    "labels for a model that has no names": (
+        Given("classification", jsonl(text=TEXTS, label=AB), known=("LABEL_0", "LABEL_1")),
+        [(text, None, f"LABEL_{int(label == 'b')}") for text, _, label in SINGLE],
+    ),
+    "stars for a model that has no names": (
+        Given(
+            "classification", jsonl(text=TEXTS, stars=STARS), known=[f"LABEL_{place}" for place in range(5)]
+        ),
+        [(text, None, f"LABEL_{star - 1}") for text, star in zip(TEXTS, STARS, strict=True)],
+    ),
+    "stars for a model that counts them": (
+        Given(
+            "classification",
+            jsonl(text=TEXTS, stars=STARS),
+            known=["1 star", *(f"{n} stars" for n in range(2, 6))],
+        ),
+        [
+            (text, None, "1 star" if star == 1 else f"{star} stars")
+            for text, star in zip(TEXTS, STARS, strict=True)
+        ],
+    ),
+    "answers of a model that has no names": (
+        Given(
+            "classification", jsonl(text=TEXTS, label=[f"LABEL_{row % 2}" for row in ROWS]), known=("a", "b")
+        ),
+        SINGLE,
+    ),
+    # Words and tags.
+    "Kaggle's NER csv": (
+        Given(
+            "tokens",
+            {
+                "d.csv": "Sentence #,Word,POS,Tag\n"
+                + "".join(
+                    f"{f'Sentence: {row}' if place == 0 else ''},{word},NN,{tag}\n"
+                    for row, own in enumerate(WORDS)
+                    for place, (word, tag) in enumerate(zip(*own, strict=True))
+                )
+            },
+        ),
+        WORDS,
+    ),
+    "a word a row": (
+        Given(
+            "tokens",
+            as_csv(
+                sentence_id=[row for row in ROWS for _ in range(5)],
+                token=[*chain(*LISTED)],
+                ner_tag=[*chain(*TAGS)],
+            ),
+        ),
+        WORDS,
+    ),
+    "doccano's spans": (Given("tokens", jsonl(id=ROWS, text=LIVES, label=[[own] for own in SPANS])), WORDS),
+    "doccano's entities": (
+        Given("tokens", jsonl(text=LIVES, entities=[[own] for own in OFFSETS], relations=[[]] * 20)),
+        WORDS,
+    ),
+    "Label Studio's spans": (
+        Given("tokens", as_json([{"text": t, "label": [s]} for t, s in zip(LIVES, ENDS, strict=True)])),
+        WORDS,
+    ),
+    "Prodigy's spans": (
+        Given(
+            "tokens",
+            jsonl(
+                text=LIVES,
+                tokens=[[{"text": n, "id": 0}] for n in NAMES],
+                spans=[[{**own, "label": "PER"}] for own in ENDS],
+            ),
+        ),
+        WORDS,
+    ),
+    "spaCy's examples": (
+        Given("tokens", as_json([[t, {"entities": [s]}] for t, s in zip(LIVES, SPANS, strict=True)])),
+        WORDS,
+    ),
+    **{
+        f"word and tag in .{kind}": (Given("tokens", lines(f"d.{kind}", tagged("\t"))), WORDS)
+        for kind in ("tsv", "bio", "iob2", "conll", "txt")
+    },
+    "CoNLL-U": (
+        Given("tokens", lines("d.conllu", conllu)),
+        [(words, ("UPOS1", "UPOS0", "UPOS1", "UPOS0", "UPOS1")) for words, _ in WORDS],
+    ),
+    "lists of words in a csv": (Given("tokens", as_csv(tokens=LISTED, ner_tags=TAGS)), WORDS),
+    # Questions.
+    "SQuAD v2": (
+        Given("questions", as_json(squad(every=4))),
+        [(*asked[:2], asked[2] if row % 4 else ()) for row, asked in enumerate(ANSWERED)],
+    ),
+    "answers as text": (
+        Given("questions", jsonl(context=CONTEXTS, question=QUESTIONS, answer=NAMES)),
+        ANSWERED,
+    ),
+    "answers as texts": (
+        Given("questions", jsonl(context=CONTEXTS, question=QUESTIONS, answers=[[name] for name in NAMES])),
+        ANSWERED,
+    ),
+    "answers as objects": (
+        Given(
+            "questions",
+            jsonl(
+                context=CONTEXTS,
+                question=QUESTIONS,
+                answers=[[{"text": n, "answer_start": 0}] for n in NAMES],
+            ),
+        ),
+        ANSWERED,
+    ),
+    **{
+        f"answers in a csv, {how.__name__}": (
+            Given(
+                "questions",
+                as_csv(
+                    context=CONTEXTS,
+                    question=QUESTIONS,
+                    answers=[how({"text": [n], "answer_start": [0]}) for n in NAMES],
+                ),
+            ),
+            ANSWERED,
+        )
+        for how in (json.dumps, str)
+    },
+    "answer_text and answer_start": (
+        Given(
+            "questions",
+            as_csv(context=CONTEXTS, question=QUESTIONS, answer_text=NAMES, answer_start=[0] * 20),
+        ),
+        ANSWERED,
+    ),
+    # Texts from texts.
+    "Moses' files": (
+        Given(
+            "translation",
+            lines("train.de", TEXTS.__getitem__) | lines("train.en", OTHERS.__getitem__),
+            folder=True,
+        ),
+        list(zip(TEXTS, OTHERS, strict=True)),
+    ),
+    "Moses' files the other way": (
+        Given(
+            "translation",
+            lines("train.fr", TEXTS.__getitem__) | lines("train.en", OTHERS.__getitem__),
+            folder=True,
+            columns=Columns("en", None, "fr"),
+        ),
+        list(zip(OTHERS, TEXTS, strict=True)),
+    ),
+    "dialogues": (
+        Given("summarisation", jsonl(dialogue=TEXTS, summary=OTHERS)),
+        list(zip(TEXTS, OTHERS, strict=True)),
+    ),
+}
+
+
+def rows_of(task: Any) -> list[Any]:
+    """What every row of every split holds, labels by name."""
+    found: list[Any] = []
+    for own in task.splits.values():
+        if task.kind == "tokens":
+            found += [
+                (w, tuple(task.labels[tag] for tag in t)) for w, t in zip(own.words, own.tags, strict=True)
+            ]
+        elif task.kind == "questions":
+            answers = (tuple(map(tuple, answers)) for answers in own.answers)
+            found += zip(own.contexts, own.questions, answers, strict=True)
+        elif task.head == "Seq2SeqLM":
+            found += [(source, target) for source, (target,) in zip(own.sources, own.targets, strict=True)]
+        else:
+            for text, pair, label in zip(own.texts, own.pairs or [None] * len(own), own.labels, strict=True):
+                several = task.kind == "multi-label"
+                on = [name for name, on in zip(task.labels, label, strict=True) if on] if several else label
+                found.append((text, pair, tuple(sorted(on)) if several else task.labels[on]))
+    return found
+
+
+@pytest.mark.parametrize("name", READ)
+def test_rows_are_those_that_lie_in_the_files(tmp_path: Path, name: str) -> None:
+    given, expected = READ[name]
+    task = given.load(tmp_path)
+    assert sorted(rows_of(task), key=repr) == sorted(expected, key=repr)
+    # A search reads them again by what the training wrote down.
+    read = {key: value for key, value in task.source.items() if key != "task"}
+    again = load_task(
+        given.task, DataSource(**{**read, "columns": Columns(**read["columns"])}), list(task.labels) or None
+    )
+    assert rows_of(again) == rows_of(task)
+
+
+TWICE = [f"{name} and {name}" for name in NAMES]
+REFUSED: dict[str, tuple[Given, str]] = {
+    "AG News without names": (
+        Given(
+            "classification",
+            {"d.csv": "".join(f'"{row % 4 + 1}","{TEXTS[row]}","{OTHERS[row]}"\n' for row in ROWS)},
+        ),
+        "put a line of names before it",
+    ),
+    "several columns, none named": (
+        Given("multi-label", as_csv(text=TEXTS, **HOT)),
+        "--label-column joy,anger",
+    ),
+    "a column that is not 0 and 1": (
+        Given("multi-label", as_csv(text=TEXTS, joy=STARS, anger=STARS), columns=Columns(label="joy,anger")),
+        "neither 0 nor 1 in column 'joy' (the first is row 1)",
+    ),
+    "a column that is not there": (
+        Given("multi-label", as_csv(text=TEXTS, **HOT), columns=Columns(label="joy,fear")),
+        "no column 'fear'; it has text, joy, anger",
+    ),
+    "NumPy's lists in a csv": (
+        Given("multi-label", as_csv(text=TEXTS, labels=["['joy' 'anger']"] * 20)),
+        "is a list as NumPy prints it",
+    ),
+    "tables by other names": (
+        Given("classification", as_json({"train": [{"text": "a", "label": 0}], "glossary": [{"word": "b"}]})),
+        "several tables, train, glossary: name each train, validation or test",
+    ),
+    "four stars of five": (
+        Given(
+            "classification",
+            jsonl(text=TEXTS, stars=[row % 4 + 2 for row in ROWS]),
+            known=[f"LABEL_{n}" for n in range(5)],
+        ),
+        "in the order of the model's with --labels",
+    ),
+    "SNLI's rows without agreement": (
+        Given(
+            "classification", jsonl(sentence1=TEXTS, sentence2=OTHERS, gold_label=["a", "b", "-", "a"] * 5)
+        ),
+        "5 train rows have no label (the first is row 2)",
+    ),
+    "decimal commas": (
+        Given("regression", as_csv(mark=";", text=TEXTS, score=[f"{row},5" for row in ROWS])),
+        "a decimal point is needed, not a comma (the first is row 0)",
+    ),
+    "lists of different lengths": (
+        Given("tokens", jsonl(tokens=[["a", "b"]] * 20, ner_tags=[["O", "O"]] * 5 + [["O"]] * 15)),
+        "15 train rows have not as many tags as words (the first is row 5)",
+    ),
+    "an empty sentence": (
+        Given("tokens", jsonl(tokens=[["a"]] * 19 + [[]], ner_tags=[["O"]] * 19 + [[]])),
+        "no list of words in column 'tokens' (the first is row 19)",
+    ),
+    "words in a row without sentences": (
+        Given("tokens", as_csv(word=TEXTS, tag=AB)),
+        "needs a column sentence_id",
+    ),
+    "entities that overlap": (
+        Given("tokens", jsonl(text=LIVES, entities=[[[0, 5, "A"], [0, len(n), "B"]] for n in NAMES])),
+        "20 given rows have entities that overlap",
+    ),
+    "entities inside words": (
+        Given("tokens", jsonl(text=LIVES, entities=[[[1, len(n), "A"]] for n in NAMES])),
+        "begins or ends inside a word",
+    ),
+    "GermEval's numbers": (
+        Given(
+            "tokens", {"d.tsv": "".join(f"#\thttp://x\n1\t{n}\tB-PER\tO\n2\tlives\tO\tO\n\n" for n in NAMES)}
+        ),
+        "begin with the number of a word: keep the word first and its tag last",
+    ),
+    "an answer that stands twice": (
+        Given("questions", jsonl(context=TWICE, question=QUESTIONS, answer=NAMES)),
+        "20 train rows have an answer that stands not once in the context",
+    ),
+    "answers that are missing": (
+        Given(
+            "questions",
+            jsonl(context=CONTEXTS, question=QUESTIONS, answers=[*([[n] for n in NAMES[1:]]), None]),
+        ),
+        "1 train rows have no answer (an empty list says that there is none)",
+    ),
+    "Moses' files of other languages": (
+        Given(
+            "translation",
+            lines("train.fi", TEXTS.__getitem__) | lines("train.fr", OTHERS.__getitem__),
+            folder=True,
+        ),
+        "among fi, fr; name it with --text-column and --label-column",
+    ),
+    "Moses' files of other lengths": (
+        Given("translation", {"train.de": "a\nb\n", "train.en": "a\n"}, folder=True),
+        "2 in train.de, 1 in train.en",
+    ),
+    "one of Moses' files": (
+        Given("translation", lines("train.de", str)),
+        "a folder with train.de and train.en",
+    ),
+    "chats": (
+        Given("causal", jsonl(messages=[[{"role": "user", "content": t}] for t in TEXTS])),
+        "apply_chat_template",
+    ),
+    "prompts": (
+        Given("causal", jsonl(instruction=TEXTS, output=OTHERS)),
+        "a prompt and its answer, is to be one text",
+    ),
+    "a spreadsheet": (Given("classification", {"d.xlsx": "PK"}), "unknown format; use one of csv, tsv"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_be_a_guess_is_refused_with_what_helps(tmp_path: Path, name: str) -> None:
+    given, says = REFUSED[name]
+    with pytest.raises(DataError) as refused:
+        given.load(tmp_path)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_labels_without_names_are_told() -> None:
+    told = TextClassification.label_note(["neg", "pos"], ["LABEL_0", "LABEL_1"])
+    assert (
+        told
+        == "the model's labels have no names: LABEL_0 for neg, LABEL_1 for pos; --labels says it otherwise"
+    )
+    assert not TextClassification.label_note(["NEG", "pos"], ["neg", "pos"])
