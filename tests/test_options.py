@@ -12,7 +12,7 @@ import pytest
 from ldsearch import cli
 from ldsearch.errors import LdsearchError, TrainingError
 from ldsearch.options import PARITY, VERBS, Options, TrainSupernet, flags
-from ldsearch.options.binding import changed, read_trainer
+from ldsearch.options.binding import changed, pairs, read_trainer
 
 # A value of each type of option that is nobody's default; of those that read their text, by name.
 VALUES = {str: "text of two", int: 7, float: 0.375, bool: True, Path: Path("a b/c")}
@@ -26,6 +26,7 @@ READ = {
     "batch": (2, 4),
     "length": (64, "data"),
     "labels": ("negative", "positive"),
+    "option": {"steps": "3", "share": "0.5"},
 }
 
 
@@ -111,6 +112,13 @@ def test_numbers_are_read_and_anything_else_is_refused_with_the_flag(verb, name,
         for text in ("heads=2", "encoder=2,encoder=2", "encoder=", "2,encoder=2", "encoder=x"):
             with pytest.raises(LdsearchError, match="--it"):
                 read("--it", text)
+
+
+def test_names_with_values_are_read_and_anything_else_is_refused() -> None:
+    assert pairs("--option", "steps=3, share = 0.5") == {"steps": "3", "share": "0.5"}
+    for text in ("", "steps", "steps=", "=3", "steps=3,steps=4"):
+        with pytest.raises(LdsearchError, match="--option"):
+            pairs("--option", text)
 
 
 def test_parity_is_the_options_it_stands_for() -> None:

@@ -93,6 +93,19 @@ def names(flag: str, text: str) -> tuple[str, ...]:
     return values
 
 
+def pairs(flag: str, text: str) -> dict[str, str]:
+    """Values by name: ``steps=3,share=0.5``.
+
+    Raises:
+        LdsearchError: If a part is no name and value, or a name stands twice.
+    """
+    parts = [part.partition("=") for part in text.split(",")]
+    values = {name.strip(): value.strip() for name, _, value in parts}
+    if not all(name and value for name, value in values.items()) or len(values) < len(parts):
+        raise LdsearchError(f"cannot read {flag} {text!r}: give names and values as steps=3,share=0.5")
+    return values
+
+
 def per_stack(read: Read) -> Read:
     """A reader of one value for every stack, or of one for each: ``encoder=0.2,decoder=0,0.5``.
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ldsearch.options.binding import names, numbers, option, per_stack
+from ldsearch.options.binding import names, numbers, option, pairs, per_stack
 from ldsearch.options.shared import MovedData, RunFolder, Seed, SharedStorage, Take
 
 
@@ -115,6 +116,10 @@ class Evolve(SearchOptions, Take, Seed, MovedData, SharedStorage, RunFolder):
     )
     latency_table: Path | None = option(
         None, "Of `ldsearch profile --table`, where a latency is asked for.", shown="<supernet>-latency.csv"
+    )
+    # The last one: below it the name is the field's.
+    option: Mapping[str, Any] | None = option(
+        None, "Options of a registered strategy of one's own: steps=3,share=0.5.", read=pairs
     )
 
 

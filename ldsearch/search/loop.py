@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,7 @@ class StrategyContext:
             computed when a strategy calls it.
         start: What an evolution begins with; (): regular configurations.
         shape: Of those, what suits the model's head.
+        options: The strategy's own, an instance of its ``Search.options``.
     """
 
     space: Space
@@ -99,6 +100,7 @@ class StrategyContext:
     signal: Callable[[str], NDArray[np.float64]] | None = None
     start: tuple[Subnet, ...] = ()
     shape: Shape = Shape.EVEN
+    options: Any = None
 
     def allowed(self, subnets: Sequence[Subnet]) -> NDArray[np.bool_]:
         """Whether each costs no less than the space's smallest, shape (sub-networks,)."""

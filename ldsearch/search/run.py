@@ -78,6 +78,7 @@ class SearchSpec:
             **({"seed": self.context.seed} if self.search.draws else {}),
             "space": self.context.space.identity(),
             **({"settings": asdict(self.settings)} if self.controlled else {}),
+            **({"option": asdict(self.context.options)} if self.search.options else {}),
         }
 
 
@@ -113,13 +114,11 @@ def plan_search(bench: Bench, options: Evolve, costs: Sequence[str] = ("macs",))
         strategy = options.strategy or "surrogate"
         space = rule_space(bench, strategy, search.chooses, options.keep, options.space)
     evaluations = search.evaluations if options.evaluations is None else options.evaluations
-    if evaluations is not None:
-        evaluations = max(2, min(evaluations, space.size() + 1))
+    evaluations = evaluations and max(2, min(evaluations, space.size() + 1))
     settings = EvolveSettings.parity() if options.parity else EvolveSettings()
     # A short search starts from fewer configurations, still spread over the whole cost range.
     initial = settings.initial if evaluations is None else min(settings.initial, evaluations - 1)
     cost, *others = map(bench.cost, costs)
-    kept = None if options.keep is None else space.depths[0].keep[0]
     context = StrategyContext(
         space,
         cost,
@@ -128,8 +127,9 @@ def plan_search(bench: Bench, options: Evolve, costs: Sequence[str] = ("macs",))
         replace(settings, initial=initial),
         tuple(others),
         floor=bench.macs,
-        signal=lambda name: SIGNALS[name](bench, kept),
+        signal=lambda name: SIGNALS[name](bench, space.depths[0].keep[0] if options.keep else None),
         shape=shape_for(bench.supernet.head, bench.supernet.reads_first),
+        options=search.options_of(options.option or {}),
     )
     return SearchSpec(search, context, evaluations, settings, controlled)
 

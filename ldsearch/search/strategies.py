@@ -1,7 +1,8 @@
 """The strategies by name: searches of a space, and rules with a space of their own; others can add theirs."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from ldsearch.errors import RunError, unknown
 from ldsearch.registry import Registry
@@ -33,6 +34,8 @@ class Search:
         chooses: Of a rule: ``"depth"``, any blocks; ``"assignment"``, the listed depths that were trained;
             ``"lengths"``. A search chooses among the genes that the user names.
         genes: Of a search, where the user names none; None: what was trained.
+        options: A dataclass of options of its own, each with a default, which tells its type; an instance
+            is the context's ``options``. None: it has none.
     """
 
     build: Callable[[StrategyContext], SearchStrategy]
@@ -41,6 +44,33 @@ class Search:
     draws: bool = True
     chooses: str = "depth"
     genes: str | None = None
+    options: type | None = None
+
+    def options_of(self, given: Mapping[str, Any]) -> Any:
+        """Its own options: as they are given, as text or as values, else its defaults.
+
+        Raises:
+            RunError: If it has none of that name, or a value is of another type.
+        """
+        known = {} if self.options is None else {own.name: own.default for own in fields(self.options)}
+        for name in given:
+            if name not in known:
+                raise RunError(f"--option {name}: this strategy has {', '.join(known) or 'no options'}")
+        return (
+            None
+            if self.options is None
+            else self.options(**{name: _typed(name, value, known[name]) for name, value in given.items()})
+        )
+
+
+def _typed(name: str, value: Any, default: Any) -> Any:
+    kind = type(default)
+    try:
+        if kind is bool and isinstance(value, str):
+            return {"true": True, "false": False}[value.lower()]
+        return kind(value)
+    except (KeyError, TypeError, ValueError):
+        raise RunError(f"--option {name} is of type {kind.__name__}, not {value!r}") from None
 
 
 SEARCHES: Registry[Search] = Registry(

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from ldsearch.errors import DataError
 from ldsearch.tasks.base import Batch, Collate, Encoded, Scorer, Task
 from ldsearch.tasks.metrics import Metric, mean
-from ldsearch.tasks.objectives import Categorical
+from ldsearch.tasks.objectives import Distributions
 from ldsearch.trials.intervals import Statistics
 
 # Tells a row of a batch from others, whatever the padding.
@@ -43,7 +43,7 @@ class Imitation(Scorer):
     teacher: Mapping[Key, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.task.objective, Categorical):
+        if not isinstance(self.task.objective, Distributions):
             raise DataError(
                 "--objective kl compares probabilities, and this task has none: leave it out to search by "
                 "the score"
@@ -65,7 +65,7 @@ class Imitation(Scorer):
 
     def answers(self, logits: Tensor, batch: Batch) -> Iterator[tuple[Key, Tensor]]:
         """Key of each row of a batch, and its logits of shape (positions, classes)."""
-        assert isinstance(self.task.objective, Categorical)
+        assert isinstance(self.task.objective, Distributions)
         lengths = batch["attention_mask"].sum(dim=1).tolist()
         for row, (key, length) in enumerate(zip(_keys(batch), lengths, strict=True)):
             own = {name: tensor[row : row + 1] for name, tensor in batch.items()}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,15 @@ class Objective(Protocol):
         self, teacher: Tensor, student: Tensor, batch: Mapping[str, Tensor], reverse: bool = False
     ) -> Tensor:
         """Divergence from a teacher's logits of the same shape, without gradient into them; a scalar."""
+
+
+@runtime_checkable
+class Distributions(Protocol):
+    """An objective whose logits hold distributions, which ``--objective kl`` compares; ``Categorical``."""
+
+    @property
+    def rows(self) -> Callable[[Tensor, Mapping[str, Tensor]], tuple[Tensor, Tensor]]:
+        """From logits and batch to (logits of shape (rows, classes), targets of shape (rows,))."""
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,8 @@ class SearchContract:
             ledger += _evaluate([subnet for subnet in dict.fromkeys(proposed) if subnet not in seen], 0)
 
     def _made(self, space: Space, seed: int, most: int) -> SearchStrategy:
-        return self.search().build(StrategyContext(space, contract_costs, seed, most))
+        own = self.search()
+        return own.build(StrategyContext(space, contract_costs, seed, most, options=own.options_of({})))
 
     def _run(self, space: Space, seed: int) -> SearchResult:
         return search(self._made(space, seed, MOST), _evaluate, space.full(), evaluations=MOST, patience=None)

@@ -1,6 +1,7 @@
 """Every registered search under law 5; several costs; what evolution finds in joint spaces."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
 from ldsearch.errors import RunError, SpaceError
+from ldsearch.search.controls import random_search
 from ldsearch.search.loop import StrategyContext, objectives, search
 from ldsearch.search.strategies import SEARCHES, Search, search_named
 from ldsearch.space import DepthGenes, LengthGenes, Space
@@ -31,6 +33,32 @@ class TestSearches(SearchContract):
     def spaces(self) -> Sequence[Space]:
         spaces = super().spaces()
         return [space for space in spaces if space.varies == ("lengths",)] if self.name == "lat" else spaces
+
+
+@dataclass(frozen=True)
+class Own:
+    """Options of a strategy of one's own."""
+
+    steps: int = 3
+    share: float = 0.5
+    twice: bool = False
+
+
+def test_options_of_ones_own_have_the_types_of_their_defaults() -> None:
+    own = Search(random_search, options=Own)
+    assert own.options_of({}) == Own()
+    assert own.options_of({"steps": "4", "twice": "True"}) == Own(4, twice=True)
+    assert own.options_of({"share": 1}) == Own(share=1.0)
+    for given, says in (
+        ({"step": "4"}, "step: this strategy has steps, share, twice"),
+        ({"steps": "many"}, "steps is of type int, not 'many'"),
+        ({"twice": "perhaps"}, "twice is of type bool"),
+    ):
+        with pytest.raises(RunError, match=says):
+            own.options_of(given)
+    assert Search(random_search).options_of({}) is None
+    with pytest.raises(RunError, match="steps: this strategy has no options"):
+        Search(random_search).options_of({"steps": "4"})
 
 
 def test_the_contract_notices_a_strategy_that_leaves_its_space():
