@@ -439,19 +439,6 @@ def special_ids(tokenizer: PreTrainedTokenizerBase, *names: str) -> list[int]:
     return ids
 
 
-def require_fast(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuse a tokenizer that does not say where its tokens come from.
-
-    Raises:
-        DataError: If it is a slow one.
-    """
-    if not tokenizer.is_fast:
-        raise DataError(
-            f"{type(tokenizer).__name__} does not say which words or characters a token covers: the task "
-            "needs a fast tokenizer (tokenizer.json)"
-        )
-
-
 def score(metric: Metric, statistics: Statistics) -> Score:
     """Score of statistics of shape (examples,) or (examples, parts)."""
     return Score(float(metric.of_means(statistics.mean(axis=0))), metric.higher_is_better)

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import Batch, Encoded, Rows, Task, require_fast
+from ldsearch.tasks.base import Batch, Encoded, Rows, Task
 from ldsearch.tasks.objectives import Categorical, span_ends
 from ldsearch.tasks.tables import (
     Columns,
@@ -30,6 +30,7 @@ from ldsearch.tasks.tables import (
     refuse_rows,
     usual_column,
 )
+from ldsearch.tasks.tokenizer import require_fast
 from ldsearch.trials.intervals import Statistics
 
 # Longest predicted answer in tokens (Devlin et al. 2019, reference code).

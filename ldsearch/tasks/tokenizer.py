@@ -1,4 +1,4 @@
-"""Tokenizers trained on the spot, for models that start from scratch."""
+"""Tokenizers: those trained on the spot, for models that start from scratch, and what tasks need of one."""
 
 from collections.abc import Iterable
 
@@ -71,3 +71,16 @@ def train_bpe(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
     )
+
+
+def require_fast(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuse a tokenizer that does not say where its tokens come from.
+
+    Raises:
+        DataError: If it is a slow one.
+    """
+    if not tokenizer.is_fast:
+        raise DataError(
+            f"{type(tokenizer).__name__} does not say which words or characters a token covers: the task "
+            "needs a fast tokenizer (tokenizer.json)"
+        )

@@ -14,13 +14,14 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of, require_fast
+from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of
 from ldsearch.tasks.classification import class_ids, class_names
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
 from ldsearch.tasks.readers import LINE
 from ldsearch.tasks.spans import holds_spans, tag_words
 from ldsearch.tasks.tables import Columns, DataSource, is_blank, read_written, refuse_rows, usual_column
+from ldsearch.tasks.tokenizer import require_fast
 from ldsearch.trials.intervals import Statistics
 
 _ENTITY_TAGS = ("B-", "I-", "E-", "S-")

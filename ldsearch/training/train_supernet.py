@@ -127,15 +127,14 @@ def _trainer(
 ) -> tuple[SupernetTrainer, Setting, dict[str, Any]]:
     """The trainer of a folder that is this training's, its setting, and the space that it trains."""
     given = changed(options)
-    if options.task is None:
-        options = replace(options, task=(kind := task_of(options.model)))
-        if kind != TextClassification.kind:
-            note(f"--task {kind}, which the model is fine-tuned for")
-    assert options.task is not None
+    kind = options.task or task_of(options.model)
+    if options.task is None and kind != TextClassification.kind:
+        note(f"--task {kind}, which the model is fine-tuned for")
+    options = replace(options, task=kind)
     check_training(options)
     if (folder / SUPERNET_FILE).exists():
         raise RunError(f"{folder} already holds a finished supernet: choose another --name")
-    head = task_kind(options.task).head
+    head = task_kind(kind).head
     known = None if options.from_scratch else known_labels(str(options.model), head)
     plain_share = _plain_share(options, has_head=known is not None)
     arguments = training_arguments(
@@ -149,9 +148,7 @@ def _trainer(
         may_rest=known is not None and options.score == LEARNED,
     )
     set_seed(options.seed)
-    task = load_task(options.task, data_source(options), named_labels(known, options.labels))
-    if task.note:
-        note(task.note)
+    task = load_task(kind, data_source(options), named_labels(known, options.labels))
     model, tokenizer = initial_model(options, task, has_head=known is not None)
     task.check_model(model.config)
     if options.pin_query:
@@ -196,8 +193,10 @@ def _trainer(
 
 
 def outlook(trainer: SupernetTrainer) -> Iterator[str]:
-    """Notes before a training: its precision, and how long it takes."""
+    """Notes before a training: how its data were read, its precision, and how long it takes."""
     args = trainer.args
+    if trainer.task.note:
+        yield trainer.task.note
     steps, _ = length_of(args, len(trainer.train_rows))
     if not steps:
         return
