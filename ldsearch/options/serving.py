@@ -155,7 +155,8 @@ class Export(NamedSubnet):
     least_agreement: float = option(
         0.98,
         "Where a runtime rounds (all but onnx and openvino-f32): the least share of predictions that are the "
-        "supernet's; of a regression, the correlation of outputs.",
+        "supernet's; of a regression, the correlation of outputs; of a ranking, how good the order is by the "
+        "supernet's scores (nDCG@10).",
     )
     all: bool = option(False, "Every sub-network of the run's frontier, and index.json.")
     task: str | None = option(

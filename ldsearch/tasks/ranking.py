@@ -6,6 +6,7 @@ An example is a query. Its documents are its features, so that metrics, interval
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -84,7 +85,7 @@ class Ranking(Task):
         ),
     }
 
-    @property
+    @cached_property
     def objective(self) -> Objective:  # type: ignore[override]
         """Cross-entropy where labels are 0 to 1; scores beyond are what outputs should be."""
         labels = (label for own in self.splits["train"].labels for label in own)

@@ -477,5 +477,5 @@ def test_a_cross_encoder_keeps_the_order_of_a_querys_documents(
         inputs = tokenizer(
             [query] * len(documents), documents, return_tensors="pt", padding=True, truncation=True
         )
-        scores.append(ndcg_score([gains], served(**inputs).logits.numpy().T, k=10))
+        scores.append(ndcg_score([[*map(float, gains)]], served(**inputs).logits.numpy().T, k=10))
     assert np.mean(scores) == pytest.approx(found["points"][1]["score"], abs=1e-3)
