@@ -149,7 +149,9 @@ def handed_on(layer: nn.Module) -> dict[str, nn.Module]:
     return {
         name: cast(Any, attention).relative_attention_bias
         for name, attention in layer.named_modules()
+        # LayoutLMv3's attention says so of a bias that its encoder holds.
         if getattr(attention, "has_relative_attention_bias", False)
+        and hasattr(attention, "relative_attention_bias")
     }
 
 

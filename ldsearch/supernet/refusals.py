@@ -35,6 +35,14 @@ _REFUSED = {
     "quantization_config": "is quantised: train and search in full precision, quantise the export",
     "scale_attn_by_inverse_layer_idx": "scales attention by the block's number, so no block can be left out",
 }
+# Kinds of model that are refused, and why.
+_KINDS = {
+    "canine": "hashes characters instead of looking tokens up, which is not supported",
+    "diffllama": "weighs attention by the block's number, so no block can be left out",
+    "esmc": "scales each block by the number of blocks, so none can be left out",
+    "ibert": "computes in integers of its own, which is not supported",
+    "minicpm3": "scales each block by the number of blocks, so none can be left out",
+}
 # Numbers of blocks, heads and units by the words in their names, in lower case, with the largest of each.
 _LARGEST = (
     (re.compile(r"(^|_)n?_?layers?$|_blocks$"), MOST_BLOCKS),
@@ -60,7 +68,7 @@ def refuse_model(model: PreTrainedModel) -> None:
         raise SupernetError(
             "the model carries PEFT adapters: merge them into the weights first (merge_and_unload)"
         )
-    refuse_config(vars(model.config), type(model).__name__)
+    refuse_config({**vars(model.config), "model_type": model.config.model_type}, type(model).__name__)
     if "attention_mask" not in inspect.signature(model.forward).parameters:
         raise SupernetError(
             f"{type(model).__name__} reads no attention mask: what pads a batch would change its answers"
@@ -74,8 +82,9 @@ def refuse_config(fields: Mapping[str, Any], name: str) -> None:
         SupernetError: For code shipped with the model, quantised weights, mixtures of experts, and blocks
             that depend on their number.
     """
-    for key, why in _REFUSED.items():
-        if fields.get(key):
+    kind = _KINDS.get(str(fields.get("model_type")))
+    for why in (kind, *(why for key, why in _REFUSED.items() if fields.get(key))):
+        if why is not None:
             raise SupernetError(f"the model {name!r} {why}")
     if fields.get("attention_type") == "block_sparse":
         raise SupernetError(

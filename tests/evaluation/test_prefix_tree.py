@@ -195,7 +195,7 @@ class Alive(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("head", [*HEADS, "MaskedLM"])
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", "modernbert", "mpnet", "deberta-v2"])
 def test_memory_stays_within_the_budget_and_is_flat_in_the_number_of_subnetworks(family, head):
     budget, most = 2**20, []
     executor = Executor(Supernet(tiny_model(family, head=head)), budget)

@@ -78,9 +78,17 @@ def scaled() -> PreTrainedModel:
     return transformers.GPT2LMHeadModel(config)
 
 
+def numbered() -> PreTrainedModel:
+    config = transformers.DiffLlamaConfig(
+        hidden_size=8, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2, **TOKENS
+    )
+    return transformers.DiffLlamaForCausalLM(config)
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [
+        (numbered, "weighs attention by the block's number, so no block can be left out"),
         (albert, "^AlbertForSequenceClassification: .* only models with one list of blocks"),
         (bart, "^BartForSequenceClassification: of encoder-decoders, only those that generate text"),
         (t5, "^T5ForSequenceClassification: of encoder-decoders, only those that generate text"),
