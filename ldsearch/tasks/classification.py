@@ -282,7 +282,7 @@ class MultiLabelClassification(TextClassification):
             refuse_rows(strange, "given", f"have neither 0 nor 1 in column {name!r}")
         yes = table[names].map(lambda cell: _YES_OR_NO[_text(cell).casefold()])
         several = [[name for name, on in zip(names, row, strict=True) if on] for row in yes.to_numpy()]
-        return table.assign(**{label: several})
+        return table.assign(**{label: pd.Series(several, table.index)})
 
     @classmethod
     def label_names(cls, train: pd.DataFrame, columns: Columns, known: Sequence[str] | None) -> Sequence[str]:

@@ -131,7 +131,7 @@ class QuestionAnswering(Task):
             return table
         both = zip(table[text], pd.to_numeric(table["answer_start"], errors="coerce"), strict=True)
         answers = [{"text": one, "answer_start": int(start) if start == start else -1} for one, start in both]
-        return table.assign(answers=answers)
+        return table.assign(answers=pd.Series(answers, table.index))
 
     @classmethod
     def is_hidden(cls, cell: Any) -> bool:
@@ -319,12 +319,11 @@ def _answers(cell: Any, context: str) -> tuple[Answer, ...]:
     if isinstance(cell, Mapping) and isinstance(cell.get("text"), list | np.ndarray):
         # Parquet and the hub give NumPy arrays for lists.
         starts, texts = cell.get("answer_start"), cell["text"]
-        there = isinstance(starts, list | np.ndarray) and len(starts) == len(texts)
-        parts = (
-            [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-            if there
-            else [cell]
-        )
+        if isinstance(starts, list | np.ndarray) and len(starts) == len(texts):
+            both = zip(texts, starts, strict=True)
+            parts = [{"text": text, "answer_start": start} for text, start in both]
+        else:
+            parts = [cell]
     found = []
     for part in parts:
         own: Mapping[str, Any] = part if isinstance(part, Mapping) else {"text": part}

@@ -126,8 +126,8 @@ class TokenClassification(Task):
             )
         # Kaggle's file names a sentence beside its first word alone.
         given = table[sentence].where(table[sentence].astype(str).str.strip() != "").ffill()
-        words = table.drop(columns=sentence).groupby((given != given.shift()).cumsum())
-        return words.agg(list).reset_index(drop=True)
+        sentences = table.drop(columns=sentence).groupby((given != given.shift()).cumsum())
+        return sentences.agg(list).reset_index(drop=True)
 
     @classmethod
     def label_names(cls, train: pd.DataFrame, columns: Columns, known: Sequence[str] | None) -> Sequence[str]:
