@@ -139,7 +139,7 @@ def content(name: str, data: bytes | str) -> Damage:
     [
         ("x.parquet", rows("x.parquet", {"text": [b"a", b"b"]}), "something else"),
         ("x.parquet", rows("x.parquet", {"label": [b"a", b"b"]}), "something else"),
-        ("x.parquet", rows("x.parquet", {"label": [[0], [1]]}), "'label' holds lists"),
+        ("x.parquet", rows("x.parquet", {"label": [[0, 1], [1]]}), "'label' holds lists"),
         ("x.jsonl", rows("x.jsonl", {"text": [{"a": 1}]}), "something else"),
         ("x.csv.xz", content("x.csv.xz", b"no archive"), "x.csv.xz"),
         ("x.csv.zip", content("x.csv.zip", b"no archive"), "x.csv.zip"),
