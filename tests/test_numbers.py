@@ -24,7 +24,7 @@ SPAN_HEAD = {"head_per_token": 2 * D}
 
 def bert_base(blocks: int = 12, **head: int) -> EncoderShape:
     head = head or {"head_per_example": D * D + 2 * D}
-    return EncoderShape(blocks=blocks, hidden=D, feed_forward=FF, heads=12, **head)
+    return EncoderShape(blocks=blocks, hidden=D, feed_forward=FF, heads=12, attention=D, **head)
 
 
 def parity_macs(shape: EncoderShape, length: int, subnet: Subnet) -> float:

@@ -197,7 +197,7 @@ def _correlation(want: Sequence[Tensor], got: Sequence[Tensor]) -> tuple[str, fl
 
 
 def share_of_full(
-    supernet: Supernet, batches: Sequence[Batch], likeness: LikenessOf | None
+    supernet: Supernet, batches: Sequence[Batch], likeness: LikenessOf | None = None
 ) -> Callable[[Forward], float]:
     """The share of predictions of the full model, run in some way, that are the supernet's own.
 

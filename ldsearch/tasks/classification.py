@@ -144,7 +144,7 @@ class TextClassification(Task):
         Of a model without names of its own (LABEL_0, ...) the data's, in order, where there are as many.
         """
         column = train[columns.label]
-        if known is not None and _nameless(known):
+        if known is not None and _nameless(known) and not {*map(_text, _alone(column))} <= {*known}:
             names = class_names(column, None)
             if len(names) == len(known) and not {*names} <= {*map(str, range(len(known)))}:
                 return names

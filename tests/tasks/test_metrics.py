@@ -10,7 +10,15 @@ from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics.bleu import BLEU
 from scipy.spatial.distance import cosine
 from scipy.stats import pearsonr
-from sklearn.metrics import accuracy_score, f1_score, hamming_loss, matthews_corrcoef, mean_squared_error
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    f1_score,
+    hamming_loss,
+    matthews_corrcoef,
+    mean_squared_error,
+    ndcg_score,
+)
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.metrics import METRICS, Metric, bleu_of_counts, bleu_signature, metric_named
@@ -180,6 +188,35 @@ def rouge(name: str) -> Any:
     return theirs
 
 
+def draw_documents(examples: int, rng: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Scores with ties, and one to three relevant documents of each query."""
+    scores, labels = [], []
+    for count in rng.integers(2, 25, examples):
+        scores.append(rng.integers(0, 6, count).astype(float))
+        labels.append(np.zeros(count))
+        labels[-1][rng.integers(0, count, 3)] = 1
+    return scores, labels
+
+
+def by_query(theirs: Theirs) -> Any:
+    """Mean over queries of what somebody else says of each."""
+    return lambda scores, labels: float(np.mean([theirs(*both) for both in zip(scores, labels, strict=True)]))
+
+
+def first_relevant(scores: np.ndarray, labels: np.ndarray) -> float:
+    """1 / rank of the first relevant document, ranked behind its equals, down to the tenth."""
+    order = sorted(range(len(scores)), key=lambda at: (-scores[at], labels[at]))
+    rank = 1 + next(place for place, at in enumerate(order) if labels[at])
+    return 1 / rank if rank <= 10 else 0.0
+
+
+RANKING: dict[str, Theirs] = {
+    "ndcg@10": lambda scores, labels: ndcg_score([labels], [scores], k=10),
+    "mrr@10": first_relevant,
+    "map": lambda scores, labels: average_precision_score(labels, scores),
+}
+
+
 # For every metric: its labels, data to score, and somebody else's word on it.
 CASES: dict[tuple[str, str], tuple[int, Draw, Any]] = {
     **{("classification", name): (4, draw_ids(4), theirs) for name, theirs in CLASSIFICATION.items()},
@@ -187,6 +224,7 @@ CASES: dict[tuple[str, str], tuple[int, Draw, Any]] = {
     ("regression", "pearson"): (1, draw_numbers, pearson),
     ("regression", "mse"): (1, draw_numbers, lambda p, g: mean_squared_error(g, p)),
     ("embedding", "cosine"): (1, draw_vectors, mean_cosine),
+    **{("ranking", name): (1, draw_documents, by_query(theirs)) for name, theirs in RANKING.items()},
     **{("multi-label", name): (4, draw_bits, theirs) for name, theirs in MULTI_LABEL.items()},
     ("tokens", "f1"): (5, draw_entities, entity_f1),
     ("tokens", "accuracy"): (3, draw_token_ids, token_accuracy),
@@ -344,6 +382,7 @@ def test_the_first_metric_is_the_default_and_a_stranger_is_answered_with_the_nam
         "classification": "accuracy",
         "regression": "pearson",
         "embedding": "cosine",
+        "ranking": "ndcg@10",
         "multi-label": "micro-f1",
         "tokens": "f1",
         "questions": "f1",
