@@ -209,7 +209,7 @@ def page(rows: Mapping[str, Mapping[str, str]], made_with: Mapping[str, str]) ->
     sentences: dict[str, int] = {}
 
     def number(said: str, kind: str, row: Mapping[str, str]) -> int:
-        said = re.sub(r"'/[^']*'", "FOLDER", said.replace(row["class"], "CLASS"))
+        said = said.replace(row["class"], "CLASS")
         said = said.replace(kind, "KIND", 1) if said.startswith(f"{kind} ") else said
         return sentences.setdefault(said, len(sentences) + 1)
 
@@ -263,7 +263,8 @@ def main() -> None:
     made_with = {name: versions()[name] for name in ("torch", "transformers")}
     with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
         for kind, row in zip(wanted, pool.map(row_of, wanted, map(known.get, wanted)), strict=True):
-            rows[kind] = row
+            # Not where it lay on this machine.
+            rows[kind] = {name: re.sub(r"'/[^']*'", "FOLDER", said) for name, said in row.items()}
             print(kind, row, flush=True)
             rows = dict(sorted(rows.items()))
             write_json(record, {"versions": made_with, "rows": rows})

@@ -132,6 +132,20 @@ def bf16() -> bool:
     return torch.cuda.is_available() or torch.backends.cpu.get_cpu_capability() != "AVX2"
 
 
+def trainer(options: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of a training, of so many steps of 32 pairs."""
+    return {
+        "bf16": bf16(),
+        "max_steps": options.steps,
+        "learning_rate": RATE,
+        "per_device_train_batch_size": 32,
+        "disable_tqdm": "True",
+        "save_strategy": "steps",
+        "save_steps": max(1, options.steps // 10),
+        "logging_steps": 50,
+    }
+
+
 def full_model(options: argparse.Namespace) -> Path:
     """The fine-tuned cross-encoder."""
     paths, folder = prepare(options), options.runs / f"full-{options.steps}"
@@ -144,16 +158,7 @@ def full_model(options: argparse.Namespace) -> Path:
             validation=str(columns(paths["own"], options.runs)),
             keep_overlap=True,  # whole articles stand apart
             max_length=TOKENS,
-            trainer={
-                "bf16": bf16(),
-                "max_steps": options.steps,
-                "learning_rate": RATE,
-                "per_device_train_batch_size": 32,
-                "disable_tqdm": "True",
-                "save_strategy": "steps",
-                "save_steps": max(1, options.steps // 10),
-                "logging_steps": 50,
-            },
+            trainer=trainer(options),
         )
         train_supernet(folder, how, note=lambda text: print(text, flush=True), scored=False)
     return folder
@@ -214,18 +219,12 @@ def half(options: argparse.Namespace) -> Path:
     """Half of the blocks, distilled from the full model in as many steps, as a folder."""
     place: Path = options.runs / f"half-{options.steps}"
     if not place.is_dir():
-        trainer = {
-            "bf16": bf16(),
-            "max_steps": options.steps,
-            "learning_rate": RATE,
-            "per_device_train_batch_size": 32,
-            "disable_tqdm": "True",
-            "save_strategy": "steps",
-            "save_steps": max(1, options.steps // 10),
-        }
         subnet, bench = Subnet.of_encoder(HALF), Bench.open(full_model(options))
         trained = train_fixed(
-            bench, options.runs / f"half-{options.steps}-whole", subnet, TrainSupernet(trainer=trainer)
+            bench,
+            options.runs / f"half-{options.steps}-whole",
+            subnet,
+            TrainSupernet(trainer=trainer(options)),
         )
         model, tokenizer = load_model(str(trained))
         Supernet(model).materialise(subnet).save_pretrained(place)

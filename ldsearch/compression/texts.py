@@ -14,7 +14,7 @@ from ldsearch.errors import DataError, SupernetError
 from ldsearch.evaluation.batches import collated, length_batches
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
-from ldsearch.tasks import EMBEDDED, TASKS, DataSource, Encoded, Task, kinds_of_head, load_task, task_kind
+from ldsearch.tasks import EMBEDDED, DataSource, Encoded, Task, kinds_of_head, load_task, task_kind
 from ldsearch.tasks.splits import portion_rows
 from ldsearch.tasks.tables import Columns, read_tables, usual_column
 from ldsearch.work.progress import Progress
@@ -78,34 +78,22 @@ class OwnTexts:
         return self.kind({}, tuple(self.names), {"train": rows})
 
 
-def kind_of(supernet: Supernet, named: str | None, table: pd.DataFrame, source: DataSource) -> type[Task]:
-    """The kind of task that is named, else the one that a fine-tuned model is for.
-
-    Args:
-        supernet: The model.
-        named: A kind's name, or None.
-        table: Its rows, which one of several kinds may claim.
-        source: Of the rows.
+def kinds_of(supernet: Supernet, named: str | None) -> list[type[Task]]:
+    """The kind of task that is named, else those that a fine-tuned model may be for, the likeliest first.
 
     Raises:
         SupernetError: If none is, or another is named.
     """
-    able = kinds_of_head(supernet.head.name, supernet.model.config)
+    config, head = supernet.model.config, supernet.head.name
+    able = kinds_of_head(head, config)
     if named is not None:
         able = [kind for kind in able if kind is task_kind(named)]
     if not able:
-        what = "no task" if named is None else f"--task {named} does not"
-        outputs = (
-            f" with {supernet.model.config.num_labels} outputs"
-            if supernet.head.name == "SequenceClassification"
-            else ""
-        )
+        what = "no task reads" if named is None else f"--task {named} does not read"
+        outputs = f" with {config.num_labels} outputs" if head == "SequenceClassification" else ""
         others = ": ldsearch train-supernet trains others" if named is None else ""
-        raise SupernetError(
-            f"{what} read{'s' if named is None else ''} data for a {type(supernet.model).__name__}"
-            f"{outputs}{others}"
-        )
-    return next((kind for kind in able if kind.claims(supernet.model.config, table, source)), able[0])
+        raise SupernetError(f"{what} data for a {type(supernet.model).__name__}{outputs}{others}")
+    return able
 
 
 def read_texts(
@@ -132,9 +120,9 @@ def read_texts(
     Raises:
         DataError: If the data cannot be read, are labelled otherwise than the model, or are too few.
     """
-    by_line = any(kind.by_line for kind in TASKS.values() if kind.head == supernet.head.name)
-    tables = _embedded() if source.data == EMBEDDED else read_tables(source, by_line)
-    kind = kind_of(supernet, task, tables["train"], source)
+    kinds, config = kinds_of(supernet, task), supernet.model.config
+    tables = _embedded() if source.data == EMBEDDED else read_tables(source, kinds[0].by_line)
+    kind = next((one for one in kinds if one.claims(config, tables["train"], source)), kinds[0])
     tables = {role: kind.prepare_table(table, source) for role, table in tables.items()}
     label = source.columns.label or usual_column([*tables["train"].columns], kind.column_names["label"])
     labelled = label is not None and not tables["train"].get(label, pd.Series()).map(kind.is_hidden).all()

@@ -183,7 +183,7 @@ def device_facts(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
         name = torch.cuda.get_device_name(device)
     else:  # one name (a cloud's "AMD EPYC") covers processors several times apart in speed
         name = f"{_processor()}, {torch.backends.cpu.get_cpu_capability()}"
-        # Two of one name are an eighth apart in bf16 by it, and PyTorch does not count it among these.
+        # Of two Xeons of one name the one with AMX is several times as fast in bf16; PyTorch does not tell.
         name += ", AMX" if "amx_tile" in (processor_flags() or ()) else ""
     return {
         "device": f"{device.type}: {name}",

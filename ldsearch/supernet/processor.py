@@ -33,7 +33,7 @@ def processor_flags(facts: Path = FACTS) -> frozenset[str] | None:
 def bf16_step() -> int:
     """Tokens in multiples of which attention in bf16 is fast here: 8 on AMX, elsewhere any.
 
-    A multiple of 16, which a tile of AMX has rows, is no faster, and more tokens (results/deploy/xeon-amx).
+    A multiple of 16, which a tile of AMX has rows, is no faster, and more tokens (results/deploy/graphs).
     """
     return 8 if "amx_bf16" in (processor_flags() or ()) else 1
 
