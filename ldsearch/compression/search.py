@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -48,24 +49,34 @@ _TIMED = 8  # constant ratios whose times tell what a budget in ms is in MACs
 
 
 @dataclass(frozen=True)
-class _SureOrNearest(NoWorse):
-    """Of those that gain time; where none is surely within the margin, the cheapest of about the nearest."""
+class _SureInTurn(NoWorse):
+    """Of configurations tested from the dearest down, the last before one fails; else the surest.
+
+    Tested in an order that no score chose, up to the first failure, all that passed are within the margin
+    with the confidence of one test (fixed-sequence testing: Westfall & Krishen 2001). The cheapest of all
+    that pass each by itself passes by luck more often (results/compress).
+
+    Args:
+        sequence: The configurations.
+    """
+
+    sequence: Collection[Subnet] = ()
+
+    def sure(self, candidates: Sequence[Trial], bound: LossBound) -> list[Trial]:
+        """Those that passed, dearest first."""
+        own = [trial for trial in candidates if trial.subnet in self.sequence]
+        own.sort(key=lambda trial: trial.costs["macs"], reverse=True)
+        return [*takewhile(lambda trial: bound(trial.subnet) < self.margin, own)]
 
     def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
         """The trial to take."""
-        most = MOST_SHARE * full.costs["macs"]
-        others = [trial for trial in candidates if trial.costs["macs"] <= most]
-        try:
-            return super().choose(others, full, bound)
-        except BudgetError:
-            if bound is None or not others:
-                raise
-            bounds = {trial.subnet: bound(trial.subnet) for trial in others}
-            about = min(bounds.values()) + self.margin
-            return min(
-                (trial for trial in others if bounds[trial.subnet] <= about),
-                key=lambda trial: trial.costs["macs"],
-            )
+        assert bound is not None
+        if sure := self.sure(candidates, bound):
+            return sure[-1]
+        return min(
+            (trial for trial in candidates if trial.subnet in self.sequence),
+            key=lambda trial: bound(trial.subnet),
+        )
 
 
 @dataclass(frozen=True)
@@ -126,7 +137,7 @@ def short_search(
         place: The run's folder.
         bench: Scores in that runtime.
         goal: What is taken; a budget in ms becomes one in MACs.
-        margin: Take instead the cheapest that surely loses no more to the full model, or the nearest to it.
+        margin: Take instead a constant ratio that surely loses no more to the full model, or the surest.
         seed: Of the search.
         progress: Of phases.
 
@@ -138,9 +149,11 @@ def short_search(
     context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
     goal = _in_macs(bench, context, goal, progress)
     regulars, whole = regular_line(context, RATIOS), float(bench.macs([bench.full])[0])
+    searched = SEARCHED
     if margin is not None:
-        goal = replace(goal, take=_SureOrNearest(margin))
         regulars = _costing(bench, regulars, 0, MOST_SHARE * whole)
+        goal = replace(goal, take=_SureInTurn(margin, sequence=regulars))
+        searched = 0  # what a search proposes depends on the scores
     elif goal.budget is not None:
         if goal.budget.cost == "macs":
             limit = goal.budget.absolute({"macs": whole})
@@ -148,7 +161,7 @@ def short_search(
             regulars = list(dict.fromkeys([*regulars, *dearest(context, limit)]))
         fields = {field.name: getattr(goal.budget, field.name) for field in dataclasses.fields(Budget)}
         goal = replace(goal, take=_RegularUnlessBetter(**fields, regular=regulars, surely=_surely(bench)))
-    most = min(1 + len(regulars) + SEARCHED, context.evaluations)
+    most = min(1 + len(regulars) + searched, context.evaluations)
     how = replace(how, **goal.take.options, evaluations=most)
     context = replace(context, start=tuple(regulars), evaluations=most)
     spec = replace(spec, context=context, evaluations=most, controlled=False, shown=_beside)
@@ -157,13 +170,11 @@ def short_search(
     words = "found by search"
     if regular:
         words = context.shape.value
-    if (
-        isinstance(goal.take, NoWorse)
-        and (bound := bench.loss_bound(outcome.best.subnet)) >= goal.take.margin
-    ):
+    take, best = goal.take, outcome.best
+    if isinstance(take, _SureInTurn) and not take.sure(outcome.result.candidates, bench.loss_bound):
         words += (
-            f", the nearest to {goal.take.text}: none surely is, on the {outcome.best.examples} rows that "
-            f"chose; this one may lose {bound:.4f}"
+            f", the surest of them: on the {best.examples} rows that chose none is surely {take.text}; this "
+            f"one may lose {bench.loss_bound(best.subnet):.4f}"
         )
     return Run.open(outcome.folder), words
 

@@ -20,7 +20,7 @@ from ldsearch.tasks.tables import Columns, read_tables, usual_column
 from ldsearch.work.progress import Progress
 
 # The most rows that the token score is fitted on, that choose, and that report.
-MOST_ROWS: Mapping[str, int] = {"train": 250, "search": 500, "report": 750}
+MOST_ROWS: Mapping[str, int] = {"train": 250, "search": 1_000, "report": 750}
 LEAST_ROWS = 50
 # Of the full model on all of them: of a base-sized model that is minutes on two cores.
 MOST_MACS = 8e12

@@ -37,8 +37,8 @@ MANY_ROWS = 20_000
 SEARCH_ROWS = 4_000
 _NONE = np.array([], dtype=np.int64)
 _ANYWAY = " (--keep-overlap ignores shared text)"
-# Of rows that train nothing and have no splits: shares that report and that choose; the others are fitted on.
-_PORTIONS = {"report": 0.5, "search": 0.3}
+# Of few rows that train nothing and have no splits: shares that report and choose; the others are fitted on.
+_PORTIONS = {"report": 0.375, "search": 0.425}
 # Any odd base and any fixed draw make a good hash of words; fixed, so that splits are the same everywhere.
 _BASE = 0x9E3779B97F4A7C15
 _WORD_SEED = 20_201_015
@@ -147,7 +147,7 @@ def portion_rows(
 
     Args:
         texts: As of ``fix_splits``, whose splits are kept where the source has any; of training rows alone,
-            half report and three tenths choose.
+            as many as asked for; where they are too few, three eighths report and a little more choose.
         most: The most rows of each role.
         seed: Of the draws.
 
@@ -166,11 +166,11 @@ def portion_rows(
         }
     ((table, own),) = texts.items()
     groups, _ = _span_groups(_Words(own))
-    rest, total = np.arange(len(own)), min(len(own), sum(most.values()))
+    rest, enough = np.arange(len(own)), len(own) >= sum(most.values())
     taken = {}
     for role in ("report", "search", "train"):
-        share = _PORTIONS.get(role, 1.0)
-        taken[role] = _draw(rest, groups, min(most[role], round(share * total)), rng)
+        share = 1.0 if enough else _PORTIONS.get(role, 1.0)
+        taken[role] = _draw(rest, groups, min(most[role], round(share * len(own))), rng)
         rest = np.setdiff1d(rest, taken[role], assume_unique=True)
         if len(taken[role]) == 0:
             raise DataError(

@@ -1,0 +1,62 @@
+"""Which sub-network the command takes of those that it measured."""
+
+import numpy as np
+import pytest
+
+from ldsearch.compression.search import _RegularUnlessBetter, _SureInTurn
+from ldsearch.subnet import Subnet
+from ldsearch.trials.goal import Budget
+from ldsearch.trials.trial import Score, Trial
+
+
+def trial_of(block: int, macs: float, score: float = 0.5) -> Trial:
+    return Trial(Subnet.of_encoder([block]), "m", Score(score), {"macs": macs}, 9, "s", 0.0, "f")
+
+
+@pytest.mark.parametrize(
+    ("budget", "gap", "taken"), [("0.5", -0.01, 2), ("0.5", 0.01, 1), ("0.25", -0.01, 0), ("0.15", -0.01, 3)]
+)
+def test_within_a_budget_a_constant_ratio_is_taken_unless_another_is_surely_better(
+    budget: str, gap: float, taken: int
+) -> None:
+    # The first and third are constant ratios; the second scores best.
+    trials = [trial_of(0, 2.0, 0.7), trial_of(1, 3.0, 0.9), trial_of(2, 4.0, 0.8), trial_of(3, 1.0, 0.1)]
+    asked: list[tuple[Subnet, Subnet]] = []
+
+    def surely(first: Subnet, second: Subnet) -> float:
+        asked.append((first, second))
+        return gap if first != second else 0.0
+
+    fields = {name: getattr(Budget.parse(budget), name) for name in Budget.__dataclass_fields__}
+    regular = [trials[0].subnet, trials[2].subnet]
+    take = _RegularUnlessBetter(**fields, regular=regular, surely=surely)
+    assert take.choose(trials, trial_of(9, 10.0, 0.95)) is trials[taken]
+    assert take.options == {"budget": budget}
+    assert all(second in regular for _, second in asked) or budget == "0.15"
+
+
+def test_constant_ratios_are_tested_from_the_dearest_down_and_the_last_before_a_failure_is_taken() -> None:
+    trials = [trial_of(block, macs) for block, macs in enumerate((2.0, 1.0, 4.0, 3.0))]
+    bounds = dict(zip([own.subnet for own in trials], (0.03, 0.001, 0.01, 0.02), strict=True))
+    other, full = trial_of(4, 0.5), trial_of(9, 9.0)  # neither was fixed beforehand
+    # The cheapest may lose least, which after a failure does not count, but where no other is surer.
+    for margin, taken in ((0.04, 1), (0.025, 3), (0.015, 2), (0.005, 1)):
+        take = _SureInTurn(margin, sequence=[*bounds])
+        assert take.choose([*trials, other], full, bounds.__getitem__) is trials[taken]
+
+
+def test_a_margin_is_passed_as_seldom_as_one_test_says() -> None:
+    # All lose exactly the margin: whichever counts as within it is a mistake, of which one in twenty may be.
+    rng = np.random.default_rng(0)
+    trials = [trial_of(block, 1.0 + block) for block in range(12)]
+    take, full = _SureInTurn(0.01, sequence=[trial.subnet for trial in trials]), trial_of(99, 99.0)
+    in_turn = alone = 0
+    for _ in range(1_000):
+        gaps = rng.normal(0.01, 0.1, (12, 100))
+        ends = dict(zip(take.sequence, gaps.mean(1) + 1.645 * gaps.std(1, ddof=1) / 10, strict=True))
+        in_turn += bool(take.sure(trials, ends.__getitem__))
+        alone += any(end < 0.01 for end in ends.values())
+        sure = take.sure(trials, ends.__getitem__)
+        assert take.choose(trials, full, ends.__getitem__) in (sure[-1:] or trials)
+    assert in_turn == pytest.approx(50, abs=20)
+    assert alone > 400
