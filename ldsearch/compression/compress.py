@@ -38,7 +38,7 @@ from ldsearch.tasks import EMBEDDED, DataSource
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.start import known_labels, named_labels
 from ldsearch.training.train_supernet import steps_within, train_supernet
-from ldsearch.trials.goal import Goal
+from ldsearch.trials.goal import Goal, NoWorse
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
 _ROUND = 0.001  # of a share: a budget that is written down still has the choice in it
@@ -114,9 +114,9 @@ def compress_into(
     full = full_model_times(folder, home, goal, progress)
     given = bench = replace(home, runtime=_runtime(folder, full))
     search = folder / SEARCH_FOLDER
-    margin = MARGIN if texts.labelled else MARGIN_OF_AGREEMENT
     asks = options.budget or options.at_least or options.most_accurate
-    run, chosen = short_search(search, bench, goal, None if asks else margin, options.seed, progress)
+    default = None if asks else NoWorse(MARGIN if texts.labelled else MARGIN_OF_AGREEMENT)
+    run, chosen = short_search(search, bench, goal, default, options.seed, progress)
     if options.train is not None:
         how = _by_teacher(folder, _training(model, texts, data, options), supernet, options.train)
         other = Bench.open(_trained(folder / "trained", how, note, progress), runs=folder)

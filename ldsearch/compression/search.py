@@ -58,25 +58,38 @@ class _SureInTurn(NoWorse):
 
     Args:
         sequence: The configurations.
+        refuses: Whether it refuses where the first fails.
     """
 
     sequence: Collection[Subnet] = ()
+    refuses: bool = False
 
-    def sure(self, candidates: Sequence[Trial], bound: LossBound) -> list[Trial]:
+    def sure(self, candidates: Sequence[Trial], full: Trial, bound: LossBound) -> list[Trial]:
         """Those that passed, dearest first."""
-        own = [trial for trial in candidates if trial.subnet in self.sequence]
-        own.sort(key=lambda trial: trial.costs["macs"], reverse=True)
-        return [*takewhile(lambda trial: bound(trial.subnet) < self.margin, own)]
+        margin = self.allowed(full)
+        return [*takewhile(lambda trial: bound(trial.subnet) < margin, self._in_turn(candidates))]
 
     def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
-        """The trial to take."""
+        """The trial to take.
+
+        Raises:
+            BudgetError: If it refuses and none passed.
+        """
         assert bound is not None
-        if sure := self.sure(candidates, bound):
+        if sure := self.sure(candidates, full, bound):
             return sure[-1]
-        return min(
-            (trial for trial in candidates if trial.subnet in self.sequence),
-            key=lambda trial: bound(trial.subnet),
-        )
+        in_turn = self._in_turn(candidates)
+        if self.refuses:
+            raise BudgetError(
+                f"not even the dearest constant ratio surely loses less than {self.allowed(full):.4f} to the "
+                f"full model: it may lose {bound(in_turn[0].subnet):.4f}; more rows would tell more, or ask "
+                "for a --budget"
+            )
+        return min(in_turn, key=lambda trial: bound(trial.subnet))
+
+    def _in_turn(self, candidates: Sequence[Trial]) -> list[Trial]:
+        own = [trial for trial in candidates if trial.subnet in self.sequence]
+        return sorted(own, key=lambda trial: trial.costs["macs"], reverse=True)
 
 
 @dataclass(frozen=True)
@@ -129,7 +142,7 @@ def full_model_times(folder: Path, bench: Bench, goal: Goal, progress: Progress)
 
 
 def short_search(
-    place: Path, bench: Bench, goal: Goal, margin: float | None, seed: int, progress: Progress
+    place: Path, bench: Bench, goal: Goal, default: NoWorse | None, seed: int, progress: Progress
 ) -> tuple[Run, str]:
     """Constant ratios, and a short search from there, scored in the runtime that will serve.
 
@@ -137,7 +150,7 @@ def short_search(
         place: The run's folder.
         bench: Scores in that runtime.
         goal: What is taken; a budget in ms becomes one in MACs.
-        margin: Take instead a constant ratio that surely loses no more to the full model, or the surest.
+        default: What is taken instead, of constant ratios that gain time: the surest, where none is sure.
         seed: Of the search.
         progress: Of phases.
 
@@ -150,9 +163,12 @@ def short_search(
     goal = _in_macs(bench, context, goal, progress)
     regulars, whole = regular_line(context, RATIOS), float(bench.macs([bench.full])[0])
     searched = SEARCHED
-    if margin is not None:
-        regulars = _costing(bench, regulars, 0, MOST_SHARE * whole)
-        goal = replace(goal, take=_SureInTurn(margin, sequence=regulars))
+    take = default or goal.take
+    if isinstance(take, NoWorse):
+        if default is not None:
+            regulars = _costing(bench, regulars, 0, MOST_SHARE * whole)
+        refuses = default is None
+        goal = replace(goal, take=_SureInTurn(take.margin, take.is_share, regulars, refuses=refuses))
         searched = 0  # what a search proposes depends on the scores
     elif goal.budget is not None:
         if goal.budget.cost == "macs":
@@ -170,8 +186,8 @@ def short_search(
     words = "found by search"
     if regular:
         words = context.shape.value
-    take, best = goal.take, outcome.best
-    if isinstance(take, _SureInTurn) and not take.sure(outcome.result.candidates, bench.loss_bound):
+    take, best, found = goal.take, outcome.best, outcome.result
+    if isinstance(take, _SureInTurn) and not take.sure(found.candidates, found.trials[0], bench.loss_bound):
         words += (
             f", the surest of them: on the {best.examples} rows that chose none is surely {take.text}; this "
             f"one may lose {bench.loss_bound(best.subnet):.4f}"

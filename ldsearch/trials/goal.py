@@ -232,6 +232,10 @@ class NoWorse(_Least):
         """As ``read_least`` reads it."""
         return f"full-{100 * self.margin:g}%" if self.is_share else f"full-{self.margin:g}"
 
+    def allowed(self, full: Trial) -> float:
+        """The margin in the metric's unit."""
+        return self.margin * abs(full.score.value) if self.is_share else self.margin
+
     def choose(self, candidates: Sequence[Trial], full: Trial, bound: LossBound | None = None) -> Trial:
         """The trial to take.
 
@@ -240,7 +244,7 @@ class NoWorse(_Least):
         """
         if bound is None:
             raise BudgetError(f"{self.text} compares example by example: ask ldsearch evolve for it")
-        margin = self.margin * abs(full.score.value) if self.is_share else self.margin
+        margin = self.allowed(full)
         bounds = {}
         for trial in sorted(_scored(candidates), key=lambda t: (t.costs["macs"], t.score.loss)):
             bounds[trial.subnet] = 0.0 if trial.subnet == full.subnet else bound(trial.subnet)
