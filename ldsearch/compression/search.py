@@ -19,8 +19,8 @@ from ldsearch.export.elastic import rows_beside
 from ldsearch.export.export import BATCHES, export
 from ldsearch.export.names import BUDGETS_FILE, RUNTIMES_FILE
 from ldsearch.export.rows import split_rows
-from ldsearch.latency.clock import Clock
-from ldsearch.latency.fastest import ROUNDS, SECONDS, WARMUP, FullModel, time_full_model
+from ldsearch.latency.clock import clock_of_models
+from ldsearch.latency.fastest import FullModel, time_full_model
 from ldsearch.latency.measure import random_cell
 from ldsearch.options import Evolve
 from ldsearch.runs.run import Run
@@ -225,7 +225,7 @@ def _in_macs(bench: Bench, context: StrategyContext, goal: Goal, progress: Progr
     assert served is not None
     ratios = regular_line(context, _TIMED)
     (inputs,) = random_cell(bench.supernet, *budget.cell).batches
-    clock = Clock(ROUNDS, WARMUP, seconds=SECONDS)
+    clock = clock_of_models(bench.supernet.model.device)
     progress.phase("lengths timed", clock.calls(len(ratios)))
     runs = [served.timed(inputs, subnet) for subnet in ratios]
     medians = [1e3 * timing.median for timing in clock(runs, progress).timings]

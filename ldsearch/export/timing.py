@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ldsearch.export.loading import OnnxModel, load_exported, open_exported
-from ldsearch.latency.clock import Clock, Run, device_facts, synchroniser
+from ldsearch.latency.clock import Run, clock_of_models, device_facts
 from ldsearch.latency.int8 import int8_instructions
 from ldsearch.latency.measure import (
     FORWARD,
@@ -31,7 +31,6 @@ from ldsearch.supernet.cutting import copy_sharing
 from ldsearch.supernet.folder import RECORD, load_supernet
 from ldsearch.supernet.graph import KEEP
 
-REPEATS, WARMUP, SECONDS = 5, 2, 3.0  # rounds at least; of a cell in all
 # Tokens written after the first, over which the latency of one is averaged.
 TOKENS = 8
 
@@ -75,7 +74,7 @@ def timings(folders: Sequence[Path], job: TimingJob, keeps: Sequence[Sequence[in
     """
     supernet = _opened(Path(job.supernet)).to(job.device).eval()
     device = supernet.model.device
-    clock = Clock(REPEATS, WARMUP, synchronise=synchroniser(device), seconds=SECONDS)
+    clock = clock_of_models(device)
     probe = generating(TOKENS) if supernet.head.generates else FORWARD
     cells = [random_cell(supernet, *cell, max(probe.written)) for cell in job.cells]
     full: dict[Entry, Any] = {}

@@ -24,6 +24,7 @@ Run = Callable[[], object]
 MOST_DRIFT = 0.05
 MOST_SPREAD = 0.20
 MOST_REPEATS = 100  # where a time asks for more than the fewest
+SECONDS = 3.0  # of whole models at one batch and length
 # Seconds: the caches' share of a longer call is small (refilling tens of megabytes takes milliseconds).
 LEAD = 0.2
 
@@ -191,6 +192,11 @@ def device_facts(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
         "dtype": str(dtype).removeprefix("torch."),
         "versions": versions(),
     }
+
+
+def clock_of_models(device: torch.device) -> Clock:
+    """The clock of whole models beside one another: calls that are short have three seconds in all."""
+    return Clock(synchronise=synchroniser(device), seconds=SECONDS)
 
 
 def synchroniser(device: torch.device) -> Callable[[], None]:

@@ -6,7 +6,7 @@ There a sub-network is served, and that time it has to beat.
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ldsearch.errors import ExportError, LdsearchError
-from ldsearch.latency.clock import Clock, device_facts, synchroniser
+from ldsearch.latency.clock import Clock, clock_of_models, device_facts
 from ldsearch.latency.measure import Cell, forward_run, random_cell
 from ldsearch.latency.runtimes import RUNTIMES, Forward, GraphRuntime, candidates, title_of
 from ldsearch.supernet import Supernet
@@ -23,7 +23,6 @@ from ldsearch.supernet.graph import trace
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
 AUTO = "auto"
-ROUNDS, WARMUP, SECONDS = 5, 2, 3.0  # rounds at least; of a cell in all
 FAR = 4  # times the fastest's time: not timed further, where that would take long
 
 
@@ -130,8 +129,8 @@ def time_full_model(
                     forwards[name] = runtime(supernet, supernet.full)
             except LdsearchError as error:
                 left_out[name] = str(error)
-        left_out |= _drop_slow(forwards, random_cell(supernet, *max(cells, key=math.prod)), device)
-        clock = Clock(ROUNDS, WARMUP, synchronise=synchroniser(device), seconds=SECONDS)
+        clock = clock_of_models(device)
+        left_out |= _drop_slow(forwards, random_cell(supernet, *max(cells, key=math.prod)), clock)
         progress.phase("runtimes", len(cells) * clock.calls(len(forwards)))
         medians = []
         for cell in cells:
@@ -153,17 +152,17 @@ def time_full_model(
     return FullModel(tuple(cells), milliseconds, shares, least, left_out, facts)
 
 
-def _drop_slow(forwards: dict[str, Forward], cell: Cell, device: torch.device) -> dict[str, str]:
+def _drop_slow(forwards: dict[str, Forward], cell: Cell, clock: Clock) -> dict[str, str]:
     """Take those out that serve no file, are far from the fastest and take long to time; why, by name."""
-    clock = Clock(1, 1, synchronise=synchroniser(device))
-    timings = clock([forward_run(forward, cell) for forward in forwards.values()]).timings
-    once = {name: timing.median for name, timing in zip(forwards, timings, strict=True)}
-    least = min(once.values(), default=0.0)
+    once = replace(clock, repeats=1, warmup=1, seconds=0.0)
+    timings = once([forward_run(forward, cell) for forward in forwards.values()]).timings
+    took = {name: timing.median for name, timing in zip(forwards, timings, strict=True)}
+    least = min(took.values(), default=0.0)
     why = {
         name: f"takes about {seconds / least:.0f} times as long as the fastest"
-        for name, seconds in once.items()
+        for name, seconds in took.items()
         if seconds > FAR * least
-        and (ROUNDS + WARMUP) * seconds > SECONDS
+        and (clock.repeats + clock.warmup) * seconds > clock.seconds
         and not isinstance(RUNTIMES[name], GraphRuntime)
     }
     for name in why:

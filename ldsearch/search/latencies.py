@@ -38,7 +38,6 @@ from ldsearch.trials.trial import Trial
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
 JSON_FILE = "latency.json"
-REPEATS = 5
 
 
 def _table_path(bench: Bench, cell: tuple[int, int], table: Path | None) -> Path:
@@ -125,7 +124,7 @@ def know_latency(
     loaded.require({"model": SupernetStages(bench.supernet).facts["model"]})
     if runtime not in OWN:
         supernet = bench.supernet.eval()
-        clock = Clock(REPEATS, synchronise=synchroniser(supernet.model.device))
+        clock = Clock(synchronise=synchroniser(supernet.model.device))
         with torch.inference_mode():
             loaded, _ = time_whole(supernet, loaded, runtime, [cell], path, clock, progress)
     latency = PredictedLatency(loaded, batch, length, runtime)
@@ -204,7 +203,7 @@ def measured_latencies(
         return None
     supernet = bench.supernet.eval()
     device = supernet.model.device
-    clock = Clock(REPEATS, 1, synchronise=synchroniser(device))
+    clock = Clock(warmup=1, synchronise=synchroniser(device))
     entries = entries_of(supernet, list(dict.fromkeys(trial.subnet for trial in trials)), runtime)
     progress.phase("latency", clock.calls(len(entries)))
     lines, noise = measure(supernet, entries, random_cell(supernet, *cell), FORWARD, clock, progress)

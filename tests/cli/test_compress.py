@@ -60,7 +60,7 @@ def tuned(wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The full model is timed in one runtime of files, which rounds nothing, for an instant."""
-    monkeypatch.setattr(fastest, "SECONDS", 0.0)
+    monkeypatch.setattr("ldsearch.latency.clock.SECONDS", 0.0)
     monkeypatch.setattr(fastest, "candidates", lambda: {"onnx": RUNTIMES["onnx"]})
 
 

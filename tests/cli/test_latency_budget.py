@@ -109,7 +109,7 @@ def test_the_choice_is_by_milliseconds_of_the_named_runtime(ldsearch: Ldsearch, 
 
 def test_auto_takes_the_fastest_runtime_once(ldsearch: Ldsearch, tabled: Path, monkeypatch) -> None:
     """And a run that goes on keeps it, whatever would be the fastest then."""
-    monkeypatch.setattr("ldsearch.latency.fastest.SECONDS", 0.0)
+    monkeypatch.setattr("ldsearch.latency.clock.SECONDS", 0.0)
     asked = ("evolve", "--budget", f"900s{BUDGET}", "--evaluations", 6)
     first = ldsearch(*asked)
     assert first.code == 0, first.err

@@ -9,7 +9,6 @@ import pytest
 
 from ldsearch.export import check, reader, timing
 from ldsearch.export.folder import write_huggingface, write_onnx
-from ldsearch.latency import fastest
 from ldsearch.latency.measure import MeasuredLatency
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import ldsearch, wild, wild_place
@@ -57,5 +56,5 @@ def timing_jobs(monkeypatch: pytest.MonkeyPatch) -> list[timing.TimingJob]:
 
     monkeypatch.setattr(timing, "timings", planted)
     monkeypatch.setattr(check, "run_reader", reader.main)
-    monkeypatch.setattr(fastest, "SECONDS", 0.0)
+    monkeypatch.setattr("ldsearch.latency.clock.SECONDS", 0.0)
     return jobs

@@ -18,6 +18,7 @@ from ldsearch.export.card import Written
 from ldsearch.export.export import export
 from ldsearch.export.folder import write_huggingface
 from ldsearch.export.timing import TimingJob, timings
+from ldsearch.latency.clock import Clock
 from ldsearch.latency.measure import MeasuredLatency
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
@@ -177,9 +178,7 @@ def test_an_export_is_timed_beside_its_full_model(tmp_path, name: str, monkeypat
     for subnet, folder in zip(subnets, folders, strict=True):
         write_huggingface(supernet, TOKENIZER, subnet, folder, PROVENANCE)
     monkeypatch.setattr("ldsearch.export.timing._opened", lambda folder: supernet)
-    monkeypatch.setattr("ldsearch.export.timing.REPEATS", 1)
-    monkeypatch.setattr("ldsearch.export.timing.WARMUP", 0)
-    monkeypatch.setattr("ldsearch.export.timing.SECONDS", 0.0)
+    monkeypatch.setattr("ldsearch.export.timing.clock_of_models", lambda device: Clock(1, 0))
     job = TimingJob("", [subnet.to_json() for subnet in subnets], [(1, 6), (2, 5)], [""] * len(subnets))
     found = [list(map(MeasuredLatency.from_dict, each)) for each in timings(folders, job)["latencies"]]
     phases = ["forward"] if name == "bert" else ["prefill", "per token"]
