@@ -11,10 +11,11 @@ from ldsearch.commands.screen import print_outcome
 from ldsearch.errors import RunError
 from ldsearch.evaluation.memory import GIB
 from ldsearch.latency.fastest import AUTO
+from ldsearch.latency.whole import OWN
 from ldsearch.options import Evolve, flags
 from ldsearch.options.binding import changed
 from ldsearch.runs.run import newest_supernet
-from ldsearch.search.latencies import know_latency, settle_runtime
+from ldsearch.search.latencies import know_latency, known_runtime, settle_runtime
 from ldsearch.search.run import CONTROL_SHARE, RunOutcome, SearchSpec, plan_search, run_search
 from ldsearch.search.spaces import LEAST_SHARE, training_gaps
 from ldsearch.trials.goal import Goal
@@ -35,8 +36,9 @@ def main(options: Evolve) -> dict[str, Any]:
     supernet = options.supernet or newest_supernet(options.runs)
     bench = open_bench(supernet, options.runs, options.data, split=split, storage=options.storage)
     if options.dry_run:
-        settled = _settled(bench, options, goal, None, _note)
-        return _print_size(bench, _planned(bench, settled, goal, _note))
+        runtime = known_runtime(bench, goal.cell, options.latency_table, options.runtime, _note)
+        settled = replace(options, runtime=runtime or OWN[0])
+        return _print_size(bench, _planned(bench, settled, goal, _note, known=runtime is not None))
     genes = [options.genes] if options.genes else []
     kind = "-".join([options.strategy or "evolve", *genes, *goal.name_parts])
     name = options.name or f"{bench.folder.name}-{kind}{'-swap' if options.swap else ''}"
@@ -134,12 +136,16 @@ def _planned(
     goal: Goal,
     note: Callable[[str], None],
     progress: Progress = NO_PROGRESS,
+    known: bool = True,
 ) -> SearchSpec:
-    """The search that the options name; refuses a budget below the cheapest sub-network of its space."""
+    """The search that the options name; refuses a budget below the cheapest sub-network of its space.
+
+    Where the milliseconds of the runtime are not ``known`` a budget of them is not judged.
+    """
     know_latency(bench, goal.cell, options.latency_table, options.runtime, progress)
     bound_memory(bench, options.max_memory)
     spec = plan_search(bench, options, goal.costs)
-    if goal.budget is not None:
+    if goal.budget is not None and (known or goal.budget.cell is None):
         cheapest = spec.context.space.smallest()
         least, full = bench.evaluator.costs_of([cheapest, bench.full])
         alone = spec.context.space.varies == ("lengths",)

@@ -15,7 +15,7 @@ from ldsearch.export.agreement import share_of_full
 from ldsearch.export.check import LEAST_AGREEMENT
 from ldsearch.export.rows import AGREEMENT_ROWS, split_rows
 from ldsearch.latency.clock import Clock, Noise, device_facts, synchroniser
-from ldsearch.latency.fastest import time_full_model
+from ldsearch.latency.fastest import AUTO, time_full_model
 from ldsearch.latency.measure import (
     FORWARD,
     MeasuredLatency,
@@ -24,9 +24,9 @@ from ldsearch.latency.measure import (
     memory_of,
     random_cell,
 )
-from ldsearch.latency.runtimes import require_runtime
+from ldsearch.latency.runtimes import candidates, require_runtime
 from ldsearch.latency.table import LatencyTable, SupernetStages, table_beside
-from ldsearch.latency.whole import OWN, PredictedLatency, time_whole
+from ldsearch.latency.whole import OWN, PredictedLatency, time_whole, whole_keys
 from ldsearch.reports.latency import Accuracy, draw_tradeoff
 from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import write_csv
@@ -86,6 +86,33 @@ def settle_runtime(
     full = time_full_model(supernet, [cell], share, LEAST_AGREEMENT, progress)
     note(full.describe())
     return full.fastest()
+
+
+def known_runtime(
+    bench: Bench, cell: tuple[int, int] | None, table: Path | None, runtime: str, note: Callable[[str], None]
+) -> str | None:
+    """The runtime whose latencies can be predicted without timing anything; None: the table lacks its times.
+
+    Args:
+        bench: The supernet.
+        cell: Batch and length; None: the goal names no latency.
+        table: As of ``know_latency``.
+        runtime: As it is named; ``auto`` would be settled by timing.
+        note: Called with what a search would time first.
+    """
+    if cell is None:
+        return OWN[0] if runtime == AUTO else runtime
+    if runtime != AUTO:
+        require_runtime(runtime)
+    cells = LatencyTable.load(_table_path(bench, cell, table)).cells
+    if runtime in OWN or all(key in cells for key in whole_keys(runtime, *cell)):
+        return runtime
+    times = (
+        f"the full model in {', '.join(candidates())}" if runtime == AUTO else f"whole models in {runtime}"
+    )
+    batch, length = cell
+    note(f"a search first times {times}, at {batch} x {length} tokens; until then no milliseconds are known")
+    return None
 
 
 def know_latency(

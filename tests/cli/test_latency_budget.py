@@ -11,6 +11,7 @@ from PIL import Image
 from ldsearch.bench import Bench
 from ldsearch.costs.named import COSTS
 from ldsearch.errors import BudgetError, LdsearchError
+from ldsearch.latency import runtimes
 from ldsearch.latency.clock import Noise
 from ldsearch.options import flags
 from ldsearch.runs.run import Run
@@ -75,8 +76,24 @@ def test_an_objective_of_latency_takes_any_goal(ldsearch: Ldsearch, tabled: Path
     chosen = ldsearch("evolve", "--strategy", "every-other", "--objective", f"latency{BUDGET}")
     assert chosen.code == 0, chosen.err
     assert read(tabled / "runs/tiny-every-other-latency/run.json")["latency"]["points"] == 2
-    planned = ldsearch("evolve", "--objective", f"latency{BUDGET}", "--dry-run")
-    assert planned.code == 0, planned.err
+
+
+def test_a_dry_run_with_a_latency_times_no_model(ldsearch: Ldsearch, tabled: Path, monkeypatch) -> None:
+    for timing in ("time_full_model", "time_whole"):
+        monkeypatch.setattr(f"ldsearch.search.latencies.{timing}", None)
+    before = (tabled / "runs/tiny-latency.csv").read_bytes()
+    told = {
+        "auto": f"full model in {', '.join(runtimes.candidates())},",
+        "onnx-int8": "whole models in onnx-int8,",
+        "own": "",
+    }
+    for runtime, said in told.items():
+        flags = ("--budget", f"0.001ms{BUDGET}", "--runtime", runtime, "--dry-run")
+        planned = ldsearch("evolve", *flags)
+        assert planned.code == (2 if runtime == "own" else 0), planned.err
+        assert said in planned.err
+    assert "no sub-network meets the budget" in planned.err  # by the table's own path, which it knows
+    assert (tabled / "runs/tiny-latency.csv").read_bytes() == before
 
 
 class Tokens:
