@@ -282,7 +282,7 @@ def ties(supernet: Supernet, batch: Batch, subnet: Subnet) -> Tensor:
     def between(block: int, before: State, after: State) -> Tensor:
         """Compare the scores on both sides of where a block cut."""
         if after.positions is not before.positions:
-            ranked = before.raised(seen[-1].float()).masked_fill(~before.real, -torch.inf)
+            ranked = before.pinned_first(seen[-1].float()).masked_fill(~before.real, -torch.inf)
             if supernet.reads_first:
                 ranked[:, 0] = torch.inf
             ranked = ranked.sort(dim=1, descending=True).values

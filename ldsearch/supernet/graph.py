@@ -335,7 +335,7 @@ def kept_tokens(
         bonus = bonus + chosen_of(position >= pinned, torch.tensor(0.0, device=counts.device), _PINNED)
     widest = counts.amax(dim=0)
     if multiple > 1:
-        widest = operators.raised(widest, multiple, most)
+        widest = operators.rounded_up(widest, multiple, most)
     longest = operators.split(widest, 0, places)
     for widest, count in zip(longest, operators.split(counts, 1, places), strict=True):
         position = operators.leading(position, widest)

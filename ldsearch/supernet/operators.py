@@ -31,9 +31,9 @@ def leading(tensor: Tensor, count: Tensor) -> Tensor:
     return _applied(_Leading, tensor, count)
 
 
-def raised(counts: Tensor, multiple: int, most: int) -> Tensor:
+def rounded_up(counts: Tensor, multiple: int, most: int) -> Tensor:
     """Whole numbers, each as its next multiple, or ``most``."""
-    return _applied(_Raised, counts, multiple, most)
+    return _applied(_RoundedUp, counts, multiple, most)
 
 
 def widened(tensor: Tensor, multiple: int, most: int) -> Tensor:
@@ -117,14 +117,14 @@ class _Leading(torch.autograd.Function):
         return g.op("Slice", tensor, _constant(g, 0), count, _constant(g, 1))
 
 
-class _Raised(torch.autograd.Function):
+class _RoundedUp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, counts: Tensor, multiple: int, most: int) -> Tensor:
         return (counts + -counts % multiple).clamp(max=most)
 
     @staticmethod
     def symbolic(g: Any, counts: Any, multiple: int, most: int) -> Any:
-        return _raised(g, counts, multiple, most)
+        return _rounded_up(g, counts, multiple, most)
 
 
 class _Widened(torch.autograd.Function):
@@ -136,12 +136,12 @@ class _Widened(torch.autograd.Function):
     @staticmethod
     def symbolic(g: Any, tensor: Any, multiple: int, most: int) -> Any:
         width = g.op("Shape", tensor, start_i=1, end_i=2)
-        more = g.op("Sub", _raised(g, width, multiple, most), width)
+        more = g.op("Sub", _rounded_up(g, width, multiple, most), width)
         pads = g.op("Concat", _constant(g, 0, 0, 0), more, axis_i=0)
         return g.op("Pad", tensor, pads, g.op("Constant", value_t=torch.tensor(0)))
 
 
-def _raised(g: Any, counts: Any, multiple: int, most: int) -> Any:
+def _rounded_up(g: Any, counts: Any, multiple: int, most: int) -> Any:
     # Not divided and multiplied again: OpenVINO takes the two for one another's inverse.
     more = g.op("Mod", g.op("Neg", counts), _constant(g, multiple))
     return g.op("Min", g.op("Add", counts, more), _constant(g, most))

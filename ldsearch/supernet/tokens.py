@@ -62,7 +62,7 @@ class State:
             padded=padded,
         )
 
-    def raised(self, scores: Tensor) -> Tensor:
+    def pinned_first(self, scores: Tensor) -> Tensor:
         """Token scores (B, n), those of pinned tokens above all others."""
         if self.pinned is None:
             return scores
@@ -360,7 +360,7 @@ def drop_tokens(state: State, scores: Tensor, keep: Sequence[int], keep_first: b
         keep: How many tokens of each row stay.
         keep_first: Whether position 0 always stays.
     """
-    scores = state.raised(scores)
+    scores = state.pinned_first(scores)
     alike = min(keep) == max(keep)
     if alike and not state.padded:
         index, real = select_alike(scores, keep[0], keep_first), state.real[:, : keep[0]]
