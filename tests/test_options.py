@@ -13,6 +13,7 @@ from ldsearch import cli
 from ldsearch.errors import LdsearchError, TrainingError
 from ldsearch.options import PARITY, VERBS, Options, TrainSupernet, flags
 from ldsearch.options.binding import changed, pairs, read_trainer
+from ldsearch.training.applicable import in_force
 
 # A value of each type of option that is nobody's default; of those that read their text, by name.
 VALUES = {str: "text of two", int: 7, float: 0.375, bool: True, Path: Path("a b/c")}
@@ -129,13 +130,15 @@ def test_parity_is_the_options_it_stands_for() -> None:
     assert (own.drop_bound, own.length_mode) == (0.3, "absolute")
 
 
-def test_a_token_score_is_fitted_where_lengths_are_trained() -> None:
-    flexible = TrainSupernet(strategy="flexible-depth")
-    assert {TrainSupernet().score, replace(flexible, drop_bound=0.3).score} == {"learned"}
-    others = flexible, *(TrainSupernet(strategy=name) for name in ("plain", "layerdrop"))
-    assert {each.score for each in (*others, TrainSupernet(genes="depth"))} == {"column"}
-    assert TrainSupernet(token_score="power").score == "power"
-    assert TrainSupernet(parity=True).score == "column-with-pads"
+def test_what_a_strategy_reads_says_what_it_trains() -> None:
+    flexible, depth = TrainSupernet(strategy="flexible-depth"), TrainSupernet(genes="depth")
+    lengths = [TrainSupernet(), replace(flexible, drop_bound=0.3), TrainSupernet(genes="lengths")]
+    others = [flexible, depth, *(TrainSupernet(strategy=name) for name in ("plain", "layerdrop", "mine"))]
+    for option in ("drop_bound", "token_score"):
+        assert [in_force(each, option) for each in (*lengths, *others)] == [True] * 3 + [False] * 5
+    blocks = [each for each in (*lengths, *others) if in_force(each, "layer_drop")]
+    assert blocks == [lengths[0], depth, TrainSupernet(strategy="layerdrop")]
+    assert [in_force(each, "plain_share") for each in (flexible, depth)] == [False, True]
 
 
 def test_flags_for_the_trainer_have_values_or_stand_alone() -> None:

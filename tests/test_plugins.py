@@ -224,12 +224,16 @@ def test_a_registered_strategy_may_read_any_option_but_where_it_declares_which(t
     options = TrainSupernet(strategy="halves", assignment="seq", sandwich="shares", drop_bound=0.3)
     with registered("strategy", tmp_path) as module:
         check_training(options)
-        reads("assignment", "drop_bound", drop_bound=["sandwich"])(module.thing)
+        needing = {"drop_bound": ["sandwich"], "genes": {"depth": ["min_layers"]}}
+        reads("assignment", "drop_bound", "genes", **needing)(module.thing)
         check_training(options)
         with pytest.raises(
             LdsearchError, match="--sandwich is for --strategy lengthdrop or halves with --drop"
         ):
             check_training(replace(options, drop_bound=None))
+        check_training(replace(options, min_layers=2))
+        with pytest.raises(LdsearchError, match="--min-layers has no effect with --genes lengths"):
+            check_training(replace(options, genes="lengths", min_layers=2))
         reads("sandwich")(module.thing)
         with pytest.raises(LdsearchError, match="--assignment is for --strategy flexible-depth, not halves"):
             check_training(replace(options, drop_bound=None))
@@ -238,7 +242,8 @@ def test_a_registered_strategy_may_read_any_option_but_where_it_declares_which(t
 def test_what_strategies_declare_are_options_of_the_command():
     options = {field.name for field in fields(TrainSupernet)}
     for name in ("plain", "layerdrop", "lengthdrop", "flexible-depth"):
-        assert {*STRATEGIES[name].reads, *STRATEGIES[name].reads.values()} <= options
+        declared = STRATEGIES[name].reads
+        assert {*declared, *(needed.option for needed in declared.values() if needed)} <= options
 
 
 @pytest.mark.parametrize("kind", PLUGINS)

@@ -232,18 +232,6 @@ class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainD
         return self.model is None or self.model.endswith(".json")
 
     @property
-    def trains_lengths(self) -> bool:
-        """Whether sub-networks see dropped lengths."""
-        if self.strategy == "flexible-depth":
-            return self.drop_bound is not None
-        return self.strategy == "lengthdrop" and "lengths" in self.genes
-
-    @property
-    def score(self) -> str:
-        """The token score in force: fitting one is for trainings that drop tokens."""
-        return self.token_score or ("learned" if self.trains_lengths else "column")
-
-    @property
     def folder(self) -> Path:
         """Where the supernet goes."""
         stem = Path(self.data).name.split(".")[0] or "supernet"

@@ -8,11 +8,15 @@ from ldsearch.options.binding import changed
 from ldsearch.tasks import who_reads
 from ldsearch.training.strategies import STRATEGIES
 
-# Options of what one kind of gene varies.
-_OF_GENES = {
-    "depth": ("layer_drop", "layer_drop_schedule", "target_layers", "min_layers", "teacher_drops"),
-    "lengths": ("parity", "drop_bound", "token_score", "memory", "length_mode"),
-}
+
+def in_force(options: TrainSupernet, name: str) -> bool:
+    """Whether the strategy says that it reads an option, and what that needs is given.
+
+    ``drop_bound``: lengths are trained; ``layer_drop``: blocks are dropped; ``plain_share``: the full model
+    teaches; ``assignment``: listed depths are trained.
+    """
+    declared = getattr(STRATEGIES.get(options.strategy), "reads", {})
+    return name in declared and (declared[name] is None or declared[name].holds(options))
 
 
 def check_training(options: TrainSupernet) -> None:
@@ -23,24 +27,26 @@ def check_training(options: TrainSupernet) -> None:
     """
     declared = {name: make.reads for name, make in STRATEGIES.items() if hasattr(make, "reads")}
     for name in changed(options):
-        needs = {strategy: reads[name] for strategy, reads in declared.items() if name in reads}
-        own = declared.get(options.strategy, {name: name})
-        preset = options.parity and name in PARITY  # where that has no effect --parity is refused
-        if needs and not preset and getattr(options, own.get(name, ""), None) is None:
-            by = [
-                who + (f" with {flag_of(needed)}" if needed != name else "") for who, needed in needs.items()
+        by = {strategy: reads[name] for strategy, reads in declared.items() if name in reads}
+        # Where a preset has no effect --parity is refused.
+        if not by or (options.parity and name in PARITY) or in_force(options, name):
+            continue
+        own = by.get(options.strategy)
+        if own is not None and own.word is not None:
+            flag, given = flag_of(own.option), getattr(options, own.option)
+            raise LdsearchError(
+                f"{flag_of(name)} has no effect with {flag} {given}: give {flag} {own.word}, or more"
+            )
+        if options.strategy in declared:
+            told = [
+                f"{who} with {flag_of(needed.option)}"
+                if needed and needed.word is None and needed.option != name
+                else who
+                for who, needed in by.items()
             ]
             raise LdsearchError(
-                f"{flag_of(name)} is for --strategy {' or '.join(by)}, not {options.strategy}"
+                f"{flag_of(name)} is for --strategy {' or '.join(told)}, not {options.strategy}"
             )
-    for gene, needing in _OF_GENES.items():
-        if options.strategy == "lengthdrop" and gene not in options.genes:
-            for name in needing:
-                if name in changed(options) and not (options.parity and name in PARITY):
-                    raise LdsearchError(
-                        f"{flag_of(name)} has no effect with --genes {options.genes}: give --genes {gene} or "
-                        "depth+lengths"
-                    )
     for name in changed(options):
         if (kinds := who_reads(name)) and options.task not in kinds:
             raise LdsearchError(f"{flag_of(name)} is for --task {', '.join(kinds)}, not {options.task}")

@@ -26,7 +26,7 @@ from ldsearch.tasks import DataSource, TextClassification, load_task, task_kind
 from ldsearch.tasks.base import fingerprints_of
 from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
-from ldsearch.training.applicable import check_training
+from ldsearch.training.applicable import check_training, in_force
 from ldsearch.training.drop_rates import mean_rate
 from ldsearch.training.estimate import training_minutes
 from ldsearch.training.run import (
@@ -135,6 +135,7 @@ def _trainer(
     if (folder / SUPERNET_FILE).exists():
         raise RunError(f"{folder} already holds a finished supernet: choose another --name")
     head = task_kind(kind).head
+    learns = in_force(options, "token_score") and options.token_score in (None, LEARNED)
     known = None if options.from_scratch else known_labels(str(options.model), head)
     plain_share = _plain_share(options, has_head=known is not None)
     arguments = training_arguments(
@@ -145,7 +146,7 @@ def _trainer(
         average_last=options.average_last,
         # A pretrained encoder has its epochs after what its new head takes alone.
         epochs=EPOCHS if options.from_scratch else round(EPOCHS / (1 - plain_share), 6),
-        may_rest=known is not None and options.score == LEARNED,
+        may_rest=known is not None and learns,
     )
     set_seed(options.seed)
     task = load_task(kind, data_source(options), named_labels(known, options.labels))
@@ -153,18 +154,19 @@ def _trainer(
     task.check_model(model.config)
     if options.pin_query:
         pin_query(model.config, task, tokenizer)
-    if options.score != LEARNED:
+    if not learns:
         without_weights(model)
     if options.skipped != "identity" and "sublayer" not in options.drop_groups.split("+"):
         raise TrainingError("--skipped is for --drop-groups with sublayer: nothing else drops sub-layers")
     how = cast(Memory, options.memory), cast(Skipped, options.skipped)
-    supernet = Supernet(model, options.score, *how, options.attention_dropout)
+    score = LEARNED if learns else options.token_score or "column"
+    supernet = Supernet(model, score, *how, options.attention_dropout)
     if options.attention_dropout and supernet.family is None:
         raise TrainingError(f"--attention-dropout is for encoders: {supernet.why_depth_only}")
     setting = _setting(options, supernet, plain_share)
     teacher = separate_teacher(options, task, tokenizer)
     strategy = make_strategy(options.strategy, setting)
-    for depth in supernet.depths.values() if options.strategy == "flexible-depth" else ():
+    for depth in supernet.depths.values() if in_force(options, "assignment") else ():
         if warning := warn_if_prime(depth):
             note(warning)
     trainer = make_trainer(
@@ -236,14 +238,14 @@ def _plain_share(options: TrainSupernet, has_head: bool) -> float:
     """
     if options.plain_share is not None and not 0 <= options.plain_share < 1:
         raise TrainingError(f"the plain share must lie in [0, 1), not {options.plain_share}")
-    if options.strategy != "lengthdrop" and not options.trains_lengths:
+    if not in_force(options, "plain_share"):
         return 0.0
     default = 0.0 if has_head else _PLAIN_SHARE
     return default if options.plain_share is None else options.plain_share
 
 
 def _setting(options: TrainSupernet, supernet: Supernet, plain_share: float) -> Setting:
-    if options.trains_lengths and not supernet.supports_lengths:
+    if in_force(options, "drop_bound") and not supernet.supports_lengths:
         alone = "lengthdrop --genes depth, layerdrop, plain, or flexible-depth without --drop-bound"
         raise TrainingError(f"{supernet.why_depth_only}; train it with --strategy {alone}")
     longest = supernet.longest
@@ -275,7 +277,7 @@ def _setting(options: TrainSupernet, supernet: Supernet, plain_share: float) -> 
         distil=options.teacher != "none",
         plain_share=plain_share,
         length_mode=cast(LengthMode, options.length_mode or "ratio"),
-        depth_lengths=options.trains_lengths,
+        depth_lengths=in_force(options, "drop_bound"),
         **{name: getattr(options, name) for name in _OF_STRATEGY},
     )
 
@@ -309,9 +311,9 @@ def _record(
     scored: bool,
 ) -> SupernetRecord:
     task, supernet, search = trainer.task, trainer.supernet, trainer.search
-    drops = options.strategy == "layerdrop" or (options.strategy == "lengthdrop" and "depth" in options.genes)
+    lengths = in_force(options, "drop_bound")
     applied = [applied_rates(stack, setting.drop_groups) for stack in setting.stacks.values()]
-    rates = [rate for stack in applied for rate in stack] if drops else []
+    rates = [rate for stack in applied for rate in stack] if in_force(options, "layer_drop") else []
     metrics = {}
     if scored:
         pad_to = setting.reference if options.pad_inputs else None
@@ -323,7 +325,7 @@ def _record(
         depths=dict(supernet.depths),
         memory=supernet.memory,
         reference=setting.reference,
-        drop_bound=str(setting.drop_bound) if options.trains_lengths else None,
+        drop_bound=str(setting.drop_bound) if lengths else None,
         layer_drop=mean_rate(rates) if rates and drops_whole_blocks(parts_of(setting.drop_groups)) else 0.0,
         layer_rates=rates,
         length_mode=setting.length_mode,
@@ -340,17 +342,15 @@ def _record(
         metrics=metrics,
         training={
             "model": options.model,
-            "plain_share": setting.plain_share
-            if options.strategy == "lengthdrop" or options.trains_lengths
-            else None,
+            "plain_share": setting.plain_share if in_force(options, "plain_share") else None,
             "drop_groups": setting.drop_groups if rates else None,
             "min_layers": options.min_layers if rates else None,
             "layer_drop_schedule": options.layer_drop_schedule if rates else None,
             "depth_tasks": {
                 **{name: getattr(setting, name) for name in DEPTH_TASKS},
-                "lengths": options.trains_lengths,
+                "lengths": lengths,
             }
-            if options.strategy == "flexible-depth"
+            if in_force(options, "assignment")
             else None,
             "clipped_share": trainer.clipped_share,
             "arguments": changed_arguments(trainer.args),

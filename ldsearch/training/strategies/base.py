@@ -233,13 +233,34 @@ class TrainingStrategy(Plan, Protocol):
         """The space that the passes draw from; a search stays in it. Heads are chosen by halves in it."""
 
 
-def reads(*options: str, **beside: Sequence[str]) -> Callable[[Make], Make]:
+@dataclass(frozen=True)
+class Beside:
+    """What has to be given for another option to be read.
+
+    Args:
+        option: Which; it is given where it is not None.
+        word: What it has to hold (``"lengths"`` of ``genes``); None: whatever it is.
+    """
+
+    option: str
+    word: str | None = None
+
+    def holds(self, options: object) -> bool:
+        """Whether it is given."""
+        value = getattr(options, self.option)
+        return value is not None if self.word is None else self.word in value
+
+
+def reads(*options: str, **beside: Sequence[str] | Mapping[str, Sequence[str]]) -> Callable[[Make], Make]:
     """Declare the options that a strategy reads, of those that some do: others are refused at once.
 
-    A strategy that declares none may read any. ``drop_bound=["teacher"]``: the teacher, beside a bound.
+    A strategy that declares none may read any. ``drop_bound=["teacher"]``: the teacher, beside a bound;
+    ``genes={"lengths": ["memory"]}``: the memory, where lengths are among the genes.
     """
-    needed = ((option, other) for other, several in beside.items() for option in several)
-    found = {option: option for option in options} | dict(needed)
+    found: dict[str, Beside | None] = dict.fromkeys(options)
+    for other, needing in beside.items():
+        by_word = needing if isinstance(needing, Mapping) else {None: needing}
+        found |= {name: Beside(other, word) for word, names in by_word.items() for name in names}
 
     def declare(make: Make) -> Make:
         make.reads = found  # type: ignore[attr-defined]

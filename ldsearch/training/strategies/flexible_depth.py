@@ -16,12 +16,12 @@ from ldsearch.space import ListedDepths, Space
 from ldsearch.space.assignments import ASSIGNMENTS, configurations
 from ldsearch.subnet import Subnet
 from ldsearch.training.strategies.base import Draws, Pass, Setting, reads
-from ldsearch.training.strategies.lengthdrop import TEACHING, shortened
+from ldsearch.training.strategies.lengthdrop import LENGTHS, TEACHING, shortened
 
 DEPTH_TASKS = ("assignment", "encoder_tasks", "decoder_tasks", "batch_share", "always_full", "reduction")
 
 
-@reads("drop_bound", *DEPTH_TASKS, drop_bound=TEACHING)
+@reads(*DEPTH_TASKS, drop_bound=(*LENGTHS, *TEACHING))
 class FlexibleDepth:
     """One pass for each depth configuration, with the task's loss (Algorithm 1; there is no logit teacher).
 

@@ -15,8 +15,9 @@ from ldsearch.training.strategies.base import Draws, Pass, Setting, reads
 from ldsearch.training.strategies.layerdrop import draw_stacks, layerdrop_space
 
 _BLOCKS = ("layer_drop", "layer_drop_schedule", "target_layers", "min_layers")  # LayerDrop's options
-# Options of whatever trains dropped lengths.
-TEACHING = ("plain_share", "teacher", "token_score", "memory", "length_mode", "reverse_kl")
+# Options of whatever trains dropped lengths, and of a sandwich.
+LENGTHS = ("drop_bound", "token_score", "memory", "length_mode")
+TEACHING = ("plain_share", "teacher", "reverse_kl")
 RANDOM_PASSES = 2  # n_s of Sec. 3.1
 _ALL = (0, 1)
 # Rows of the batch that the full, the smallest and the random sub-networks see.
@@ -116,15 +117,12 @@ def layerdrop(setting: Setting) -> Sampled:
 
 
 @reads(
-    *_BLOCKS,
     *TEACHING,
     "genes",
-    "drop_bound",
-    "parity",
     "sandwich",
     "label_share",
     "state_weight",
-    "teacher_drops",
+    genes={"depth": (*_BLOCKS, "teacher_drops"), "lengths": (*LENGTHS, "parity")},
 )
 def lengthdrop(setting: Setting) -> Sampled:
     """Full with the task's loss, then smallest and two random ones with the full pass's logits.
