@@ -24,6 +24,11 @@ WEIGHTS = "token_score"  # the buffer's name
 WEIGHTS_FILE = "token_score.safetensors"
 
 
+def default_score(model: PreTrainedModel) -> str:
+    """The token score where none is named: the learned one where a model has weights of it."""
+    return LEARNED if score_weights(model) else "column"
+
+
 def token_score(name: object) -> TokenScore | None:
     """The token score of that name; None for the learned one, which no attention tells alone.
 

@@ -27,7 +27,7 @@ from ldsearch.supernet.families.family import real_positions
 from ldsearch.supernet.heads import head_named, logits_of
 from ldsearch.supernet.refusals import refuse_model
 from ldsearch.supernet.remote_code import save_warned
-from ldsearch.supernet.saliency import token_score, with_weights
+from ldsearch.supernet.saliency import default_score, token_score, with_weights
 from ldsearch.supernet.stages import Between, Pipeline, pinned_until
 from ldsearch.supernet.stock import checkpoint_stock, run_stock, shifted, without_own_layer_drop
 
@@ -44,6 +44,7 @@ class Supernet(nn.Module):
     Args:
         model: A stock model with one of the heads of ``ldsearch.supernet.heads.HEADS``.
         score: Name of the token score: one of ``ldsearch.supernet.tokens.TOKEN_SCORES``, or ``learned``.
+            None: ``default_score``, until a training of lengths learns one (``SupernetTrainer``).
         memory: What an encoder-decoder's decoder attends to where its encoder dropped tokens: all of them,
             ``"restored"``, or those that were ``"kept"``.
         skipped: What a sub-layer that is off is in a post-norm block: the identity, its norm off too, or
@@ -57,7 +58,7 @@ class Supernet(nn.Module):
     def __init__(
         self,
         model: PreTrainedModel,
-        score: str = "column",
+        score: str | None = None,
         memory: Memory = "restored",
         skipped: Skipped = "identity",
         attention_dropout: float | None = 0.0,
@@ -65,19 +66,18 @@ class Supernet(nn.Module):
         super().__init__()
         refuse_model(model)
         self.head = head_named(type(model).__name__)
+        self.names_score, score = score is not None, score or default_score(model)
         scored = token_score(score)
         if memory not in list(get_args(Memory)):
             raise SupernetError(f"unknown memory {memory!r}: use {' or '.join(get_args(Memory))}")
-        self.model, self.score = model, score
-        self.memory: Memory = memory
+        self.model, self.score, self.attention_dropout = model, score, attention_dropout
         # Families are encoders; a decoder of the same name is another model.
         family = None if self.head.causal else FAMILIES.get(model.config.model_type)
         self._unlike = family.unlike(model.config) if family is not None else ""
         family = None if self._unlike else family
         if skipped not in get_args(Skipped):
             raise SupernetError(f"unknown {skipped!r} for skipped sub-layers: use identity or norm")
-        self.skipped: Skipped = skipped
-        self.attention_dropout = attention_dropout
+        self.memory, self.skipped = memory, skipped
         if family is not None and skipped == "norm":
             family = family.with_norms()
         self.family: Family | None = family

@@ -8,6 +8,7 @@ of such saliencies by descent, beside the model; here they are fitted in closed 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of
-from ldsearch.supernet.saliency import LEARNED, WEIGHTS
+from ldsearch.supernet.saliency import LEARNED, WEIGHTS, with_weights
 from ldsearch.tasks.base import Batch, Encoded, Task
 
 TOKENS = 100_000  # that are fitted to
@@ -93,6 +94,15 @@ def fit_to(
     supernet.train(was_training)
     for own, layer in zip(sums, layers, strict=True):
         getattr(layer, WEIGHTS).copy_(own.solution())
+
+
+def learn_score(supernet: Supernet) -> None:
+    """Choose tokens by the learned score from now on, by weights that are zeros until they are fitted."""
+    assert supernet.family is not None
+    assert supernet.pipeline is not None
+    with_weights([supernet.family.parts(layer) for layer in supernet.layers_of("encoder")])
+    supernet.score = LEARNED
+    supernet.pipeline.blocks = tuple(replace(block, score=None) for block in supernet.pipeline.blocks)
 
 
 def is_fitted(supernet: Supernet) -> bool:

@@ -159,8 +159,7 @@ def _trainer(
     if options.skipped != "identity" and "sublayer" not in options.drop_groups.split("+"):
         raise TrainingError("--skipped is for --drop-groups with sublayer: nothing else drops sub-layers")
     how = cast(Memory, options.memory), cast(Skipped, options.skipped)
-    score = LEARNED if learns else options.token_score or "column"
-    supernet = Supernet(model, score, *how, options.attention_dropout)
+    supernet = Supernet(model, options.token_score, *how, options.attention_dropout)
     if options.attention_dropout and supernet.family is None:
         raise TrainingError(f"--attention-dropout is for encoders: {supernet.why_depth_only}")
     setting = _setting(options, supernet, plain_share)

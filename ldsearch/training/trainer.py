@@ -23,7 +23,7 @@ from ldsearch.supernet.tokens import State
 from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
 from ldsearch.training.checkpoints import load_weights, read_weights
 from ldsearch.training.drop_rates import LEARNING_RATE, RateTraining
-from ldsearch.training.saliency import fit_saliency, is_fitted
+from ldsearch.training.saliency import fit_saliency, is_fitted, learn_score
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Draws, Pass, Plan
 from ldsearch.training.strategies.lengthdrop import Sampled
@@ -97,7 +97,8 @@ class SupernetTrainer(Trainer):
 
     Args:
         supernet: What is trained.
-        strategy: Names the sub-networks of each batch.
+        strategy: Names the sub-networks of each batch. Where its space has lengths and the supernet names no
+            token score, one is learned.
         args: The Trainer's arguments, all of which keep their meaning.
         task: Makes batches and losses, and the score of ``--eval_strategy``.
         train: Training examples.
@@ -127,6 +128,9 @@ class SupernetTrainer(Trainer):
     ) -> None:
         if args.use_cpu:
             keep_freed_memory()
+        space = getattr(strategy, "space", None)
+        if not supernet.names_score and space is not None and space.lengths is not None:
+            learn_score(supernet)
         self._collate = task.collate(tokenizer, pad_to)
         super().__init__(
             model=supernet,

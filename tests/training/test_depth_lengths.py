@@ -174,9 +174,11 @@ def make(kind: str, folder: Path):
     options = replace(setting({"encoder": 4} if kind == "bert" else two_stacks.DEPTHS), reference=16)
     if kind == "bert":
         strategy = make_strategy("flexible-depth", options)
-        ours, theirs = (one_stack.without_dropout(Supernet(tiny_model("bert"))).double() for _ in range(2))
+        ours, theirs = (
+            one_stack.without_dropout(Supernet(tiny_model("bert"), "column")).double() for _ in range(2)
+        )
         return one_stack.trainer_for(folder, strategy, ours), theirs, one_stack.examples(4)
-    ours, theirs = (Supernet(two_stacks.still("mbart"), memory=kind).double() for _ in range(2))
+    ours, theirs = (Supernet(two_stacks.still("mbart"), "column", memory=kind).double() for _ in range(2))
     trainer = two_stacks.trainer_for(folder, ours, "flexible-depth", options)
     return trainer, theirs, two_stacks.examples(4)
 

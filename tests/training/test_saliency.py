@@ -10,7 +10,7 @@ from ldsearch.supernet.saliency import LEARNED, WEIGHTS
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks import TASKS
 from ldsearch.training.saliency import LEAST, RIDGE, Sums, fit_to, is_fitted, recorded
-from ldsearch.training.strategies import Pass
+from ldsearch.training.strategies import Pass, Setting, make_strategy
 from tests.tiny import FAMILIES, padded_batch, tiny_encoder_decoder, tiny_model
 from tests.training.test_trainer import Fixed, trainer_for
 
@@ -206,7 +206,7 @@ def test_tokens_that_decide_are_kept():
     subnet = Subnet.of_encoder([0, 1], [4, 4], 16)
     full, short, blind = (
         inference(net, held, one)
-        for net, one in ((supernet, supernet.full), (supernet, subnet), (Supernet(model), subnet))
+        for net, one in ((supernet, supernet.full), (supernet, subnet), (Supernet(model, "column"), subnet))
     )
     assert (short - full).abs().mean() < (blind - full).abs().mean()
 
@@ -219,6 +219,20 @@ def test_a_training_fits_before_the_first_pass_that_drops_and_no_sooner(tmp_path
     trainer = trainer_for(tmp_path, Fixed([Pass(SHORT, "label", 1.0)]), supernet, max_steps=2)
     trainer.train()
     assert is_fitted(supernet)
+
+
+@pytest.mark.parametrize(("name", "found"), [("lengthdrop", LEARNED), ("layerdrop", "column")])
+def test_a_score_that_nobody_names_is_learned_where_lengths_are_trained(tmp_path, name: str, found: str):
+    """As train-supernet's default."""
+    for score in (None, "power"):
+        net = Supernet(tiny_model("bert"), score)
+        before = {*net.model.state_dict()}
+        assert net.score == (score or "column")
+        strategy = make_strategy(name, Setting.of(net, 24, layer_drop=(0.2,)))
+        trainer_for(tmp_path, strategy, net, max_steps=2).train()
+        assert net.score == (score or found)
+        assert ({*net.model.state_dict()} > before) == (net.score == LEARNED)
+        assert is_fitted(net)
 
 
 def test_two_trainings_of_one_seed_fit_alike(tmp_path):

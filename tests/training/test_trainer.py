@@ -52,7 +52,7 @@ def trainer_for(tmp_path, strategy, supernet=None, rows=None, **arguments) -> Su
         "logging_strategy": "no",
     }
     return SupernetTrainer(
-        supernet or Supernet(tiny_model("bert")),
+        supernet or Supernet(tiny_model("bert"), "column"),
         strategy,
         TrainingArguments(**{**values, **arguments}),
         task=TextClassification({}, ("a", "b", "c"), {}),
