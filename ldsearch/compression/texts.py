@@ -14,7 +14,16 @@ from ldsearch.errors import DataError, SupernetError
 from ldsearch.evaluation.batches import collated, length_batches
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
-from ldsearch.tasks import EMBEDDED, DataSource, Encoded, Task, kinds_of_head, load_task, task_kind
+from ldsearch.tasks import (
+    EMBEDDED,
+    DataSource,
+    Encoded,
+    Task,
+    kinds_of_head,
+    likeliest_kind,
+    load_task,
+    task_kind,
+)
 from ldsearch.tasks.splits import portion_rows
 from ldsearch.tasks.tables import Columns, read_tables, usual_column
 from ldsearch.work.progress import Progress
@@ -123,7 +132,7 @@ def read_texts(
     """
     kinds, config = kinds_of(supernet, task), supernet.model.config
     tables = _embedded() if source.data == EMBEDDED else read_tables(source, kinds[0].by_line)
-    kind = next((one for one in kinds if one.claims(config, tables["train"], source)), kinds[0])
+    kind = likeliest_kind(kinds, config, lambda: tables["train"], source)
     tables = {role: kind.prepare_table(table, source) for role, table in tables.items()}
     label = source.columns.label or usual_column([*tables["train"].columns], kind.column_names["label"])
     labelled = label is not None and not tables["train"].get(label, pd.Series()).map(kind.is_hidden).all()

@@ -1,7 +1,8 @@
 """The user's problem: its data, its labels, its metric."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import pandas as pd
 from transformers import PreTrainedConfig
 
 from ldsearch.errors import DataError, unknown
@@ -53,6 +54,16 @@ def kinds_of_head(head: str, config: PreTrainedConfig) -> list[type[Task]]:
     return [kind for kind in kinds if (getattr(kind, "problem_type", "") or wanted) == wanted]
 
 
+def likeliest_kind(
+    kinds: Sequence[type[Task]],
+    config: PreTrainedConfig,
+    table: Callable[[], pd.DataFrame],
+    source: DataSource,
+) -> type[Task]:
+    """Of the kinds for a head the one that claims model and data (``Task.claims``), else the first."""
+    return next((kind for kind in kinds if kind.claims(config, table, source)), kinds[0])
+
+
 def who_reads(option: str) -> list[str]:
     """The kinds of task that declare an option of data; none: every kind reads it, or it is not of data."""
     return [name for name in TASKS if option in TASKS[name].reads]
@@ -85,6 +96,7 @@ __all__ = [
     "Task",
     "TextClassification",
     "kinds_of_head",
+    "likeliest_kind",
     "load_task",
     "task_kind",
     "who_reads",

@@ -325,8 +325,8 @@ class Task(Scorer):
         """
 
     @classmethod
-    def claims(cls, config: PreTrainedConfig, table: pd.DataFrame, source: DataSource) -> bool:
-        """Whether a model and a table's rows are surely for it, of kinds of task that share a head."""
+    def claims(cls, config: PreTrainedConfig, table: Callable[[], pd.DataFrame], source: DataSource) -> bool:
+        """Whether a model and the rows that ``table`` reads are surely for it, of kinds that share a head."""
         return False
 
     @classmethod

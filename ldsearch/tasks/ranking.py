@@ -4,7 +4,7 @@ An example is a query. Its documents are its features, so that metrics, interval
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -92,11 +92,11 @@ class Ranking(Task):
         return Relevance(squares=any(label > 1 for label in labels))
 
     @classmethod
-    def claims(cls, config: PreTrainedConfig, table: pd.DataFrame, source: DataSource) -> bool:
+    def claims(cls, config: PreTrainedConfig, table: Callable[[], pd.DataFrame], source: DataSource) -> bool:
         """Where a model has one output, and most queries, by columns named as usual, several documents."""
-        if config.num_labels != 1 or {*cls._columns(table, source)[:2]} - {*table.columns}:
+        if config.num_labels != 1 or {*cls._columns(rows := table(), source)[:2]} - {*rows.columns}:
             return False
-        documents = [len(own) for own in cls.prepare_table(table, source).iloc[:, 1]]
+        documents = [len(own) for own in cls.prepare_table(rows, source).iloc[:, 1]]
         return 2 * sum(count > 1 for count in documents) > len(documents)
 
     @classmethod

@@ -24,7 +24,8 @@ from ldsearch.supernet.folder import load_config, load_model
 from ldsearch.supernet.heads import HEADS, head_of, logits_of
 from ldsearch.supernet.refusals import REFUSALS, refuse_config, refuse_sizes, require_finite
 from ldsearch.supernet.tokens import PINNED
-from ldsearch.tasks import Task, TextClassification, kinds_of_head
+from ldsearch.tasks import EMBEDDED, DataSource, Task, TextClassification, kinds_of_head, likeliest_kind
+from ldsearch.tasks.tables import read_tables
 from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
 from ldsearch.training.run import RATE
 
@@ -72,17 +73,21 @@ _SMALL_BERT: Mapping[str, Any] = MappingProxyType(
 _START_AT_END = ("bart", "mbart")
 
 
-def task_of(model: str | None) -> str:
-    """The kind of task that a model, by name or folder, is fine-tuned for; else classification.
+def task_of(model: str | None, source: DataSource) -> str:
+    """The kind of task that a model, by name or folder, is fine-tuned for, as compress reads it.
 
-    A pretrained model's own task, to fill in or to write on, says nothing of what it is to learn.
+    That is classification where there is none: a pretrained model's own task, to fill in or to write on, says
+    nothing of what it is to learn.
     """
-    if model is not None and not model.endswith(".json"):
-        config = load_config(model)
-        for head in (HEADS.get(head_of(name)) for name in config.architectures or []):
-            if head is not None and not head.generates and head.name != "MaskedLM":
-                return next((kind.kind for kind in kinds_of_head(head.name, config)), TextClassification.kind)
-    return TextClassification.kind
+    if model is None or model.endswith(".json"):
+        return TextClassification.kind
+    config = load_config(model)
+    heads = (HEADS.get(head_of(name)) for name in config.architectures or [])
+    own = [head.name for head in heads if head is not None and not head.generates and head.name != "MaskedLM"]
+    kinds = kinds_of_head(own[0], config) if own else []
+    if not kinds or source.data == EMBEDDED:
+        return (kinds or [TextClassification])[0].kind
+    return likeliest_kind(kinds, config, lambda: read_tables(source, kinds[0].by_line)["train"], source).kind
 
 
 def known_labels(name: str, head: str) -> list[str] | None:

@@ -127,7 +127,7 @@ def _trainer(
 ) -> tuple[SupernetTrainer, Setting, dict[str, Any]]:
     """The trainer of a folder that is this training's, its setting, and the space that it trains."""
     given = changed(options)
-    kind = options.task or task_of(options.model)
+    kind = options.task or task_of(options.model, data_source(options))
     if options.task is None and kind != TextClassification.kind:
         note(f"--task {kind}, which the model is fine-tuned for")
     options = replace(options, task=kind)

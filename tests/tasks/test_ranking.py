@@ -23,6 +23,7 @@ from ldsearch.tasks.ranking import Ranking
 from ldsearch.tasks.tables import Columns
 from ldsearch.tasks.tokenizer import train_wordpiece
 from ldsearch.training.sampler import LengthGroupedSampler
+from ldsearch.training.start import task_of
 from ldsearch.trials.intervals import bootstrap
 from tests.tiny import tiny_model
 
@@ -68,6 +69,19 @@ def test_every_layout_is_the_same_queries_and_no_query_is_on_two_sides(layout: s
     names = Columns(**task.source["columns"])
     again = load_task("ranking", DataSource(str(tmp_path / "rows.jsonl"), columns=names, keep_overlap=True))
     assert again.splits == task.splits
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_task_of_a_cross_encoder_is_read_from_its_rows(outputs: int, tmp_path: Path) -> None:
+    """Queries with documents or pairs with a score, where it has one output; of two it may classify pairs."""
+    tiny_model("bert", blocks=1, labels=outputs).save_pretrained(tmp_path / "model")
+    pairs = pd.DataFrame(
+        [(query, f"other {query}", 0.5) for query in QUERIES], columns=["query", "text", "score"]
+    )
+    for table, kind in [*((own, "ranking") for own in layouts().values()), (pairs, "regression")]:
+        table.to_json(tmp_path / "rows.jsonl", orient="records", lines=True)
+        found = task_of(str(tmp_path / "model"), DataSource(str(tmp_path / "rows.jsonl")))
+        assert found == (kind if outputs == 1 else "classification"), [*table.columns]
 
 
 @pytest.mark.parametrize(
