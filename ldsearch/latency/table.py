@@ -7,7 +7,7 @@ measured where a length of the grid enters and one less than a length of the gri
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cached_property, lru_cache, partial
 from io import StringIO
 from pathlib import Path
@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from ldsearch.costs.macs import EncoderShape
 from ldsearch.disk.files import write_atomic
 from ldsearch.errors import LdsearchError, RunError, SubnetError, SupernetError, of_system
 from ldsearch.latency.clock import Clock, Noise, Run
@@ -33,6 +34,7 @@ COLUMNS = ("stage", "batch", "enter", "leave", "milliseconds", "low", "high", "r
 VERSION = 2  # of the file: which cells, timed behind which
 SHORTEST = 2
 _STEPS = 8
+_DEFAULTS = {known.name: known.default for known in fields(EncoderShape) if known.default is not MISSING}
 
 
 def length_grid(lengths: Sequence[int]) -> tuple[int, ...]:
@@ -112,7 +114,7 @@ class LatencyTable:
                 (str(stage), int(batch), int(enter), int(leave)): (float(a), float(b), float(c), int(repeats))
                 for stage, batch, enter, leave, a, b, c, repeats in rows
             }
-            _ = facts["lengths"], facts["blocks"], facts["restores"], facts["model"]
+            _ = facts["lengths"], facts["blocks"], facts["restores"], {**facts["model"]}
             version = facts.get("version")
         except OSError as error:
             raise of_system(f"cannot read {path}", error) from error
@@ -120,7 +122,8 @@ class LatencyTable:
             raise RunError(f"{path} is no latency table of 'ldsearch profile --table'") from error
         if version != VERSION:
             raise RunError(
-                f"{path} is a latency table of another version of ldsearch: remove it and measure again"
+                f"{path} is a latency table of another version of ldsearch: remove it and measure again, by "
+                f"ldsearch profile SUPERNET --table {path}"
             )
         return cls(facts, cells)
 
@@ -133,9 +136,15 @@ class LatencyTable:
         Raises:
             RunError: Naming what differs.
         """
-        expected = json.loads(json.dumps(dict(facts)))  # as it reads back
-        if different := [name for name, value in expected.items() if self.facts.get(name) != value]:
-            raise RunError(f"the latency table is of another {', '.join(different)}: choose another file")
+        expected, own = _named(json.loads(json.dumps(dict(facts)))), _named(self.facts)  # as it reads back
+        if different := [name for name, value in expected.items() if own.get(name) != value]:
+            sizes = [name.removeprefix("model.") for name in different if name.startswith("model.")]
+            others = [name for name in different if not name.startswith("model.")]
+            named = [*([f"model ({', '.join(sizes)})"] if sizes else []), *others]
+            raise RunError(
+                f"the latency table is of another {', '.join(named)}: choose another file, measured by "
+                "ldsearch profile SUPERNET --table FILE"
+            )
 
     def predict(self, subnets: Sequence[Subnet], batch: int, length: int) -> NDArray[np.float64]:
         """Milliseconds of a batch of unpadded inputs, shape (subnets,).
@@ -204,6 +213,14 @@ class LatencyTable:
                     surface[i, j] = self.cells[stage, batch, int(n), int(k) - 1][0]
             times[drops] = on_triangles(self.grid, surface, enters[drops], leaves[drops] + 1)
         return times
+
+
+def _named(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A table's facts, its model's one by one; what an older file lacks is as it is by default."""
+    model = {**_DEFAULTS, **facts["model"]}
+    model["attention"] = model["attention"] or model.get("hidden")
+    others = {name: value for name, value in facts.items() if name != "model"}
+    return {**others, **{f"model.{name}": value for name, value in model.items()}}
 
 
 def on_triangles(

@@ -7,10 +7,12 @@ import pytest
 
 from ldsearch.errors import LdsearchError, RunError, SubnetError
 from ldsearch.latency.clock import Clock
-from ldsearch.latency.table import LatencyTable, build_table, length_grid
+from ldsearch.latency.table import LatencyTable, SupernetStages, build_table, length_grid
 from ldsearch.latency.whole import PredictedLatency, whole_keys, whole_models
 from ldsearch.subnet import Stack, Subnet
+from ldsearch.supernet import Supernet
 from tests.latency.planted_clock import Counted, PlantedClock
+from tests.tiny import tiny_model
 
 DEVICE = {"device": "planted", "threads": 1, "dtype": "float32", "versions": {}}
 GRID = length_grid([16])
@@ -136,7 +138,7 @@ def test_a_table_of_another_model_device_or_grid_is_left_alone(tmp_path):
     path = tmp_path / "t.csv"
     table, _, _ = built(path)
     before = path.read_bytes()
-    for changes, named in (({"weight": 2.0}, "model"), ({"lengths": (2, 16)}, "lengths")):
+    for changes, named in (({"weight": 2.0}, r"model \(weight\)"), ({"lengths": (2, 16)}, "lengths")):
         with pytest.raises(RunError, match=f"of another {named}: choose another file"):
             built(path, **changes)
     assert path.read_bytes() == before
@@ -149,6 +151,17 @@ def test_a_table_of_another_model_device_or_grid_is_left_alone(tmp_path):
     path.write_text("stage,batch\n")
     with pytest.raises(RunError, match="is no latency table"):
         LatencyTable.load(path)
+
+
+def test_a_table_from_before_a_dimension_had_a_name_is_read_where_it_was_the_default():
+    """T5's heads are wider together than the model, which no older table says; BERT's are as wide."""
+    named = SupernetStages(Supernet(tiny_model("bert"))).facts["model"]
+    new = ("norms_stay", "table_rows", "attention")
+    older = LatencyTable({"model": {name: value for name, value in named.items() if name not in new}})
+    older.require({"model": named})
+    for name in new:
+        with pytest.raises(RunError, match=rf"another model \({name}\)"):
+            older.require({"model": {**named, name: 99}})
 
 
 def test_what_it_cannot_know_is_refused(tmp_path):
