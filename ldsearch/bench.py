@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
@@ -192,10 +193,25 @@ class Bench:
         Raises:
             DataError: If the data have no such split.
         """
+        encoded = task.encode(split, self.tokenizer, self.record.reference)
+        return self._evaluator(task, encoded if rows is None else encoded.take(rows), split, held_out)
+
+    def share_of(self, evaluator: Evaluator, share: float) -> Evaluator:
+        """One of some of an evaluator's examples, always the same; a larger share has them too.
+
+        What it measures is stored as a measurement of those rows, and is none of all of them.
+        """
+        encoded = evaluator.encoded
+        examples = sorted(set(encoded.origins or range(encoded.examples)))
+        drawn = np.random.default_rng(0).permutation(len(examples))[: max(1, round(share * len(examples)))]
+        rows = sorted(examples[place] for place in drawn)
+        evaluator.forget()  # the states of two evaluators would not fit
+        own = self._evaluator(evaluator.task, encoded.take(rows), evaluator.split)
+        own.costs, own.counts, own.bound = evaluator.costs, evaluator.counts, evaluator.bound
+        return own
+
+    def _evaluator(self, task: Scorer, encoded: Encoded, split: str, held_out: bool = False) -> Evaluator:
         record, supernet = self.record, self.supernet
-        encoded = task.encode(split, self.tokenizer, record.reference)
-        if rows is not None:
-            encoded = encoded.take(rows)
         macs = supernet.macs(encoded.workload)
         padded = supernet.macs(
             Workload.padded(record.reference, writes=bool(encoded.workload.written)),

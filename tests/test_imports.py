@@ -18,8 +18,8 @@ ORDER += ["search", "compression", "commands", "cli", "__main__", "testing"]
 # Rooms, and modules of others, that know neither torch nor transformers.
 PURE = {"errors", "registry", "subnet", "costs", "trials", "work", "options", "space", "storage", "reports"}
 PURE |= {"cli", "runs.run", "runs.folder"}
-PURE |= {f"search.{name}" for name in ("climbing", "controls", "evolve", "importance", "loop", "reference")}
-PURE |= {"search.rules", "search.strategies"}
+PURE |= {f"search.{name}" for name in ("climbing", "controls", "evolve", "halving", "importance", "loop")}
+PURE |= {"search.reference", "search.rules", "search.strategies"}
 HEAVY = {"torch", "transformers", "datasets"}
 # Readable in an afternoon: what the core of the library is, model families not counted, and its lines.
 CORE = ("subnet", "errors", "registry", "trials.trial", "trials.goal", "space", "evaluation", "costs.macs")

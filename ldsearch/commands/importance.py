@@ -24,7 +24,7 @@ from ldsearch.runs.folder import claim
 from ldsearch.runs.run import Run, Study, read_json
 from ldsearch.search.imitation import imitator
 from ldsearch.search.importance import Ablation, importance
-from ldsearch.search.run import evaluate_with
+from ldsearch.search.measuring import evaluate_with
 from ldsearch.subnet import Subnet
 from ldsearch.work.interruption import interruptible
 from ldsearch.work.progress import NO_PROGRESS, Progress, Stoppable

@@ -86,7 +86,8 @@ class Evolve(SearchOptions, Take, Seed, MovedData, SharedStorage, RunFolder):
     strategy: str | None = option(
         None,
         "Searches: surrogate (measures the children that a Gaussian process ranks first), nsga (all "
-        "children), greedy (step by step down, for --objective kl), random, lat (the paper's code). Rules: "
+        "children), greedy (step by step down, for --objective kl), random, lat (the paper's code), halving "
+        "(many on few rows, the best of them on all). Rules: "
         "every-other, every-other-literal, chunk-first, chunk-middle, chunk-last, assignment, validation, "
         "beam, swaps, learned, influence, constant-ratio.",
         shown="surrogate; nsga with --parity",
@@ -119,7 +120,7 @@ class Evolve(SearchOptions, Take, Seed, MovedData, SharedStorage, RunFolder):
     )
     # The last one: below it the name is the field's.
     option: Mapping[str, Any] | None = option(
-        None, "Options of a registered strategy of one's own: steps=3,share=0.5.", read=pairs
+        None, "Options of a strategy's own: of halving eta=3,rungs=3.", read=pairs
     )
 
 

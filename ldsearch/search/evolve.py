@@ -69,13 +69,17 @@ class Evolve:
         rng = np.random.default_rng([self.context.seed, generation])
         measured = [trial for trial in ledger if self.space.contains(trial.subnet)]
         seen = {self.space.encode(trial.subnet) for trial in measured}
-        parents = self._survivors(measured, rng)
+        parents = self._ranked(measured, rng)
         genes = self._mate(parents, seen, wanted, rng) if len(parents) > 1 else []
         if len(genes) < wanted:
             genes += self._left_over(seen | set(genes), wanted - len(genes), rng)
         return [self.space.decode(gene) for gene in genes]
 
-    def _survivors(self, measured: Sequence[Trial], rng: np.random.Generator) -> Population:
+    def survivors(self, measured: Sequence[Trial], rng: np.random.Generator) -> list[Subnet]:
+        """Those of the measured, all in the space, that may become parents: as many as the settings say."""
+        return [self.space.decode(tuple(map(int, one.X))) for one in self._ranked(measured, rng)]
+
+    def _ranked(self, measured: Sequence[Trial], rng: np.random.Generator) -> Population:
         values = objectives(measured, self.costs)
         usable = ~np.isnan(values).any(axis=1)
         genes = np.array([self.space.encode(trial.subnet) for trial in measured])

@@ -30,19 +30,34 @@ PATIENCE = 5
 LEAST_GAIN = 1e-3
 # Where a search ends in time, so many sub-networks are measured between two looks at the clock.
 _PART = 16
+_ROUNDING = 1e-6  # of sums of shares
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A sub-network to measure.
+
+    Args:
+        subnet: Which.
+        rows: On what share of the rows that choose. Below 1 the trial is for the strategy alone: it is in
+            no result, and no measurement of all rows.
+    """
+
+    subnet: Subnet
+    rows: float = 1.0
 
 
 class SearchStrategy(Protocol):
-    """Names the sub-networks to measure next, each on all rows that choose."""
+    """Names the sub-networks to measure next."""
 
     name: str
 
-    def propose(self, generation: int, ledger: Sequence[Trial]) -> list[Subnet]:
-        """Sub-networks for this generation; an empty list ends the search.
+    def propose(self, generation: int, ledger: Sequence[Trial]) -> Sequence[Subnet | Ask]:
+        """Sub-networks for this generation; none ends the search.
 
         Args:
             generation: Counts from 0.
-            ledger: Every trial of the generations before, in order.
+            ledger: Every trial of the generations before, in order; first the full model's.
         """
 
 
@@ -126,6 +141,7 @@ class SearchResult:
         proposed: The proposals that may be chosen; the full model is measured for reference, whether or
             not it is one.
         costs: Names of the costs that were minimised beside the score's loss.
+        spent: What it measured, in evaluations on all rows.
     """
 
     trials: list[Trial]
@@ -133,6 +149,7 @@ class SearchResult:
     areas: list[float] = field(default_factory=list)
     proposed: set[Subnet] = field(default_factory=set)
     costs: tuple[str, ...] = ("macs",)
+    spent: float = 0.0
 
     @property
     def candidates(self) -> list[Trial]:
@@ -163,6 +180,7 @@ def search(
     selectable: Callable[[Subnet], bool] = lambda subnet: True,
     costs: Sequence[str] = ("macs",),
     on_generation: Callable[[SearchResult], None] | None = None,
+    on_rows: Callable[[float], Evaluate] | None = None,
 ) -> SearchResult:
     """Run a strategy until it has nothing more to propose, stands still, or has used its evaluations.
 
@@ -170,38 +188,49 @@ def search(
         strategy: What proposes.
         evaluate: Measures sub-networks of a generation, in order.
         full: The full model, measured first: the denominator of every share.
-        evaluations: The most trials, the full model included; None: until the strategy is done.
+        evaluations: The most trials, the full model included; None: until the strategy is done. One on a
+            share of the rows counts as that share.
         patience: Generations without a gain after which it ends; None: it never ends for that.
         deadline: When it ends, if in the middle of a generation, by ``time.monotonic``.
         selectable: Whether a proposal may be chosen; others are stepping stones, measured all the same.
         costs: Names of the trials' costs that are minimised: they make the frontier and its area.
         on_generation: Called after each generation (reports that are written as the search goes).
+        on_rows: Measures on that share of the rows, for strategies that ask for it.
 
     Raises:
-        ValueError: If ``evaluations`` is below 1.
+        ValueError: If ``evaluations`` is below 1, or a share of the rows is asked for and not measured.
     """
     if evaluations is not None and evaluations < 1:
         raise ValueError(f"a search needs at least one evaluation, not {evaluations}")
     trials = evaluate([full], 0)
-    result, counts = SearchResult(trials, "exhausted", costs=tuple(costs)), list[int]()
+    result, counts = SearchResult(trials, "exhausted", costs=tuple(costs), spent=1.0), list[int]()
+    ledger, known = list(trials), {Ask(full)}
     for generation in itertools.count():
-        seen = {trial.subnet for trial in trials}
-        proposed = list(dict.fromkeys(strategy.propose(generation, tuple(trials))))
-        result.proposed.update(filter(selectable, proposed))
-        fresh = [subnet for subnet in proposed if subnet not in seen]
+        named = strategy.propose(generation, tuple(ledger))
+        asked = list(dict.fromkeys(one if isinstance(one, Ask) else Ask(one) for one in named))
+        result.proposed.update(ask.subnet for ask in asked if ask.rows == 1 and selectable(ask.subnet))
+        fresh = [ask for ask in asked if ask not in known]
         if evaluations is not None:
-            fresh = fresh[: evaluations - len(trials)]
+            spent = result.spent + np.cumsum([ask.rows for ask in fresh])
+            fresh = fresh[: np.count_nonzero(spent <= evaluations + _ROUNDING)]
         if not fresh:
             break
         for part in _parts(fresh, deadline):
-            trials += evaluate(part, generation)
+            for rows, own in itertools.groupby(part, key=lambda ask: ask.rows):
+                subnets = [ask.subnet for ask in own]
+                ledger += (found := _measured(evaluate, on_rows, rows)(subnets, generation))
+                trials += found if rows == 1 else []
+                result.spent += rows * len(subnets)
+            known.update(part)
+        if len(trials) == (counts or [1])[-1]:
+            continue  # on few rows: what goes on to all of them does so past a deadline too
         counts.append(len(trials))
         result.areas = np.mean([areas_under(trials, counts, cost) for cost in costs], axis=0).tolist()
         if on_generation is not None:
             on_generation(result)
         ends = {
             "converged": patience is not None and _stands_still(result.areas, patience, trials),
-            "evaluations": len(trials) == evaluations,
+            "evaluations": evaluations is not None and result.spent > evaluations - _ROUNDING,
             "time": time.monotonic() >= deadline,
         }
         if any(ends.values()):
@@ -210,13 +239,21 @@ def search(
     return result
 
 
-def _parts(subnets: list[Subnet], deadline: float) -> Iterator[list[Subnet]]:
+def _measured(evaluate: Evaluate, on_rows: Callable[[float], Evaluate] | None, rows: float) -> Evaluate:
+    if rows == 1:
+        return evaluate
+    if on_rows is None:
+        raise ValueError(f"this search measures on all rows, not on {rows:.3g} of them")
+    return on_rows(rows)
+
+
+def _parts(asked: list[Ask], deadline: float) -> Iterator[list[Ask]]:
     """All of them at once; where there is a deadline, a few at a time until it passes."""
     if deadline == math.inf:
-        yield subnets
+        yield asked
         return
-    for first in range(0, len(subnets), _PART):
-        yield subnets[first : first + _PART]
+    for first in range(0, len(asked), _PART):
+        yield asked[first : first + _PART]
         if time.monotonic() >= deadline:
             return
 

@@ -1,11 +1,12 @@
 """Runs a strategy and its controls, scores the frontier on held-out rows, and writes the reports."""
 
+import itertools
 import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +29,12 @@ from ldsearch.runs.run import BEST_FILE, FRONTIER_FILE, RUN_FILE, Choice, HeldOu
 from ldsearch.search.controls import constant_ratio, random_search, shape_for
 from ldsearch.search.imitation import imitator
 from ldsearch.search.latencies import Latencies, choose, measured_latencies, write_latencies
-from ldsearch.search.loop import (
-    Evaluate,
-    EvolveSettings,
-    SearchResult,
-    SearchStrategy,
-    StrategyContext,
-    search,
-)
+from ldsearch.search.loop import EvolveSettings, SearchResult, SearchStrategy, StrategyContext, search
+from ldsearch.search.measuring import evaluate_share, evaluate_with
 from ldsearch.search.rules import Listed
 from ldsearch.search.signals import SIGNALS
 from ldsearch.search.spaces import rule_space, search_space
 from ldsearch.search.strategies import RULES, Search, search_named
-from ldsearch.subnet import Subnet
 from ldsearch.trials.goal import Goal
 from ldsearch.trials.trial import Trial, pareto_front
 from ldsearch.work.interruption import interruptible
@@ -206,7 +200,7 @@ def run_search(
         outcome = RunOutcome(folder, result, best, goal, controls, held, bench.evaluator.counts, latencies)
         _write_tables(bench, str(identity["strategy"]), outcome)
         if latencies is not None:
-            regular = dict(islice(fronts.items(), 1))  # the first control
+            regular = dict(itertools.islice(fronts.items(), 1))  # the first control
             write_latencies(bench, folder, latencies, {"frontier": result.frontier, **regular}, full)
         _write_run(bench, identity, {**facts, "options": changed(options)}, outcome)
         _write_best(bench, outcome)
@@ -267,7 +261,7 @@ def _search(
     goal.take.choose(result.candidates, result.trials[0], bench.loss_bound)
     if regular is None:
         return result, {}
-    measured = max(len(result.trials), measured)
+    measured = max(math.ceil(result.spent), measured)
     if len(regular[1].trials) > measured:
         # The search ended early, and a control has no more evaluations.
         regular = control(constant_ratio, measured)
@@ -308,6 +302,7 @@ def run_strategy(
         costs=costs,
         on_generation=on_generation,
         deadline=deadline,
+        on_rows=partial(evaluate_share, bench, evaluator or bench.evaluator, progress),
     )
 
 
@@ -316,15 +311,6 @@ def _seconds(spec: SearchSpec, minutes: float | None) -> float:
     if minutes is None:
         return math.inf
     return 60 * minutes / (1 + CONTROL_SHARE * spec.controlled)
-
-
-def evaluate_with(evaluator: Evaluator, progress: Progress) -> Evaluate:
-    """An evaluator that reports every trial, and that it waits for other workers."""
-
-    def evaluate(subnets: Sequence[Subnet], generation: int) -> list[Trial]:
-        return evaluator(subnets, generation, progress.trial, progress.waiting)
-
-    return evaluate
 
 
 def _hold_out(

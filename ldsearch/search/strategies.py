@@ -9,6 +9,7 @@ from ldsearch.registry import Registry
 from ldsearch.search.climbing import Beam, Descent, Swaps
 from ldsearch.search.controls import constant_ratio, random_search
 from ldsearch.search.evolve import Evolve, Surrogate
+from ldsearch.search.halving import Halving, HalvingOptions
 from ldsearch.search.loop import PATIENCE, EvolveSettings, SearchStrategy, StrategyContext
 from ldsearch.search.reference import Reference
 from ldsearch.search.rules import (
@@ -82,6 +83,7 @@ SEARCHES: Registry[Search] = Registry(
         "random": Search(random_search),
         # The reference keeps its own numbers: the full model, 22 configurations and 30 rounds of 60.
         "lat": Search(Reference, 1 + 22 + 30 * 60, None, genes="lengths"),
+        "halving": Search(Halving, patience=None, options=HalvingOptions),
     },
     of=Search,
 )

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -68,6 +68,12 @@ class EncodedWords(Encoded):
 
     tags: tuple[tuple[int, ...], ...]
     firsts: tuple[NDArray[np.int64], ...]
+
+    def take(self, rows: Sequence[int]) -> "EncodedWords":
+        """Select examples with their words."""
+        features = tuple(self.features[row] for row in rows)
+        tags, firsts = tuple(self.tags[row] for row in rows), tuple(self.firsts[row] for row in rows)
+        return replace(self, features=features, tags=tags, firsts=firsts)
 
 
 class TokenClassification(Task):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ldsearch.search.loop import SearchResult, SearchStrategy, StrategyContext, search
+from ldsearch.search.loop import Ask, SearchResult, SearchStrategy, StrategyContext, search
 from ldsearch.search.strategies import Search
 from ldsearch.space import DepthGenes, LengthGenes, ListedDepths, Space
 from ldsearch.subnet import WHOLE, Groups, Subnet
@@ -57,9 +57,8 @@ class SearchContract:
         """Without a limit of evaluations, where there are only few sub-networks."""
         for space in self.spaces():
             if space.size() < 100:
-                result = search(
-                    self._made(space, 1, 4 * space.size()), _evaluate, space.full(), patience=None
-                )
+                strategy = self._made(space, 1, 4 * space.size())
+                result = search(strategy, _evaluate, space.full(), patience=None, on_rows=lambda _: _evaluate)
                 assert len(result.trials) <= space.size() + 1
 
     def test_proposals_depend_on_generation_and_ledger_only(self) -> None:
@@ -68,21 +67,29 @@ class SearchContract:
             for generation, ledger, proposed in self._generations(space):
                 assert self._made(space, 3, MOST).propose(generation, ledger) == proposed
 
-    def _generations(self, space: Space) -> Iterator[tuple[int, Sequence[Trial], list[Subnet]]]:
+    def _generations(self, space: Space) -> Iterator[tuple[int, Sequence[Trial], Sequence[Subnet | Ask]]]:
         strategy = self._made(space, 3, MOST)
         ledger = _evaluate([space.full()], 0)
         for generation in range(2):
             proposed = strategy.propose(generation, tuple(ledger))
             yield generation, tuple(ledger), proposed
             seen = {trial.subnet for trial in ledger}
-            ledger += _evaluate([subnet for subnet in dict.fromkeys(proposed) if subnet not in seen], 0)
+            subnets = dict.fromkeys(one.subnet if isinstance(one, Ask) else one for one in proposed)
+            ledger += _evaluate([subnet for subnet in subnets if subnet not in seen], generation)
 
     def _made(self, space: Space, seed: int, most: int) -> SearchStrategy:
         own = self.search()
         return own.build(StrategyContext(space, contract_costs, seed, most, options=own.options_of({})))
 
     def _run(self, space: Space, seed: int) -> SearchResult:
-        return search(self._made(space, seed, MOST), _evaluate, space.full(), evaluations=MOST, patience=None)
+        return search(
+            self._made(space, seed, MOST),
+            _evaluate,
+            space.full(),
+            evaluations=MOST,
+            patience=None,
+            on_rows=lambda _: _evaluate,
+        )
 
 
 def contract_costs(subnets: Sequence[Subnet]) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shlex
+import shutil
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +23,9 @@ from ldsearch.search.spaces import search_space
 from ldsearch.subnet import Subnet
 from ldsearch.trials.pareto import frontier
 from ldsearch.trials.trial import Trial
-from ldsearch.work.progress import NO_PROGRESS, Progress
+from ldsearch.work.progress import NO_PROGRESS, Counted, Progress
 from tests.cli.conftest import Ldsearch, read, unsettle
+from tests.stops import ask_to_stop
 
 SPACE = """
 name: mine
@@ -107,6 +109,42 @@ def test_a_search_out_of_time_takes_the_best_so_far_and_the_same_command_goes_on
     whole = rows_of(wild_place / "runs/timed")
     assert [row["subnet"] for row in whole[: len(first)]] == [row["subnet"] for row in first]
     assert len(whole) == 30
+
+
+def test_a_stopped_halving_goes_on_to_the_same_end_and_scores_on_few_rows_stay_apart(
+    ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unsettle(place / "runs/tiny")
+    shutil.copytree(place, place.parent / "other")
+    search = ("evolve", "--strategy", "halving", "--evaluations", 9, "--option", "eta=2", "--most-accurate")
+    assert (outcome := ldsearch(*search)).code == 0, outcome.err
+    whole, bench = rows_of(place / "runs/tiny-halving"), Bench.open("runs/tiny")
+    every = bench.evaluator.examples
+    assert {int(row["examples"]) for row in whole} == {every}  # none on few rows is in the tables
+    assert {trial.examples for trial in bench.evaluator.cache.trials()} == {
+        every
+    }  # nor passes for one on all
+    rungs = [bench.share_of(bench.evaluator, share).cache.trials() for share in (1 / 4, 1 / 2)]
+    assert [len(rung) for rung in rungs] == [8, 4]
+    assert [{trial.examples for trial in rung} for rung in rungs] == [{round(every / 4)}, {round(every / 2)}]
+    monkeypatch.chdir(place.parent / "other")
+    step, steps = Progress.step, []
+
+    def stops(progress: Progress) -> None:
+        steps.append(step(progress))
+        ask_to_stop()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Counted, "step", stops)  # in the first rung
+        assert ldsearch(*search).code in (130, 143)
+    assert steps
+    assert not Path("runs/tiny-halving/best.json").exists()
+    assert (again := ldsearch(*search)).code == 0, again.err
+    kept = [{key: value for key, value in row.items() if key != "seconds"} for row in whole]
+    assert [
+        {key: value for key, value in row.items() if key != "seconds"}
+        for row in rows_of(Path("runs/tiny-halving"))
+    ] == kept
 
 
 def test_the_reference_codes_search_and_genes_that_were_not_trained(ldsearch: Ldsearch, place: Path) -> None:
