@@ -1,4 +1,4 @@
-"""Families, token scores and training strategies from outside the package, in about twenty lines each."""
+"""Families, scores, tasks and training strategies from outside the package, in about twenty lines each."""
 
 import importlib
 import importlib.util
@@ -30,6 +30,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import TOKEN_SCORES
+from ldsearch.tasks import TASKS
 from ldsearch.training.applicable import check_training
 from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting, make_strategy, reads
 from tests.tiny import padded_batch, tiny_model
@@ -111,11 +112,43 @@ STRATEGIES.register("halves", thing)
 class TestHalves(StrategyContract):
     strategy = staticmethod(thing)
 '''
+TASK = '''
+"""A list of turns, read as one text, and how the talk ended."""
+
+import random
+
+from ldsearch.tasks import TASKS, TextClassification
+from ldsearch.testing import TaskContract
+from ldsearch.testing.tasks import WORDS
+
+
+class thing(TextClassification):
+    kind = "talk"
+    column_names = {"text": ("turns",), "label": ("outcome",)}
+
+    @classmethod
+    def read_rows(cls, table, columns, names, role):
+        turns = [" ".join(own) if isinstance(own, list) else own for own in table[columns.text]]
+        return super().read_rows(table.assign(**{columns.text: turns}), columns, names, role)
+
+
+TASKS.register("talk", thing)
+
+
+class TestTalk(TaskContract):
+    kind = staticmethod(lambda: thing)
+
+    def rows(self, count, seed):
+        draw = random.Random(seed)
+        talks = [draw.choices(WORDS, k=9) for _ in range(count)]
+        return [{"turns": own, "outcome": draw.choice(["deal", "none"])} for own in talks]
+'''
 # Source, registry, the name it registers.
 PLUGINS = {
     "family": (FAMILY, FAMILIES, "ernie"),
     "score": (SCORE, TOKEN_SCORES, "received-values"),
     "strategy": (STRATEGY, STRATEGIES, "halves"),
+    "task": (TASK, TASKS, "talk"),
 }
 
 
@@ -139,6 +172,13 @@ MISTAKES = [
     ("strategy", "sorted({", "sorted({9, ", "test_subnetworks_fit_the_model"),
     ("strategy", '"label", 0.5', '"label", 0.0', "test_every_batch_has_passes_of_positive_weight"),
     ("strategy", '"label"', '"distill"', "test_the_first_pass_can_teach_and_each_sees_rows"),
+    ("task", "else own", "else 'nothing'", "test_columns_that_are_missing_or_named_twice_are_refused"),
+    (
+        "task",
+        'kind = "talk"',
+        'kind = "talk"; statistics = lambda self, *how: (own := super().statistics(*how)) - own.mean()',
+        "test_padding_and_other_rows_change_no_statistic",
+    ),
     ("strategy", "rows=(0, 2)", "rows=(2, 2)", "test_the_first_pass_can_teach_and_each_sees_rows"),
 ]
 

@@ -25,6 +25,7 @@ from ldsearch.search.strategies import SEARCHES
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.supernet import inference
+from ldsearch.tasks import TASKS
 from ldsearch.tasks.tokenizer import train_wordpiece
 from tests.cli.conftest import CONFIG, reviews
 from tests.test_imports import ORDER
@@ -172,7 +173,11 @@ def test_the_library_example_trains_searches_and_exports_as_printed(
 
 
 def test_the_examples_of_extensions_keep_their_contracts():
-    examples = (("TestErnie", 20, FAMILIES, "ernie"), ("TestDownhill", 26, SEARCHES, "downhill"))
+    examples = (
+        ("TestErnie", 20, FAMILIES, "ernie"),
+        ("TestDownhill", 26, SEARCHES, "downhill"),
+        ("TestTalk", 31, TASKS, "talk"),
+    )
     for test, lines, registry, name in examples:
         (block,) = [block for block in fenced("python") if test in block]
         assert len(block.splitlines()) <= lines
