@@ -42,9 +42,9 @@ RATIOS, SEARCHED = 12, 3
 MARGIN, MARGIN_OF_AGREEMENT = 0.01, 0.04
 # Of the full model's MACs: what has more gains next to no time.
 MOST_SHARE = 0.8
-# Of the predictions of a file that are those of its sub-network in fp32: fewer, and the file is broken. What
-# rounding costs is in the scores already, which are of the runtime that rounds.
-LEAST_SAME, COMPARED_ROWS = 0.9, 100
+# As ``export --least-agreement``; only a broken file has less. What rounding costs is in the scores already,
+# which are of the runtime that rounds.
+LEAST_AGREEMENT, COMPARED_ROWS = 0.9, 100
 _TIMED = 8  # constant ratios whose times tell what a budget in ms is in MACs
 
 
@@ -136,7 +136,7 @@ def full_model_times(folder: Path, bench: Bench, goal: Goal, progress: Progress)
     how = bench.record, bench.tokenizer, bench.task, bench.split, (), COMPARED_ROWS
     rows = split_rows(supernet, *how)
     share = share_of_full(supernet, rows.batches, rows.likeness)
-    full = time_full_model(supernet, cells, share, LEAST_SAME, progress)
+    full = time_full_model(supernet, cells, share, LEAST_AGREEMENT, progress)
     write_json(path, full.to_dict())
     return full
 
@@ -264,7 +264,7 @@ def export_points(
             runtime=str(bench.runtime),
             elastic=True,
             full=full,
-            least_agreement=LEAST_SAME,
+            least_agreement=LEAST_AGREEMENT,
             limit=COMPARED_ROWS,
             progress=progress,
         )

@@ -1,4 +1,4 @@
-"""Checks of exports against their supernet: outputs, predictions, labels, score."""
+"""Checks of exports against their supernet: outputs in fp32, agreement of int8 and bf16, labels, score."""
 
 import json
 import subprocess
@@ -24,6 +24,7 @@ from ldsearch.export.card import Provenance, Written, file_dtype
 from ldsearch.export.folder import write_huggingface
 from ldsearch.export.timing import TimingJob
 from ldsearch.latency.measure import MeasuredLatency
+from ldsearch.options.serving import LEAST_AGREEMENT
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
@@ -32,8 +33,6 @@ from ldsearch.work.progress import NO_PROGRESS, Progress
 
 # What an example in doubt may move a score by, in examples: F1 of a rare label hangs on few of them.
 SWAY = 10
-# Predictions that a runtime that rounds must share with fp32; results/imdb has what trained models share.
-LEAST_AGREEMENT = 0.98
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ldsearch.errors import DataError, ExportError, RunError
 from ldsearch.export.agreement import share_of_full
 from ldsearch.export.as_it_is import AS_IT_IS, is_model, open_model
 from ldsearch.export.card import Provenance, Written
-from ldsearch.export.check import LEAST_AGREEMENT, Rows, Verified, random_rows, verify_fresh
+from ldsearch.export.check import Rows, Verified, random_rows, verify_fresh
 from ldsearch.export.elastic import budgets, rows_beside
 from ldsearch.export.folder import onnx_file, write_huggingface, write_onnx
 from ldsearch.export.names import BUDGETS_FILE, INDEX_FILE, RUNTIMES_FILE
@@ -27,6 +27,7 @@ from ldsearch.latency.fastest import AUTO, FullModel, time_full_model
 from ldsearch.latency.int8 import int8_instructions
 from ldsearch.latency.measure import generating
 from ldsearch.latency.runtimes import graph_runtime
+from ldsearch.options.serving import LEAST_AGREEMENT
 from ldsearch.runs.run import Choice
 from ldsearch.runs.target import Target
 from ldsearch.subnet import Subnet, keep_of

@@ -6,6 +6,9 @@ from pathlib import Path
 from ldsearch.options.binding import numbers, option
 from ldsearch.options.shared import DecodingOptions, MovedData, NamedSubnet, RunFolder
 
+# Predictions that int8 or bf16 must share with fp32; results/imdb has what trained models share.
+LEAST_AGREEMENT = 0.98
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(DecodingOptions, NamedSubnet, RunFolder):
@@ -153,7 +156,7 @@ class Export(NamedSubnet):
         "and budgets.json has those of the run's frontier with scores and milliseconds.",
     )
     least_agreement: float = option(
-        0.98,
+        LEAST_AGREEMENT,
         "Where a runtime rounds (all but onnx and openvino-f32): the least share of predictions that are the "
         "supernet's; of a regression, the correlation of outputs; of a ranking, how good the order is by the "
         "supernet's scores (nDCG@10).",

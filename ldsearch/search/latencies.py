@@ -12,7 +12,6 @@ from ldsearch.bench import Bench
 from ldsearch.disk.files import read_fields, write_json
 from ldsearch.errors import BudgetError, RunError
 from ldsearch.export.agreement import share_of_full
-from ldsearch.export.check import LEAST_AGREEMENT
 from ldsearch.export.rows import AGREEMENT_ROWS, split_rows
 from ldsearch.latency.clock import Clock, Noise, device_facts, synchroniser
 from ldsearch.latency.fastest import AUTO, time_full_model
@@ -27,6 +26,7 @@ from ldsearch.latency.measure import (
 from ldsearch.latency.runtimes import candidates, require_runtime
 from ldsearch.latency.table import LatencyTable, SupernetStages, table_beside
 from ldsearch.latency.whole import OWN, PredictedLatency, time_whole, whole_keys
+from ldsearch.options.serving import LEAST_AGREEMENT
 from ldsearch.reports.latency import Accuracy, draw_tradeoff
 from ldsearch.reports.style import save_figure
 from ldsearch.reports.tables import write_csv

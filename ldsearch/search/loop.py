@@ -182,7 +182,7 @@ def search(
     on_generation: Callable[[SearchResult], None] | None = None,
     on_rows: Callable[[float], Evaluate] | None = None,
 ) -> SearchResult:
-    """Run a strategy until it has nothing more to propose, stands still, or has used its evaluations.
+    """Run a strategy until it has nothing more to propose, has converged, or has used its evaluations.
 
     Args:
         strategy: What proposes.
@@ -229,7 +229,7 @@ def search(
         if on_generation is not None:
             on_generation(result)
         ends = {
-            "converged": patience is not None and _stands_still(result.areas, patience, trials),
+            "converged": patience is not None and _has_converged(result.areas, patience, trials),
             "evaluations": evaluations is not None and result.spent > evaluations - _ROUNDING,
             "time": time.monotonic() >= deadline,
         }
@@ -276,7 +276,8 @@ def areas_under(trials: Sequence[Trial], counts: Sequence[int], cost: str) -> li
     return [staircase_area([low, *costs[:n]], [worst, *scores[:n]], low, high) for n in counts]
 
 
-def _stands_still(areas: Sequence[float], patience: int, trials: Sequence[Trial]) -> bool:
+def _has_converged(areas: Sequence[float], patience: int, trials: Sequence[Trial]) -> bool:
+    """Whether the last generations gained next to nothing of the scores' range."""
     low, high = _range([trial.score.loss for trial in trials])
     return len(areas) > patience and areas[-1] - areas[-1 - patience] <= LEAST_GAIN * (high - low)
 
