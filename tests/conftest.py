@@ -1,14 +1,19 @@
 """Fixtures for every test: one thread a process, so that two test processes share two cores; fp32."""
 
 import signal
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
+from ldsearch.export import check
+from ldsearch.search import run as searches
 from ldsearch.training import run as trainer
+from tests import fresh
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -21,6 +26,25 @@ def one_precision() -> Iterator[None]:
     """Trainings in fp32, whatever the processor is faster in."""
     with mock.patch.object(trainer, "bf16_is_fast", return_value=False):
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def imports_once() -> Iterator[Any]:
+    """Exports are read in a process whose imports are made, and timed for an instant; gives what is real."""
+    with mock.patch.object(check, "subprocess", fresh.READERS):
+        yield subprocess
+
+
+@pytest.fixture(autouse=True, scope="session")
+def drawn() -> Iterator[Any]:
+    """A search's figure is empty, since drawing takes longer than a tiny search; gives what draws it."""
+
+    def empty(*_: object, **__: object) -> Figure:
+        return Figure(figsize=(1, 1))
+
+    real = searches.draw_frontier
+    with mock.patch.object(searches, "draw_frontier", empty):
+        yield real
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,8 @@
 """The examples run, at tiny size."""
 
 import json
-import os
 import runpy
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ from transformers import AutoTokenizer
 import ldsearch
 from ldsearch.costs.named import COSTS
 from ldsearch.search.strategies import SEARCHES
+from tests import fresh
 from tests.cli.conftest import CONFIG, reviews
 
 ROOT = Path(__file__).parent.parent
@@ -129,27 +128,19 @@ def test_an_onnx_file_gives_the_labels_of_the_model_without_torch(example: Examp
 
 
 @pytest.mark.slow
-def test_a_study_of_trainings_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+def test_a_study_of_trainings_goes_on_where_it_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "reviews.csv").write_text(reviews())
     (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 3}))
-    words = [
-        "reviews.csv",
-        "--model",
-        "config.json",
-        "--evaluations",
-        "5",
-        "--low",
-        "0.8",
-        "--max_steps",
-        "2",
-    ]
+    words = "reviews.csv --model config.json --evaluations 5 --low 0.8 --max_steps 2 --trials"
+    monkeypatch.chdir(tmp_path)
 
     def tune(trials: int) -> str:
-        command = [sys.executable, "-W", "ignore", ROOT / "examples/tune.py", *words, "--trials", str(trials)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-        ).stdout
+        code = f"import runpy; runpy.run_path({str(ROOT / 'examples/tune.py')!r}, run_name='__main__')"
+        done = fresh.program(code, *words.split(), trials)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def load() -> optuna.Study:
         return optuna.load_study(study_name="tune", storage=f"sqlite:///{tmp_path}/runs/tune/tune.db")

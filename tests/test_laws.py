@@ -1,10 +1,7 @@
 """The laws that hold the house together: every family × every shipped space, scaled to a tiny model."""
 
 import itertools
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +22,7 @@ from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.testing import FamilyContract, StrategyContract, TokenScoreContract
 from ldsearch.training.strategies import STRATEGIES, Setting
 from ldsearch.trials.trial import Score, Trial
+from tests import fresh
 from tests.tiny import FAMILIES, HEADED, OWN_PARTS, VOCABULARY, learned, padded_batch, row, tiny_model
 
 BLOCKS, REFERENCE = 4, 24
@@ -176,8 +174,6 @@ def test_law_5_a_search_stays_in_its_space_repeats_nothing_and_ends(name, strate
 
 
 PROPOSALS = """
-import sys
-sys.path.insert(0, sys.argv[1])
 from tests.test_laws import *
 space = scaled("demo").widened()
 macs = Macs(Supernet(tiny_model("bert", blocks=BLOCKS)).shape, Workload.padded(REFERENCE))
@@ -186,19 +182,13 @@ for make, most in SEARCHES.values():
 """
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_law_5_one_seed_asks_the_same_in_another_process():
     space = scaled("demo").widened()
     macs = Macs(Supernet(tiny_model("bert", blocks=BLOCKS)).shape, Workload.padded(REFERENCE))
-    root = Path(__file__).parent.parent
-    command = [sys.executable, "-W", "ignore", "-c", PROPOSALS, str(root)]
-    there = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root).stdout
-    lines = there.strip().splitlines()[-len(SEARCHES) :]
+    there = fresh.program(PROPOSALS)
+    lines = there.stdout.strip().splitlines()
     for line, (make, most) in zip(lines, SEARCHES.values(), strict=True):
-        here = search(
-            make(StrategyContext(space, macs, 3)), fake_trials(space, macs), space.full(), evaluations=most
-        )
-        assert line.split("|") == [trial.subnet.to_json() for trial in here.trials]
+        assert line.split("|") == [subnet.to_json() for subnet in searched(make, space, macs, most)]
 
 
 @pytest.mark.parametrize("pin_last", [True, False])

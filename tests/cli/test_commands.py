@@ -15,6 +15,7 @@ import torch
 from ldsearch.cli import FORMER
 from ldsearch.evaluation import Evaluator
 from ldsearch.options import VERBS
+from ldsearch.search import run as searches
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import Ldsearch, read, weights
 
@@ -35,13 +36,18 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_search_writes_its_reports_and_obeys_its_budget(ldsearch: Ldsearch, place: Path) -> None:
+def test_a_search_writes_its_reports_and_obeys_its_budget(
+    ldsearch: Ldsearch, place: Path, drawn: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searches, "draw_frontier", drawn)
     outcome = ldsearch("evolve", "--budget", "0.8")
     assert outcome.code == 0
     assert outcome.err == ""
     folder = place / "runs/tiny-evolve"
     assert set(os.listdir(folder)) == REPORTS
-    assert (folder / "frontier.png").read_bytes().startswith(b"\x89PNG")
+    figure = (folder / "frontier.png").read_bytes()
+    assert figure.startswith(b"\x89PNG")
+    assert len(figure) > 10_000
     trials, frontier, best = (
         rows(folder / "trials.csv"),
         rows(folder / "frontier.csv"),

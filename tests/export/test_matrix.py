@@ -1,9 +1,8 @@
 """Every family, head and gene: an export that another process reloads as it was, or a refusal; no third."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,12 +11,15 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
+import ldsearch
 from ldsearch.errors import LdsearchError, SubnetError
+from ldsearch.export import reader
 from ldsearch.export.folder import write_huggingface
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing import randomised
+from tests import fresh
 from tests.export.test_export import PROVENANCE, TOKENIZER
 from tests.tiny import (
     DECODERS,
@@ -121,30 +123,25 @@ def read_by(supernet: Supernet) -> dict[str, torch.Tensor]:
     return batch
 
 
-# What stands in ``--`` is written by the other process: logits, and texts with and without a cache.
-RELOAD = """
-import json, sys, numpy as np, torch
-from pathlib import Path
-import ldsearch
-from ldsearch.export import reader
-torch.set_num_threads(1)
-place, found, cached = Path(sys.argv[1]), {}, {}
-for index, (folder, readers, writes) in enumerate(json.loads((place / "jobs.json").read_text())):
-    with np.load(place / f"inputs-{writes}.npz") as file:
-        batch = dict(file)
-    (answers,) = reader.answers([(Path(folder), readers, ())], [batch])
-    for name, answer in zip(readers, answers):
-        found[f"{index}.{name}"] = answer.logits[0]
-    if writes != "nothing":
-        model = ldsearch.load(folder)
-        ids = torch.from_numpy(batch["input_ids"])[:1]
-        options = dict(do_sample=False, max_new_tokens=6, min_new_tokens=6)
-        asked = [model.generate(input_ids=ids, use_cache=use, **options) for use in (True, False)] \
-            if "t5" not in folder else [model.generate(input_ids=ids, **options)] * 2
-        cached[index] = [own.tolist() for own in asked]
-np.savez(place / "found.npz", **found)
-(place / "cached.json").write_text(json.dumps(cached))
-"""
+def reload(place: Path) -> None:
+    """What the other process writes: logits, and texts with and without a cache."""
+    found, cached = {}, {}
+    for index, (folder, readers, writes) in enumerate(json.loads((place / "jobs.json").read_text())):
+        with np.load(place / f"inputs-{writes}.npz") as file:
+            batch = dict(file)
+        (answers,) = reader.answers([(Path(folder), readers, ())], [batch])
+        for name, answer in zip(readers, answers, strict=True):
+            found[f"{index}.{name}"] = answer.logits[0]
+        if writes != "nothing":
+            model = ldsearch.load(folder)
+            ids = torch.from_numpy(batch["input_ids"])[:1]
+            write = partial(
+                model.generate, input_ids=ids, do_sample=False, max_new_tokens=6, min_new_tokens=6
+            )
+            asked = [write()] * 2 if "t5" in folder else [write(use_cache=use) for use in (True, False)]
+            cached[index] = [own.tolist() for own in asked]
+    np.savez(place / "found.npz", **found)
+    (place / "cached.json").write_text(json.dumps(cached))
 
 
 @pytest.fixture(scope="module")
@@ -170,20 +167,20 @@ def test_what_is_exported_reloads_in_another_process_and_caches_are_right(tmp_pa
         assert written.readers == case.readers, case.name
         jobs.append([str(folder), list(written.readers), writes(case)])
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
-    done = subprocess.run([sys.executable, "-c", RELOAD, tmp_path], capture_output=True, text=True)
+    done = fresh.run(reload, tmp_path)
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "found.npz") as file:
         found = {name: torch.from_numpy(array) for name, array in file.items()}
     real = padded_batch(LENGTHS)["attention_mask"].bool()
     for index, case in enumerate(exported):
         wanted = inference(case.supernet, read_by(case.supernet), case.subnet)
-        for reader in case.readers:
-            theirs = found.pop(f"{index}.{reader}")
+        for name in case.readers:
+            theirs = found.pop(f"{index}.{name}")
             pairs = (wanted, theirs)
             if wanted.ndim == 3 and len(case.supernet.stacks) == 1:
                 pairs = (wanted[real], theirs[real])
             difference = float((pairs[0] - pairs[1]).abs().max() / pairs[0].abs().max().clamp(min=1))
-            assert difference <= 1e-5, f"{case.name} {reader}: {difference:.2g}"
+            assert difference <= 1e-5, f"{case.name} {name}: {difference:.2g}"
     assert not found
     cached = json.loads((tmp_path / "cached.json").read_text())
     generating = [index for index, case in enumerate(exported) if case.supernet.head.generates]

@@ -8,7 +8,7 @@ import torch
 
 from ldsearch.disk.staging import staged
 from ldsearch.errors import ExportError
-from ldsearch.export import reader
+from ldsearch.export import check, reader
 from ldsearch.export.agreement import ties
 from ldsearch.export.card import Written
 from ldsearch.export.check import Rows, random_rows, verify, verify_fresh
@@ -50,7 +50,8 @@ def test_a_wrong_graph_is_removed_and_its_check_named(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_fresh_process_reads_both_formats_and_says_what_it_cannot_read(tmp_path):
+def test_a_fresh_process_reads_both_formats_and_says_what_it_cannot_read(tmp_path, monkeypatch, imports_once):
+    monkeypatch.setattr(check, "subprocess", imports_once)
     supernet = Supernet(tiny_model("bert", blocks=3))
     rows = Rows([padded_batch([24, 5, 1]), padded_batch([9, 9])], "rows of two batches")
     exports = [

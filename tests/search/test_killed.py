@@ -6,25 +6,22 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 import ldsearch
 from ldsearch.commands.evolve import evolve
 from ldsearch.options import Evolve, TrainSupernet
 from ldsearch.training.train_supernet import train_supernet
+from tests import fresh
 from tests.cli.conftest import CONFIG, reviews, unsettle
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parent.parent.parent
 KILLS = 7
 TABLES = ("trials.csv", "controls.csv", "frontier.csv")
 
@@ -36,7 +33,6 @@ def fork(work: Callable[[], object]) -> int:
         return child
     code = 1
     try:
-        os.dup2(2, 1)  # standard output is for the answer
         work()
         code = 0
     except BaseException:
@@ -73,11 +69,8 @@ def progress(runs: Path) -> int:
     return sum(1 for _ in runs.glob("statistics/*/*.npy"))
 
 
-def killed(place: Path) -> dict[str, object]:
+def killed(place: Path) -> None:
     """Search once straight through; then again, killed at random moments, until one search ends."""
-    torch.set_num_threads(1)
-    from ldsearch.commands import evolve as _  # children start with every import made  # noqa: F401
-
     (place / "reviews.csv").write_text(reviews(400))
     (place / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 3}))
     assert wait(fork(lambda: train(place))) == 0
@@ -102,24 +95,14 @@ def killed(place: Path) -> dict[str, object]:
         os.kill(child, signal.SIGKILL)
         died.append((wait(child), progress(runs)))
     assert wait(fork(lambda: search(runs))) == 0
-    return {"died": died, "total": total}
+    (place / "answer.json").write_text(json.dumps({"died": died, "total": total}))
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("killed")
-    program = (
-        "import json, sys\n"
-        "from pathlib import Path\n"
-        "from tests.search.test_killed import killed\n"
-        "print(json.dumps(killed(Path(sys.argv[1]))))\n"
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(place)], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
+    done = fresh.run(killed, place)
     assert done.returncode == 0, done.stderr
-    (place / "answer.json").write_text(done.stdout)
     return place
 
 

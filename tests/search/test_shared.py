@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +11,13 @@ from pathlib import Path
 
 import optuna
 import pytest
-import torch
 
 from ldsearch.errors import MachineError, RunError
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.backends import backend_of
+from tests import fresh
 from tests.postgres import serving
-from tests.search.test_killed import ROOT, fork, wait
+from tests.search.test_killed import fork, wait
 
 pytestmark = pytest.mark.slow
 
@@ -139,8 +137,7 @@ def play(storage: str, place: Path, workers: int, blow: signal.Signals | None) -
     return [wait(children[0]), *others]
 
 
-def all_scenes(place: Path, storages: Sequence[str]) -> dict[str, dict[str, list[int]]]:
-    torch.set_num_threads(1)
+def all_scenes(place: Path, storages: Sequence[str]) -> None:
     # Children start with every import made.
     import ldsearch.search.evolve  # noqa: F401
     import tests.evaluation.test_evaluator  # noqa: F401
@@ -156,7 +153,7 @@ def all_scenes(place: Path, storages: Sequence[str]) -> dict[str, dict[str, list
             workers, blow = SCENES[scene]
             own = storage.format(scene=scene, place=place)
             codes[kind][scene] = play(own, place / f"{kind}-{scene}", workers, blow)
-    return codes
+    (place / "codes.json").write_text(json.dumps(codes))
 
 
 @pytest.fixture(scope="module")
@@ -174,17 +171,8 @@ def place(server: str) -> Iterator[Path]:
     storages = ["sqlite:///{place}/{scene}.db", "journal:{place}/{scene}.log"]
     if "{}" in server:
         storages.append(server.replace("{}", "{scene}"))
-    program = (
-        "import json, sys\n"
-        "from pathlib import Path\n"
-        "from tests.search.test_shared import all_scenes\n"
-        "print(json.dumps(all_scenes(Path(sys.argv[1]), sys.argv[2:])))\n"
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", program, str(place), *storages]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = fresh.run(all_scenes, place, storages)
     assert done.returncode == 0, done.stderr
-    (place / "codes.json").write_text(done.stdout)
     (place / "errors.txt").write_text(done.stderr)
     yield place
     shutil.rmtree(place)

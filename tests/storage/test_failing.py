@@ -4,8 +4,6 @@ import contextlib
 import os
 import resource
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,9 +14,9 @@ import pytest
 from ldsearch.errors import MachineError, RunError
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
+from tests import fresh
 from tests.storage.test_measurements import FULL, SHORT, trial
 
-ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 
 
@@ -151,9 +149,7 @@ except MachineError as error:
 
 def test_without_room_for_a_journal_it_is_one_line_and_what_was_stored_before_stays(tmp_path: Path) -> None:
     storage = f"journal:{tmp_path}/m.log"
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, storage, "20001"], cwd=ROOT, capture_output=True, text=True
-    )
+    done = fresh.program(FULL_DISK, storage, 20001)
     assert "cannot use the measurement cache" in done.stdout, done.stderr
     assert done.stdout.count("\n") == 1
     count = int(done.stdout.split()[0])

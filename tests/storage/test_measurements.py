@@ -18,6 +18,7 @@ from ldsearch.storage import MeasurementCache, backends
 from ldsearch.storage.backends import backend_of
 from ldsearch.subnet import Subnet
 from ldsearch.trials.trial import Score, Trial
+from tests import fresh
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("sqlite:///{}/m.db", "journal:{}/m.log")
@@ -58,7 +59,7 @@ def test_a_stored_trial_comes_back_in_every_field_but_its_seconds(path: Path) ->
 
 
 def test_a_process_that_dies_in_the_middle_of_storing_leaves_nothing_of_that_measurement(path: Path) -> None:
-    program = (
+    killed = fresh.program(
         "import os, sys\n"
         "from pathlib import Path\n"
         "from sqlalchemy.orm import Session\n"
@@ -67,10 +68,10 @@ def test_a_process_that_dies_in_the_middle_of_storing_leaves_nothing_of_that_mea
         "cache = MeasurementCache(Path(sys.argv[1]), 'print')\n"
         "cache.put(trial(FULL))\n"
         "Session.commit = lambda self: os._exit(9)\n"
-        "cache.put(trial(SHORT))\n"
+        "cache.put(trial(SHORT))\n",
+        path,
     )
-    killed = subprocess.run([sys.executable, "-c", program, str(path)], cwd=ROOT, capture_output=True)
-    assert killed.returncode == 9, killed.stderr.decode()
+    assert killed.returncode == 9, killed.stderr
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("select count(*) from trials").fetchone() == (1,)
     cache = MeasurementCache(path, "print")

@@ -5,7 +5,6 @@ fail as they would on one. Answers that the code reads from the device are made 
 """
 
 import itertools
-import multiprocessing
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -21,6 +20,7 @@ from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of
 from ldsearch.testing.inputs import one_of_each
+from tests import fresh
 from tests.tiny import (
     DECODERS,
     ENCODER_DECODERS,
@@ -117,7 +117,7 @@ def attempt(name: str, planted: bool) -> str:
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Callable[..., str]]:
     """``attempt`` in a process of its own: a registered device stays for the life of a process."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, fresh.CONTEXT) as pool:
         yield lambda name, planted=False: pool.submit(attempt, name, planted).result()
 
 
