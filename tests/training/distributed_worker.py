@@ -1,4 +1,4 @@
-"""Trains a tiny supernet for some steps, as one of several processes or alone, and saves its weights.
+"""Trains tiny supernets for some steps, as one of several processes or alone, and saves their weights.
 
 Of ``classification`` all rows are of one length; of ``tokens`` rows differ in tokens and in labels.
 """
@@ -21,6 +21,7 @@ from ldsearch.training.trainer import SupernetTrainer
 from tests.tiny import VOCABULARY, tiny_model
 
 ROWS, LENGTH, STEPS = 240, 12, 20
+CASES = [("lengthdrop", "classification"), ("layerdrop", "classification"), ("lengthdrop", "tokens")]
 KINDS = {
     "classification": ("SequenceClassification", TextClassification),
     "tokens": ("TokenClassification", TokenClassification),
@@ -42,7 +43,15 @@ def rows_of(kind: str) -> tuple[dict[str, list[int] | int], ...]:
     return tuple(features)
 
 
-def main(folder: Path, batch: int, strategy: str, kind: str) -> None:
+def main(folder: Path, batch: int) -> None:
+    """Train every case in a folder of its own."""
+    for strategy, kind in CASES:
+        own = folder / f"{strategy}-{kind}"
+        own.mkdir(parents=True, exist_ok=True)
+        train(own, batch, strategy, kind)
+
+
+def train(folder: Path, batch: int, strategy: str, kind: str) -> None:
     """Dropout is off, so that processes differ in nothing but the rows they see."""
     head, task = KINDS[kind]
     model = tiny_model("bert", labels=3, head=head).double()
@@ -95,4 +104,4 @@ def main(folder: Path, batch: int, strategy: str, kind: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    main(Path(sys.argv[1]), int(sys.argv[2]))

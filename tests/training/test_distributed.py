@@ -9,32 +9,34 @@ from typing import Any
 import pytest
 import torch
 
+from tests import fresh
+from tests.training import distributed_worker
+
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-WORKER = str(Path(__file__).with_name("distributed_worker.py"))
 
-
-def run(folder: Path, processes: int, batch: int, strategy: str, kind: str) -> list[dict[str, Any]]:
-    """What each process saved."""
-    folder.mkdir()
-    launch = [sys.executable]
-    if processes > 1:
-        launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    command = [*launch, WORKER, str(folder), str(batch), strategy, kind]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes saved of every case, and what one saved."""
+    folder = tmp_path_factory.mktemp("distributed")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    command = [*launch, distributed_worker.__file__, str(folder / "two"), "6"]
     subprocess.run(command, check=True, capture_output=True, env=environment, timeout=300)
-    return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(processes)]
+    alone = fresh.run(distributed_worker.main, folder / "one", 12)
+    assert alone.returncode == 0, alone.stderr
+    return folder
 
 
-@pytest.mark.parametrize(
-    ("strategy", "kind"),
-    [("lengthdrop", "classification"), ("layerdrop", "classification"), ("lengthdrop", "tokens")],
-)
-def test_two_processes_end_where_one_does_on_the_same_global_batch(tmp_path, strategy, kind):
+@pytest.mark.parametrize(("strategy", "kind"), distributed_worker.CASES)
+def test_two_processes_end_where_one_does_on_the_same_global_batch(folder, strategy, kind):
     """LayerDrop's rates are learned."""
-    first, second = run(tmp_path / "two", 2, 6, strategy, kind)
-    (alone,) = run(tmp_path / "one", 1, 12, strategy, kind)
+
+    def saved(processes: str, rank: int) -> dict[str, Any]:
+        return torch.load(folder / processes / f"{strategy}-{kind}" / f"rank-{rank}.pt", weights_only=True)
+
+    first, second, alone = saved("two", 0), saved("two", 1), saved("one", 0)
     assert alone["moved"]
     assert first["drawn"] == second["drawn"] == alone["drawn"]
     assert len(set(alone["drawn"])) > 5
