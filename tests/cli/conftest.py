@@ -4,10 +4,11 @@ import json
 import random
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from transformers import AutoModelForSequenceClassification
 
 from ldsearch.bench import Bench
 from ldsearch.cli import main
+from ldsearch.latency import clock
 
 TRAIN = ("train-supernet", "--data", "reviews.csv", "--model", "config.json", "--max-length", "16")
 EPOCHS = ("--num_train_epochs", "1")
@@ -83,9 +85,26 @@ def ldsearch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return run
 
 
+@pytest.fixture(scope="session", autouse=True)
+def timed_for_an_instant() -> Iterator[None]:
+    """Where the full model is timed in every runtime: as few rounds as may be."""
+    with mock.patch.object(clock, "SECONDS", 0.0):
+        yield
+
+
+# By name: a fixture that another folder imports makes the same place, which is made once.
+_MADE: dict[str, Path] = {}
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data, a model configuration and the supernet ``runs/tiny``; tests work on copies."""
+    if "trained" not in _MADE:
+        _MADE["trained"] = _trained(tmp_path_factory)
+    return _MADE["trained"]
+
+
+def _trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("trained")
     (place / "reviews.csv").write_text(reviews())
     (place / "config.json").write_text(json.dumps(CONFIG))
@@ -113,12 +132,9 @@ def wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Its scores differ, mean nothing, and make a frontier.
     """
-    if not _WILD:  # another folder's fixture of that name makes the same place
-        _WILD.append(_wild(tmp_path_factory))
-    return _WILD[0]
-
-
-_WILD: list[Path] = []
+    if "wild" not in _MADE:
+        _MADE["wild"] = _wild(tmp_path_factory)
+    return _MADE["wild"]
 
 
 def _wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
