@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from ldsearch.export import reader, timing
+from ldsearch.export import reader
+from ldsearch.latency import clock
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
@@ -50,7 +51,7 @@ def _execute(code: str, arguments: list[str]) -> None:
 
 
 def _read(place: str) -> None:
-    timing.SECONDS = 0.0  # as few rounds as may be
+    clock.SECONDS = 0.0  # as few rounds as may be
     reader.main(Path(place))
 
 
