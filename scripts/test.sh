@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/setup.sh
-export HF_HUB_OFFLINE=1
+export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 if [ "${1:-}" = --only-tests ]; then
   shift
 else
@@ -17,4 +17,4 @@ if [ "${1:-}" = --all ]; then
   selection=()
   shift
 fi
-.venv/bin/python -m pytest -n 2 --durations=5 "${selection[@]}" "$@"
+.venv/bin/python -m pytest -n 2 --dist worksteal --durations=5 "${selection[@]}" "$@"
