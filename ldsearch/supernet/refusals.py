@@ -32,6 +32,7 @@ _REFUSED = {
     "attention_window": "attends within windows of its own (attention_window), which is not supported",
     "auto_map": "brings code of its own (auto_map), which ldsearch never runs",
     "chunk_size_feed_forward": "runs its feed-forward in chunks, of which every length would have to be some",
+    "num_kv_shared_layers": "hands keys and values of some blocks on to others, so none can be left out",
     "quantization_config": "is quantised: train and search in full precision, quantise the export",
     "scale_attn_by_inverse_layer_idx": "scales attention by the block's number, so no block can be left out",
 }
@@ -54,6 +55,8 @@ _LARGEST = (
     (re.compile(r"^(d_ff|n_inner)$|intermediate_size$|ffn_dim$|^hidden_dim$|(_vocab|^vocab)_size$"), 2**24),
     (re.compile(r"^(max_position_embeddings|n_positions)$"), 2**24),
 )
+# Of which a model may have none: token types, and blocks or units of a kind that most have not.
+_MAY_BE_NONE = re.compile(r"^type_vocab_size$|shared_|prior_.*_blocks$|nextn_predict_layers$")
 # What mixture-of-experts configurations call their number of experts.
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok")
 
@@ -114,8 +117,7 @@ def _refuse_size(key: str, value: Any, name: str) -> None:
     largest = next((most for pattern, most in _LARGEST if pattern.search(key)), None)
     if largest is None or value is None or isinstance(value, bool | dict | list):
         return
-    # Some models have no token types.
-    least = 0 if key == "type_vocab_size" else 1
+    least = 0 if _MAY_BE_NONE.search(key) else 1
     if type(value) is not int or not least <= value <= largest:
         raise SupernetError(
             f"the model {name!r} has {key} {reprlib.repr(value)}, no whole number in {least}..{largest:,}"

@@ -13,7 +13,7 @@ from ldsearch.errors import SupernetError
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.heads import HEADS, head_named
-from ldsearch.supernet.refusals import refuse_config
+from ldsearch.supernet.refusals import refuse_config, refuse_sizes
 from tests.tiny import tiny_model
 
 TOKENS = {"vocab_size": 9, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -116,6 +116,21 @@ def test_a_folder_of_adapters_is_refused_though_its_base_model_is_there(tmp_path
     tiny_model("bert").save_pretrained(tmp_path)
     (tmp_path / "adapter_config.json").write_text("{}")
     refused(lambda: load_model(str(tmp_path)), "holds PEFT adapters: merge them")
+
+@pytest.mark.parametrize(
+    "kind", ["gemma4_unified_text", "mra", "granitemoeshared", "nemotron_h", "deberta-v2"]
+)
+def test_sizes_that_may_be_none_are_none_by_default(kind: str) -> None:
+    fields = transformers.AutoConfig.for_model(kind).to_dict()
+    assert 0 in fields.values()
+    refuse_sizes(fields, kind)
+    refused(lambda: refuse_sizes({**fields, "num_hidden_layers": 0}, kind), "num_hidden_layers 0, no whole")
+
+
+def test_blocks_that_share_keys_and_values_are_refused() -> None:
+    fields = transformers.AutoConfig.for_model("gemma4_unified_text", num_kv_shared_layers=2).to_dict()
+    refused(lambda: refuse_config(fields, "shared"), "hands keys and values of some blocks on to others")
+
 
 
 @pytest.mark.parametrize(
