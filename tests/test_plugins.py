@@ -36,25 +36,25 @@ from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting, make
 from tests.tiny import padded_batch, tiny_model
 
 FAMILY = '''
-"""ERNIE: BERT's parts under BERT's names."""
+"""RoCBERT: BERT's parts under BERT's names."""
 
-from transformers import ErnieConfig, ErnieForSequenceClassification, ErnieForTokenClassification
+from transformers import RoCBertConfig, RoCBertForSequenceClassification, RoCBertForTokenClassification
 
 from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.families.bert import BertLike
 from ldsearch.testing import FamilyContract, randomised
 
 thing = BertLike()
-FAMILIES.register("ernie", thing)
+FAMILIES.register("roc_bert", thing)
 
 
-class TestErnie(FamilyContract):
+class TestRoCBert(FamilyContract):
     def models(self):
-        config = ErnieConfig(
+        config = RoCBertConfig(
             vocab_size=60, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32,
-            max_position_embeddings=40, num_labels=3,
+            max_position_embeddings=40, num_labels=3, concat_input=False, shape_vocab_size=9,
         )
-        heads = ErnieForSequenceClassification, ErnieForTokenClassification
+        heads = RoCBertForSequenceClassification, RoCBertForTokenClassification
         return [randomised(head(config)) for head in heads]
 '''
 SCORE = '''
@@ -145,7 +145,7 @@ class TestTalk(TaskContract):
 '''
 # Source, registry, the name it registers.
 PLUGINS = {
-    "family": (FAMILY, FAMILIES, "ernie"),
+    "family": (FAMILY, FAMILIES, "roc_bert"),
     "score": (SCORE, TOKEN_SCORES, "received-values"),
     "strategy": (STRATEGY, STRATEGIES, "halves"),
     "task": (TASK, TASKS, "talk"),
@@ -228,10 +228,15 @@ def test_a_law_finds_the_mistake_that_it_is_there_for(kind, right, wrong, law, t
 
 
 def test_a_registered_family_drops_tokens_and_is_depth_only_without(tmp_path):
-    config = transformers.ErnieConfig(
-        vocab_size=60, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32
+    config = transformers.RoCBertConfig(
+        vocab_size=60,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=32,
+        shape_vocab_size=9,
     )
-    model = transformers.ErnieForSequenceClassification(config).eval()
+    model = transformers.RoCBertForSequenceClassification(config).eval()
     subnet = Subnet.of_encoder(range(3), [6, 4, 2], 8)
     with registered("family", tmp_path):
         assert inference(Supernet(model), padded_batch([8, 5]), subnet).isfinite().all()
@@ -350,7 +355,7 @@ def test_an_entry_point_may_register_by_itself_and_what_cannot_be_loaded_is_one_
 
 ENTRY_POINTS = """
 [ldsearch.families]
-ernie = outside_family:thing
+roc_bert = outside_family:thing
 [ldsearch.token_scores]
 received-values = outside_score:thing
 [ldsearch.training_strategies]
@@ -361,7 +366,7 @@ from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.training.strategies import STRATEGIES
 print(*(list(registry)[-1] for registry in (FAMILIES, TOKEN_SCORES, STRATEGIES)))
-print(*(type(registry[name]).__module__ for registry, name in ((FAMILIES, "ernie"),)))
+print(*(type(registry[name]).__module__ for registry, name in ((FAMILIES, "roc_bert"),)))
 print(TOKEN_SCORES["received-values"].__module__, STRATEGIES["halves"].__module__)
 """
 
@@ -384,7 +389,7 @@ def test_an_installed_package_registers_by_entry_points(tmp_path):
         env={**os.environ, "PYTHONPATH": paths},
     )
     assert done.stdout.split() == [
-        *("ernie", "received-values", "halves"),
+        *("roc_bert", "received-values", "halves"),
         "ldsearch.supernet.families.bert",
         *("outside_score", "outside_strategy"),
     ]

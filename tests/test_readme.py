@@ -174,7 +174,7 @@ def test_the_library_example_trains_searches_and_exports_as_printed(
 
 def test_the_examples_of_extensions_keep_their_contracts():
     examples = (
-        ("TestErnie", 20, FAMILIES, "ernie"),
+        ("TestRoCBert", 21, FAMILIES, "roc_bert"),
         ("TestDownhill", 26, SEARCHES, "downhill"),
         ("TestTalk", 31, TASKS, "talk"),
     )

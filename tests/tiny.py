@@ -14,8 +14,13 @@ from ldsearch.training.strategies import Setting, StackSetting
 VOCABULARY = 60
 # Each with parts of its own, and those whose parts are the first's under other names.
 OWN_PARTS = ("bert", "distilbert", "roberta", "electra", "modernbert", "megatron-bert", "mpnet", "deberta-v2")
-FAMILIES = (*OWN_PARTS, "xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl")
+FAMILIES = (
+    *OWN_PARTS,
+    *("xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm", "xlm-roberta-xl", "ernie"),
+    *("nomic_bert", "gte", "jina_embeddings_v3"),
+)
 OFFSET = ("camembert", "data2vec", "roberta", "xlm-roberta")  # positions begin behind the padding's
+NO_SPANS = ("nomic_bert", "gte")  # whose stock classes have no head for questions
 EAGER = ("megatron-bert", "mpnet", "deberta-v2")
 HEADED = tuple(name for name, head in HEADS.items() if not head.generates)
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
@@ -35,7 +40,7 @@ def tiny_model(
 ) -> PreTrainedModel:
     """A random model with a head, every weight, norms and biases included, drawn from a wide normal."""
     torch.manual_seed(seed)
-    sizes = {
+    sizes: dict[str, object] = {
         "hidden_size": width,
         "num_hidden_layers": blocks,
         "num_attention_heads": 2,
@@ -57,6 +62,8 @@ def tiny_model(
             "cls_token_id": 2,
             "sep_token_id": 3,
         }
+    if family == "nomic_bert":  # whose configuration has none
+        sizes |= {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
     if family == "deberta-v2":
         # As in the released models, but with so few buckets that far positions share some.
         sizes |= {
@@ -81,6 +88,11 @@ def tiny_model(
     config._attn_implementation = "eager" if family in EAGER else attention
     model = HEADS[head].auto.from_config(config)
     return testing.randomised(model)
+
+
+def heads_of(family: str) -> tuple[str, ...]:
+    """The heads that a family's stock classes have."""
+    return tuple(head for head in HEADED if head != "QuestionAnswering" or family not in NO_SPANS)
 
 
 def tiny_decoder(name: str, **changes: object) -> PreTrainedModel:

@@ -21,7 +21,7 @@ from tests.costs.drawing import REFERENCE, drawn_blocks, drawn_stack, draws
 from tests.tiny import (
     DECODERS,
     FAMILIES,
-    HEADED,
+    heads_of,
     padded_batch,
     tiny_decoder,
     tiny_encoder_decoder,
@@ -72,7 +72,7 @@ def test_every_registered_family_is_counted_here():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_macs_of_an_encoder_are_what_both_counters_find(family):
     rng, heads = np.random.default_rng(0), []
-    for head in HEADED:
+    for head in heads_of(family):
         model = tiny_model(family, blocks=BLOCKS, width=8, attention="eager", head=head)
         heads.append(Supernet(model))
     for draw in range(draws(is_first(family))):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import ErnieConfig, ErnieForSequenceClassification
+from transformers import LayoutLMConfig, LayoutLMForSequenceClassification
 
 from ldsearch.costs.workload import Workload
 from ldsearch.errors import SubnetError, SupernetError
@@ -249,8 +249,8 @@ def test_what_does_not_fit_is_refused():
 
 
 def test_a_model_of_no_registered_family_runs_one_by_one():
-    config = ErnieConfig(vocab_size=9, hidden_size=8, num_hidden_layers=2, num_attention_heads=2)
-    generic = Supernet(ErnieForSequenceClassification(config))
+    config = LayoutLMConfig(vocab_size=9, hidden_size=8, num_hidden_layers=2, num_attention_heads=2)
+    generic = Supernet(LayoutLMForSequenceClassification(config))
     assert not shares_prefixes(generic)
     with pytest.raises(SupernetError, match="no registered family"):
         Executor(generic)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import ErnieConfig, ErnieForSequenceClassification
+from transformers import LayoutLMConfig, LayoutLMForSequenceClassification
 
 from ldsearch.costs.workload import Workload
 from ldsearch.errors import SubnetError
@@ -133,8 +133,8 @@ def test_macs_are_those_that_torch_counts(name):
 
 def test_an_unregistered_encoder_and_the_model_afterwards():
     torch.manual_seed(0)
-    config = ErnieConfig(vocab_size=64, hidden_size=16, num_hidden_layers=4, num_attention_heads=2)
-    supernet = Supernet(ErnieForSequenceClassification(config)).train()
+    config = LayoutLMConfig(vocab_size=64, hidden_size=16, num_hidden_layers=4, num_attention_heads=2)
+    supernet = Supernet(LayoutLMForSequenceClassification(config)).train()
     batch, subnets = padded_batch([9, 4]), [Subnet(Stack(blocks)) for blocks in choices(4)]
     before = inference(supernet, batch, supernet.full)
     for subnet, logits in zip(

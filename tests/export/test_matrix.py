@@ -85,10 +85,10 @@ def encoders() -> Iterator[Case]:
 
 def unregistered() -> Iterator[Case]:
     sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
-    config = AutoConfig.for_model("ernie", vocab_size=VOCABULARY, pad_token_id=0, **sizes)
+    config = AutoConfig.for_model("layoutlm", vocab_size=VOCABULARY, pad_token_id=0, **sizes)
     supernet = Supernet(randomised(AutoModelForSequenceClassification.from_config(config)))
     for gene, stack in GENES.items():
-        yield Case(f"ernie {gene}", supernet, Subnet(encoder=stack), STOCK if gene == "depth" else ())
+        yield Case(f"layoutlm {gene}", supernet, Subnet(encoder=stack), STOCK if gene == "depth" else ())
 
 
 def decoders() -> Iterator[Case]:

@@ -98,13 +98,13 @@ def test_the_mode_of_a_supernet_is_the_models_and_survives_inference():
     assert model.training
 
 
-def ernie() -> PreTrainedModel:
+def generic() -> PreTrainedModel:
     """Of no registered family."""
-    fields = tiny_model("bert").config.to_dict() | {"model_type": "ernie"}
+    fields = tiny_model("bert").config.to_dict() | {"model_type": "layoutlm"}
     return HEADS["SequenceClassification"].auto.from_config(AutoConfig.for_model(**fields)).eval()
 
 
-@pytest.mark.parametrize("make", [lambda: tiny_model("bert"), lambda: tiny_model("modernbert"), ernie])
+@pytest.mark.parametrize("make", [lambda: tiny_model("bert"), lambda: tiny_model("modernbert"), generic])
 def test_what_leaves_each_block_can_be_looked_at_and_replaced(make):
     supernet = Supernet(make())
     batch, subnet, seen = padded_batch([7, 4]), Subnet.of_encoder([0, 1, 3]), []

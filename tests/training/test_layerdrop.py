@@ -213,7 +213,7 @@ def test_a_family_s_pinned_block_is_trained_as_one(ldsearch: Ldsearch, place: Pa
 
 
 def test_the_generic_view_drops_whole_blocks_only(ldsearch: Ldsearch, place: Path) -> None:
-    of_family(place, "ernie")
+    of_family(place, "layoutlm")
     assert ldsearch(*LAYERDROP).code == 0
     refused = ldsearch(*LAYERDROP[:-1], "heads", "--drop-groups", "head")
     assert (refused.code, refused.err.count("\n")) == (2, 1)

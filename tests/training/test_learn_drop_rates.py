@@ -25,7 +25,7 @@ from tests.planted import (
 )
 from tests.tiny import FAMILIES, padded_batch, tiny_model
 
-GENERIC = "ernie"  # no registered family
+GENERIC = "layoutlm"  # no registered family
 
 ONE_NEEDS_ANOTHER = "one needs another"
 PLANTED = {

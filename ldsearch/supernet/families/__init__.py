@@ -7,6 +7,7 @@ from ldsearch.supernet.families.deberta import DebertaV2
 from ldsearch.supernet.families.family import Family
 from ldsearch.supernet.families.modernbert import ModernBert
 from ldsearch.supernet.families.mpnet import MPNet
+from ldsearch.supernet.families.nomic import Nomic
 from ldsearch.supernet.families.t5 import T5
 
 __all__ = ["FAMILIES", "Family"]
@@ -15,7 +16,7 @@ FAMILIES: Registry[Family] = Registry(
     "families",
     {
         **dict.fromkeys(
-            ("bert", "roberta", "xlm-roberta", "electra", "camembert", "data2vec-text"), BertLike()
+            ("bert", "roberta", "xlm-roberta", "electra", "camembert", "data2vec-text", "ernie"), BertLike()
         ),
         "roberta-prelayernorm": BertLike(("attention.LayerNorm", "intermediate.LayerNorm"), "LayerNorm"),
         "megatron-bert": BertLike(("attention.ln", "ln"), "encoder.ln"),
@@ -23,6 +24,7 @@ FAMILIES: Registry[Family] = Registry(
         "distilbert": DistilBert(),
         "deberta-v2": DebertaV2(),
         "modernbert": ModernBert(),
+        **dict.fromkeys(("nomic_bert", "gte", "jina_embeddings_v3"), Nomic()),
         "mpnet": MPNet(),
         **dict.fromkeys(("t5", "mt5"), T5()),
         "bart": BartLike(positions_of_ids=True),
