@@ -148,7 +148,10 @@ def answers(supernet: Supernet) -> dict[str, str]:
     )
     batch = supernet.inputs({**batch, "labels": batch["input_ids"][:, :5]})
     stacks, first = supernet.full.stacks(), supernet.stack
-    fewer = Subnet(**{**stacks, first: Stack(tuple(range(1, supernet.depths[first])))})
+    left_out = len(supernet.pinned_of(first))
+    fewer = Subnet(
+        **{**stacks, first: Stack(tuple(b for b in range(supernet.depths[first]) if b != left_out))}
+    )
     short = Lengths((8, 5, 2), REFERENCE)
     shorter = Subnet(**{**stacks, first: Stack(tuple(range(supernet.depths[first])), short)})
 

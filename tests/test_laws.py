@@ -23,7 +23,17 @@ from ldsearch.testing import FamilyContract, StrategyContract, TokenScoreContrac
 from ldsearch.training.strategies import STRATEGIES, Setting
 from ldsearch.trials.trial import Score, Trial
 from tests import fresh
-from tests.tiny import FAMILIES, HEADED, OWN_PARTS, VOCABULARY, learned, padded_batch, row, tiny_model
+from tests.tiny import (
+    FAMILIES,
+    HEADED,
+    OWN_PARTS,
+    VOCABULARY,
+    learned,
+    padded_batch,
+    row,
+    tiny_encoder_decoder,
+    tiny_model,
+)
 
 BLOCKS, REFERENCE = 4, 24
 SHIPPED = sorted(path.stem for path in space_folder().glob("*.yaml"))
@@ -70,6 +80,14 @@ class TestFamilies(FamilyContract):
             *super().subnets(model),
             *(s for name in self.shipped for s in samples(scaled(name), count=1)),
         ]
+
+
+class TestT5Encoder(FamilyContract):
+    """Alone, under a head of its own: its configuration is that of an encoder-decoder."""
+
+    def models(self) -> list[PreTrainedModel]:
+        kinds = ("t5", "t5-gated")
+        return [tiny_encoder_decoder(kind, "TokenClassification", dropout_rate=0.1) for kind in kinds]
 
 
 @pytest.mark.parametrize("name", TOKEN_SCORES)

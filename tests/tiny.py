@@ -116,7 +116,7 @@ def tiny_decoder(name: str, **changes: object) -> PreTrainedModel:
     return _random(name, "CausalLM", {**sizes, **tokens, **own.get(name, {}), **changes})
 
 
-def tiny_encoder_decoder(name: str, **changes: object) -> PreTrainedModel:
+def tiny_encoder_decoder(name: str, head: str = "Seq2SeqLM", **changes: object) -> PreTrainedModel:
     """A random encoder-decoder of 3 and 4 blocks; ``t5-gated`` has a gate and an untied head."""
     tokens = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
     if name.startswith("t5"):
@@ -125,14 +125,14 @@ def tiny_encoder_decoder(name: str, **changes: object) -> PreTrainedModel:
         if name == "t5-gated":
             # As in mT5-small, heads are wider together than the model.
             sizes |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "d_kv": 6}
-        return _random("t5", "Seq2SeqLM", {"d_model": 16, **tokens, **sizes, **changes})
+        return _random("t5", head, {"d_model": 16, **tokens, **sizes, **changes})
     sizes = {
         f"{stack}_{size}": value
         for stack, blocks in (("encoder", 3), ("decoder", 4))
         for size, value in (("layers", blocks), ("attention_heads", 4), ("ffn_dim", 24))
     }
     tokens |= {"bos_token_id": 1, "max_position_embeddings": 64, "d_model": 16}
-    return _random(name, "Seq2SeqLM", {**tokens, **sizes, **changes})
+    return _random(name, head, {**tokens, **sizes, **changes})
 
 
 def _random(model_type: str, head: str, fields: dict[str, object]) -> PreTrainedModel:

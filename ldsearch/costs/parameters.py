@@ -51,10 +51,12 @@ class Parameters:
     Args:
         per_block: Parameters of each block of each stack, by the stack's name.
         elsewhere: Parameters of everything that is not a block.
+        once: Of a stack, those that its first block holds, whichever that is (T5's table of positions).
     """
 
     per_block: Mapping[str, tuple[BlockParameters, ...]]
     elsewhere: int
+    once: Mapping[str, int] = field(default_factory=dict)
     name: str = field(default="parameters", init=False)
 
     def __call__(self, subnets: Sequence[Subnet]) -> NDArray[np.float64]:
@@ -69,8 +71,10 @@ class Parameters:
         stacks = subnet.stacks()
         if set(stacks) != set(self.per_block):
             raise SubnetError(f"parameters are counted of {' and '.join(self.per_block)}")
-        return self.elsewhere + sum(
+        held = sum(self.once.get(name, 0) for name, stack in stacks.items() if stack.blocks)
+        inside = sum(
             self.per_block[name][block].without(stack.groups(block))
             for name, stack in stacks.items()
             for block in stack.blocks
         )
+        return self.elsewhere + held + inside

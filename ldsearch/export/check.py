@@ -27,6 +27,7 @@ from ldsearch.latency.measure import MeasuredLatency
 from ldsearch.options.serving import LEAST_AGREEMENT
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.heads import ended
 from ldsearch.supernet.supernet import inference
 from ldsearch.trials.intervals import Interval
 from ldsearch.work.progress import NO_PROGRESS, Progress
@@ -182,8 +183,8 @@ def random_rows(supernet: Supernet, count: int = 4) -> Rows:
     batches = []
     for _ in range(-(-count // len(mask))):
         ids = torch.randint(0, supernet.model.config.vocab_size, mask.shape, generator=generator)
-        batches.append({"input_ids": ids * mask, "attention_mask": mask})
-        if len(supernet.stacks) > 1:
+        batches.append({"input_ids": ended(supernet.model, ids * mask, mask), "attention_mask": mask})
+        if len(supernet.stacks) > 1 and supernet.head.generates:
             batches[-1]["decoder_input_ids"] = ids
     return Rows(batches, "rows of random tokens")
 

@@ -27,6 +27,7 @@ from ldsearch.supernet.cutting import silence
 from ldsearch.supernet.embedding import write_modules
 from ldsearch.supernet.folder import save_beside
 from ldsearch.supernet.graph import OPSET, refuse
+from ldsearch.supernet.remote_code import HOW, save_subnet
 from ldsearch.supernet.saliency import stock_weights
 
 TOLERANCE, ONNX_TOLERANCE = 1e-5, 1e-4
@@ -51,7 +52,7 @@ def write_huggingface(
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(model, FixedSubnet):
         stock, own, alone = _stand_in(supernet, subnet)
-        FixedSubnet.save(folder, stock, supernet, own)
+        save_subnet(stock, folder, own, {name: getattr(supernet, name) for name in HOW})
     else:
         alone = Alone.SAME
         if supernet.head.embeds:

@@ -16,6 +16,7 @@ from ldsearch.latency.clock import Clock, Noise, Run, Timing
 from ldsearch.latency.runtimes import RUNTIMES, Inputs, require_runtime, title_of
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.heads import ended
 from ldsearch.supernet.stages import pinned_until
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
@@ -90,7 +91,7 @@ def random_tokens(supernet: Supernet, batch: int, length: int) -> Tensor:
     if config.pad_token_id is not None:
         # Never the id itself: some models count positions by what is not padding.
         ids = (ids + config.pad_token_id) % config.vocab_size
-    return ids.to(supernet.model.device)
+    return ended(supernet.model, ids, torch.ones_like(ids)).to(supernet.model.device)
 
 
 def data_cell(

@@ -20,7 +20,7 @@ from ldsearch.costs.workload import Workload
 from ldsearch.errors import SupernetError, one_line
 from ldsearch.supernet.cutting import copy_sharing, handed_on, longest_input
 from ldsearch.supernet.families import Family
-from ldsearch.supernet.heads import Head
+from ldsearch.supernet.heads import Head, decodes, ended, head_named
 
 
 def shape_of(model: PreTrainedModel, layers: Sequence[nn.Module], family: Family, head: Head) -> EncoderShape:
@@ -57,7 +57,7 @@ def shape_of(model: PreTrainedModel, layers: Sequence[nn.Module], family: Family
                 f"block {block} of {type(model).__name__} has {held:,} weights in matrices, not the "
                 f"{known:,} of {config.model_type} blocks: its MACs cannot be counted"
             )
-    if head.generates:
+    if decodes(model):
         return shape
     outside = [child for child in model.children() if child is not model.base_model]
     pooler = getattr(model.base_model, "pooler", None)
@@ -79,13 +79,14 @@ def parameters_of(model: PreTrainedModel, stacks: Mapping[str, str], family: Fam
     """Parameter counts of a model's stages, of its encoder's finer than blocks where its family is known."""
     heads = getattr(model.config, "num_attention_heads", 1)
     known = {"encoder": family}
-    layers = {name: model.get_submodule(path).children() for name, path in stacks.items()}
+    layers = {name: list(model.get_submodule(path).children()) for name, path in stacks.items()}
+    once = {name: _count(*handed_on(blocks[0]).values()) for name, blocks in layers.items() if blocks}
     per_block = {
         name: tuple(block_parameters(layer, known.get(name), heads) for layer in blocks)
         for name, blocks in layers.items()
     }
-    inside = sum(block.total for blocks in per_block.values() for block in blocks)
-    return Parameters(per_block, _count(model) - inside)
+    inside = sum(block.total for blocks in per_block.values() for block in blocks) + sum(once.values())
+    return Parameters(per_block, _count(model) - inside, once)
 
 
 def block_parameters(layer: nn.Module, family: Family | None, heads: int) -> BlockParameters:
@@ -139,7 +140,7 @@ def trace_macs(
     ]
     if room <= max(max(pair) for pair in _LENGTHS):
         raise SupernetError(f"{type(model).__name__} cannot be traced: it has only {room} positions")
-    both = len(stacks) > 1
+    both = _writes(model, stacks)
     lengths = sorted({(n, t if both else 0) for n, t in (*_LENGTHS, longest)})
     try:
         counted = [_count_macs(model, stacks, n, t) for n, t in lengths]
@@ -154,6 +155,11 @@ def trace_macs(
         for stack in stacks
     }
     return TracedMacs(blocks, _polynomial(points, [rest for _, rest in counted]), workload, name)
+
+
+def _writes(model: PreTrainedModel, stacks: Mapping[str, str]) -> bool:
+    """Whether its decoder writes a text of a length of its own, rather than reading its input again."""
+    return len(stacks) > 1 and head_named(type(model).__name__).generates
 
 
 def _polynomial(points: NDArray[np.float64], counts: Sequence[float]) -> Polynomial:
@@ -219,8 +225,9 @@ def _count_macs(
 
         eager = copy_sharing(model).eval()
         eager.set_attn_implementation("eager")
-        lengths = (read, written) if len(stacks) > 1 else (read,)
+        lengths = (read, written) if _writes(model, stacks) else (read,)
         ids = tuple(torch.ones((1, n), dtype=torch.long, device=model.device) for n in lengths)
+        ids = (ended(model, ids[0], torch.ones_like(ids[0])), *ids[1:])
         traced = _Logits(eager)
         analysis = FlopCountAnalysis(traced, ids).set_op_handle(**_HANDLES)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")

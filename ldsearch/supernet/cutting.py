@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Groups, Stack
 from ldsearch.supernet.families.family import HEADS_LEFT, Family, Parts
-from ldsearch.supernet.heads import head_named
+from ldsearch.supernet.heads import decodes, head_named
 from ldsearch.supernet.saliency import narrow_weights
 
 Instead = Callable[[str, int, nn.Module], nn.Module]
@@ -34,12 +34,8 @@ def find_stacks(model: PreTrainedModel) -> Mapping[str, str]:
     config = model.config
     head = head_named(type(model).__name__)
     depth = getattr(config, "num_hidden_layers", None)
-    if not getattr(config, "is_encoder_decoder", False):
+    if not decodes(model):
         return {"decoder" if head.causal else "encoder": _find_list(model, model, depth)}
-    if not head.generates:
-        raise SupernetError(
-            f"{type(model).__name__}: of encoder-decoders, only those that generate text are supported"
-        )
     decoder_depth = next(getattr(config, name) for name in _DECODER_DEPTH if hasattr(config, name))
     return {
         "encoder": _find_list(model, cast(Any, model).get_encoder(), depth),
@@ -64,6 +60,15 @@ def _find_list(model: PreTrainedModel, part: nn.Module, depth: int | None) -> st
         )
     (name,) = lists
     return str(name)
+
+
+def pinned(layers: nn.ModuleList) -> tuple[int, ...]:
+    """Block 0 where stock code leaves a norm out of the first block: ModernBERT's embeddings end in one."""
+    left_out = [
+        {name for name, module in layer.named_modules() if isinstance(module, nn.Identity)}
+        for layer in layers[:2]
+    ]
+    return (0,) if len(left_out) == 2 and left_out[0] != left_out[1] else ()
 
 
 def longest_input(model: PreTrainedModel) -> int:
@@ -164,11 +169,20 @@ def copy_sharing(model: nn.Module) -> Any:
 def cut(
     model: PreTrainedModel, stacks: Mapping[str, str], kept: Mapping[str, Sequence[int]]
 ) -> PreTrainedModel:
-    """The stock model of some of its blocks, in order, sharing their weights; fit to be saved."""
+    """The stock model of some of its blocks, in order, sharing their weights; fit to be saved.
+
+    Raises:
+        SubnetError: If a pinned block is missing.
+    """
     pruned: PreTrainedModel = copy_sharing(model)
     for name, path in stacks.items():
         layers = pruned.get_submodule(path)
         assert isinstance(layers, nn.ModuleList)
+        if missing := set(pinned(layers)) - set(kept[name]):
+            raise SubnetError(
+                f"block {missing.pop()} of {type(model).__name__} stays: its stock class makes the first "
+                "block unlike the others"
+            )
         blocks = _led(layers, kept[name])
         del layers[:]
         layers.extend(blocks)
@@ -182,7 +196,7 @@ def cut(
     configs = {id(config): config for config in held if isinstance(config, PreTrainedConfig)}
     for config in configs.values():
         vars(config).update(vars(renumbered_config(config, kept)))
-    if _of_t5(model.config) and len(kept["decoder"]) > len(kept["encoder"]):
+    if pruned.can_generate() and _of_t5(model.config) and len(kept["decoder"]) > len(kept["encoder"]):
         # Stock code makes T5's caches as many as the encoder has blocks, and would run out of them.
         cast(Any, pruned).generation_config.use_cache = False
     return pruned

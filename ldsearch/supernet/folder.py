@@ -22,7 +22,7 @@ from ldsearch.errors import LdsearchError, SupernetError, one_line, shortened
 from ldsearch.space.lengths import as_rate
 from ldsearch.subnet import MOST_BLOCKS, MOST_TOKENS, Subnet
 from ldsearch.supernet.embedding import longest_read, read_modules
-from ldsearch.supernet.heads import Head, head_named
+from ldsearch.supernet.heads import Head, Memory, head_named
 from ldsearch.supernet.refusals import (
     REFUSALS,
     refuse_config,
@@ -33,7 +33,7 @@ from ldsearch.supernet.refusals import (
 )
 from ldsearch.supernet.remote_code import without_own_code
 from ldsearch.supernet.saliency import load_weights, require_weights, save_with_weights
-from ldsearch.supernet.supernet import Memory, Skipped, Supernet
+from ldsearch.supernet.supernet import Skipped, Supernet
 
 RECORD = "supernet.json"
 # What the parts of a record hold, where they are there.

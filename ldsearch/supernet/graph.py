@@ -109,7 +109,7 @@ def refuse(supernet: Supernet) -> None:
     Raises:
         ExportError: If the model is no encoder of a registered family, or a library is missing.
     """
-    if not supernet.supports_lengths or supernet.head.generates:
+    if not supernet.supports_lengths or len(supernet.stacks) > 1:
         raise ExportError(
             f"--format onnx is for encoders of the registered families, not for "
             f"{type(supernet.model).__name__}: export it as --format hf"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -26,6 +26,9 @@ from transformers.utils.generic import ModelOutput
 
 from ldsearch.errors import SupernetError
 from ldsearch.supernet import embedding
+
+# What a decoder attends to where its encoder dropped tokens.
+Memory = Literal["restored", "kept"]
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,54 @@ def head_named(architecture: str) -> Head:
             f"{architecture or 'a model without a head'}: only heads for {', '.join(HEADS)} are supported"
         )
     return HEADS[name]
+
+
+def decodes(model: PreTrainedModel) -> bool:
+    """Whether it has a decoder behind an encoder; T5's encoder alone has the configuration of both."""
+    return getattr(model.config, "is_encoder_decoder", False) and hasattr(model.base_model, "decoder")
+
+
+def require_memory(model: PreTrainedModel, memory: str) -> None:
+    """Refuse what no decoder attends to, and kept tokens alone where it reads its input once more.
+
+    Raises:
+        SupernetError: If it is one.
+    """
+    if memory not in list(get_args(Memory)):
+        raise SupernetError(f"unknown memory {memory!r}: use {' or '.join(get_args(Memory))}")
+    if memory == "kept" and decodes(model) and not head_named(type(model).__name__).generates:
+        raise SupernetError("--memory kept is for decoders that write: this one reads its input once more")
+
+
+def end_read(model: PreTrainedModel) -> int | None:
+    """The token that ends a text, where a decoder's classifier reads what became of the last one."""
+    head = head_named(type(model).__name__)
+    return cast(int, model.config.eos_token_id) if head.pools and decodes(model) else None
+
+
+def ended(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+    """Random ids (B, n) as a classifier needs them: each row ends once where it reads the token that does."""
+    if (end := end_read(model)) is None:
+        return ids
+    other = end + 1 if end + 1 < model.config.vocab_size else end - 1
+    last = mask.sum(dim=1, keepdim=True) - 1
+    return ids.masked_fill(ids == end, other).scatter(1, last, end)
+
+
+def require_ends(model: PreTrainedModel, ids: Tensor) -> None:
+    """Refuse rows that end a text more or less often than others, or never: stock classifiers read the last.
+
+    Raises:
+        SupernetError: If there are some.
+    """
+    if (end := end_read(model)) is None:
+        return
+    ends = (ids == end).sum(dim=1)
+    if not bool((ends == ends[:1].clamp(min=1)).all()):
+        raise SupernetError(
+            f"{type(model).__name__} reads the token that ends a text ({end}): every row of a batch must "
+            "have as many of them, at least one"
+        )
 
 
 class _Answered:

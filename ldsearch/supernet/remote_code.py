@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from transformers.utils import cached_file  # type: ignore[attr-defined]
 
 from ldsearch.disk.files import write_atomic, write_json
-from ldsearch.subnet import Subnet
+from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.supernet.heads import head_named
 from ldsearch.supernet.saliency import save_with_weights
 
@@ -31,7 +31,22 @@ __all__ = ["ExportedModel"]
 '''
 _REFERENCE = "modeling_ldsearch.ExportedModel"
 _ADVICE = "load_with_ldsearch_or_trust_remote_code"
+# Of a supernet, what its exports must be told.
+HOW = ("score", "memory", "skipped")
 _LOGGER = "transformers.modeling_utils"
+
+
+def save_subnet(model: PreTrainedModel, folder: Path, subnet: Subnet, how: Mapping[str, Any]) -> None:
+    """Write a stock model, the file that names what runs of it, and what stock classes need to know.
+
+    Args:
+        model: The stock model.
+        folder: Where it goes.
+        subnet: What runs of the model.
+        how: How tokens are scored and kept: what a ``Supernet`` has under the names in ``HOW``.
+    """
+    save_warned(model, folder, subnet)
+    write_json(folder / SUBNET_FILE, {"subnet": json.loads(subnet.to_json()), **how})
 
 
 def save_warned(model: PreTrainedModel, folder: Path, subnet: Subnet) -> None:

@@ -1,7 +1,6 @@
 """The supernet: a stock transformer run as any of its sub-networks, which are arguments, never state."""
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,21 +16,19 @@ from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.costs.parameters import Parameters
 from ldsearch.costs.traced import TracedMacs
 from ldsearch.costs.workload import Workload
-from ldsearch.disk.files import write_json
 from ldsearch.errors import SubnetError, SupernetError
-from ldsearch.subnet import SUBNET_FILE, Groups, Stack, Subnet
+from ldsearch.subnet import Groups, Stack, Subnet
+from ldsearch.supernet import cutting
 from ldsearch.supernet.counting import parameters_of, shape_of, trace_macs
-from ldsearch.supernet.cutting import check_groups, cut, empty, find_stacks, longest_input, lost_heads, narrow
 from ldsearch.supernet.families import FAMILIES, Family
 from ldsearch.supernet.families.family import real_positions
-from ldsearch.supernet.heads import head_named, logits_of
+from ldsearch.supernet.heads import Memory, head_named, logits_of, require_ends, require_memory
 from ldsearch.supernet.refusals import refuse_model
-from ldsearch.supernet.remote_code import save_warned
+from ldsearch.supernet.remote_code import HOW, save_subnet
 from ldsearch.supernet.saliency import default_score, token_score, with_weights
 from ldsearch.supernet.stages import Between, Pipeline, pinned_until
 from ldsearch.supernet.stock import checkpoint_stock, run_stock, shifted, without_own_layer_drop
 
-Memory = Literal["restored", "kept"]
 Skipped = Literal["identity", "norm"]
 
 
@@ -68,8 +65,7 @@ class Supernet(nn.Module):
         self.head = head_named(type(model).__name__)
         self.names_score, score = score is not None, score or default_score(model)
         scored = token_score(score)
-        if memory not in list(get_args(Memory)):
-            raise SupernetError(f"unknown memory {memory!r}: use {' or '.join(get_args(Memory))}")
+        require_memory(model, memory)
         self.model, self.score, self.attention_dropout = model, score, attention_dropout
         # Families are encoders; a decoder of the same name is another model.
         family = None if self.head.causal else FAMILIES.get(model.config.model_type)
@@ -81,8 +77,9 @@ class Supernet(nn.Module):
         if family is not None and skipped == "norm":
             family = family.with_norms()
         self.family: Family | None = family
-        self.stacks = find_stacks(model)
-        self.reads_first = self.head.reads_first(model.config)
+        self.stacks = cutting.find_stacks(model)
+        # A decoder's classifier reads the token that ends the text.
+        self.reads_first = len(self.stacks) == 1 and self.head.reads_first(model.config)
         self.pipeline: Pipeline | None = None
         if family is not None:
             restores = not (self.reads_first or self.head.embeds) and memory == "restored"
@@ -120,12 +117,12 @@ class Supernet(nn.Module):
 
     def pinned_of(self, stack: str) -> tuple[int, ...]:
         """Blocks of a stack that stay, since stock classes cannot express a model without them."""
-        return () if self.family is None or stack != self.stack else self.family.pinned
+        return cutting.pinned(self.layers_of(stack))
 
     @property
     def longest(self) -> int:
         """The longest input in tokens."""
-        return longest_input(self.model)
+        return cutting.longest_input(self.model)
 
     @property
     def supports_lengths(self) -> bool:
@@ -162,7 +159,7 @@ class Supernet(nn.Module):
             torchprofile: Count as torchprofile does, where nothing is traced.
         """
         workload = replace(workload, pinned=()) if pinned_until(self.model.config) is None else workload
-        if self.family is not None and not self.head.generates:
+        if self.family is not None and len(self.stacks) == 1:
             return Macs(self.shape, workload, name=name, torchprofile=torchprofile)
         traced = trace_macs(self.model, self.stacks, workload, name)
         if self.family is None:
@@ -176,9 +173,9 @@ class Supernet(nn.Module):
         return parameters_of(self.model, self.stacks, self.family)
 
     def inputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Model inputs of a task's batch; an encoder-decoder also reads its labels, shifted right."""
+        """Model inputs of a task's batch; a decoder that writes reads its labels too, shifted right."""
         read = {name: tensor for name, tensor in batch.items() if name != "labels"}
-        if "decoder" in self.stacks and not self.head.causal:
+        if len(self.stacks) > 1 and self.head.generates:
             read["decoder_input_ids"] = shifted(self.model, batch["labels"])
         return read
 
@@ -219,15 +216,17 @@ class Supernet(nn.Module):
         """Inputs of the stock forward: the batch, or encoder outputs where the encoder drops something.
 
         Raises:
-            SupernetError: If an encoder's input is padded on the left.
+            SupernetError: If an encoder's input is padded on the left, or rows of a decoder's classifier do
+                not end alike.
         """
         if encoder is None:
             return batch
         real_positions(batch)  # refuses padding on the left
-        own = encoder.structured or encoder.lengths or lost_heads(self.layers_of("encoder"))
+        require_ends(self.model, batch["input_ids"])
+        own = encoder.structured or encoder.lengths or cutting.lost_heads(self.layers_of("encoder"))
         if self.pipeline is None or len(self.stacks) == 1 or not own:
             return batch
-        return {**self.encoded(batch, encoder), "decoder_input_ids": batch["decoder_input_ids"]}
+        return {**batch, **self.encoded(batch, encoder)}
 
     def encoded(self, batch: Mapping[str, Tensor], encoder: Stack) -> dict[str, Any]:
         """Encoder outputs that the stock forward or ``generate`` takes instead of ``input_ids``."""
@@ -246,7 +245,7 @@ class Supernet(nn.Module):
             raise SupernetError("activation checkpointing recomputes every block and offloads none")
         if self.pipeline is not None:
             self.pipeline.checkpointing = True
-        if self.pipeline is None or self.head.generates:
+        if self.pipeline is None or len(self.stacks) > 1:
             checkpoint_stock(self.model)
 
     def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Any = None) -> None:
@@ -269,7 +268,7 @@ class Supernet(nn.Module):
             if (self.family is None or name == "decoder") and (stack.structured or stack.lengths is not None):
                 raise SubnetError(self.why_depth_only or "a decoder works depth-only")
             if stack.heads_off:
-                check_groups(stack, self.model.config.num_attention_heads)
+                cutting.check_groups(stack, self.model.config.num_attention_heads)
         return stacks
 
     def cut(self, subnet: Subnet) -> tuple[PreTrainedModel, Subnet]:
@@ -278,16 +277,17 @@ class Supernet(nn.Module):
         All encoder blocks stay where a pinned one is missing: stock classes cannot hold the others without.
 
         Raises:
-            SubnetError: If it does not fit the model, or leaves a stack that generates empty.
+            SubnetError: If it does not fit the model, leaves a stack that generates empty, or a pinned block
+                out of a decoder.
         """
         stacks = self.check(subnet)
         kept: dict[str, Sequence[int]] = {name: stack.blocks for name, stack in stacks.items()}
         if "decoder" in kept and not all(kept.values()):
-            raise SubnetError("a model that generates has at least one block in each stack")
+            raise SubnetError("an encoder-decoder, or a decoder, has at least one block in each stack")
         renumbered = {name: stack.renumbered() for name, stack in stacks.items()}
-        if not set(self.pinned_of(self.stack)) <= set(kept[self.stack]):
+        if self.family is not None and not set(self.pinned_of(self.stack)) <= set(kept[self.stack]):
             kept[self.stack], renumbered[self.stack] = range(self.blocks), stacks[self.stack]
-        return cut(self.model, self.stacks, kept), Subnet(**renumbered)
+        return cutting.cut(self.model, self.stacks, kept), Subnet(**renumbered)
 
     def materialise(self, subnet: Subnet) -> "PreTrainedModel | FixedSubnet":
         """The model a sub-network is, sharing this supernet's weights where they are whole.
@@ -354,9 +354,9 @@ class FixedSubnet(nn.Module):
         if supernet.family is not None and encoder is not None:
             for block, layer in enumerate(supernet.layers_of("encoder")):
                 if block in encoder.blocks:
-                    narrow(supernet.family, layer, encoder.groups(block))
+                    cutting.narrow(supernet.family, layer, encoder.groups(block))
                 else:
-                    empty(layer)
+                    cutting.empty(layer)
             self._runs = Subnet(**{**stacks, "encoder": replace(encoder, heads_off=(), ffn_share=())})
 
     @property
@@ -415,21 +415,8 @@ class FixedSubnet(nn.Module):
             set(self.subnet.stacks()[self.supernet.stack].blocks) != set(range(self.supernet.blocks))
         ):
             raise SupernetError("a sub-network whose weights are cut cannot be saved by itself: export it")
-        self.save(Path(folder), self.model, self.supernet, self.subnet)
-
-    @staticmethod
-    def save(folder: Path, model: PreTrainedModel, supernet: Supernet, subnet: Subnet) -> None:
-        """Write a stock model, the file that names what runs of it, and what stock classes need to know.
-
-        Args:
-            folder: Where it goes.
-            model: The stock model.
-            supernet: How tokens are scored and kept.
-            subnet: What runs of the model.
-        """
-        save_warned(model, folder, subnet)
-        how = {name: getattr(supernet, name) for name in ("score", "memory", "skipped")}
-        write_json(folder / SUBNET_FILE, {"subnet": json.loads(subnet.to_json()), **how})
+        how = {name: getattr(self.supernet, name) for name in HOW}
+        save_subnet(self.model, Path(folder), self.subnet, how)
 
     def generate(self, input_ids: Tensor, attention_mask: Tensor | None = None, **options: Any) -> Any:
         """The stock ``generate`` of an encoder-decoder, from what its encoder gives.

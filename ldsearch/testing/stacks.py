@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.heads import ended, logits_of
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import assert_close, padded_batch, refuses, stock_output
 from ldsearch.testing.reference import bypassed
@@ -31,7 +31,7 @@ class StackContract:
         raise NotImplementedError
 
     def depths(self, supernet: Supernet) -> Sequence[Subnet]:
-        """Sub-networks with at least one block in each stack; the first block is missing in some."""
+        """Sub-networks with at least one block in each stack; the first block is missing where it may be."""
         ends = {name: depth - 1 for name, depth in supernet.depths.items()}
         kept: list[dict[str, Sequence[int]]] = [
             {name: range(1, last + 1) for name, last in ends.items()},
@@ -41,7 +41,11 @@ class StackContract:
         ]
         for name, last in ends.items() if len(ends) > 1 else ():
             kept.append({**{other: range(n + 1) for other, n in ends.items()}, name: (last,)})
-        return [Subnet.of_blocks(blocks) for blocks in kept]
+        stay = {name: supernet.pinned_of(name) for name in ends}
+        return [
+            Subnet.of_blocks({name: sorted({*stay[name], *own}) for name, own in blocks.items()})
+            for blocks in kept
+        ]
 
     def test_the_full_subnetwork_is_the_stock_model_bit_for_bit(self) -> None:
         """Eager and sdpa, padded, unpadded and without a mask."""
@@ -150,6 +154,7 @@ class StackContract:
     def _batch(self, supernet: Supernet, lengths: Sequence[int] = READ) -> dict[str, Tensor]:
         config = supernet.model.config
         batch = padded_batch(lengths, config.vocab_size, config.pad_token_id or 0)
+        batch["input_ids"] = ended(supernet.model, batch["input_ids"], batch["attention_mask"])
         labels = padded_batch(WRITTEN, config.vocab_size, config.pad_token_id or 0, seed=1)["input_ids"]
         return supernet.inputs({**batch, "labels": labels})
 

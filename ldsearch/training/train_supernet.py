@@ -19,9 +19,10 @@ from ldsearch.space.assignments import warn_if_prime
 from ldsearch.subnet import LengthMode
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
+from ldsearch.supernet.heads import Memory
 from ldsearch.supernet.processor import bf16_gain
 from ldsearch.supernet.saliency import LEARNED, without_weights
-from ldsearch.supernet.supernet import Memory, Skipped
+from ldsearch.supernet.supernet import Skipped
 from ldsearch.tasks import DataSource, TextClassification, load_task, task_kind
 from ldsearch.tasks.base import fingerprints_of
 from ldsearch.tasks.splits import SearchRows

@@ -41,8 +41,19 @@ SIZES = {
     "eos_token_id": 2,
 }
 SLIDING = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 2}
+WINDOWED = transformers.ModernBertDecoderConfig(
+    **SIZES, local_attention=6, cls_token_id=1, sep_token_id=2, global_attn_every_n_layers=3
+)
 GPT2 = {"vocab_size": VOCABULARY, "n_positions": 64, "n_embd": 16, "n_layer": 4, "n_head": 2}
 DISENTANGLED = {"relative_attention": True, "position_buckets": 8, "pos_att_type": ["c2p", "p2c"]}
+# Encoder-decoders whose decoder reads their input again: kind, head.
+READERS = {
+    "bart-classifier": ("bart", "SequenceClassification"),
+    "bart-spans": ("bart", "QuestionAnswering"),
+    "mbart-classifier": ("mbart", "SequenceClassification"),
+    "t5-classifier": ("t5", "SequenceClassification"),
+    "t5-spans": ("t5-gated", "QuestionAnswering"),
+}
 # Sequence classifiers: name of the stock classes, configuration.
 CLASSIFIERS = {
     "layoutlm": ("LayoutLM", SIZES),
@@ -60,8 +71,12 @@ def build(kind: str, **changes: object) -> PreTrainedModel:
         return tiny_decoder(kind, **changes)
     if kind in (*ENCODER_DECODERS, *UNSHIFTED):
         return tiny_encoder_decoder(kind, **changes)
-    name, fields = CLASSIFIERS[kind]
+    if kind in READERS:
+        return tiny_encoder_decoder(*READERS[kind], num_labels=4, **changes)
     torch.manual_seed(0)
+    if kind == "modernbert-decoder":
+        return randomised(transformers.ModernBertDecoderForCausalLM(WINDOWED))
+    name, fields = CLASSIFIERS[kind]
     config = getattr(transformers, f"{name}Config")(**{**fields, "num_labels": 3, **changes})
     return randomised(getattr(transformers, f"{name}ForSequenceClassification")(config))
 
@@ -70,7 +85,9 @@ def build(kind: str, **changes: object) -> PreTrainedModel:
 UNSHIFTED = ("m2m_100", "blenderbot")
 
 
-@pytest.mark.parametrize("kind", [*CLASSIFIERS, *DECODERS, *ENCODER_DECODERS, *UNSHIFTED])
+@pytest.mark.parametrize(
+    "kind", [*CLASSIFIERS, *DECODERS, *ENCODER_DECODERS, *UNSHIFTED, *READERS, "modernbert-decoder"]
+)
 class TestStacks(StackContract):
     @pytest.fixture(autouse=True)
     def _choose(self, kind: str) -> None:
@@ -106,6 +123,14 @@ def test_it_says_that_it_is_depth_only_and_refuses_what_is_finer(kind):
     with pytest.raises(SupernetError, match=f"^{model.config.model_type} works depth-only"):
         _ = supernet.shape
     assert Supernet(tiny_model("bert")).supports_lengths
+
+
+def test_a_decoder_without_a_norm_in_its_first_block_keeps_that():
+    supernet = Supernet(build("modernbert-decoder"))
+    assert supernet.pinned_of("decoder") == (0,)
+    assert Supernet(build("gpt2")).pinned_of("decoder") == ()
+    with pytest.raises(SubnetError, match=r"^block 0 of ModernBertDecoderForCausalLM stays: "):
+        supernet.materialise(Subnet(decoder=Stack((1, 2))))
 
 
 def test_lists_with_an_entry_per_block_keep_the_entries_of_the_kept_blocks():

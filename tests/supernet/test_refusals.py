@@ -17,8 +17,6 @@ from ldsearch.supernet.refusals import refuse_config, refuse_sizes
 from tests.tiny import tiny_model
 
 TOKENS = {"vocab_size": 9, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-ENCODER = {"encoder_ffn_dim": 8, "encoder_layers": 2, "encoder_attention_heads": 2}
-DECODER = {"decoder_ffn_dim": 8, "decoder_layers": 2, "decoder_attention_heads": 2}
 SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
 
 
@@ -33,16 +31,6 @@ def albert() -> PreTrainedModel:
     return transformers.AlbertForSequenceClassification(
         transformers.AlbertConfig(**TOKENS, **SIZES, embedding_size=8)
     )
-
-
-def bart() -> PreTrainedModel:
-    config = transformers.BartConfig(d_model=8, max_position_embeddings=9, **ENCODER, **DECODER, **TOKENS)
-    return transformers.BartForSequenceClassification(config)
-
-
-def t5() -> PreTrainedModel:
-    config = transformers.T5Config(d_model=8, d_ff=8, d_kv=4, num_layers=2, num_heads=2, **TOKENS)
-    return transformers.T5ForSequenceClassification(config)
 
 
 def mixture() -> PreTrainedModel:
@@ -90,8 +78,6 @@ def numbered() -> PreTrainedModel:
     [
         (numbered, "weighs attention by the block's number, so no block can be left out"),
         (albert, "^AlbertForSequenceClassification: .* only models with one list of blocks"),
-        (bart, "^BartForSequenceClassification: of encoder-decoders, only those that generate text"),
-        (t5, "^T5ForSequenceClassification: of encoder-decoders, only those that generate text"),
         (mixture, "is a mixture of experts"),
         (quantised, "is quantised: train and search in full precision"),
         (adapted, "carries PEFT adapters: merge them"),
@@ -117,6 +103,20 @@ def test_a_folder_of_adapters_is_refused_though_its_base_model_is_there(tmp_path
     (tmp_path / "adapter_config.json").write_text("{}")
     refused(lambda: load_model(str(tmp_path)), "holds PEFT adapters: merge them")
 
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        (transformers.LongformerConfig().to_dict(), "attends within windows of its own"),
+        (transformers.LEDConfig().to_dict(), "attends within windows of its own"),
+        (transformers.BigBirdConfig().to_dict(), "attends to blocks of tokens.*original_full"),
+    ],
+)
+def test_windows_and_blocks_of_attention_are_refused_as_such(fields: dict[str, object], why: str) -> None:
+    refused(lambda: refuse_config(fields, "sparse"), why)
+    refuse_config(transformers.BigBirdConfig(attention_type="original_full").to_dict(), "full")
+
+
 @pytest.mark.parametrize(
     "kind", ["gemma4_unified_text", "mra", "granitemoeshared", "nemotron_h", "deberta-v2"]
 )
@@ -130,20 +130,6 @@ def test_sizes_that_may_be_none_are_none_by_default(kind: str) -> None:
 def test_blocks_that_share_keys_and_values_are_refused() -> None:
     fields = transformers.AutoConfig.for_model("gemma4_unified_text", num_kv_shared_layers=2).to_dict()
     refused(lambda: refuse_config(fields, "shared"), "hands keys and values of some blocks on to others")
-
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        (transformers.LongformerConfig().to_dict(), "attends within windows of its own"),
-        (transformers.LEDConfig().to_dict(), "attends within windows of its own"),
-        (transformers.BigBirdConfig().to_dict(), "attends to blocks of tokens.*original_full"),
-    ],
-)
-def test_windows_and_blocks_of_attention_are_refused_as_such(fields: dict[str, object], why: str) -> None:
-    refused(lambda: refuse_config(fields, "sparse"), why)
-    refuse_config(transformers.BigBirdConfig(attention_type="original_full").to_dict(), "full")
 
 
 @pytest.mark.parametrize("key", ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"])

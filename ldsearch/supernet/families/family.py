@@ -73,7 +73,6 @@ class Family:
     Stock modules are called, none is copied or changed.
 
     Attributes:
-        pinned: Blocks that are unlike the others, so that stock classes cannot express a model without them.
         pre_norm: Whether norms stand before the sub-layers, so that a zeroed sub-layer is the identity,
             rather than behind the residuals.
         width_name: Attribute of the configuration that holds the feed-forward width.
@@ -82,7 +81,6 @@ class Family:
         runs_empty: Whether the stock model runs without any block.
     """
 
-    pinned: tuple[int, ...] = ()
     pre_norm: bool = False
     width_name: str = "intermediate_size"
     narrows: bool = True

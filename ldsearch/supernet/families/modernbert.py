@@ -17,12 +17,10 @@ from ldsearch.supernet.tokens import Attention, State
 class ModernBert(Family):
     """ModernBERT.
 
-    Block 0 has no attention norm (the embeddings end in one), so a stock model without it would not be the
-    same function. Where tokens were dropped, windows and angles go by where a token stood in the input.
+    Where tokens were dropped, windows and angles go by where a token stood in the input.
     MACs charge a window like full attention, which is what stock kernels compute.
     """
 
-    pinned = (0,)
     pre_norm = True
 
     def embed(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> State:

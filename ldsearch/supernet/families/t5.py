@@ -22,9 +22,10 @@ class T5(Family):
         """Token embeddings, and the bias that the first block holds for all."""
         encoder, ids = cast(Any, model).get_encoder(), batch["input_ids"]
         hidden = encoder.dropout(encoder.embed_tokens(ids))
-        n = hidden.shape[1]
-        bias = encoder.block[0].layer[0].SelfAttention.compute_bias(n, n, device=hidden.device)
-        return State(hidden, real_positions(batch), per_pair={BIAS: bias})
+        n, per_pair = hidden.shape[1], {}
+        for block in encoder.block[:1]:
+            per_pair[BIAS] = block.layer[0].SelfAttention.compute_bias(n, n, device=hidden.device)
+        return State(hidden, real_positions(batch), per_pair=per_pair)
 
     def parts(self, layer: Any) -> Parts:
         """T5's names; of the gated kind too."""
