@@ -50,6 +50,8 @@ def tiny_model(
         sizes = {"dim": width, "n_layers": blocks, "n_heads": 2, "hidden_dim": 2 * width}
     if family == "electra":
         sizes["embedding_size"] = width // 2  # as in the small models
+    if family == "albert":
+        sizes |= {"embedding_size": width, "hidden_act": "gelu"}
     if family == "modernbert":
         # A window so narrow that it matters; full attention in every third block, as in the released models.
         sizes |= {
@@ -138,7 +140,7 @@ def tiny_encoder_decoder(name: str, head: str = "Seq2SeqLM", **changes: object) 
 def _random(model_type: str, head: str, fields: dict[str, object]) -> PreTrainedModel:
     torch.manual_seed(0)
     return testing.randomised(
-        HEADS[head].auto.from_config(AutoConfig.for_model(model_type, vocab_size=VOCABULARY, **fields))
+        HEADS[head].auto.from_config(AutoConfig.for_model(model_type, **{"vocab_size": VOCABULARY, **fields}))
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 from huggingface_hub import HfApi
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # lazily exported
-from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ldsearch.disk.files import make_readable, write_json
@@ -23,7 +22,7 @@ from ldsearch.export.names import INT8_FILE, ONNX_FILE
 from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
-from ldsearch.supernet.cutting import silence
+from ldsearch.supernet.cutting import blocks_of, silence
 from ldsearch.supernet.embedding import write_modules
 from ldsearch.supernet.folder import save_beside
 from ldsearch.supernet.graph import OPSET, refuse
@@ -144,8 +143,7 @@ def _stand_in(supernet: Supernet, subnet: Subnet) -> tuple[PreTrainedModel, Subn
     """
     model, own = supernet.cut(subnet)
     stack = own.stacks()[supernet.stack]
-    layers = model.get_submodule(supernet.stacks[supernet.stack])
-    assert isinstance(layers, nn.ModuleList)
+    layers = blocks_of(model, supernet.stacks[supernet.stack])
     if supernet.family is not None and stack.structured:
         for block in stack.blocks:
             silence(supernet.family.parts(layers[block]), stack.groups(block))

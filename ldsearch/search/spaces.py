@@ -12,6 +12,7 @@ from ldsearch.space.lengths import as_rate, constant_ratio_lengths, default_boun
 from ldsearch.space.space import grouped
 from ldsearch.subnet import LengthMode, Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.cutting import repeats
 from ldsearch.training.strategies import STRATEGIES, Setting, StackSetting
 from ldsearch.training.strategies.layerdrop import options_of
 
@@ -104,9 +105,14 @@ def search_space(
         _depth(bench, depth, widen) if "depth" in kinds else DepthGenes.whole(depth.stack, depth.blocks)
         for depth in trained.depths
     )
+    if repeats(supernet.model.config):  # only how many of its blocks run makes a difference
+        depths = tuple(
+            ListedDepths(depth.stack, depth.blocks, tuple(tuple(range(count)) for count in depth.keep))
+            for depth in depths
+        )
     finer = [kind for kind in kinds if kind in _GROUPS]
-    if finer and (supernet.why_depth_only or len(supernet.stacks) > 1):
-        raise SpaceError(supernet.why_depth_only or "inside a decoder's blocks nothing can be off")
+    if finer and supernet.why_no_groups:
+        raise SpaceError(supernet.why_no_groups)
     try:
         options = options_of(finer, supernet.shape.heads if finer else 0)
     except TrainingError as error:

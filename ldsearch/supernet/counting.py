@@ -18,7 +18,7 @@ from ldsearch.costs.parameters import BlockParameters, Parameters
 from ldsearch.costs.traced import Polynomial, TracedMacs, terms
 from ldsearch.costs.workload import Workload
 from ldsearch.errors import SupernetError, one_line
-from ldsearch.supernet.cutting import copy_sharing, handed_on, longest_input
+from ldsearch.supernet.cutting import blocks_of, copy_sharing, handed_on, longest_input, repeats
 from ldsearch.supernet.families import Family
 from ldsearch.supernet.heads import Head, decodes, ended, head_named
 
@@ -79,7 +79,11 @@ def parameters_of(model: PreTrainedModel, stacks: Mapping[str, str], family: Fam
     """Parameter counts of a model's stages, of its encoder's finer than blocks where its family is known."""
     heads = getattr(model.config, "num_attention_heads", 1)
     known = {"encoder": family}
-    layers = {name: list(model.get_submodule(path).children()) for name, path in stacks.items()}
+    layers = {name: list(blocks_of(model, path)) for name, path in stacks.items()}
+    if repeats(model.config):  # the layer stays however often it runs
+        return Parameters(
+            {name: (BlockParameters(0),) * len(own) for name, own in layers.items()}, _count(model)
+        )
     once = {name: _count(*handed_on(blocks[0]).values()) for name, blocks in layers.items() if blocks}
     per_block = {
         name: tuple(block_parameters(layer, known.get(name), heads) for layer in blocks)

@@ -34,6 +34,13 @@ def find_stacks(model: PreTrainedModel) -> Mapping[str, str]:
     config = model.config
     head = head_named(type(model).__name__)
     depth = getattr(config, "num_hidden_layers", None)
+    if repeats(config):
+        if config.num_hidden_groups > 1 or config.inner_group_num > 1:
+            raise SupernetError(
+                f"{type(model).__name__} has several layers that take turns (num_hidden_groups, "
+                "inner_group_num): only one layer that repeats is supported"
+            )
+        return {"encoder": _find_list(model, cast(Any, model).base_model.encoder.albert_layer_groups[0], 1)}
     if not decodes(model):
         return {"decoder" if head.causal else "encoder": _find_list(model, model, depth)}
     decoder_depth = next(getattr(config, name) for name in _DECODER_DEPTH if hasattr(config, name))
@@ -41,6 +48,17 @@ def find_stacks(model: PreTrainedModel) -> Mapping[str, str]:
         "encoder": _find_list(model, cast(Any, model).get_encoder(), depth),
         "decoder": _find_list(model, model.get_decoder(), decoder_depth),
     }
+
+
+def repeats(config: PreTrainedConfig) -> bool:
+    """Whether one layer runs as often as there are blocks: ALBERT's."""
+    return hasattr(config, "num_hidden_groups")
+
+
+def blocks_of(model: PreTrainedModel, path: str) -> nn.ModuleList:
+    """A stack's blocks, given the dotted name of their list; one again and again where it repeats."""
+    layers = cast(nn.ModuleList, model.get_submodule(path))
+    return nn.ModuleList([layers[0]] * model.config.num_hidden_layers) if repeats(model.config) else layers
 
 
 def _find_list(model: PreTrainedModel, part: nn.Module, depth: int | None) -> str:
@@ -175,7 +193,7 @@ def cut(
         SubnetError: If a pinned block is missing.
     """
     pruned: PreTrainedModel = copy_sharing(model)
-    for name, path in stacks.items():
+    for name, path in stacks.items() if not repeats(model.config) else ():
         layers = pruned.get_submodule(path)
         assert isinstance(layers, nn.ModuleList)
         if missing := set(pinned(layers)) - set(kept[name]):

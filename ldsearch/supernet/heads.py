@@ -184,10 +184,12 @@ def run_head(model: PreTrainedModel, hidden: Tensor, named: Mapping[str, Tensor]
         hidden: Last hidden states.
         named: What else its forward takes: ``attention_mask`` of those states, ``labels`` for a loss.
     """
-    pooler = getattr(model.base_model, "pooler", None)
-    answer = BaseModelOutputWithPooling(
-        last_hidden_state=cast(Any, hidden), pooler_output=None if pooler is None else pooler(hidden)
-    )
+    base: Any = model.base_model
+    pooler = getattr(base, "pooler", None)
+    pooled = None if pooler is None else pooler(hidden)
+    if pooled is not None and hasattr(base, "pooler_activation"):  # ALBERT's, whose pooler is a linear layer
+        pooled = base.pooler_activation(pooled[:, 0])
+    answer = BaseModelOutputWithPooling(last_hidden_state=cast(Any, hidden), pooler_output=pooled)
     stand_in = cast(Any, _Answered(model, answer))
     output: ModelOutput = type(model).forward(stand_in, **named)
     return output

@@ -93,7 +93,7 @@ class Supernet(nn.Module):
 
     def layers_of(self, stack: str) -> nn.ModuleList:
         """The stock layers of a stack."""
-        return cast(nn.ModuleList, self.model.get_submodule(self.stacks[stack]))
+        return cutting.blocks_of(self.model, self.stacks[stack])
 
     @property
     def depths(self) -> Mapping[str, int]:
@@ -136,6 +136,15 @@ class Supernet(nn.Module):
             return ""
         why = self._unlike or f"it is no registered family of encoders (those are {', '.join(FAMILIES)})"
         return f"{self.model.config.model_type} works depth-only, through its own stock forward: {why}"
+
+    @property
+    def why_no_groups(self) -> str:
+        """Why nothing inside a block can be left out, in words; empty if it can."""
+        if self.why_depth_only or len(self.stacks) > 1:
+            return self.why_depth_only or "a decoder works depth-only"
+        if not cutting.repeats(self.model.config):
+            return ""
+        return f"all blocks of {self.model.config.model_type} are one layer: what is off in one is off in all"
 
     @property
     def shape(self) -> EncoderShape:
@@ -267,6 +276,8 @@ class Supernet(nn.Module):
                 raise SubnetError(f"block {stack.blocks[-1]} of a model of {depth} blocks (ids are 0-based)")
             if (self.family is None or name == "decoder") and (stack.structured or stack.lengths is not None):
                 raise SubnetError(self.why_depth_only or "a decoder works depth-only")
+            if stack.structured and cutting.repeats(self.model.config):
+                raise SubnetError(self.why_no_groups)
             if stack.heads_off:
                 cutting.check_groups(stack, self.model.config.num_attention_heads)
         return stacks
@@ -299,7 +310,7 @@ class Supernet(nn.Module):
             SubnetError: If the sub-network does not fit the model.
         """
         model, renumbered = self.cut(subnet)
-        left = {name: cast(nn.ModuleList, model.get_submodule(path)) for name, path in self.stacks.items()}
+        left = {name: cutting.blocks_of(model, path) for name, path in self.stacks.items()}
         runs = self.family is None or self.family.runs_empty or all(map(len, left.values()))
         if runs and renumbered == Subnet.of_blocks({name: range(len(own)) for name, own in left.items()}):
             return model

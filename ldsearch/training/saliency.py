@@ -76,7 +76,8 @@ def fit_to(
         prior: Of the same, shape (B, n), added to the target of every block (``Task.token_prior``).
     """
     layers = list(supernet.layers_of("encoder"))
-    sums = [Sums(len(getattr(layer, WEIGHTS))) for layer in layers]
+    # One for all blocks where they are one layer.
+    sums = {layer: Sums(len(getattr(layer, WEIGHTS))) for layer in layers}
     was_training = supernet.training
     supernet.eval()
     for batch in batches:
@@ -86,13 +87,13 @@ def fit_to(
         gradients = torch.autograd.grad(value, [left for _, _, left in seen])
         real = batch["attention_mask"].bool()
         known = prior(logits.detach(), batch) if prior else 0.0
-        for own, (entered, context, _), gradient in zip(sums, seen, gradients, strict=True):
+        for layer, (entered, context, _), gradient in zip(layers, seen, gradients, strict=True):
             norms = gradient.float().norm(dim=-1).masked_fill(~real, 0.0)
             shares = norms / norms.amax(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
             features = torch.cat([entered.float(), context.float()], dim=-1)
-            own.add(features, (shares + LEAST).log() + known, real)
+            sums[layer].add(features, (shares + LEAST).log() + known, real)
     supernet.train(was_training)
-    for own, layer in zip(sums, layers, strict=True):
+    for layer, own in sums.items():
         getattr(layer, WEIGHTS).copy_(own.solution())
 
 
@@ -166,7 +167,7 @@ def recorded(supernet: Supernet) -> Iterator[list[tuple[Tensor, Tensor, Tensor]]
         seen.append((entered.pop(), read.pop(), hidden))
 
     handles = []
-    for layer in supernet.layers_of("encoder"):
+    for layer in dict.fromkeys(supernet.layers_of("encoder")):
         handles.append(layer.register_forward_pre_hook(enters))
         handles.append(supernet.family.parts(layer).output.register_forward_pre_hook(reads))
         handles.append(layer.register_forward_hook(leaves))

@@ -257,8 +257,8 @@ def _setting(options: TrainSupernet, supernet: Supernet, plain_share: float) -> 
         )
     if options.memory != "restored" and supernet.reads_first and "decoder" not in supernet.stacks:
         raise TrainingError("--memory is for decoders and for heads that read every token")
-    if options.drop_groups != "layer" and (not supernet.supports_lengths or "decoder" in supernet.stacks):
-        raise TrainingError(supernet.why_depth_only or "a decoder works depth-only: drop layers")
+    if options.drop_groups != "layer" and supernet.why_no_groups:
+        raise TrainingError(f"{supernet.why_no_groups}: drop layers")
     how = options.strategy, options.drop_groups
     if options.layer_drop_schedule == "learned" and how != ("layerdrop", "layer"):
         raise TrainingError("--layer-drop-schedule learned is for --strategy layerdrop that drops layers")

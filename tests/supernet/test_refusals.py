@@ -27,9 +27,9 @@ def refused(call: Callable[[], object], why: str) -> None:
 
 
 def albert() -> PreTrainedModel:
-    """One group of weights, run again and again."""
+    """Two groups of weights."""
     return transformers.AlbertForSequenceClassification(
-        transformers.AlbertConfig(**TOKENS, **SIZES, embedding_size=8)
+        transformers.AlbertConfig(**TOKENS, **SIZES, embedding_size=8, num_hidden_groups=2)
     )
 
 
@@ -77,7 +77,7 @@ def numbered() -> PreTrainedModel:
     ("make", "why"),
     [
         (numbered, "weighs attention by the block's number, so no block can be left out"),
-        (albert, "^AlbertForSequenceClassification: .* only models with one list of blocks"),
+        (albert, "^AlbertForSequenceClassification has several layers that take turns"),
         (mixture, "is a mixture of experts"),
         (quantised, "is quantised: train and search in full precision"),
         (adapted, "carries PEFT adapters: merge them"),

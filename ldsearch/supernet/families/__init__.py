@@ -1,6 +1,7 @@
 """The registry of model families, keyed by the configuration's model type."""
 
 from ldsearch.registry import Registry
+from ldsearch.supernet.families.albert import Albert
 from ldsearch.supernet.families.bart import BartLike
 from ldsearch.supernet.families.bert import BertLike, DistilBert
 from ldsearch.supernet.families.deberta import DebertaV2
@@ -21,6 +22,7 @@ FAMILIES: Registry[Family] = Registry(
         "roberta-prelayernorm": BertLike(("attention.LayerNorm", "intermediate.LayerNorm"), "LayerNorm"),
         "megatron-bert": BertLike(("attention.ln", "ln"), "encoder.ln"),
         "xlm-roberta-xl": BertLike(("attention.self_attn_layer_norm", "LayerNorm"), "encoder.LayerNorm"),
+        "albert": Albert(),
         "distilbert": DistilBert(),
         "deberta-v2": DebertaV2(),
         "modernbert": ModernBert(),
