@@ -230,6 +230,10 @@ def renumbered_config(config: PreTrainedConfig, kept: Mapping[str, Sequence[int]
         if isinstance(value, list) and len(value) == depth and any(part in name for part in _PER_BLOCK):
             setattr(renumbered, name, [value[block] for block in kept[stack]])
     renumbered.num_hidden_layers = len(kept[stack])
+    if getattr(config, "is_heterogeneous", False):  # Gemma 4's blocks have sizes of their own
+        own = {int(block): sizes for block, sizes in config.to_dict()["per_layer_config"].items()}
+        places = enumerate(kept[stack])
+        renumbered.per_layer_config = {new: own[old] for new, old in places if old in own} or None
     if "decoder" in kept:
         for name in _DECODER_DEPTH:
             if hasattr(config, name):

@@ -44,6 +44,15 @@ SLIDING = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers":
 WINDOWED = transformers.ModernBertDecoderConfig(
     **SIZES, local_attention=6, cls_token_id=1, sep_token_id=2, global_attn_every_n_layers=3
 )
+SIZED_BY_BLOCK = transformers.AutoConfig.for_model(
+    "gemma4_unified_text",
+    **SIZES,
+    num_key_value_heads=2,
+    head_dim=8,
+    global_head_dim=16,
+    layer_types=["full_attention", "sliding_attention"] * 2,
+    sliding_window=4,
+)
 GPT2 = {"vocab_size": VOCABULARY, "n_positions": 64, "n_embd": 16, "n_layer": 4, "n_head": 2}
 DISENTANGLED = {"relative_attention": True, "position_buckets": 8, "pos_att_type": ["c2p", "p2c"]}
 # Encoder-decoders whose decoder reads their input again: kind, head.
@@ -76,6 +85,8 @@ def build(kind: str, **changes: object) -> PreTrainedModel:
     torch.manual_seed(0)
     if kind == "modernbert-decoder":
         return randomised(transformers.ModernBertDecoderForCausalLM(WINDOWED))
+    if kind == "gemma4":
+        return randomised(transformers.Gemma4UnifiedForCausalLM(SIZED_BY_BLOCK))
     name, fields = CLASSIFIERS[kind]
     config = getattr(transformers, f"{name}Config")(**{**fields, "num_labels": 3, **changes})
     return randomised(getattr(transformers, f"{name}ForSequenceClassification")(config))
@@ -86,7 +97,7 @@ UNSHIFTED = ("m2m_100", "blenderbot")
 
 
 @pytest.mark.parametrize(
-    "kind", [*CLASSIFIERS, *DECODERS, *ENCODER_DECODERS, *UNSHIFTED, *READERS, "modernbert-decoder"]
+    "kind", [*CLASSIFIERS, *DECODERS, *ENCODER_DECODERS, *UNSHIFTED, *READERS, "modernbert-decoder", "gemma4"]
 )
 class TestStacks(StackContract):
     @pytest.fixture(autouse=True)
