@@ -11,6 +11,7 @@ from ldsearch.export.check import export_subnet
 from ldsearch.export.loading import load_exported
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
+from ldsearch.supernet.heads import ended
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import assert_close, stock_masks, stock_output
 from tests.tiny import padded_batch, tiny_encoder_decoder
@@ -169,3 +170,36 @@ def test_what_cannot_be_is_refused_in_one_line():
         Supernet(tiny_encoder_decoder("bart"), memory="lost")
     with pytest.raises(SubnetError, match="blenderbot works depth-only"):
         Supernet(tiny_encoder_decoder("blenderbot")).materialise(Subnet(FALLING, DECODER))
+
+
+@pytest.mark.parametrize("head", ["SequenceClassification", "QuestionAnswering"])
+@pytest.mark.parametrize("name", ["bart", "t5-gated"])
+def test_a_decoder_that_reads_its_input_again_is_given_all_of_it(tmp_path, name, head):
+    """Bit for bit where nothing is dropped; padded or alone, materialised, and from a folder elsewhere."""
+    supernet = Supernet(tiny_encoder_decoder(name, head))
+    batch = {**SOURCE, "input_ids": ended(supernet.model, SOURCE["input_ids"], SOURCE["attention_mask"])}
+    dropless = Stack((0, 1, 2), Lengths((99, 98, 97), 99, "absolute"))
+    theirs = stock_output(supernet.model, batch)
+    assert torch.equal(inference(supernet, batch, Subnet(dropless, Stack((0, 1, 2, 3)))), theirs)
+    for kind in ("lengths", "all"):
+        subnet, real = Subnet(ENCODERS[kind], DECODER), batch["attention_mask"].bool()
+        each = real if head == "QuestionAnswering" else torch.ones(3, dtype=torch.bool)
+        together = inference(supernet, batch, subnet)
+        assert not torch.allclose(together, theirs, atol=1e-3)
+        assert_close(stock_output(supernet.materialise(subnet).eval(), batch)[each], together[each], subnet)
+        for row, length in enumerate(real.sum(dim=1).tolist()):
+            alone = inference(supernet, {k: t[row : row + 1, :length] for k, t in batch.items()}, subnet)[0]
+            assert_close(alone, together[row, :length] if each is real else together[row], subnet)
+        place = export_subnet(supernet, word_tokenizer(), subnet, tmp_path / kind, Provenance(*"stdcm"))
+        assert_close(stock_output(load_exported(place), batch)[each], together[each], subnet)
+
+
+def test_rows_that_do_not_end_alike_and_kept_memory_are_refused_where_the_end_is_read():
+    model = tiny_encoder_decoder("bart", "SequenceClassification")
+    with pytest.raises(SupernetError, match="--memory kept is for decoders that write"):
+        Supernet(model, memory="kept")
+    supernet = Supernet(model)
+    for ids in ([[5, 6, 2], [5, 2, 2]], [[5, 6, 7], [5, 6, 7]]):
+        batch = {"input_ids": torch.tensor(ids), "attention_mask": torch.ones(2, 3, dtype=torch.long)}
+        with pytest.raises(SupernetError, match="reads the token that ends a text"):
+            inference(supernet, batch, supernet.full)
