@@ -154,7 +154,7 @@ class TaskContract:
         some = list(range(1, encoded.examples, 3))
         few = statistics_of(task, model, encoded.take(some), tokenizer, 7)
         scores = [task.metric.of_means(own.mean(axis=0)) for own in (few, alone[some])]
-        np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(scores[0], scores[1], rtol=1e-4, atol=1e-5)
 
     def test_an_unknown_split_or_metric_is_refused(self) -> None:
         """By its name."""
