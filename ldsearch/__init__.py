@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Resolved on first use: importing ldsearch must not import torch.
 _LAZY = MappingProxyType(
