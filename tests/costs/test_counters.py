@@ -1,5 +1,6 @@
 """MACs of random sub-networks of every registered family are what two counters find in the eager model."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from ldsearch.errors import SupernetError
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.families import FAMILIES as REGISTERED
-from ldsearch.supernet.heads import logits_of
+from ldsearch.supernet.heads import ended, logits_of
 from tests.costs.drawing import REFERENCE, drawn_blocks, drawn_stack, draws
 from tests.tiny import (
     DECODERS,
@@ -31,6 +32,8 @@ from tests.tiny import (
 BLOCKS = 3
 WRITERS = ("bart", "marian", "mbart", "pegasus", "t5", "t5-gated")
 UNREGISTERED = ("blenderbot",)
+MANY = 200
+Counter = Callable[[nn.Module, dict[str, Tensor]], float]
 
 
 def is_first(family: str) -> bool:
@@ -66,22 +69,53 @@ def by_fvcore(model: nn.Module, batch: dict[str, Tensor]) -> float:
 
 
 def test_every_registered_family_is_counted_here():
-    assert {*FAMILIES, *WRITERS} == {*REGISTERED, "t5-gated"} - {"mt5"}
+    assert {*FAMILIES, *WRITERS} == {*REGISTERED, "t5-gated"} - {"mt5", "albert"}  # see test_albert.py
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_macs_of_an_encoder_are_what_both_counters_find(family):
+def check_encoders(family: str, count: int, counters: Sequence[Counter]) -> None:
     rng, heads = np.random.default_rng(0), []
     for head in heads_of(family):
         model = tiny_model(family, blocks=BLOCKS, width=8, attention="eager", head=head)
         heads.append(Supernet(model))
-    for draw in range(draws(is_first(family))):
+    for draw in range(count):
         supernet, subnet = heads[draw % len(heads)], Subnet(drawn_stack(rng, BLOCKS, heads=2))
         n = int(rng.integers(1, REFERENCE + 1))
         own, two, one = supernet.materialise(subnet).eval(), padded_batch([n, n]), padded_batch([n])
         (macs,) = supernet.macs(Workload.padded(n))([subnet])
-        for count in (by_torch, by_fvcore):
-            assert macs == count(own, two) - count(own, one), f"{n} tokens, {subnet.to_json()}"
+        for counted in counters:
+            assert macs == counted(own, two) - counted(own, one), f"{n} tokens, {subnet.to_json()}"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_macs_of_an_encoder_are_what_both_counters_find(family):
+    check_encoders(family, draws(is_first(family)), (by_torch, by_fvcore))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["mpnet", "deberta-v2"])
+def test_macs_with_a_position_bias_are_what_torch_counts_of_many(family):
+    check_encoders(family, MANY, (by_torch,))
+
+
+@pytest.mark.parametrize("head", ["TokenClassification", "SequenceClassification"])
+@pytest.mark.parametrize("count", [20, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_macs_of_t5_under_a_head_are_what_torch_counts(head, count):
+    """Its encoder alone in closed form; beside a decoder that reads the text again, with that traced."""
+    model = tiny_encoder_decoder("t5", head)
+    model.set_attn_implementation("eager")
+    supernet, rng = Supernet(model), np.random.default_rng(0)
+    traced = supernet.macs(Workload.padded(REFERENCE))
+    for _ in range(count):
+        decoder = drawn_blocks(rng, 4, fewest=1) if "decoder" in supernet.stacks else None
+        subnet = Subnet(drawn_stack(rng, BLOCKS, heads=4, fewest=1), decoder)
+        n = int(rng.integers(1, REFERENCE + 1))
+        workload = Workload.padded(n)
+        closed = None if decoder is None else replace(traced.encoder, workload=workload)
+        macs = replace(traced, workload=workload, **({} if closed is None else {"encoder": closed}))
+        batch = padded_batch([n])
+        batch["input_ids"] = ended(model, batch["input_ids"], batch["attention_mask"])
+        counted = by_torch(supernet.materialise(subnet).eval(), batch)
+        assert macs([subnet])[0] == pytest.approx(counted, rel=1e-9), f"{n} tokens, {subnet.to_json()}"
 
 
 @pytest.mark.parametrize("family", WRITERS)
