@@ -2,13 +2,14 @@
 
 Each question has its paragraph and the hardest others of the article by TF-IDF. The articles of
 ``devsplit_train`` train, but for the last four, whose questions choose; all of ``devsplit_eval`` score. What
-was stopped goes on, what is finished is used again. The parts, in this order:
+was stopped goes on, what is finished is used again. ``times`` is meant where nothing else runs. The parts, in
+this order:
 
     python scripts/reranker.py --data path/to/squad_v1.1 --out results/reranker --part train
     python scripts/reranker.py --data path/to/squad_v1.1 --out results/reranker --part search
     python scripts/reranker.py --data path/to/squad_v1.1 --out results/reranker --part half
-    python scripts/reranker.py --data path/to/squad_v1.1 --out results/reranker --part measure
-    python scripts/reranker.py --data path/to/squad_v1.1 --out results/reranker --part page
+    python scripts/reranker.py --data path/to/squad_v1.1 --out results/reranker --part scores
+    python scripts/reranker.py --data path/to/squad_v1.1 --out results/reranker --part times
 """
 
 import argparse
@@ -46,10 +47,10 @@ from ldsearch.trials.intervals import Interval, Statistics, bootstrap, paired_bo
 
 CANDIDATES, TAUGHT = 10, 6  # documents of a question that is scored, and of one that trains
 CHOOSING = 4  # articles
-TOKENS, RATE = 192, 1e-4
+TOKENS = 192
 SHARES = ("0.35", "0.5", "0.7")
 HALF = (0, 2, 5)  # blocks
-TIMED = 48  # questions
+TIMED = 24  # questions
 MARK = "\0"
 METRIC = METRICS["ranking"]["ndcg@10"](1)
 
@@ -137,12 +138,12 @@ def trainer(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "bf16": bf16(),
         "max_steps": options.steps,
-        "learning_rate": RATE,
+        "learning_rate": options.rate,
         "per_device_train_batch_size": 32,
         "disable_tqdm": "True",
         "save_strategy": "steps",
         "save_steps": max(1, options.steps // 10),
-        "logging_steps": 50,
+        "logging_steps": 25,
     }
 
 
@@ -153,7 +154,7 @@ def full_model(options: argparse.Namespace) -> Path:
         how = TrainSupernet(
             task="ranking",
             strategy="plain",
-            model=str(minilm()),
+            model=str(options.start or minilm()),
             data=str(columns(paths["train"], options.runs)),
             validation=str(columns(paths["own"], options.runs)),
             keep_overlap=True,  # whole articles stand apart
@@ -200,12 +201,12 @@ def searched(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
         columns(prepare(options)[role], options.runs).replace(both / f"{name}.jsonl")
     rows = columns(prepare(options)["own"], options.runs)
     found: dict[str, dict[str, Any]] = {}
-    for arm, more in arms(options).items():
+    for arm in options.arms:
         for share in SHARES:
             kept = folder_of(options, arm, share)
             place = kept.with_name(kept.name.removesuffix(f"-{share}"))
             if not (kept / "said.json").is_file():
-                arguments = ["--max-length", str(TOKENS), "--budget", share, *more]
+                arguments = ["--max-length", str(TOKENS), "--budget", share, *arms(options)[arm]]
                 data = both if "taught" in arm else rows
                 said, seconds = compressed(stock_folder(options), data, place, arguments)
                 shutil.copytree(place / "model", kept, dirs_exist_ok=True)
@@ -281,10 +282,16 @@ def calls(model: Any, tokenizer: Any, held: pd.DataFrame, tokens: int) -> Callab
     return run
 
 
-def measured(options: argparse.Namespace) -> dict[str, Any]:
-    """nDCG@10 and milliseconds a question of every model, and the differences to the full one."""
-    held = pd.read_json(prepare(options)["held"], lines=True)
-    compressions = searched(options)
+def said_of(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """What compress said of every file that is there."""
+    named = {f"{arm}, {share}": folder_of(options, arm, share) for arm in arms(options) for share in SHARES}
+    paths = {name: folder / "said.json" for name, folder in named.items()}
+    return {name: json.loads(path.read_text()) for name, path in paths.items() if path.is_file()}
+
+
+def models_of(options: argparse.Namespace, held: pd.DataFrame) -> dict[str, tuple[Any, int, float]]:
+    """Every model, to how many tokens its inputs are cut, and its share of the MACs; the full one first."""
+    compressions = said_of(options)
     runtime = next(iter(compressions.values()))["runtime"]
     stock = stock_folder(options)
     plain, tokenizer = load_model(str(stock))
@@ -301,33 +308,58 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         cut = cut_like(Supernet(plain), lengths, float(share))
         models[f"full, inputs cut to {cut} tokens, {runtime}"] = (whole, cut, float(share))
     for name, said in compressions.items():
-        models[name] = (ld.load(folder_of(options, *name.rsplit(", ", 1))), TOKENS, said["points"][1]["macs"])
-    first = f"full, {runtime}"
-    scores = {name: ranked(model, tokenizer, held, tokens) for name, (model, tokens, _) in models.items()}
-    timed = [calls(model, tokenizer, held, tokens) for model, tokens, _ in models.values()]
-    rounds = Clock(repeats=5, warmup=1)(timed)
+        folder = folder_of(options, *name.rsplit(", ", 1))
+        models[f"{name}, {said['runtime']}"] = (ld.load(folder), TOKENS, said["points"][1]["macs"])
+    return models
+
+
+def scored(options: argparse.Namespace) -> dict[str, Any]:
+    """nDCG@10 of every model and of TF-IDF, and the differences to the full one."""
+    held = pd.read_json(prepare(options)["held"], lines=True)
+    models = models_of(options, held)
+    tokenizer = load_model(str(stock_folder(options)))[1]
+    first = next(iter(models))
+    scores: dict[str, Statistics] = {}
+    for name, (model, tokens, _) in models.items():
+        path = options.runs / "scores" / f"{name}, {len(held)} questions.json"
+        if not path.is_file():
+            path.parent.mkdir(exist_ok=True)
+            write_json(path, ranked(model, tokenizer, held, tokens).tolist())
+        scores[name] = np.array(json.loads(path.read_text()))
     scores["TF-IDF"] = METRIC.statistics(list(held["tf_idf"]), list(held["labels"]))
     rows = []
     for name, own in scores.items():
-        gap = paired_bootstrap(own, scores[first])
-        row = {"name": name, "ndcg": float(own.mean()), "minus_full": asdict(gap)}
+        row = {"name": name, "ndcg": float(own.mean())}
+        row["minus_full"] = asdict(paired_bootstrap(own, scores[first]))
         row["by_article"] = asdict(by_article(own - scores[first], list(held["article"])))
-        if name in models:
-            timing = rounds.timings[[*models].index(name)]
-            row |= {"macs": models[name][2], "ms": 1e3 * timing.median / min(TIMED, len(held))}
-        rows.append(row)
-        print(row, flush=True)
+        rows.append({**row, **({"macs": models[name][2]} if name in models else {})})
+        print(rows[-1], flush=True)
+    gap = paired_bootstrap(scores[first], scores["TF-IDF"])
     return {
-        "machine": device_facts(torch.device("cpu"), torch.float32),
-        "runtime": runtime,
-        "noise": rounds.noise.to_dict(),
         "questions": len(held),
         "articles": held["article"].nunique(),
         "steps": options.steps,
+        "rate": options.rate,
         "minutes": options.minutes,
+        "full_minus_tf_idf": asdict(gap),
         "rows": rows,
-        "said": compressions,
+        "said": said_of(options),
     }
+
+
+def timed(options: argparse.Namespace, result: dict[str, Any]) -> dict[str, Any]:
+    """With milliseconds a question of every model, taken in turn."""
+    held = pd.read_json(prepare(options)["held"], lines=True)
+    models = models_of(options, held)
+    tokenizer = load_model(str(stock_folder(options)))[1]
+    ran = [calls(model, tokenizer, held, tokens) for model, tokens, _ in models.values()]
+    rounds = Clock(repeats=5, warmup=1)(ran)
+    for name, timing in zip(models, rounds.timings, strict=True):
+        row = next(row for row in result["rows"] if row["name"] == name)
+        row["ms"] = 1e3 * timing.median / min(TIMED, len(held))
+    result["machine"] = device_facts(torch.device("cpu"), torch.float32)
+    result["noise"] = rounds.noise.to_dict()
+    return result
 
 
 def by_article(differences: NDArray[np.float64], titles: Sequence[str]) -> Interval:
@@ -342,7 +374,7 @@ def table(result: Mapping[str, Any]) -> str:
     head = ["model", "MACs", "nDCG@10", "less the full model, questions resampled", "articles resampled"]
     head += ["ms a question", "times as fast"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    first = result["rows"][0]["ms"]
+    first = result["rows"][0].get("ms")
     for row in result["rows"]:
         gaps = [
             f"{gap['mean']:+.4f} ({gap['low']:+.4f} to {gap['high']:+.4f})"
@@ -360,11 +392,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with SQuAD")
     parser.add_argument("--out", type=Path, required=True, help="where reranker.json and table.md go")
     parser.add_argument("--runs", type=Path, default=Path("runs/reranker"), help="where models go")
-    parser.add_argument("--part", choices=["train", "search", "half", "measure", "page"], required=True)
+    parser.add_argument("--part", choices=["train", "search", "half", "scores", "times"], required=True)
+    parser.add_argument("--from", dest="start", type=Path, help="folder to fine-tune (default: MiniLM-L6)")
     parser.add_argument("--steps", type=int, default=2_500, help="of the fine-tuning, of 32 pairs")
+    parser.add_argument("--rate", type=float, default=1e-4, help="of every training here")
     parser.add_argument("--minutes", type=float, default=40, help="that a taught supernet trains")
     parser.add_argument("--questions", type=int, default=1_500, help="that score")
     parser.add_argument("--rows", type=int, help="questions that train and that choose (default: all)")
+    parser.add_argument("--arms", nargs="+", default=["plain", "plain, query pinned"], help="to search")
     options = parser.parse_args()
     path = options.out / "reranker.json"
     if options.part == "train":
@@ -373,13 +408,13 @@ def main() -> None:
         print(json.dumps({name: said["words"] for name, said in searched(options).items()}))
     elif options.part == "half":
         print(json.dumps({"model": str(half(options))}))
-    elif options.part == "measure":
+    else:
         options.out.mkdir(parents=True, exist_ok=True)
-        result = measured(options)
+        scores = options.part == "scores"
+        result = scored(options) if scores else timed(options, json.loads(path.read_text()))
         write_json(path, result)
+        (options.out / "table.md").write_text(table(result), encoding="utf-8")
         print(json.dumps(result))
-    if options.part in ("measure", "page"):
-        (options.out / "table.md").write_text(table(json.loads(path.read_text())), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A plain model is fine-tuned on ``train_subset`` and ``devsplit_train``; a supernet goes on from it for as
 many steps, taught by it and by the answers. Both are cut in two shapes, every block alike or behind the first
-third of the blocks, and searched; one half of ``devsplit_eval`` (whole contexts) chooses, the other scores.
+third of the blocks, and searched; a part of ``devsplit_eval`` (whole contexts) chooses, the other scores.
 Some of these are articles of SQuAD's development set, so the numbers are no SQuAD scores. What was stopped
 goes on, what is finished is used again. The last line is one JSON object.
 
@@ -46,7 +46,7 @@ FIGURE = "cut.png"
 
 
 def together(options: argparse.Namespace, name: str, files: Sequence[str], rows: int | None = None) -> Path:
-    """The first questions of some files as one file, all or as many as asked for."""
+    """The questions of some files as one file, all or as many as asked for, of every article alike."""
     path: Path = options.runs / f"{name}-{rows or 'all'}.jsonl"
     if not path.is_file():
         options.runs.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,8 @@ def together(options: argparse.Namespace, name: str, files: Sequence[str], rows:
         for file in files:
             with gzip.open(Path(options.data) / f"{file}.jsonl.gz", "rt", encoding="utf-8") as opened:
                 lines.extend(opened)
-        path.write_text("".join(lines[:rows]), encoding="utf-8")
+        count = min(rows or len(lines), len(lines))
+        path.write_text("".join(lines[at * len(lines) // count] for at in range(count)), encoding="utf-8")
     return path
 
 
@@ -70,6 +71,7 @@ def train(
             task="questions",
             data=str(together(options, "train", ("train_subset", "devsplit_train"))),
             validation=str(together(options, "eval", ("devsplit_eval",), options.questions)),
+            search_rows=options.choosing or "half",
             max_length=TOKENS,
             stride=STRIDE,
             trainer={
@@ -87,21 +89,19 @@ def train(
     return folder
 
 
-ARMS = ("supernet", "plain")
+ARMS = ("plain", "supernet")
 LINES = {"even": "every block alike", "late": "two blocks whole first"}
 SHARES = (0.5, 0.6)  # budgets of the searches
 
 
 def trained(options: argparse.Namespace) -> dict[str, Path]:
-    """The folder of each arm."""
+    """The folder of each arm that is asked for."""
     start = Trainings(options.runs).start()
     first = train(options, "first", {"model": str(start), "strategy": "plain"})
     lengths = {"model": str(first), "genes": "lengths", "token_score": LEARNED, "plain_share": 0.0}
     taught = {**lengths, "teacher": str(first), "label_share": 0.5, "average_last": KEPT}
-    return {
-        "supernet": train(options, "supernet", taught),
-        "plain": train(options, "plain", lengths, steps=0),  # its token score alone is fitted
-    }
+    folders = {"plain": train(options, "plain", lengths, steps=0)}  # its token score alone is fitted
+    return folders if options.plain_alone else {**folders, "supernet": train(options, "supernet", taught)}
 
 
 def lines(bench: Bench) -> dict[str, list[Subnet]]:
@@ -138,6 +138,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         if options.evaluations:
             searched = found(bench, options.runs / f"{arm}-search", options.evaluations)
             wanted += [(f"searched, {share}", subnet) for share, subnet in searched.items()]
+        bench.held_out([subnet for _, subnet in wanted])  # together, they share their first blocks
         for shape, subnet in wanted:
             own = bench.held_out.statistics(subnet)
             rows.append(
@@ -184,7 +185,9 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
     with rc_context(STYLE):
         figure = Figure(layout="constrained")
         axes, labels = figure.subplots(), []
-        for index, (arm, shape) in enumerate((arm, shape) for shape in LINES for arm in ARMS):
+        there = {row["arm"] for row in rows}
+        drawn = [(arm, shape) for shape in LINES for arm in ARMS if arm in there]
+        for index, (arm, shape) in enumerate(drawn):
             own = [row for row in rows if (row["arm"], row["shape"]) == (arm, shape)]
             # The space's smallest is the same in every shape.
             own = sorted(own, key=lambda row: row["macs_share"])[1:]
@@ -205,6 +208,8 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/squad_minilm"), help="where models go")
     parser.add_argument("--steps", type=int, default=900, help="of the plain model, and of each supernet")
     parser.add_argument("--questions", type=int, help="of the evaluation articles (default: all)")
+    parser.add_argument("--choosing", type=int, help="of them that choose (default: half)")
+    parser.add_argument("--plain-alone", action="store_true", help="train no supernet")
     parser.add_argument("--evaluations", type=int, default=60, help="of each search; 0: none")
     options = parser.parse_args()
     result = measured(options)
