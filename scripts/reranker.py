@@ -301,7 +301,6 @@ def models_of(options: argparse.Namespace, held: pd.DataFrame) -> dict[str, tupl
     lengths = np.array([len(own) for own in ids])
     models: dict[str, tuple[Any, int, float]] = {
         f"full, {runtime}": (whole, TOKENS, 1.0),
-        "full, fp32": (plain.eval(), TOKENS, 1.0),
         f"half of the blocks, {runtime}": (ld.load(served(half(options), runtime)), TOKENS, 0.5),
     }
     for share in SHARES:
