@@ -133,16 +133,16 @@ def bf16() -> bool:
     return torch.cuda.is_available() or torch.backends.cpu.get_cpu_capability() != "AVX2"
 
 
-def trainer(options: argparse.Namespace) -> dict[str, Any]:
+def trainer(options: argparse.Namespace, steps: int) -> dict[str, Any]:
     """Arguments of a training, of so many steps of 32 pairs."""
     return {
         "bf16": bf16(),
-        "max_steps": options.steps,
+        "max_steps": steps,
         "learning_rate": options.rate,
         "per_device_train_batch_size": 32,
         "disable_tqdm": "True",
         "save_strategy": "steps",
-        "save_steps": max(1, options.steps // 10),
+        "save_steps": max(1, steps // 10),
         "logging_steps": 25,
     }
 
@@ -159,7 +159,7 @@ def full_model(options: argparse.Namespace) -> Path:
             validation=str(columns(paths["own"], options.runs)),
             keep_overlap=True,  # whole articles stand apart
             max_length=TOKENS,
-            trainer=trainer(options),
+            trainer=trainer(options, options.steps),
         )
         train_supernet(folder, how, note=lambda text: print(text, flush=True), scored=False)
     return folder
@@ -198,7 +198,8 @@ def searched(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     both = options.runs / "both"
     both.mkdir(exist_ok=True)
     for name, role in (("train", "train"), ("validation", "own")):
-        columns(prepare(options)[role], options.runs).replace(both / f"{name}.jsonl")
+        # The fine-tuning's own rows stay where its record says.
+        shutil.copy(columns(prepare(options)[role], options.runs), both / f"{name}.jsonl")
     rows = columns(prepare(options)["own"], options.runs)
     found: dict[str, dict[str, Any]] = {}
     for arm in options.arms:
@@ -217,7 +218,7 @@ def searched(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 
 def half(options: argparse.Namespace) -> Path:
-    """Half of the blocks, distilled from the full model in as many steps, as a folder."""
+    """Half of the blocks, distilled from the full model, as a folder."""
     place: Path = options.runs / f"half-{options.steps}"
     if not place.is_dir():
         subnet, bench = Subnet.of_encoder(HALF), Bench.open(full_model(options))
@@ -225,7 +226,7 @@ def half(options: argparse.Namespace) -> Path:
             bench,
             options.runs / f"half-{options.steps}-whole",
             subnet,
-            TrainSupernet(trainer=trainer(options)),
+            TrainSupernet(trainer=trainer(options, options.half_steps or options.steps)),
         )
         model, tokenizer = load_model(str(trained))
         Supernet(model).materialise(subnet).save_pretrained(place)
@@ -339,6 +340,7 @@ def scored(options: argparse.Namespace) -> dict[str, Any]:
         "articles": held["article"].nunique(),
         "steps": options.steps,
         "rate": options.rate,
+        "half_steps": options.half_steps or options.steps,
         "minutes": options.minutes,
         "full_minus_tf_idf": asdict(gap),
         "rows": rows,
@@ -394,6 +396,7 @@ def main() -> None:
     parser.add_argument("--part", choices=["train", "search", "half", "scores", "times"], required=True)
     parser.add_argument("--from", dest="start", type=Path, help="folder to fine-tune (default: MiniLM-L6)")
     parser.add_argument("--steps", type=int, default=2_500, help="of the fine-tuning, of 32 pairs")
+    parser.add_argument("--half-steps", type=int, help="of the half of the blocks (default: as many)")
     parser.add_argument("--rate", type=float, default=1e-4, help="of every training here")
     parser.add_argument("--minutes", type=float, default=40, help="that a taught supernet trains")
     parser.add_argument("--questions", type=int, default=1_500, help="that score")
