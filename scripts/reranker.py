@@ -37,7 +37,7 @@ from ldsearch.disk.files import write_json
 from ldsearch.export.export import export
 from ldsearch.latency.clock import Clock, device_facts
 from ldsearch.options import TrainSupernet
-from ldsearch.subnet import Subnet
+from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
 from ldsearch.tasks.metrics import METRICS
@@ -217,9 +217,15 @@ def searched(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     return found
 
 
+def half_folder(options: argparse.Namespace) -> Path:
+    """Where half of the blocks are, once they are trained."""
+    place: Path = options.runs / f"half-{options.steps}"
+    return place
+
+
 def half(options: argparse.Namespace) -> Path:
     """Half of the blocks, distilled from the full model, as a folder."""
-    place: Path = options.runs / f"half-{options.steps}"
+    place = half_folder(options)
     if not place.is_dir():
         subnet, bench = Subnet.of_encoder(HALF), Bench.open(full_model(options))
         trained = train_fixed(
@@ -239,6 +245,18 @@ def served(folder: Path, runtime: str) -> Path:
     place = folder.with_name(f"{folder.name}-{runtime}")
     if not place.is_dir():
         export(folder, place, format="onnx", runtime=runtime, least_agreement=0.9)  # on random tokens
+    return place
+
+
+def served_choice(options: argparse.Namespace, name: str, runtime: str) -> Path:
+    """What compress chose at a share, as a file of the runtime: its own, or written again."""
+    kept = folder_of(options, *name.rsplit(", ", 1))
+    fields = json.loads((kept / SUBNET_FILE).read_text())
+    place = kept if fields["runtime"] == runtime else kept.with_name(f"{kept.name}-{runtime}")
+    if not place.is_dir():
+        run = kept.with_name(kept.name.rpartition("-")[0])
+        how = {"subnet": json.dumps(fields["subnet"]), "format": "onnx", "runtime": runtime, "limit": 100}
+        export(run / "supernet", place, **how)
     return place
 
 
@@ -293,7 +311,7 @@ def said_of(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
 def models_of(options: argparse.Namespace, held: pd.DataFrame) -> dict[str, tuple[Any, int, float]]:
     """Every model, to how many tokens its inputs are cut, and its share of the MACs; the full one first."""
     compressions = said_of(options)
-    runtime = next(iter(compressions.values()))["runtime"]
+    runtime = options.runtime or next(iter(compressions.values()))["runtime"]
     stock = stock_folder(options)
     plain, tokenizer = load_model(str(stock))
     whole = ld.load(served(stock, runtime))
@@ -302,14 +320,16 @@ def models_of(options: argparse.Namespace, held: pd.DataFrame) -> dict[str, tupl
     lengths = np.array([len(own) for own in ids])
     models: dict[str, tuple[Any, int, float]] = {
         f"full, {runtime}": (whole, TOKENS, 1.0),
-        f"half of the blocks, {runtime}": (ld.load(served(half(options), runtime)), TOKENS, 0.5),
     }
+    if half_folder(options).is_dir():
+        halved = ld.load(served(half_folder(options), runtime))
+        models[f"half of the blocks, {runtime}"] = halved, TOKENS, 0.5
     for share in SHARES:
         cut = cut_like(Supernet(plain), lengths, float(share))
         models[f"full, inputs cut to {cut} tokens, {runtime}"] = (whole, cut, float(share))
     for name, said in compressions.items():
-        folder = folder_of(options, *name.rsplit(", ", 1))
-        models[f"{name}, {said['runtime']}"] = (ld.load(folder), TOKENS, said["points"][1]["macs"])
+        file = ld.load(served_choice(options, name, runtime))
+        models[f"{name}, {runtime}"] = file, TOKENS, said["points"][1]["macs"]
     return models
 
 
@@ -396,6 +416,7 @@ def main() -> None:
     parser.add_argument("--part", choices=["train", "search", "half", "scores", "times"], required=True)
     parser.add_argument("--from", dest="start", type=Path, help="folder to fine-tune (default: MiniLM-L6)")
     parser.add_argument("--steps", type=int, default=2_500, help="of the fine-tuning, of 32 pairs")
+    parser.add_argument("--runtime", help="that serves (default: the fastest that compress found)")
     parser.add_argument("--half-steps", type=int, help="of the half of the blocks (default: as many)")
     parser.add_argument("--rate", type=float, default=1e-4, help="of every training here")
     parser.add_argument("--minutes", type=float, default=40, help="that a taught supernet trains")

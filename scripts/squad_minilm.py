@@ -28,7 +28,7 @@ from ldsearch.disk.fingerprint import versions
 from ldsearch.latency.clock import device_facts
 from ldsearch.options import Evolve, TrainSupernet
 from ldsearch.reports.style import STYLE, Label, place_labels, save_figure, series
-from ldsearch.search.controls import constant_ratio_line, regular_line
+from ldsearch.search.controls import dearest, regular_line
 from ldsearch.search.loop import StrategyContext
 from ldsearch.search.run import plan_search, run_search
 from ldsearch.search.spaces import search_space
@@ -105,10 +105,15 @@ def trained(options: argparse.Namespace) -> dict[str, Path]:
 
 
 def lines(bench: Bench) -> dict[str, list[Subnet]]:
-    """Sub-networks of each shape, their costs evenly spread."""
+    """Sub-networks of each shape, their costs evenly spread, and the dearest within each share."""
     space = search_space(bench, genes="lengths", widen=True)
-    context = StrategyContext(space, bench.macs, shape=Shape.LATE)
-    return {"even": constant_ratio_line(context, LINE), "late": regular_line(context, LINE)}
+    full = float(bench.macs([bench.full])[0])
+    found = {}
+    for name, shape in (("even", Shape.EVEN), ("late", Shape.LATE)):
+        context = StrategyContext(space, bench.macs, shape=shape)
+        within = [subnet for share in SHARES for subnet in dearest(context, share * full)]
+        found[name] = list(dict.fromkeys([*regular_line(context, LINE), *within]))
+    return found
 
 
 def found(bench: Bench, folder: Path, evaluations: int) -> dict[float, Subnet]:
