@@ -37,6 +37,10 @@ from ldsearch.disk.files import write_json
 from ldsearch.export.export import export
 from ldsearch.latency.clock import Clock, device_facts
 from ldsearch.options import TrainSupernet
+from ldsearch.search.controls import dearest
+from ldsearch.search.loop import StrategyContext
+from ldsearch.search.spaces import search_space
+from ldsearch.space.lengths import Shape
 from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
@@ -48,10 +52,10 @@ from ldsearch.trials.intervals import Interval, Statistics, bootstrap, paired_bo
 CANDIDATES, TAUGHT = 10, 6  # documents of a question that is scored, and of one that trains
 CHOOSING = 4  # articles
 TOKENS = 192
-SHARES = ("0.35", "0.5", "0.7")
 HALF = (0, 2, 5)  # blocks
 TIMED = 24  # questions
 MARK = "\0"
+RULE = "plain, constant ratio"
 METRIC = METRICS["ranking"]["ndcg@10"](1)
 
 
@@ -203,7 +207,7 @@ def searched(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     rows = columns(prepare(options)["own"], options.runs)
     found: dict[str, dict[str, Any]] = {}
     for arm in options.arms:
-        for share in SHARES:
+        for share in options.shares:
             kept = folder_of(options, arm, share)
             place = kept.with_name(kept.name.removesuffix(f"-{share}"))
             if not (kept / "said.json").is_file():
@@ -215,6 +219,23 @@ def searched(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
             found[f"{arm}, {share}"] = json.loads((kept / "said.json").read_text())
             print(arm, share, found[f"{arm}, {share}"]["words"], flush=True)
     return found
+
+
+def ruled(options: argparse.Namespace) -> None:
+    """The dearest constant ratio within every share, by the token score that compress fitted."""
+    bench = Bench.open(options.runs / f"plain-{options.steps}" / "supernet")
+    space = search_space(bench, genes="lengths", widen=True)
+    context = StrategyContext(space, bench.macs, shape=Shape.EVEN)
+    full = float(bench.macs([bench.full])[0])
+    for share in options.shares:
+        (subnet,) = dearest(context, float(share) * full)
+        place = folder_of(options, RULE, share)
+        if not (place / "said.json").is_file():
+            how = {"subnet": subnet.to_json(), "format": "onnx", "runtime": options.runtime, "limit": 20}
+            export(bench.folder, place, **how)
+            point = {"macs": float(bench.macs([subnet])[0]) / full}
+            said = {"runtime": options.runtime, "points": [{}, point], "words": [subnet.describe()]}
+            write_json(place / "said.json", said)
 
 
 def half_folder(options: argparse.Namespace) -> Path:
@@ -303,7 +324,8 @@ def calls(model: Any, tokenizer: Any, held: pd.DataFrame, tokens: int) -> Callab
 
 def said_of(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """What compress said of every file that is there."""
-    named = {f"{arm}, {share}": folder_of(options, arm, share) for arm in arms(options) for share in SHARES}
+    names = [*arms(options), RULE]
+    named = {f"{arm}, {share}": folder_of(options, arm, share) for arm in names for share in options.shares}
     paths = {name: folder / "said.json" for name, folder in named.items()}
     return {name: json.loads(path.read_text()) for name, path in paths.items() if path.is_file()}
 
@@ -324,7 +346,7 @@ def models_of(options: argparse.Namespace, held: pd.DataFrame) -> dict[str, tupl
     if half_folder(options).is_dir():
         halved = ld.load(served(half_folder(options), runtime))
         models[f"half of the blocks, {runtime}"] = halved, TOKENS, 0.5
-    for share in SHARES:
+    for share in options.shares:
         cut = cut_like(Supernet(plain), lengths, float(share))
         models[f"full, inputs cut to {cut} tokens, {runtime}"] = (whole, cut, float(share))
     for name, said in compressions.items():
@@ -413,7 +435,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with SQuAD")
     parser.add_argument("--out", type=Path, required=True, help="where reranker.json and table.md go")
     parser.add_argument("--runs", type=Path, default=Path("runs/reranker"), help="where models go")
-    parser.add_argument("--part", choices=["train", "search", "half", "scores", "times"], required=True)
+    parser.add_argument(
+        "--part", choices=["train", "search", "rule", "half", "scores", "times"], required=True
+    )
     parser.add_argument("--from", dest="start", type=Path, help="folder to fine-tune (default: MiniLM-L6)")
     parser.add_argument("--steps", type=int, default=2_500, help="of the fine-tuning, of 32 pairs")
     parser.add_argument("--runtime", help="that serves (default: the fastest that compress found)")
@@ -422,6 +446,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=40, help="that a taught supernet trains")
     parser.add_argument("--questions", type=int, default=1_500, help="that score")
     parser.add_argument("--rows", type=int, help="questions that train and that choose (default: all)")
+    parser.add_argument("--shares", nargs="+", default=["0.35", "0.5", "0.7"], help="of the MACs")
     parser.add_argument("--arms", nargs="+", default=["plain", "plain, query pinned"], help="to search")
     options = parser.parse_args()
     path = options.out / "reranker.json"
@@ -429,6 +454,8 @@ def main() -> None:
         print(json.dumps({"model": str(full_model(options))}))
     elif options.part == "search":
         print(json.dumps({name: said["words"] for name, said in searched(options).items()}))
+    elif options.part == "rule":
+        ruled(options)
     elif options.part == "half":
         print(json.dumps({"model": str(half(options))}))
     else:
