@@ -221,6 +221,11 @@ def searched(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     return found
 
 
+def write(supernet: Path, place: Path, subnet: str, runtime: str) -> None:
+    """A sub-network as a file of the runtime, compared on a few rows."""
+    export(supernet, place, subnet=subnet, format="onnx", runtime=runtime, limit=20)
+
+
 def ruled(options: argparse.Namespace) -> None:
     """The dearest constant ratio within every share, by the token score that compress fitted."""
     bench = Bench.open(options.runs / f"plain-{options.steps}" / "supernet")
@@ -231,10 +236,10 @@ def ruled(options: argparse.Namespace) -> None:
         (subnet,) = dearest(context, float(share) * full)
         place = folder_of(options, RULE, share)
         if not (place / "said.json").is_file():
-            how = {"subnet": subnet.to_json(), "format": "onnx", "runtime": options.runtime, "limit": 20}
-            export(bench.folder, place, **how)
+            write(bench.folder, place, subnet.to_json(), options.runtime or "auto")
             point = {"macs": float(bench.macs([subnet])[0]) / full}
-            said = {"runtime": options.runtime, "points": [{}, point], "words": [subnet.describe()]}
+            runtime = json.loads((place / SUBNET_FILE).read_text())["runtime"]
+            said = {"runtime": runtime, "points": [{}, point], "words": [subnet.describe()]}
             write_json(place / "said.json", said)
 
 
@@ -276,8 +281,7 @@ def served_choice(options: argparse.Namespace, name: str, runtime: str) -> Path:
     place = kept if fields["runtime"] == runtime else kept.with_name(f"{kept.name}-{runtime}")
     if not place.is_dir():
         run = kept.with_name(kept.name.rpartition("-")[0])
-        how = {"subnet": json.dumps(fields["subnet"]), "format": "onnx", "runtime": runtime, "limit": 100}
-        export(run / "supernet", place, **how)
+        write(run / "supernet", place, json.dumps(fields["subnet"]), runtime)
     return place
 
 
