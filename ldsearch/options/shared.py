@@ -101,7 +101,7 @@ class Take:
         "The cheapest that scores at least so much: 0.9, or full (the full model's score); full-0.005 or "
         "full-0.5%: that surely loses less than so much to it.",
     )
-    most_accurate: bool = option(False, "The best score at any cost; the default.")
+    most_accurate: bool = option(False, "The best score at any cost; what evolve takes by itself.")
 
 
 @dataclass(frozen=True, kw_only=True)
