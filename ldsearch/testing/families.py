@@ -89,7 +89,7 @@ class FamilyContract:
                 stack = cast(Stack, subnet.encoder)
                 whole = stack == Stack(stack.blocks)
                 model.set_attn_implementation(_implementations(model)[-1] if whole else "eager")
-                supernet, batch = Supernet(model), _batch(model, LENGTHS)
+                supernet, batch = Supernet(model, "column"), _batch(model, LENGTHS)
                 ours = inference(supernet, batch, subnet)
                 theirs = stock_logits(supernet, batch, stack)
                 if whole:

@@ -40,7 +40,7 @@ def expect_refusal(ldsearch: Ldsearch, place: Path, *arguments: object) -> str:
         (["--validation", "other.csv"], "mediocre"),
         (["--label-column", "stars"], "text, label"),
         (["--model", "gpt2.json"], "train it with --strategy lengthdrop --genes depth, layerdrop, plain"),
-        (["--model", "albert.json"], "blocks"),
+        (["--model", "albert.json"], "several layers that take turns"),
         (["--model", "broken.json"], "broken.json"),
         (["--model", "wide.json"], "wide.json"),
         (["--model", "own.json"], "auto_map"),
@@ -75,7 +75,7 @@ def expect_refusal(ldsearch: Ldsearch, place: Path, *arguments: object) -> str:
 def test_a_training_that_makes_no_sense(ldsearch: Ldsearch, place: Path, flags: list[str], says: str) -> None:
     (place / "other.csv").write_text("text,label\na fine film,good\na film,mediocre\n")
     (place / "gpt2.json").write_text('{"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2}')
-    (place / "albert.json").write_text(json.dumps({**CONFIG, "model_type": "albert", "embedding_size": 8}))
+    (place / "albert.json").write_text(json.dumps({**CONFIG, "model_type": "albert", "num_hidden_groups": 2}))
     (place / "broken.json").write_text("[]")
     (place / "wide.json").write_text(json.dumps({**CONFIG, "hidden_size": 15}))
     (place / "own.json").write_text(json.dumps({**CONFIG, "auto_map": {"AutoConfig": "own.Config"}}))

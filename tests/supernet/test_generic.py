@@ -81,7 +81,8 @@ def build(kind: str, **changes: object) -> PreTrainedModel:
     if kind in (*ENCODER_DECODERS, *UNSHIFTED):
         return tiny_encoder_decoder(kind, **changes)
     if kind in READERS:
-        return tiny_encoder_decoder(*READERS[kind], num_labels=4, **changes)
+        labels = 2 if kind.endswith("spans") else 4  # T5's head has no other number of ends
+        return tiny_encoder_decoder(*READERS[kind], num_labels=labels, **changes)
     torch.manual_seed(0)
     if kind == "modernbert-decoder":
         return randomised(transformers.ModernBertDecoderForCausalLM(WINDOWED))

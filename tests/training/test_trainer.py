@@ -203,7 +203,7 @@ def test_draws_differ_by_step_micro_step_and_pass_and_repeat_with_the_seed(tmp_p
 def test_the_loss_falls_on_a_problem_that_can_be_learned(tmp_path):
     config = tiny_model("bert", width=32, labels=2).config
     torch.manual_seed(0)
-    supernet = Supernet(BertForSequenceClassification(config))
+    supernet = Supernet(BertForSequenceClassification(config), "column")
     strategy = make_strategy("lengthdrop", small_setting(0.1, plain_share=0.5))
     trainer = trainer_for(tmp_path, strategy, supernet, num_train_epochs=20, learning_rate=4e-3)
     trainer.train_dataset = Encoded(

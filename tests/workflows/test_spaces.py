@@ -43,6 +43,7 @@ def bench(strategy: str, rates: tuple[float, ...] = (), **fields: Any) -> Any:
         why_depth_only=fields.pop("why_depth_only", ""),
         reads_first=True,
         shape=SimpleNamespace(heads=4),
+        model=SimpleNamespace(config=SimpleNamespace()),
         pinned_of=lambda stack: pinned if stack == "encoder" else (),
     )
     assert not fields
