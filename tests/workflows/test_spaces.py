@@ -34,13 +34,14 @@ def bench(strategy: str, rates: tuple[float, ...] = (), **fields: Any) -> Any:
         training={"drop_groups": groups, "depth_tasks": fields.pop("depth_tasks", None), "min_layers": None},
         rates_of=lambda stack: list(rates),
     )
-    pinned = fields.pop("pinned", ())
+    pinned, why = fields.pop("pinned", ()), fields.pop("why_depth_only", "")
     supernet = SimpleNamespace(
         depths=depths,
         stacks=list(depths),
         stack="encoder",
-        supports_lengths=not fields.get("why_depth_only"),
-        why_depth_only=fields.pop("why_depth_only", ""),
+        supports_lengths=not why,
+        why_depth_only=why,
+        why_no_groups=why or ("a decoder works depth-only" if len(depths) > 1 else ""),
         reads_first=True,
         shape=SimpleNamespace(heads=4),
         model=SimpleNamespace(config=SimpleNamespace()),
