@@ -109,9 +109,14 @@ def main() -> None:
             for name, rule in rules.items():
                 taken[name].append(rule(bounds))
         for name, places in taken.items():
-            line = {"rows": count, "rule": name, "macs": shares[places].mean(), "lost": lost[places].mean()}
+            line = {
+                "rows": count,
+                "rule": name,
+                "macs": float(shares[places].mean()),
+                "lost": float(lost[places].mean()),
+            }
             found.append({**line, "beyond": float(np.mean(lost[places] > MARGIN))})
-            print(found[-1], flush=True)
+            print(json.dumps(found[-1]), flush=True)
     result = {
         "machine": device_facts(torch.device("cpu"), torch.float32),
         "runtime": options.runtime,
