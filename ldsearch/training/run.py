@@ -344,7 +344,7 @@ def run_training(
         if fits:
             progress.phase("fitting the token score", None)
             trainer.fit_saliency()
-        progress.phase("scoring the trained model", None)
+        progress.phase("saving the model", None)
         require_finite(model, str(folder), ": the training diverged; take a lower --learning_rate")
         save_model(model, tokenizer, folder)
         record(weights_fingerprint(folder)).save(folder)

@@ -99,7 +99,7 @@ def train_supernet(
     return run_training(
         trainer,
         folder,
-        lambda weights: _record(options, setting.now, trainer, weights, space, scored),
+        lambda weights: _record(options, setting.now, trainer, weights, space, progress if scored else None),
         options.average_last,
         progress,
         fits=trainer.supernet.score == LEARNED,
@@ -308,14 +308,15 @@ def _record(
     trainer: SupernetTrainer,
     weights: str,
     space: dict[str, Any],
-    scored: bool,
+    scoring: Progress | None,
 ) -> SupernetRecord:
     task, supernet, search = trainer.task, trainer.supernet, trainer.search
     lengths = in_force(options, "drop_bound")
     applied = [applied_rates(stack, setting.drop_groups) for stack in setting.stacks.values()]
     rates = [rate for stack in applied for rate in stack] if in_force(options, "layer_drop") else []
     metrics = {}
-    if scored:
+    if scoring is not None:
+        scoring.phase("scoring the trained model", None)
         pad_to = setting.reference if options.pad_inputs else None
         metrics[f"search_{task.metric.name}"] = search_score(trainer, supernet, supernet.full, pad_to).value
     return SupernetRecord(
