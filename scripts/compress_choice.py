@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from ldsearch.bench import Bench
-from ldsearch.compression.search import MARGIN, MOST_SHARE, RATIOS, _SureInTurn
+from ldsearch.compression.search import MARGIN, MOST_SHARE, RATIOS, SureInTurn
 from ldsearch.disk.files import write_json
 from ldsearch.latency.clock import device_facts
 from ldsearch.options import Evolve, TrainSupernet
@@ -77,7 +77,7 @@ def in_turn(subnets: list[Subnet], shares: NDArray[np.float64]) -> Callable[[NDA
         Trial(subnet, "accuracy", Score(0.0), {"macs": share}, 1, "search", 0.0, "")
         for subnet, share in zip(subnets, shares, strict=True)
     ]
-    take, place = _SureInTurn(MARGIN, sequence=subnets), {subnet: at for at, subnet in enumerate(subnets)}
+    take, place = SureInTurn(MARGIN, sequence=subnets), {subnet: at for at, subnet in enumerate(subnets)}
 
     def rule(bounds: NDArray[np.float64]) -> int:
         return place[take.choose(trials, trials[-1], lambda subnet: bounds[place[subnet]]).subnet]

@@ -49,7 +49,7 @@ _TIMED = 8  # constant ratios whose times tell what a budget in ms is in MACs
 
 
 @dataclass(frozen=True)
-class _SureInTurn(NoWorse):
+class SureInTurn(NoWorse):
     """Of configurations tested from the dearest down, the last before one fails; else the surest.
 
     Tested in an order that no score chose, up to the first failure, all that passed are within the margin
@@ -167,8 +167,8 @@ def short_search(
     if isinstance(take, NoWorse):
         if default is not None:
             regulars = _costing(bench, regulars, 0, MOST_SHARE * whole)
-        refuses = default is None
-        goal = replace(goal, take=_SureInTurn(take.margin, take.is_share, regulars, refuses=refuses))
+        in_turn = SureInTurn(take.margin, take.is_share, regulars, refuses=default is None)
+        goal = replace(goal, take=in_turn)
         searched = 0  # what a search proposes depends on the scores
     elif goal.budget is not None:
         if goal.budget.cost == "macs":
@@ -182,12 +182,9 @@ def short_search(
     context = replace(context, start=tuple(regulars), evaluations=most)
     spec = replace(spec, context=context, evaluations=most, controlled=False, shown=_beside)
     outcome = run_search(bench, place, spec, goal, how, progress)
-    regular = outcome.best.subnet in regulars
-    words = "found by search"
-    if regular:
-        words = context.shape.value
     take, best, found = goal.take, outcome.best, outcome.result
-    if isinstance(take, _SureInTurn) and not take.sure(found.candidates, found.trials[0], bench.loss_bound):
+    words = context.shape.value if best.subnet in regulars else "found by search"
+    if isinstance(take, SureInTurn) and not take.sure(found.candidates, found.trials[0], bench.loss_bound):
         words += (
             f", the surest of them: on the {best.examples} rows that chose none is surely {take.text}; this "
             f"one may lose {bench.loss_bound(best.subnet):.4f}"

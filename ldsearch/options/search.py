@@ -128,12 +128,12 @@ class Evolve(SearchOptions, Take, Seed, MovedData, SharedStorage, RunFolder):
 class Compress(Take, Seed, RunFolder):
     """Make a fine-tuned encoder faster with some of its texts, labelled or not: one file, checked and timed.
 
-    Nothing is trained, unless `--train` says for how long. A score of tokens is fitted, constant ratios and
-    a short search find how many tokens each block needs, and an ONNX file for the runtime in which the full
-    model is fastest here runs every budget. Without labels the model's own answers are the target. The
-    scores printed are of rows that chose nothing. Without a budget: the smallest constant ratio that surely
-    loses less than a point (of agreement: four). The same command goes on after an interruption, and with
-    another budget chooses among what was measured.
+    Nothing is trained, unless `--train` says for how long. A score of tokens is fitted, constant ratios and,
+    with a budget, a short search find how many tokens each block needs, and an ONNX file for the runtime in
+    which the full model is fastest here runs every budget. Without labels the model's own answers are the
+    target. The scores printed are of rows that chose nothing. Without a budget: the smallest constant ratio
+    that surely loses less than a point (of agreement: four). The same command goes on after an interruption,
+    and with another budget chooses among what was measured.
 
     **Examples**
 

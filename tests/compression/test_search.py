@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ldsearch.compression.search import _RegularUnlessBetter, _SureInTurn
+from ldsearch.compression.search import SureInTurn, _RegularUnlessBetter
 from ldsearch.errors import BudgetError
 from ldsearch.subnet import Subnet
 from ldsearch.trials.goal import Budget
@@ -42,13 +42,13 @@ def test_constant_ratios_are_tested_from_the_dearest_down_and_the_last_before_a_
     other, full = trial_of(4, 0.5), trial_of(9, 9.0)  # neither was fixed beforehand
     # The cheapest may lose least, which after a failure does not count, but where no other is surer.
     for margin, taken in ((0.04, 1), (0.025, 3), (0.015, 2), (0.005, 1)):
-        take = _SureInTurn(margin, sequence=[*bounds])
+        take = SureInTurn(margin, sequence=[*bounds])
         assert take.choose([*trials, other], full, bounds.__getitem__) is trials[taken]
 
 
 def test_a_margin_that_was_asked_for_is_refused_where_the_dearest_fails() -> None:
     trials, full = [trial_of(0, 1.0), trial_of(1, 2.0)], trial_of(9, 9.0)
-    take = _SureInTurn(0.02, True, [trial.subnet for trial in trials], refuses=True)
+    take = SureInTurn(0.02, True, [trial.subnet for trial in trials], refuses=True)
     # Two hundredths of the full model's 0.5.
     for dearer, cheaper, taken in ((0.009, 0.02, 1), (0.009, 0.009, 0)):
         bounds = {trials[0].subnet: cheaper, trials[1].subnet: dearer}
@@ -61,7 +61,7 @@ def test_a_margin_is_passed_as_seldom_as_one_test_says() -> None:
     # All lose exactly the margin: whichever counts as within it is a mistake, of which one in twenty may be.
     rng = np.random.default_rng(0)
     trials = [trial_of(block, 1.0 + block) for block in range(12)]
-    take, full = _SureInTurn(0.01, sequence=[trial.subnet for trial in trials]), trial_of(99, 99.0)
+    take, full = SureInTurn(0.01, sequence=[trial.subnet for trial in trials]), trial_of(99, 99.0)
     in_turn = alone = 0
     for _ in range(1_000):
         gaps = rng.normal(0.01, 0.1, (12, 100))
