@@ -53,6 +53,7 @@ class Bench:
         runs: Where measurements are kept.
         storage: Where they are kept instead, to be shared; their per-example statistics stay in ``runs``.
         runtime: Of files, in which all but the full model are scored; None: here, in fp32.
+        beside: The model, on the same rows, that losses are counted from; None: the full model of this one.
     """
 
     folder: Path
@@ -64,6 +65,7 @@ class Bench:
     runs: Path
     storage: str | None = None
     runtime: str | None = None
+    beside: "Bench | None" = None
 
     @classmethod
     def open(
@@ -151,11 +153,12 @@ class Bench:
         return paired_bootstrap(first, second, of_means=self.task.metric.of_means)
 
     def loss_bound(self, subnet: Subnet) -> float:
-        """The most by which a sub-network may be worse than the full model, in the direction of better.
+        """The most by which a sub-network may be worse than the full model (``beside``), as better goes.
 
         The upper end of a one-sided 95% interval (paired bootstrap) on the examples that choose.
         """
-        pair = self.evaluator.statistics(self.full), self.evaluator.statistics(subnet)
+        beside = self.beside or self
+        pair = beside.evaluator.statistics(beside.full), self.evaluator.statistics(subnet)
         interval = paired_bootstrap(*pair, of_means=self.task.metric.of_means, level=0.9)
         return interval.high if self.task.metric.higher_is_better else -interval.low
 

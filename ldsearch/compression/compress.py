@@ -14,6 +14,7 @@ from ldsearch.bench import Bench
 from ldsearch.compression.search import (
     MARGIN,
     MARGIN_OF_AGREEMENT,
+    Found,
     export_points,
     full_model_times,
     points_of,
@@ -116,27 +117,22 @@ def compress_into(
     search = folder / SEARCH_FOLDER
     asks = options.budget or options.at_least or options.most_accurate
     default = None if asks else NoWorse(MARGIN if texts.labelled else MARGIN_OF_AGREEMENT)
-    run, chosen = short_search(search, bench, goal, default, options.seed, progress)
+    found = short_search(search, bench, goal, default, options.seed, progress, refuses=not trains)
     if options.train is not None:
         how = _by_teacher(folder, _training(model, texts, data, options), supernet, options.train)
         other = Bench.open(_trained(folder / "trained", how, note, progress), runs=folder)
-        other = replace(other, runtime=bench.runtime)
-        within = Goal.parse(budget=f"{_share(run.best) + _ROUND:.3f}")
+        other = replace(other, runtime=bench.runtime, beside=given)
+        # Where no margin to the full model is asked for, what is better at equal cost.
+        equal = Goal.parse(budget=f"{_share(found.run.best) + _ROUND:.3f}")
+        within = equal if found.sure is None else goal
         search = folder / f"{SEARCH_FOLDER}-trained"
-        again, words = short_search(search, other, within, None, options.seed, progress)
-        gap = bench.difference(
-            other.evaluator.statistics(again.best.subnet), bench.evaluator.statistics(run.best.subnet)
-        )
-        sign = 1 if bench.task.metric.higher_is_better else -1
-        told = f"{gap.mean:+.4f} ({gap.low:+.4f} to {gap.high:+.4f}) on the rows that chose"
-        if sign * gap.mean > 0:
-            bench, run, chosen = other, again, f"{words}; trained for {options.train:g} minutes: {told}"
-        else:
-            chosen += f"; training for {options.train:g} minutes gave {told}, and was not taken"
+        again = short_search(search, other, within, default, options.seed, progress, refuses=not found.sure)
+        bench, found = _taken((bench, found), (other, again), options.train)
+    run = found.run
     rows = points_of(given, bench, run, full, export_points(folder, bench, run, full, progress))
     name = bench.task.metric.name if texts.labelled else f"agreement ({bench.task.metric.name})"
     done = Compressed(rows, name, (), folder, str(bench.runtime), time.monotonic() - began)
-    done = replace(done, words=[*_on_data(texts, bench), *_on_choice(done, run, chosen)])
+    done = replace(done, words=[*_on_data(texts, bench), *_on_choice(done, run, found.words)])
     record = {"identity": identity, "options": changed(options), "search": run.folder.name}
     write_json(folder / COMPRESSED_FILE, {**record, **done.to_dict()})
     return done
@@ -204,6 +200,28 @@ def _runtime(folder: Path, full: FullModel) -> str:
     path = folder / SEARCH_FOLDER / RUN_FILE
     known = read_fields(path).get("identity", {}) if path.is_file() else {}
     return str(known.get("scored_in") or full.fastest(files=True))
+
+
+def _taken(plain: tuple[Bench, Found], trained: tuple[Bench, Found], minutes: float) -> tuple[Bench, Found]:
+    """What is better of two choices, on the rows that chose, and in words what the other was."""
+    (bench, found), (other, again) = plain, trained
+    first, second = found.run.best, again.run.best
+    gap = bench.difference(
+        other.evaluator.statistics(second.subnet), bench.evaluator.statistics(first.subnet)
+    )
+    told = f"{gap.mean:+.4f} ({gap.low:+.4f} to {gap.high:+.4f}) on the rows that chose"
+    if found.sure is not None:
+        told = f"{_share(second):.2f} of the MACs instead of {_share(first):.2f}, {told}"
+    better = gap.mean if bench.task.metric.higher_is_better else -gap.mean
+    if _rank(again, better) > _rank(found, 0.0):
+        return other, replace(again, words=f"{again.words}; trained for {minutes:g} minutes: {told}")
+    words = f"{found.words}; training for {minutes:g} minutes gave {told}, and was not taken"
+    return bench, replace(found, words=words)
+
+
+def _rank(found: Found, better: float) -> tuple[bool, float, float]:
+    """Of two choices the higher is taken: sure of the margin that was asked for, then cheap, then better."""
+    return bool(found.sure), -_share(found.run.best) if found.sure else 0.0, better
 
 
 def _share(choice: Choice) -> float:

@@ -116,6 +116,21 @@ class _RegularUnlessBetter(Budget):
         return best if self.surely(best.subnet, regular.subnet) > 0 else regular
 
 
+@dataclass(frozen=True)
+class Found:
+    """What a short search chose.
+
+    Args:
+        run: The search run.
+        words: What the choice is.
+        sure: Whether it surely loses less than the margin that was asked for; None: none was.
+    """
+
+    run: Run
+    words: str
+    sure: bool | None
+
+
 def _beside(best: Trial, frontier: Sequence[Trial]) -> list[Trial]:
     """Points of a frontier that are told with the choice."""
     return [frontier[at] for at in beside([trial.costs["macs"] for trial in frontier], best.costs["macs"])]
@@ -142,8 +157,15 @@ def full_model_times(folder: Path, bench: Bench, goal: Goal, progress: Progress)
 
 
 def short_search(
-    place: Path, bench: Bench, goal: Goal, default: NoWorse | None, seed: int, progress: Progress
-) -> tuple[Run, str]:
+    place: Path,
+    bench: Bench,
+    goal: Goal,
+    default: NoWorse | None,
+    seed: int,
+    progress: Progress,
+    *,
+    refuses: bool,
+) -> Found:
     """Constant ratios, and a short search from there, scored in the runtime that will serve.
 
     Args:
@@ -153,9 +175,10 @@ def short_search(
         default: What is taken instead, of constant ratios that gain time: the surest, where none is sure.
         seed: Of the search.
         progress: Of phases.
+        refuses: Whether it refuses where a margin is asked for and none is sure to keep it.
 
-    Returns:
-        The run, and what the choice is, in words.
+    Raises:
+        BudgetError: If nothing meets what is asked for.
     """
     how = Evolve(genes="lengths", widen=True, evaluations=1 + RATIOS + SEARCHED, seed=seed)
     spec = plan_search(bench, how)
@@ -167,7 +190,7 @@ def short_search(
     if isinstance(take, NoWorse):
         if default is not None:
             regulars = _costing(bench, regulars, 0, MOST_SHARE * whole)
-        in_turn = SureInTurn(take.margin, take.is_share, regulars, refuses=default is None)
+        in_turn = SureInTurn(take.margin, take.is_share, regulars, refuses=refuses and default is None)
         goal = replace(goal, take=in_turn)
         searched = 0  # what a search proposes depends on the scores
     elif goal.budget is not None:
@@ -184,12 +207,15 @@ def short_search(
     outcome = run_search(bench, place, spec, goal, how, progress)
     take, best, found = goal.take, outcome.best, outcome.result
     words = context.shape.value if best.subnet in regulars else "found by search"
-    if isinstance(take, SureInTurn) and not take.sure(found.candidates, found.trials[0], bench.loss_bound):
+    sure = None
+    if isinstance(take, SureInTurn):
+        sure = bool(take.sure(found.candidates, found.trials[0], bench.loss_bound))
+    if sure is False:
         words += (
             f", the surest of them: on the {best.examples} rows that chose none is surely {take.text}; this "
             f"one may lose {bench.loss_bound(best.subnet):.4f}"
         )
-    return Run.open(outcome.folder), words
+    return Found(Run.open(outcome.folder), words, sure)
 
 
 def _costing(bench: Bench, subnets: Sequence[Subnet], least: float, most: float) -> list[Subnet]:

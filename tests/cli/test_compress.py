@@ -6,6 +6,7 @@ import random
 import runpy
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from sklearn.metrics import ndcg_score
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 import ldsearch as ld
+from ldsearch.bench import Bench
 from ldsearch.compression import search as short_search
 from ldsearch.compression.compress import _on_choice
 from ldsearch.compression.texts import OwnTexts, read_texts
@@ -253,6 +255,19 @@ def test_a_training_by_the_model_itself_is_taken_where_it_is_better(
     assert (folder / "steps.json").read_text().strip() in training["trainer"]
     # Every row that does not score is trained on.
     assert sum(len(lines(folder / f"data/{name}.jsonl")) for name in ("train", "validation", "test")) == 160
+
+    # Where nothing is asked for, losses are counted from the model as it was given, and MACs decide.
+    outcome = ldsearch(*RUN, "--train", 0.02)
+    assert outcome.code == 0, outcome.err
+    given, other = (Bench.open(folder / name, runs=folder) for name in ("supernet", "trained"))
+    rows = [replace(one, runtime="onnx") for one in (given, other)]
+    best = Run.open(folder / "search-trained").best.subnet
+    lost = rows[0].evaluator.statistics(given.full) - rows[1].evaluator.statistics(best)
+    means = np.random.default_rng(0).choice(lost, (4_000, len(lost))).mean(1)
+    assert replace(rows[1], beside=rows[0]).loss_bound(best) == pytest.approx(
+        np.quantile(means, 0.95), abs=0.01
+    )
+    assert rows[1].loss_bound(other.full) == 0
 
 
 def test_another_model_or_other_texts_are_refused_in_the_folder(

@@ -1,9 +1,13 @@
 """Which sub-network the command takes of those that it measured."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from ldsearch.compression.search import SureInTurn, _RegularUnlessBetter
+from ldsearch.compression.compress import _rank
+from ldsearch.compression.search import Found, SureInTurn, _RegularUnlessBetter
 from ldsearch.errors import BudgetError
 from ldsearch.subnet import Subnet
 from ldsearch.trials.goal import Budget
@@ -72,3 +76,22 @@ def test_a_margin_is_passed_as_seldom_as_one_test_says() -> None:
         assert take.choose(trials, full, ends.__getitem__) in (sure[-1:] or trials)
     assert in_turn == pytest.approx(50, abs=20)
     assert alone > 400
+
+
+def test_a_training_is_taken_for_fewer_macs_where_a_margin_is_asked_for_else_for_the_score() -> None:
+    def found(sure: bool | None, share: float) -> Found:
+        best: Any = SimpleNamespace(costs={"macs": share}, full_costs={"macs": 1.0})
+        run: Any = SimpleNamespace(best=best)
+        return Found(run, "", sure)
+
+    for trained, plain, better, taken in (
+        (found(True, 0.2), found(True, 0.4), -0.01, True),
+        (found(True, 0.5), found(True, 0.4), 0.01, False),
+        (found(True, 0.4), found(True, 0.4), 0.01, True),
+        (found(True, 0.8), found(False, 0.4), -0.01, True),
+        (found(False, 0.2), found(True, 0.4), 0.01, False),
+        (found(False, 0.2), found(False, 0.4), -0.01, False),
+        (found(None, 0.2), found(None, 0.4), -0.01, False),
+        (found(None, 0.4), found(None, 0.2), 0.01, True),
+    ):
+        assert (_rank(trained, better) > _rank(plain, 0.0)) is taken
