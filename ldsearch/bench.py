@@ -53,7 +53,7 @@ class Bench:
         runs: Where measurements are kept.
         storage: Where they are kept instead, to be shared; their per-example statistics stay in ``runs``.
         runtime: Of files, in which all but the full model are scored; None: here, in fp32.
-        beside: The model, on the same rows, that losses are counted from; None: the full model of this one.
+        beside: Whose full model is compared with, on the same rows; None: this one's.
     """
 
     folder: Path
@@ -153,12 +153,11 @@ class Bench:
         return paired_bootstrap(first, second, of_means=self.task.metric.of_means)
 
     def loss_bound(self, subnet: Subnet) -> float:
-        """The most by which a sub-network may be worse than the full model (``beside``), as better goes.
+        """The most by which a sub-network may be worse than the full model, in the direction of better.
 
         The upper end of a one-sided 95% interval (paired bootstrap) on the examples that choose.
         """
-        beside = self.beside or self
-        pair = beside.evaluator.statistics(beside.full), self.evaluator.statistics(subnet)
+        pair = self.evaluator.statistics(self.whole), self.evaluator.statistics(subnet)
         interval = paired_bootstrap(*pair, of_means=self.task.metric.of_means, level=0.9)
         return interval.high if self.task.metric.higher_is_better else -interval.low
 
@@ -187,6 +186,11 @@ class Bench:
     def full(self) -> Subnet:
         """The full model."""
         return self.supernet.full
+
+    @property
+    def whole(self) -> Subnet:
+        """The full model that sub-networks are compared with: another's, where that was trained from it."""
+        return (self.beside or self).full
 
     def evaluator_of(
         self, task: Scorer, split: str, rows: Sequence[int] | None = None, held_out: bool = False
@@ -235,6 +239,7 @@ class Bench:
             pad_to=record.pad_to,
             held_out=held_out,
             served=self.served,
+            whole=None if self.beside is None else self.beside._evaluator(task, encoded, split, held_out),
         )
 
     def _fingerprint(self, task: Scorer, encoded: Encoded) -> str:

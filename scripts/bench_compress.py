@@ -211,13 +211,19 @@ def scored_run(
 
 
 def trained(
-    name: str, data: Path, models: Path, work: Path, minutes: float, budgets: Sequence[str]
+    name: str,
+    data: Path,
+    models: Path,
+    work: Path,
+    minutes: float,
+    blocks: int | None,
+    budgets: Sequence[str],
 ) -> list[dict[str, Any]]:
     """Without labels and with a training on the texts of the fine-tuning; other rows choose and report."""
     length = TASKS[name.partition("-")[0]]["length"]
     own, unseen = rows_of(name, data)
     options = options_of(name, data)
-    place = work / f"{name}-trained-{minutes:g}"
+    place = work / f"{name}-trained-{minutes:g}{'' if blocks is None else f'-{blocks}-blocks'}"
     texts = place.with_name(f"{place.name}-data")
     texts.mkdir(exist_ok=True)
     rows = load_task("classification", data_source(options)).splits["train"]
@@ -228,9 +234,9 @@ def trained(
     full = full_answers(name, models, work, unseen)
     runs = []
     for budget in (None, *budgets):
-        more = ["--train", f"{minutes:g}"]
+        more = ["--train", f"{minutes:g}", *([] if blocks is None else ["--blocks", str(blocks)])]
         run, _ = scored_run(models / name, texts, place, length, budget, more, unseen, full)
-        runs.append({"minutes": minutes, "rows": len(rows.texts), **run})
+        runs.append({"minutes": minutes, "blocks": blocks, "rows": len(rows.texts), **run})
         print(name, budget, f"{run['seconds']:.0f} s", run["minus_full"], run["words"][-2:], flush=True)
     return runs
 
@@ -298,6 +304,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--sizes", nargs="*", type=int, default=list(SIZES), help="rows of the user")
     parser.add_argument("--minutes", type=float, default=15, help="of training (part minutes)")
+    parser.add_argument("--blocks", type=int, help="that are left in part minutes (default: all)")
     parser.add_argument("--budgets", nargs="*", default=["0.2"], help="of part minutes, beside the default")
     options = parser.parse_args()
     models, work = options.runs / "models", options.runs / "work"
@@ -323,8 +330,9 @@ def main() -> None:
         said, seconds = compressed(base_sized(work), work / "base.csv", work / "base-compressed", arguments)
         result["base"] = {"seconds": round(seconds, 1), **said}
     for name in options.models if options.part == "minutes" else ():
-        done = trained(name, options.data, models, work, options.minutes, options.budgets)
-        result.setdefault("trained", {})[name] = done
+        how = options.minutes, options.blocks, options.budgets
+        done = trained(name, options.data, models, work, *how)
+        result.setdefault("trained", {})[f"{name}, {options.blocks or 'all'} blocks"] = done
         write_json(path, result)
     for name in options.models if options.part == "measure" else ():
         known = result["models"].get(name)

@@ -16,7 +16,7 @@ from ldsearch.disk.files import report_disk_full
 from ldsearch.disk.fingerprint import versions
 from ldsearch.errors import RunError, unknown
 from ldsearch.evaluation import Evaluator
-from ldsearch.evaluation.evaluator import Counts
+from ldsearch.evaluation.counts import Counts
 from ldsearch.options import Report
 from ldsearch.reports.figures import draw_importance
 from ldsearch.reports.style import save_figure

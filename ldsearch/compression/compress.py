@@ -12,6 +12,7 @@ from typing import Any
 
 from ldsearch.bench import Bench
 from ldsearch.compression.search import (
+    COMPARED_ROWS,
     MARGIN,
     MARGIN_OF_AGREEMENT,
     Found,
@@ -25,6 +26,7 @@ from ldsearch.disk.files import read_fields, write_json
 from ldsearch.disk.fingerprint import start_fingerprint
 from ldsearch.disk.staging import staged
 from ldsearch.errors import RunError
+from ldsearch.export.export import export
 from ldsearch.latency.fastest import FullModel
 from ldsearch.options import Compress, TrainSupernet
 from ldsearch.options.binding import changed
@@ -32,6 +34,8 @@ from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.folder import claim
 from ldsearch.runs.run import COMPRESSED_FILE, RUN_FILE, SEARCH_FOLDER, SUPERNET_FILE, Choice, Run
 from ldsearch.runs.summary import gained
+from ldsearch.search.rules import every_other
+from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.graph import refuse
@@ -92,6 +96,12 @@ def compress_into(
     # The small one was trained on inputs cut alike.
     cut = options.max_length or (TrainSupernet().tokens if options.model is None else None)
     trains = options.train is not None
+    if options.blocks is not None and not trains:
+        raise RunError(
+            "--blocks leaves blocks out, which takes a training: say for how long, as by --train 15"
+        )
+    if options.blocks is not None and not 1 <= options.blocks < supernet.blocks:
+        raise RunError(f"--blocks must lie in 1..{supernet.blocks - 1} for this model, not {options.blocks}")
     texts = read_texts(source, known, supernet, tokenizer, cut, trains=trains, task=options.task)
     identity = {
         "model": start_fingerprint(network.state_dict(), network.config.to_dict()),
@@ -104,6 +114,7 @@ def compress_into(
         "train": options.train,
         **({} if options.task is None else {"task": options.task}),
         **({"pin_query": True} if options.pin_query else {}),
+        **({} if options.blocks is None else {"blocks": options.blocks}),
     }
     claim(folder, COMPRESSED_FILE, identity)
     data = folder / "data"
@@ -119,7 +130,10 @@ def compress_into(
     default = None if asks else NoWorse(MARGIN if texts.labelled else MARGIN_OF_AGREEMENT)
     found = short_search(search, bench, goal, default, options.seed, progress, refuses=not trains)
     if options.train is not None:
-        how = _by_teacher(folder, _training(model, texts, data, options), supernet, options.train)
+        start = model if options.blocks is None else str(_shallower(folder, home, options.blocks))
+        how = replace(_training(start, texts, data, options), teacher=model)
+        blocks = options.blocks or supernet.blocks
+        how = _by_teacher(folder, how, blocks, options.train, reads_first=supernet.reads_first)
         other = Bench.open(_trained(folder / "trained", how, note, progress), runs=folder)
         other = replace(other, runtime=bench.runtime, beside=given)
         # Where no margin to the full model is asked for, what is better at equal cost.
@@ -127,6 +141,9 @@ def compress_into(
         within = equal if found.sure is None else goal
         search = folder / f"{SEARCH_FOLDER}-trained"
         again = short_search(search, other, within, default, options.seed, progress, refuses=not found.sure)
+        if options.blocks is not None:
+            words = f"{again.words}, {options.blocks} of the {supernet.blocks} blocks"
+            again = replace(again, words=words)
         bench, found = _taken((bench, found), (other, again), options.train)
     run = found.run
     rows = points_of(given, bench, run, full, export_points(folder, bench, run, full, progress))
@@ -164,9 +181,19 @@ def _training(model: str, texts: OwnTexts, data: Path, options: Compress, **chan
     )
 
 
-def _by_teacher(folder: Path, how: TrainSupernet, supernet: Supernet, minutes: float) -> TrainSupernet:
-    """A training that learns from the model alone, frozen, in so many minutes (results/imdb)."""
-    blocks = supernet.blocks
+def _shallower(folder: Path, home: Bench, blocks: int) -> Path:
+    """The model with so many of its blocks, evenly spaced, made where it is not there yet."""
+    place = folder / f"{blocks}-blocks"
+    if not place.is_dir():
+        subnet = Subnet.of_encoder(every_other(home.supernet.blocks, blocks))
+        export(home.folder, place, subnet=subnet.to_json(), limit=COMPARED_ROWS)
+    return place
+
+
+def _by_teacher(
+    folder: Path, how: TrainSupernet, blocks: int, minutes: float, *, reads_first: bool
+) -> TrainSupernet:
+    """A training that learns from its teacher alone, frozen, in so many minutes (results/imdb)."""
     # The smallest keeps a ninth of all blocks' tokens.
     bound = min(
         (place / 100 for place in range(1, 100)),
@@ -174,11 +201,10 @@ def _by_teacher(folder: Path, how: TrainSupernet, supernet: Supernet, minutes: f
     )
     how = replace(
         how,
-        teacher=str(how.model),
         drop_bound=bound,
         sandwich="taught",
         label_share=0.0,
-        state_weight=float(supernet.reads_first),
+        state_weight=float(reads_first),
     )
     path = folder / "steps.json"
     if not path.is_file():  # an interrupted training goes on with as many
@@ -255,7 +281,7 @@ def _on_choice(done: Compressed, run: Run, words: str) -> list[str]:
         said.append(
             f"{'nothing' if len(slow) == len(ratios) else f'at {slow[0]} next to nothing'} is gained: inputs "
             f"of {length} tokens have little to drop; {whole}, or leave blocks out, which gains more there "
-            "and takes a training: ldsearch train-supernet --genes depth+lengths"
+            "and takes a training: --train 15 --blocks with two thirds of the model's"
         )
     said.append(
         f"took {done.seconds / 60:.1f} minutes" if done.seconds >= 60 else f"took {done.seconds:.0f} s"

@@ -184,7 +184,7 @@ def short_search(
     spec = plan_search(bench, how)
     context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
     goal = _in_macs(bench, context, goal, progress)
-    regulars, whole = regular_line(context, RATIOS), float(bench.macs([bench.full])[0])
+    regulars, whole = regular_line(context, RATIOS), bench.evaluator.costs_of([bench.whole])[0]["macs"]
     searched = SEARCHED
     take = default or goal.take
     if isinstance(take, NoWorse):
@@ -252,8 +252,8 @@ def _in_macs(bench: Bench, context: StrategyContext, goal: Goal, progress: Progr
     progress.phase("lengths timed", clock.calls(len(ratios)))
     runs = [served.timed(inputs, subnet) for subnet in ratios]
     medians = [1e3 * timing.median for timing in clock(runs, progress).timings]
-    costs = bench.macs([*ratios, bench.full])
-    shares = costs[:-1] / costs[-1]
+    costs = [own["macs"] for own in bench.evaluator.costs_of([*ratios, bench.whole])]
+    shares = np.array(costs[:-1]) / costs[-1]
     # Noise aside, what costs more takes longer.
     times = np.maximum.accumulate(medians)
     if times[0] > budget.limit:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -14,8 +14,9 @@ from transformers import PreTrainedTokenizerBase
 from ldsearch.costs.macs import Cost
 from ldsearch.costs.workload import Workload
 from ldsearch.evaluation.batches import by_feature, collated, length_batches
+from ldsearch.evaluation.counts import Counts
 from ldsearch.evaluation.executor import Executor, shares_prefixes
-from ldsearch.evaluation.memory import RESERVE, Memory, describe_peak_memory, release, resident, taken
+from ldsearch.evaluation.memory import RESERVE, Memory, release, resident, taken
 from ldsearch.evaluation.prefixes import PrefixCache, path_of
 from ldsearch.evaluation.served import ServedExecutor
 from ldsearch.evaluation.stock import StockExecutor
@@ -35,52 +36,6 @@ Outputs = list[NDArray[np.float32]]
 LEAST = 8
 # Sub-networks that are run together: they are stored when all of them are through.
 TOGETHER = 512
-
-
-@dataclass
-class Counts:
-    """Work of an evaluator, for reports.
-
-    Args:
-        full_pass_macs: MACs of one pass of the full model over the split at true lengths: the unit F that
-            searches are compared in.
-        measured: Sub-networks that were run.
-        cached: Sub-networks whose measurement was known, or that another worker measured meanwhile.
-        executed_macs: MACs that were executed, all examples.
-        alone_macs: What the same sub-networks cost one by one, at true lengths.
-        padded_macs: What they cost one by one with every input padded, as the papers' code runs them.
-        evaluations: Block evaluations, each on one batch; counted where sub-networks run together.
-        hits: Further block evaluations that an earlier generation had made.
-        seconds: Wall-clock time of the runs.
-        redone: Sub-networks, among those taken on here, that another worker had claimed and did not store
-            before its lease ended.
-    """
-
-    full_pass_macs: float = 0.0
-    measured: int = 0
-    cached: int = 0
-    executed_macs: float = 0.0
-    alone_macs: float = 0.0
-    padded_macs: float = 0.0
-    evaluations: int = 0
-    hits: int = 0
-    seconds: float = 0.0
-    redone: int = 0
-
-    def describe(self) -> str:
-        """One sentence, in full passes."""
-        if not self.measured:
-            return f"nothing was run: all {self.cached:,} measurements were known"
-        known = f", {self.cached:,} more were known" if self.cached else ""
-        known += f", {self.redone:,} were taken over from a worker that did not end" if self.redone else ""
-        executed, alone, padded = (
-            macs / self.full_pass_macs for macs in (self.executed_macs, self.alone_macs, self.padded_macs)
-        )
-        return (
-            f"{self.measured:,} sub-networks were measured in {self.seconds:.0f} s{known}; that took "
-            f"{executed:.1f} passes of the full model over the rows (one by one {alone:.1f}; padded too, "
-            f"as the papers' code runs them, {padded:.1f}); {describe_peak_memory()}"
-        )
 
 
 _FIRST_PAUSE, _LAST_PAUSE = 0.02, 0.2  # seconds between two looks at what others have stored
@@ -151,6 +106,7 @@ class Evaluator:
         pad_to: Pad every input to this length; for the reference code's token score, which counts pads.
         held_out: Whether it scores what other rows have chosen; recorded with the measurements.
         served: Runs all but the full model in the runtime that will serve them; None: all run here.
+        whole: Measures the full model that is compared with, where that is another's; None: it is this one's.
     """
 
     def __init__(
@@ -170,6 +126,7 @@ class Evaluator:
         pad_to: int | None = None,
         held_out: bool = False,
         served: ServedExecutor | None = None,
+        whole: "Evaluator | None" = None,
     ) -> None:
         self.supernet = supernet
         self.task = task
@@ -180,6 +137,7 @@ class Evaluator:
         self.sidecar = sidecar
         self.held_out = held_out
         self.encoded = encoded
+        self._whole = whole
         self._macs = next(cost for cost in self.costs if cost.name == "macs")
         self.counts = Counts(float(self._macs([supernet.full])[0]) * len(encoded))
         self._lengths = encoded.lengths
@@ -246,6 +204,8 @@ class Evaluator:
         """
         costs = dict(zip(subnets, self.costs_of(subnets), strict=True))
         trials: dict[Subnet, Trial] = {}
+        if (whole := self._whole_of(subnets)) is not None:
+            (trials[whole.full],) = whole([whole.full], generation, on_trial, on_wait)
 
         def look(missing: int = 0) -> None:
             for subnet in [subnet for subnet in costs if subnet not in trials]:
@@ -268,7 +228,10 @@ class Evaluator:
                     trials[trial.subnet] = trial
                     on_trial(trial)
         look()
-        return [self._as_stored(trials[subnet]) for subnet in subnets]
+        return [
+            trials[subnet] if whole is not None and subnet == whole.full else self._as_stored(trials[subnet])
+            for subnet in subnets
+        ]
 
     def _trials(
         self, part: Sequence[Subnet], costs: Mapping[Subnet, dict[str, float]], generation: int
@@ -301,8 +264,22 @@ class Evaluator:
 
     def costs_of(self, subnets: Sequence[Subnet]) -> list[dict[str, float]]:
         """Every cost of every sub-network, by name; runs nothing."""
+        if (whole := self._whole_of(subnets)) is not None:
+            own = [subnet for subnet in subnets if subnet != whole.full]
+            known = dict(zip(own, self.costs_of(own), strict=True))
+            known[whole.full] = whole.costs_of([whole.full])[0]
+            return [known[subnet] for subnet in subnets]
         columns = {cost.name: cost(subnets) for cost in self.costs}
         return [{name: float(column[i]) for name, column in columns.items()} for i in range(len(subnets))]
+
+    @property
+    def full(self) -> Subnet:
+        """The full model that sub-networks are compared with."""
+        return self.supernet.full if self._whole is None else self._whole.full
+
+    def _whole_of(self, subnets: Sequence[Subnet]) -> "Evaluator | None":
+        """Another's evaluator, if the full model that it measures is among the sub-networks."""
+        return self._whole if self._whole is not None and self._whole.full in subnets else None
 
     @cached_property
     def _padded(self) -> Cost:
@@ -324,6 +301,8 @@ class Evaluator:
 
     def statistics(self, subnet: Subnet) -> Statistics:
         """Per example: what intervals are made of; run only if not known."""
+        if (whole := self._whole_of([subnet])) is not None:
+            return whole.statistics(subnet)
         ((_, statistics, _),) = self._measure([subnet])
         return statistics
 

@@ -174,6 +174,7 @@ def export(
             [each.runtime for each in written],
             rival,
             str(supernet.model.device),
+            "" if target.parent is None else str(target.parent.resolve()),
         )
         verified = verify_fresh(
             supernet,

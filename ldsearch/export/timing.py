@@ -1,7 +1,7 @@
 """Times exported folders in turn with the full model they were cut from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -40,12 +40,13 @@ class TimingJob:
     """Which latencies of exports are measured.
 
     Args:
-        supernet: Folder of the supernet, which holds the full model.
+        supernet: Folder of the supernet.
         subnets: The sub-network of each export, as JSON.
         cells: (rows, tokens of each) of the inputs.
         runtimes: What runs each export's graph; empty: a Hugging Face folder.
         rival: The runtime in which the full model is fastest; empty: not known.
         device: Where torch runs; graphs run on the CPU.
+        whole: Folder of the full model; empty: the supernet's.
     """
 
     supernet: str
@@ -54,6 +55,7 @@ class TimingJob:
     runtimes: Sequence[str]
     rival: str = ""
     device: str = "cpu"
+    whole: str = ""
 
 
 def timings(folders: Sequence[Path], job: TimingJob, keeps: Sequence[Sequence[int]] = ()) -> dict[str, Any]:
@@ -73,6 +75,7 @@ def timings(folders: Sequence[Path], job: TimingJob, keeps: Sequence[Sequence[in
         ``machine`` in words, and ``latencies``: for each export, fields of ``MeasuredLatency``.
     """
     supernet = _opened(Path(job.supernet)).to(job.device).eval()
+    whole = _opened(Path(job.whole)).to(job.device).eval() if job.whole else supernet
     device = supernet.model.device
     clock = clock_of_models(device)
     probe = generating(TOKENS) if supernet.head.generates else FORWARD
@@ -83,7 +86,7 @@ def timings(folders: Sequence[Path], job: TimingJob, keeps: Sequence[Sequence[in
     for (folder, runtime), group in groupby(exports, key=lambda one: (one[0], one[2])):
         wanted = [Entry(supernet.full, name) for name in dict.fromkeys([job.rival, runtime]) if name]
         wanted = wanted if runtime else entries_of(supernet, [], "eager", job.rival or None)
-        full |= {entry: _full(supernet, entry) for entry in wanted if entry not in full}
+        full |= {entry: _full(whole, entry) for entry in wanted if entry not in full}
         model = _exported(folder, supernet)
         own = {
             Entry(Subnet.from_json(text), runtime or "eager", exported=True): _fed(model, keep)
@@ -96,6 +99,9 @@ def timings(folders: Sequence[Path], job: TimingJob, keeps: Sequence[Sequence[in
                 supernet, list(models), cell, probe, clock, runs=partial(_runs, models, cell, probe)
             )
             for line, entry in zip(lines, list(models) * len(probe.phases), strict=True):
+                if entry.exported and whole.full != supernet.full:
+                    (macs,) = whole.macs(cell.workload(0, causal=False))([whole.full])
+                    line = replace(line, macs_ratio=line.macs / float(macs))
                 if entry.exported:
                     of_group[entry].append(line.to_dict())
         latencies += of_group.values()
@@ -116,7 +122,7 @@ def _full(supernet: Supernet, entry: Entry) -> Any:
     """The full model: one that generates, or a forward."""
     if supernet.head.generates:
         return supernet.materialise(supernet.full)
-    return RUNTIMES[entry.runtime](supernet, entry.subnet)
+    return RUNTIMES[entry.runtime](supernet, supernet.full)
 
 
 def _exported(folder: Path, supernet: Supernet) -> Any:

@@ -141,7 +141,7 @@ class Compress(Take, Seed, RunFolder):
     - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 0.35`
     - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 8ms@batch=8,length=128`
     - `ldsearch compress ./my-finetuned-bert --data reviews/ --label-column stars --at-least full-0.005`
-    - `ldsearch compress ./my-finetuned-bert --data texts.csv --train 15`
+    - `ldsearch compress ./my-finetuned-bert --data texts.csv --train 15 --blocks 4`
     - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 0.25 --train 20`
     - `ldsearch compress`
     """
@@ -176,6 +176,12 @@ class Compress(Take, Seed, RunFolder):
         shown="train nothing",
         least=0,
         most=10**5,
+    )
+    blocks: int | None = option(
+        None,
+        "With a training: keep so many of the model's blocks, evenly spaced, and drop tokens in them.",
+        shown="all",
+        least=1,
     )
     max_length: int | None = option(
         None, "Tokens that inputs are cut to.", shown="what the model reads, up to 512", least=2

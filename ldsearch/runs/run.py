@@ -265,6 +265,12 @@ class Run:
         """The folder's own name."""
         return self.folder.resolve().name
 
+    @property
+    def full_model(self) -> Path | None:
+        """Where the full model lay that is compared with, where that is not the supernet's."""
+        name = self.fields.get("full_model")
+        return None if name is None else beside(self.folder, str(name))
+
     @cached_property
     def goal(self) -> Goal:
         """The objective, and which trial was taken.

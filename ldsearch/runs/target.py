@@ -20,7 +20,8 @@ class Target:
         subnet: The sub-network.
         run: The run that took the sub-network; None where the sub-network was given directly.
         chosen_on: The split that chose the sub-network; None where none did, as far as is known.
-        parent: The supernet that a recovered model comes from; its full model is the one to compare with.
+        parent: Another whose full model is the one to compare with: the supernet that a recovered model comes
+            from, or what a searched one was trained from.
         runs: Where the run keeps its measurements; None: next to the supernet.
     """
 
@@ -51,8 +52,8 @@ class Target:
         run = Run.open(folder)
         if subnet is not None:
             chosen, split = _named(subnet, run.supernet)
-            return cls(run.supernet, chosen, None, split, None, run.measurements)
-        return cls(run.supernet, run.best.subnet, run, run.best.split, None, run.measurements)
+            return cls(run.supernet, chosen, None, split, run.full_model, run.measurements)
+        return cls(run.supernet, run.best.subnet, run, run.best.split, run.full_model, run.measurements)
 
     @classmethod
     def _of_model(cls, folder: Path, subnet: str | None) -> "Target":

@@ -240,7 +240,7 @@ def _search(
         build: Callable[[StrategyContext], SearchStrategy], evaluations: int
     ) -> tuple[str, SearchResult]:
         # The full model is measured first in any case; a control that proposes it may name one more.
-        spare = int(spec.context.space.contains(bench.full))
+        spare = int(spec.context.space.contains(bench.whole))
         proposes = build(replace(spec.context, evaluations=evaluations + spare))
         return proposes.name, searched(proposes, evaluations)
 
@@ -295,7 +295,7 @@ def run_strategy(
     return search(
         strategy,
         evaluate_with(evaluator or bench.evaluator, progress),
-        bench.full,
+        bench.whole,
         evaluations=evaluations,
         patience=spec.search.patience,
         selectable=spec.context.space.contains,
@@ -406,6 +406,11 @@ def _write_run(
             "identity": dict(identity),
             **facts,
             "supernet": os.path.relpath(bench.folder, outcome.folder),
+            **(
+                {}
+                if bench.beside is None
+                else {"full_model": os.path.relpath(bench.beside.folder, outcome.folder)}
+            ),
             "measurements": os.path.relpath(bench.runs, outcome.folder),
             "split": bench.evaluator.split,
             "selector": outcome.goal.take.text,

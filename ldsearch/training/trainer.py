@@ -323,7 +323,7 @@ class SupernetTrainer(Trainer):
         return self._targets.take(rows.to(self._targets.logits.device))
 
     def _teacher_outputs(self, teacher: Supernet, batch: Batch) -> Targets:
-        with torch.no_grad(), self.compute_loss_context_manager():
+        with torch.no_grad(), self.accelerator.autocast():
             return self._outputs(teacher, teacher.inputs(batch), teacher.full)
 
     def _all_targets(self, teacher: Supernet) -> Targets:

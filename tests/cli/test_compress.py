@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 import ldsearch as ld
 from ldsearch.bench import Bench
+from ldsearch.compression import compress as compressing
 from ldsearch.compression import search as short_search
 from ldsearch.compression.compress import _on_choice
 from ldsearch.compression.texts import OwnTexts, read_texts
@@ -28,6 +29,7 @@ from ldsearch.latency import fastest
 from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import Run
+from ldsearch.search.rules import every_other
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.embedding import write_modules
@@ -222,6 +224,8 @@ def test_what_was_stopped_goes_on_and_ends_the_same(
         (("compress", "tuned", "--data", "few.csv"), "has 30 rows: --data needs 50"),
         (("compress", "tuned", "--data", "strange.csv"), "the model classifies"),
         ((*RUN, "--budget", 0.4, "--at-least", "full"), "give one of them"),
+        ((*RUN, "--blocks", 2), "takes a training: say for how long, as by --train 15"),
+        ((*RUN, "--blocks", 3, "--train", 1), "--blocks must lie in 1..2 for this model, not 3"),
         ((*RUN, "--budget", "0.0001ms@batch=1,length=16"), "ms here in onnx; ask for more, as by --budget "),
     ],
 )
@@ -461,3 +465,42 @@ def test_a_cross_encoder_keeps_the_order_of_a_querys_documents(
         )
         scores.append(ndcg_score([[*map(float, gains)]], served(**inputs).logits.numpy().T, k=10))
     assert np.mean(scores) == pytest.approx(found["points"][1]["score"], abs=1e-3)
+
+
+def test_with_blocks_left_out_everything_is_told_of_the_model_as_it_was_given(
+    ldsearch: Ldsearch, tuned: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compressing, "_rank", lambda found, better: found.run.folder.name == "search-trained")
+    outcome = ldsearch(*RUN, "--train", 0.02, "--blocks", 2)
+    assert outcome.code == 0, outcome.err
+    folder = tuned / "runs/small"
+    found, run = read(folder / "compress.json"), Run.open(folder)
+    given, own = (Bench.open(folder / name, runs=folder) for name in ("supernet", "trained"))
+    assert own.supernet.blocks == 2 < given.supernet.blocks
+    assert "2 of the 3 blocks" in outcome.out.replace("\n ", "")
+
+    # MACs are those of the whole model with these blocks, lengths and no others.
+    stack = run.best.subnet.stacks()["encoder"]
+    alike = Subnet(replace(stack, blocks=every_other(3, 2)))
+    macs, full = given.macs([alike, given.full])
+    assert run.best.costs["macs"] == pytest.approx(macs)
+    assert run.best.full_costs["macs"] == pytest.approx(full)
+    assert found["points"][1]["macs"] == pytest.approx(macs / full)
+    (line, *_), *_ = (row["latency"] for row in read(folder / "model/budgets.json")["rows"])
+    assert 0 < line["macs_ratio"] < 0.75
+    # So are scores, of the run, of what was written, and of other verbs.
+    first = run.trials.iloc[0]
+    assert Subnet.from_json(first["subnet"]) == given.full
+    assert first["score"] == pytest.approx(given.evaluator([given.full])[0].score.value)
+    assert given.held_out is not None
+    whole = given.held_out([given.full])[0].score.value
+    assert ldsearch("evaluate", folder).code == 0
+    assert ldsearch("info", folder).code == 0
+    assert ldsearch("report", folder).code == 0
+    assert f"{whole:.4f}" in ldsearch("evaluate", folder).out
+    rows = list(lines(folder / "data/test.jsonl")["text"])
+    assert np.isfinite(
+        ld.load(folder / "model", budget="0.7")(
+            **AutoTokenizer.from_pretrained(folder / "model")(rows, return_tensors="pt", padding=True)
+        ).logits.numpy()
+    ).all()

@@ -11,7 +11,7 @@ import pytest
 from ldsearch.bench import Bench
 from ldsearch.commands.importance import block_importance
 from ldsearch.errors import RunError, SpaceError
-from ldsearch.evaluation.evaluator import Counts
+from ldsearch.evaluation.counts import Counts
 from ldsearch.options import Report
 from ldsearch.runs.run import CACHE_FILE
 from ldsearch.subnet import Subnet
