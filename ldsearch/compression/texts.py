@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
@@ -13,6 +14,7 @@ from ldsearch.disk.fingerprint import digest
 from ldsearch.errors import DataError, SupernetError
 from ldsearch.evaluation.batches import collated, length_batches
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.processor import bf16_is_fast
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks import (
     EMBEDDED,
@@ -73,7 +75,9 @@ class OwnTexts:
         for role, table in self.tables.items():
             if not self.labelled:
                 encoded = self.encoded(table, tokenizer)
-                logits = _logits(encoded, self._task(table), supernet, tokenizer)
+                # What is only learned from may be rounded; what is compared with is the model in fp32.
+                with torch.autocast("cpu", enabled=role == "train" and bf16_is_fast()):
+                    logits = _logits(encoded, self._task(table), supernet, tokenizer)
                 answers = self.kind.answers(logits, self.names, encoded.origins)
                 table = table.assign(**{_LABEL: answers})
                 progress.step()
@@ -182,7 +186,7 @@ def _embedded() -> dict[str, pd.DataFrame]:
 def _logits(
     encoded: Encoded, task: Task, supernet: Supernet, tokenizer: PreTrainedTokenizerBase
 ) -> NDArray[np.float32]:
-    """The full model's outputs in fp32, in the rows' order."""
+    """The full model's outputs, in the rows' order."""
     batches = length_batches(encoded.lengths, lambda length: 32, 16)
     found: dict[int, NDArray[np.float32]] = {}
     for index, batch in collated(task, encoded, tokenizer, None, batches):
