@@ -55,7 +55,7 @@ class Budget:
         Raises:
             BudgetError: If it is no number above 0 with a known unit, or a share above 1.
         """
-        match = re.fullmatch(r"([0-9.eE+-]+|nan|inf)\s*([a-zA-Z]*)(@.*)?", text.strip())
+        match = re.fullmatch(r"([0-9.eE+-]+|nan|inf)\s*([a-zA-Z_][\w-]*|)(@.*)?", text.strip())
         try:
             number, unit, condition = match.groups() if match else ("", "", None)
             limit = float(number)
@@ -74,11 +74,12 @@ class Budget:
             raise BudgetError(f"the budget {text!r} is a share of the full model, at most 1: {_BUDGET_HELP}")
         if not unit:
             return cls("macs", limit, True, text)
-        for name, cost in {**_UNITS, **{name: name for name in COSTS}}.items():
+        for name, cost in {**_UNITS, **{name.lower(): name for name in COSTS}}.items():
             prefix = unit.lower().removesuffix(name)
             if unit.lower().endswith(name) and prefix in _PREFIXES:
                 return cls(cost, limit * _PREFIXES[prefix], False, text)
-        raise BudgetError(f"unknown unit in the budget {text!r}: {_BUDGET_HELP}")
+        added = "".join(f", or {name}" for name in COSTS)
+        raise BudgetError(f"unknown unit in the budget {text!r}: {_BUDGET_HELP}{added}")
 
     @property
     def text(self) -> str:
@@ -109,7 +110,8 @@ class Budget:
         least = cheapest_costs[self.cost]
         if least > self.absolute(full_costs):
             share = least / full_costs[self.cost]
-            amount = f"{least:.2f} ms" if self.cost == "latency" else f"{least:,.0f} {self.cost}"
+            number = f"{least:,.0f}" if self.cost in _COSTS else f"{least:.4g}"
+            amount = f"{least:.2f} ms" if self.cost == "latency" else f"{number} {self.cost}"
             hint = f"; {otherwise}" if otherwise else ""
             if share == 1 and self.cost == "parameters":
                 hint = "; only fewer blocks have fewer parameters: --genes depth"

@@ -313,13 +313,18 @@ def test_only_what_is_unusual_names_a_run():
     assert Goal.parse("latency", MILLISECONDS).identity == {"costs": ["latency"], "cell": [1, 64]}
 
 
-def test_a_registered_cost_is_an_objective_and_a_unit():
-    COSTS.register("joules", lambda supernet, workload: None)
+@pytest.mark.parametrize("name", ["joules", "peakMB", "peak_mb2"])
+def test_a_registered_cost_is_an_objective_and_a_unit(name):
+    COSTS.register(name, lambda supernet, workload: None)
     try:
-        assert Goal.parse("joules").costs == ("joules",)
-        budget = Budget.parse("3kjoules")
-        assert (budget.cost, budget.limit, budget.is_share) == ("joules", 3000.0, False)
+        assert Goal.parse(name).costs == (name,)
+        budget = Budget.parse(f"3k{name}")
+        assert (budget.cost, budget.limit, budget.is_share) == (name, 3000.0, False)
+        with pytest.raises(BudgetError, match=rf"\(0\.0625 {name}\)"):
+            Budget.parse(f"0.01 {name}").check_reachable({name: 0.0625}, {name: 0.5}, "the small one")
+        with pytest.raises(BudgetError, match=f", or {name}$"):
+            Budget.parse("3bananas")
     finally:
-        COSTS.remove("joules")
+        COSTS.remove(name)
     with pytest.raises(LdsearchError, match="unknown unit"):
-        Budget.parse("3kjoules")
+        Budget.parse(f"3k{name}")
