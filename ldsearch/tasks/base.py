@@ -193,6 +193,18 @@ class Task(Scorer):
         metric_name: A metric of the kind of task; None takes its first.
         note: What the user should know of how the data were read.
 
+    Attributes:
+        kind: The name it is registered under; ``metrics``: that of its metrics, in ``metrics.METRICS``.
+        head: The model head, as in the name of the stock class.
+        objective: Losses of training; ``--objective kl`` compares the distributions of a ``Categorical``.
+        column_names: For each of text, pair and label that it needs the usual names of such columns.
+        hints: For each of them what a message says where there is none.
+        reads: Options of data that it reads and most kinds do not.
+        likeness: How the outputs of two models (an int8 file's too) are compared; None: by predictions.
+        together: Whether the features of an example belong into one batch of a training.
+        rows_are: What is said of its rows; ``own_answers``: where the full model's answers are the labels.
+        by_line: Whether rows of a csv or tsv file that empty lines set apart are lines to it.
+
     Raises:
         DataError: If the kind of task has no such metric.
     """
@@ -204,31 +216,20 @@ class Task(Scorer):
     metric_name: str | None = None
     note: str = ""
 
-    # The name it is registered under.
     kind: ClassVar[str]
-    # Key of its metrics in ``ldsearch.tasks.metrics.METRICS``.
     metrics: ClassVar[str]
-    # The model head, as in the name of the stock class.
     head: ClassVar[str]
-    # Losses of training.
     objective: ClassVar[Objective]
-    # For each of text, pair and label that it needs the usual names of such columns.
     column_names: ClassVar[Mapping[str, Sequence[str]]]
-    # For each of them what a message says where there is none.
     hints: ClassVar[Mapping[str, str]] = NO_HINTS
-    # Options of data that it reads and most kinds do not.
     reads: ClassVar[Collection[str]] = ()
-    # How the outputs of two models are compared; None: by their predictions.
     likeness: ClassVar[Likeness | None] = None
-    # Whether the features of an example belong into one batch of a training.
     together: ClassVar[bool] = False
-    # What is said of its rows, and of scores where the full model's answers are the labels.
     rows_are: ClassVar[str] = "texts"
     own_answers: ClassVar[str] = (
         "they have no labels, so the scores are agreement with the full model's own answers in fp32: of the "
         "answers that differ some were wrong before, so that less is lost of the accuracy"
     )
-    # Whether rows of a csv or tsv file that empty lines set apart are lines to it.
     by_line: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

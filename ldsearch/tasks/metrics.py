@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ldsearch.errors import DataError
+from ldsearch.registry import Registry
 from ldsearch.tasks.order import average_precisions, normalised_gains, reciprocal_ranks
 from ldsearch.trials.intervals import OfMeans, Statistics
 
@@ -314,7 +315,7 @@ def cosines(predictions: ArrayLike, labels: ArrayLike) -> Statistics:
 
 
 # Kinds of task, and what predictions and labels are there; the first metric is the default.
-METRICS: Mapping[str, Mapping[str, Factory]] = {
+_METRICS: Mapping[str, Mapping[str, Factory]] = {
     # Label ids, shape (examples,).
     "classification": {
         "accuracy": lambda _: Metric("accuracy", correct, mean),
@@ -365,6 +366,7 @@ METRICS: Mapping[str, Mapping[str, Factory]] = {
         "rougeL": lambda _: rouge("rougeL"),
     },
 }
+METRICS: Registry[Mapping[str, Factory]] = Registry("metrics", _METRICS)
 
 
 def _paired(predictions: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
