@@ -24,12 +24,12 @@ class Climb:
     bands, children = 5, 6
 
     def __init__(self, context: ldsearch.StrategyContext):
-        self.space, self.cost, self.seed = context.space, context.cost, context.seed
+        self.space, self.cost, self.context = context.space, context.cost, context
         self.low, self.high = self.cost([self.space.smallest(), self.space.largest()])
 
     def propose(self, generation: int, ledger: Sequence[Trial]) -> list[ldsearch.Subnet]:
         """Random neighbours below the best trials; nothing once all are known, which ends the search."""
-        random = np.random.default_rng([self.seed, generation])
+        random = np.random.default_rng([self.context.seed, generation])
         known = {trial.subnet for trial in ledger}
         inside = [trial for trial in ledger if self.space.contains(trial.subnet)]
         if not inside:
@@ -38,9 +38,9 @@ class Climb:
         band = np.minimum(share * self.bands, self.bands - 1).astype(int)
         asked = {}
         for one in sorted(set(band)):
-            members = [t for t, b in zip(inside, band, strict=True) if b == one]
-            best = max(members, key=lambda t: t.score.value * (1 if t.score.higher_is_better else -1))
-            below = [s for s in self.space.lowered(best.subnet) if s not in known]
+            best = min((t for t, b in zip(inside, band, strict=True) if b == one), key=lambda t: t.score.loss)
+            new = [s for s in self.space.lowered(best.subnet) if s not in known]
+            below = [new[i] for i in np.flatnonzero(self.context.allowed(new))]
             asked |= dict.fromkeys(below[i] for i in random.permutation(len(below))[: self.children])
         return list(asked)
 

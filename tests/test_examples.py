@@ -15,7 +15,8 @@ from transformers import AutoTokenizer
 
 import ldsearch
 from ldsearch.costs.named import COSTS
-from ldsearch.search.strategies import SEARCHES
+from ldsearch.search.strategies import SEARCHES, Search
+from ldsearch.testing import SearchContract
 from tests import fresh
 from tests.cli.conftest import CONFIG, reviews
 
@@ -106,6 +107,11 @@ def test_a_strategy_of_ones_own_is_compared(example: Example) -> None:
         SEARCHES.remove("climb")
     assert [line.split(":")[0] for line in lines] == ["climb", "surrogate"]
     assert all("over random search" in line for line in lines)
+
+
+class TestClimb(SearchContract):
+    def search(self) -> Search:
+        return Search(runpy.run_path(str(ROOT / "examples/own_strategy.py"))["Climb"])
 
 
 def test_an_onnx_file_gives_the_labels_of_the_model_without_torch(example: Example) -> None:
