@@ -24,12 +24,11 @@ import numpy as np
 import onnxruntime
 import openvino
 import torch
-from bench_inference import CONFIGURATIONS as LONGER
-from bench_inference import DEPTH, milliseconds, over
-from bench_inference_models import subject
+from sst2_minilm_train import minilm
+from transformers import BertForSequenceClassification
 
 from ldsearch.disk.files import write_json
-from ldsearch.latency.clock import Clock, crowding, device_facts, load_average, threads
+from ldsearch.latency.clock import Clock, Timing, crowding, device_facts, load_average, threads
 from ldsearch.latency.int8 import int8_instructions
 from ldsearch.latency.measure import Cell, random_cell
 from ldsearch.latency.runtimes import RUNTIMES, Forward, GraphRuntime, candidates, in_session
@@ -40,7 +39,12 @@ from ldsearch.supernet.graph import KEEP
 from ldsearch.supernet.processor import processor_flags
 from ldsearch.supernet.saliency import score_weights
 
-CONFIGURATIONS = {47: (33, 23, 17, 12, 8, 6), **LONGER}
+CONFIGURATIONS = {
+    47: (33, 23, 17, 12, 8, 6),
+    128: (90, 63, 45, 32, 23, 17),
+    384: (269, 189, 133, 94, 66, 47),
+}
+DEPTH = Subnet.of_encoder([0, 2, 4])
 BATCHES = (1, 8, 32)
 STOCK = "eager full"
 PROFILED, LISTED = 30, 8  # calls; operators with a row of their own
@@ -51,12 +55,24 @@ FILES = [name for name in NAMES if isinstance(RUNTIMES[name], GraphRuntime)]
 
 
 def model() -> Supernet:
-    """MiniLM-L6 whose token score has weights, so that rows keep different tokens."""
-    supernet = Supernet(subject(None)[0].model, "learned").eval()
+    """MiniLM-L6 with a new head and a token score that has weights, so that rows keep different tokens."""
+    torch.manual_seed(0)
+    stock = BertForSequenceClassification.from_pretrained(minilm(), num_labels=2)
+    supernet = Supernet(stock, "learned").eval()
     generator = torch.Generator().manual_seed(0)
     for weights in score_weights(supernet.model).values():
         weights.copy_(torch.randn(weights.shape, generator=generator))
     return supernet
+
+
+def milliseconds(timing: Timing, batches: int = 1) -> dict[str, float]:
+    """Median and quartiles, of one of so many batches."""
+    return {part: 1000 * getattr(timing, part) / batches for part in ("median", "low", "high")}
+
+
+def over(cell: Cell, forward: Forward) -> Callable[[], object]:
+    """One call runs every batch of a cell."""
+    return lambda: [forward(inputs) for inputs in cell.batches]
 
 
 def forwards(supernet: Supernet, length: int) -> dict[str, Forward]:

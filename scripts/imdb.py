@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import torch
-from bench_inference import milliseconds, over
+from bench_deploy import milliseconds, over
 from imdb_page import write_page
 from imdb_train import (
     CUTS,
@@ -36,8 +37,6 @@ from imdb_train import (
     supernet_name,
     train_all,
 )
-from int8_graphs import versions as graph_versions
-from int8_graphs import write_graphs
 from numpy.typing import NDArray
 
 from ldsearch import Bench
@@ -55,6 +54,7 @@ from ldsearch.runs.run import read_json
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
+from ldsearch.supernet.graph import trace
 from ldsearch.supernet.saliency import LEARNED, require_weights
 from ldsearch.tasks import Encoded
 from ldsearch.trials.goal import Budget
@@ -170,7 +170,11 @@ def measure(contender: Contender, bench: Bench, runs: Path, both: bool) -> Measu
     supernet = load(contender.folder)
     key = digest([weights_fingerprint(contender.folder), contender.subnet.to_json(), contender.name])
     folder = runs / "graphs" / f"{contender.name}-{key[:12]}"
-    fp32, int8 = write_graphs(supernet, contender.subnet, folder)
+    fp32, int8 = folder / "model.onnx", folder / "model_int8.onnx"
+    if not int8.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        trace(supernet, contender.subnet, fp32)
+        quantise(fp32, int8)
     labels = np.array([feature["labels"] for feature in contender.inputs])
     answers = {}
     for name, path in (("int8", int8), ("fp32", fp32)):
@@ -387,7 +391,7 @@ def main() -> None:
             cells = timed(list(measured.values()), bench, options.repeats)
         facts = device_facts(torch.device("cpu"), torch.float32)
     result = result_of(measured, cells, runs)
-    result |= {"device": facts, "runtime": graph_versions()}
+    result |= {"device": facts, "runtime": {"onnxruntime": onnxruntime.__version__}}
     result |= {"repeats": options.repeats, "evaluations": options.evaluations}
     result["crowding"] = crowding(load_before, os.cpu_count() or 1, facts["threads"])
     options.out.mkdir(parents=True, exist_ok=True)
