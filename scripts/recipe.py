@@ -212,8 +212,6 @@ class Rung:
 def recipe_of(bench: Bench, arm: Arm) -> Recipe:
     """Of the model and the arm."""
     setting = Setting.of(bench.supernet, TOKENS, float(arm.bound), (arm.layer_drop,))
-    if isinstance(arm.alone, tuple):
-        return Recipe(arm, setting, Subnet.of_encoder(arm.alone))
     return Recipe(arm, setting, None if arm.alone is None else constant_ratio(arm.alone, bench))
 
 

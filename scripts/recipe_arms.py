@@ -100,15 +100,6 @@ def listed(rate: Fraction, blocks: Sequence[int] | None = None) -> Drawn:
     return draw
 
 
-def uncut(blocks: Blocks) -> Drawn:
-    """The blocks that run, at full length: depth alone."""
-
-    def draw(setting: Setting, rng: np.random.Generator, progress: float) -> Subnet:
-        return Subnet.of_encoder(blocks(setting, rng))
-
-    return draw
-
-
 SANDWICH = (smallest(dropped), random(dropped), random(dropped))
 
 
@@ -131,8 +122,7 @@ class Arm:
         averaged: Share of the training, at its end, whose weights are averaged.
         dropout: Whether the model keeps its own, as ``train-supernet`` does.
         token_score: As ``train-supernet`` has it, or ``value``.
-        alone: One specialist, which trains alone: all blocks at a constant ratio for a share of the MACs, or
-            these blocks at full length.
+        alone: One specialist, which trains alone: all blocks at a constant ratio for a share of the MACs.
     """
 
     says: str
@@ -149,7 +139,7 @@ class Arm:
     averaged: float = 0.0
     dropout: bool = False
     token_score: str = "column"
-    alone: float | tuple[int, ...] | None = None
+    alone: float | None = None
 
 
 TAUGHT: dict[str, Any] = {"frozen": True, "label_share": 0.5, "full_rows": (0, 4)}
@@ -240,23 +230,6 @@ ARMS |= {
     )
     for share in ALONE
 }
-ARMS |= {
-    "depth": replace(
-        ARMS["anchored-2e-4-averaged"],
-        says="depth alone: LayerDrop 0.2, every token kept",
-        students=(uncut(dropped),) * 3,
-    ),
-    "depth-uniform": replace(
-        ARMS["anchored-2e-4-averaged"],
-        says="depth alone: a uniform number of blocks, any of them, every token kept",
-        students=(uncut(uniform_depth),) * 3,
-    ),
-}
-
-
-def blocks_alone(blocks: tuple[int, ...]) -> Arm:
-    """Those blocks, distilled alone by the best supernet's recipe, for a third of its compute."""
-    return replace(ARMS["anchored-2e-4-averaged"], says=f"blocks {blocks} alone", alone=blocks)
 
 
 @dataclass(frozen=True)
