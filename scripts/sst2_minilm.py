@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from sst2_minilm_page import write_page
-from sst2_minilm_recovery import measure
 from sst2_minilm_train import RATES, arguments, how, train_all
 
 from ldsearch import Bench
@@ -75,7 +74,6 @@ def one_direction(folders: Mapping[str, list[Path]], seed: int, chosen_on: str, 
         "at least plain": AtLeast(standard["plain"]),
     }
     return {
-        "result": outcome.result,
         "areas": areas,
         "curves": curves,
         "fulls": fulls,
@@ -202,8 +200,6 @@ def main() -> None:
             both.append(one_direction(folders, seed, chosen_on, options.evaluations))
         directions.append(both)
     options.out.mkdir(parents=True, exist_ok=True)
-    first = directions[0][0]["result"]
-    alone = measure(folders["lengthdrop"][0], first.candidates, first.trials[0])
     result = {
         "question": "supernet, search and controls on SST-2 with MiniLM-L6, all on held-out rows",
         "models": {kind: [describe(folder) for folder in found] for kind, found in folders.items()},
@@ -211,7 +207,6 @@ def main() -> None:
         "rates": list(RATES),
         "evaluations": options.evaluations,
         **summarise(directions),
-        "recovery": alone,
         "versions": versions(),
     }
     write_json(options.out / "sst2_minilm.json", result)

@@ -167,20 +167,6 @@ def claims(result: Result) -> str:
     return "\n".join(lines)
 
 
-def recovery(result: Result) -> str:
-    """Inherited beside recovered, seed 0."""
-    lines = [
-        "| budget | MACs | inherited | recovered | gain, points (95%) | minus full, points (95%) |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in result["recovery"]["recovered"]:
-        lines.append(
-            f"| {row['budget']} | {row['macs_share']:.3f} | {row['inherited']:.4f} | "
-            f"{row['recovered']:.4f} | {interval(row['gain'])} | {interval(row['against_full'])} |"
-        )
-    return "\n".join(lines)
-
-
 def models(result: Result) -> str:
     """How everything was trained."""
     lines = ["| model | updates | minutes | full model, held out |", "|---|---|---|---|"]
@@ -195,7 +181,7 @@ def models(result: Result) -> str:
 def page(result: Result) -> str:
     """The page as Markdown; every number comes from the JSON file beside it."""
     first = result["models"]["lengthdrop"][0]
-    splits, steps = first["splits"], result["recovery"]["steps"]
+    splits = first["splits"]
     trials = result["trials"][0]
     rate, rates = first["learning_rate"], ", ".join(f"{rate:g}" for rate in result["rates"])
     edge = " (the largest tried)" if rate == max(result["rates"]) else ""
@@ -260,13 +246,6 @@ constant-ratio configurations. Random search ({trials["random"]} trials) and con
 ({trials["constant-ratio"]} trials; its grid may have no more) are measured at once. On the rows that chose,
 frontiers look {optimism:.2f} points better beside the full model than on the rows that did not (mean of the
 runs' optimism).
-
-## Recovery
-
-A short distillation ({steps} steps, from the supernet's own full model) of what seed 0's search
-chose, scored on the report rows, which chose nothing:
-
-{recovery(result)}
 
 Versions: {", ".join(f"{name} {version}" for name, version in result["versions"].items())}.
 """
