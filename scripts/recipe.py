@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 import torch
 from imdb_train import constant_ratio
-from recipe_arms import ARMS, EVERY_OTHER, SPECIALIST, Alpha, Arm, Averaging, Recipe
+from recipe_arms import ARMS, EVERY_OTHER, SPECIALIST, Arm, Averaging, Recipe
 from recipe_page import FULL, HOW, Right, Scored, compared, kept, seeds_of, write_page
 from safetensors.torch import load_file, save_file
 from sst2_minilm_train import arguments, minilm
@@ -147,7 +147,7 @@ class Rung:
         set_seed(seed)
         stock, _, _ = load_supernet(self.plain(PLAIN_RATES[0]) if arm.dropout else taught)
         student = Supernet(stock.model, arm.token_score)
-        trainer = (Alpha if arm.adaptive else SupernetTrainer)(
+        trainer = SupernetTrainer(
             student,
             recipe_of(bench, arm),
             training_arguments(
@@ -157,7 +157,7 @@ class Rung:
             train=whole,
             search=whole,
             tokenizer=bench.tokenizer,
-            distillation=Distillation(arm.label_share, arm.state_weight),
+            distillation=Distillation(arm.label_share),
             teacher=bench.supernet if arm.frozen else None,
             taught=whole if arm.frozen else None,
         )
@@ -212,7 +212,7 @@ class Rung:
 def recipe_of(bench: Bench, arm: Arm) -> Recipe:
     """Of the model and the arm."""
     setting = Setting.of(bench.supernet, TOKENS, float(arm.bound), (arm.layer_drop,))
-    return Recipe(arm, setting, None if arm.alone is None else constant_ratio(arm.alone, bench))
+    return Recipe(setting, None if arm.alone is None else constant_ratio(arm.alone, bench))
 
 
 def flags(rate: float) -> dict[str, Any]:
