@@ -46,7 +46,7 @@ def open_bench(
 
     quiet_libraries()
     folder = supernet or newest_supernet(runs)
-    with lines_without_terminal("reading data and model"):
+    with lines_without_terminal():
         bench = Bench.open(folder, split, data, runs, storage=storage)
     print(f"supernet {folder}: {bench.evaluator.examples} {bench.evaluator.split} examples")
     print_notes(bench.notes)
@@ -185,17 +185,13 @@ def progress_bars(phase: str | None = None, best: Best | None = None) -> Iterato
 
 
 @contextlib.contextmanager
-def lines_without_terminal(phase: str) -> Iterator[Progress]:
-    """A line a minute where there is no terminal; on one nothing, for work with a bar of its own.
-
-    Args:
-        phase: Begins at once.
-    """
+def lines_without_terminal() -> Iterator[Progress]:
+    """A line a minute where there is no terminal; on one nothing, for work with a bar of its own."""
     if _moves(Console()):
         yield NO_PROGRESS
         return
     with Lines(_print_line).ticking() as lines:
-        lines.phase(phase, None)
+        lines.phase("reading data and model", None)
         yield lines
 
 

@@ -20,7 +20,7 @@ _NEXT = {
 def main(options: TrainSupernet) -> dict[str, Any]:
     """Train, or recover the sub-network that ``--model`` and ``--subnet`` name, and print the scores."""
     quiet_libraries()
-    told = lines_without_terminal("reading data and model")
+    told = lines_without_terminal()
     with resumable("run the same command again to go on from the last checkpoint"), told as progress:
         if options.subnet is not None or (options.model and (Path(options.model) / RUN_FILE).is_file()):
             return recover(options, progress)

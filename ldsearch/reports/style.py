@@ -94,16 +94,15 @@ def save_figure(figure: Figure, path: Path) -> None:
         write_atomic(path.with_suffix(f".{kind}"), content)
 
 
-def show_noise(axes: Axes, standard_error: float, errors: float = LEAST_ERRORS) -> None:
-    """Widen the axis of scores, about its middle, to so many standard errors of one score.
+def show_noise(axes: Axes, standard_error: float) -> None:
+    """Widen the axis of scores, about its middle, to twelve standard errors of one score.
 
     Args:
         axes: Whatever is drawn is drawn already.
         standard_error: Of a score on the rows that are drawn; NaN where it is not known: nothing changes.
-        errors: The least that the axis spans.
     """
     low, high = axes.get_ylim()
-    missing = errors * standard_error - (high - low)
+    missing = LEAST_ERRORS * standard_error - (high - low)
     if axes.get_yscale() == "linear" and missing > 0:  # not where it is NaN
         axes.set_ylim(low - missing / 2, high + missing / 2)
 

@@ -79,13 +79,11 @@ class Space:
             raise SpaceError("attention scores the tokens: it cannot be off where lengths are chosen")
 
     @classmethod
-    def of_lengths(
-        cls, lengths: LengthGenes, decoder: int = 0, name: str = "lengths", source: str = "built in code"
-    ) -> "Space":
+    def of_lengths(cls, lengths: LengthGenes, decoder: int = 0) -> "Space":
         """The space of an encoder's lengths alone; every block runs, those of a decoder behind it too."""
         stacks = {"encoder": len(lengths.floors), "decoder": decoder}
         depths = tuple(DepthGenes.whole(stack, blocks) for stack, blocks in stacks.items() if blocks)
-        return cls(name, source, depths, lengths)
+        return cls("lengths", "built in code", depths, lengths)
 
     @property
     def blocks(self) -> int:

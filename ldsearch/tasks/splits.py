@@ -140,16 +140,13 @@ def draw_rows(texts: Sequence[str], count: int, seed: int = 0) -> Index:
     return _draw(np.arange(len(texts)), groups, count, np.random.default_rng(seed))
 
 
-def portion_rows(
-    texts: Mapping[str, Sequence[str]], most: Mapping[str, int], seed: int = 0
-) -> dict[str, tuple[str, Index]]:
+def portion_rows(texts: Mapping[str, Sequence[str]], most: Mapping[str, int]) -> dict[str, tuple[str, Index]]:
     """Rows for a model that is not trained any more: few to fit on (``train``), more to choose and report by.
 
     Args:
         texts: As of ``fix_splits``, whose splits are kept where the source has any; of training rows alone,
             as many as asked for; where they are too few, three eighths report and a little more choose.
         most: The most rows of each role.
-        seed: Of the draws.
 
     Returns:
         Role to (the given table it comes from, its row numbers, ascending); no two share a span of words.
@@ -157,9 +154,9 @@ def portion_rows(
     Raises:
         DataError: If there are too few rows, or they share too much text, to fill every role.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     if len(texts) > 1:
-        given = fix_splits(texts, seed=seed).rows
+        given = fix_splits(texts).rows
         return {
             role: (table, np.sort(rng.permutation(index)[: most[role]]))
             for role, (table, index) in given.items()

@@ -18,6 +18,8 @@ OfMeans = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 # A weight, and the statistics whose score it weighs.
 Term = tuple[float, Statistics]
 
+_TOGETHER, _RESAMPLES = 0.95, 2_000  # of intervals that hold all at once
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -87,10 +89,9 @@ def simultaneous(
     of_means: OfMeans | None = None,
     *,
     seed: int = 0,
-    resamples: int = 2_000,
-    level: float = 0.95,
+    resamples: int = _RESAMPLES,
 ) -> list[Interval]:
-    """Intervals of several weighted sums of scores that hold all at once with the probability ``level``.
+    """Intervals of several weighted sums of scores that hold all at once with a probability of 95%.
 
     Each is as many standard errors wide as the largest of all absolute errors in units of its own standard
     error is at that level, in one bootstrap for all (max-t; Romano & Wolf 2005).
@@ -100,7 +101,6 @@ def simultaneous(
         of_means: As for ``bootstrap``.
         seed: Of the resampling.
         resamples: Number of bootstrap resamples.
-        level: Of all intervals together.
 
     Raises:
         ValueError: As for ``bootstrap``.
@@ -111,7 +111,7 @@ def simultaneous(
     errors = drawn.std(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         largest = np.nan_to_num(np.abs(drawn - estimates) / errors, nan=0.0, posinf=0.0).max(axis=1)
-    widths = np.quantile(largest, level) * errors
+    widths = np.quantile(largest, _TOGETHER) * errors
     examples = len(differences[0][0][1])
     return [
         Interval(float(estimate), float(estimate - width), float(estimate + width), examples)
@@ -119,14 +119,7 @@ def simultaneous(
     ]
 
 
-def surely_above(
-    statistics: Sequence[Statistics],
-    of_means: OfMeans | None = None,
-    *,
-    seed: int = 0,
-    resamples: int = 2_000,
-    level: float = 0.95,
-) -> NDArray[np.bool_]:
+def surely_above(statistics: Sequence[Statistics], of_means: OfMeans | None = None) -> NDArray[np.bool_]:
     """Which scores are above which, by intervals of all pairs' differences that hold at once.
 
     Made as ``simultaneous`` makes them, of one bootstrap of the scores.
@@ -134,9 +127,6 @@ def surely_above(
     Args:
         statistics: Of several models on the same examples.
         of_means: As for ``bootstrap``.
-        seed: Of the resampling.
-        resamples: Number of bootstrap resamples.
-        level: Of all intervals together.
 
     Returns:
         Shape (models, models): whether the interval of the first's score minus the second's is above 0.
@@ -145,16 +135,16 @@ def surely_above(
         ValueError: As for ``bootstrap``.
     """
     sums = [[(1.0, own)] for own in statistics]
-    estimates, drawn = _resampled(sums, of_means, np.random.default_rng(seed), resamples)
+    estimates, drawn = _resampled(sums, of_means, np.random.default_rng(0), _RESAMPLES)
     differences = estimates[:, None] - estimates
-    errors, largest = np.zeros_like(differences), np.zeros(resamples)
+    errors, largest = np.zeros_like(differences), np.zeros(_RESAMPLES)
     for at in range(len(estimates)):
         off = np.abs(drawn[:, at, None] - drawn - differences[at])
         errors[at] = (drawn[:, at, None] - drawn).std(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
             ratios = np.nan_to_num(off / errors[at], nan=0.0, posinf=0.0)
         largest = np.maximum(largest, ratios.max(axis=1))
-    surely: NDArray[np.bool_] = differences > np.quantile(largest, level) * errors
+    surely: NDArray[np.bool_] = differences > np.quantile(largest, _TOGETHER) * errors
     return surely
 
 

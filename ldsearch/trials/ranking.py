@@ -29,7 +29,7 @@ class Correlation:
 
 
 def tau_within(
-    first: ArrayLike, second: ArrayLike, strata: ArrayLike, *, permutations: int = 9_999, seed: int = 0
+    first: ArrayLike, second: ArrayLike, strata: ArrayLike, *, permutations: int = 9_999
 ) -> Correlation:
     """Kendall's tau-b over the pairs of one stratum, all strata pooled (Taylor 1987, stratified tau).
 
@@ -38,7 +38,6 @@ def tau_within(
         second: Other scores of the same items.
         strata: Stratum of each item, such as its cost bin; equal values belong together.
         permutations: Of the test, which permutes ``second`` inside each stratum.
-        seed: Of the permutations.
 
     Raises:
         ValueError: If the shapes differ.
@@ -57,7 +56,7 @@ def tau_within(
     scale = float(np.sqrt(np.count_nonzero(signs) * np.count_nonzero(b[i] != b[j])))
     if not scale:
         return Correlation(float("nan"), float("nan"), len(i))
-    observed, rng = agreement(b), np.random.default_rng(seed)
+    observed, rng = agreement(b), np.random.default_rng(0)
     # Sorting random numbers by stratum permutes the items of each stratum among themselves.
     order = np.argsort(groups, kind="stable")
     extreme = 0
