@@ -159,7 +159,7 @@ def _identity(
 ) -> dict[str, Any]:
     """Digests of contents, so that models and data may be moved."""
     decoding = decoding_of(options)
-    config = generation_config(model, decoding, options.max_source)
+    config = generation_config(model, tokenizer, decoding, options.max_source)
     return {
         "model": start_fingerprint(model.state_dict(), model.config.to_dict()),
         "tokenizer": digest(sorted(tokenizer.get_vocab().items())),

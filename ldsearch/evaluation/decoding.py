@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError, LdsearchError, SupernetError
+from ldsearch.tasks.sequences import language
 
 # From a model and a batch (``input_ids`` and ``attention_mask``) to what the model's stock ``generate`` takes
 # instead of it.
@@ -131,7 +132,7 @@ def decode_batches(
     """
     if batch_size < 1:
         raise LdsearchError(f"a batch has 1 source or more, not {batch_size}")
-    config = generation_config(model, decoding, max_source)
+    config = generation_config(model, tokenizer, decoding, max_source)
     sources = _encoded(tokenizer, texts, max_source)
     order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
     device = next(model.parameters()).device
@@ -149,12 +150,16 @@ def decode_batches(
         yield list(zip(rows, answers, strict=True))
 
 
-def generation_config(model: nn.Module, decoding: Decoding, max_source: int) -> GenerationConfig:
+def generation_config(
+    model: nn.Module, tokenizer: PreTrainedTokenizerBase, decoding: Decoding, max_source: int
+) -> GenerationConfig:
     """The options of ``generate``: this decoding, the model's token ids, and nothing else of its own.
 
-    An answer holds no pads: Marian, which starts with one, would else write them.
+    An answer holds no pads: Marian, which starts with one, would else write them. Where targets begin with a
+    language, so does an answer: NLLB's and M2M100's folders name none.
 
     Raises:
+        DataError: If the tokenizer does not know the targets' language.
         LdsearchError: If sources are cut to nothing.
         SupernetError: If the model is no encoder-decoder, or has no positions for so many tokens.
     """
@@ -170,6 +175,7 @@ def generation_config(model: nn.Module, decoding: Decoding, max_source: int) -> 
             f"{decoding.max_length}"
         )
     ids = {name: getattr(owners[0].generation_config, name, None) for name in TOKEN_IDS}
+    ids["forced_bos_token_id"] = language(tokenizer) or ids["forced_bos_token_id"]
     ends = ids["eos_token_id"] if isinstance(ids["eos_token_id"], list) else [ids["eos_token_id"]]
     pad = ids["pad_token_id"]
     return GenerationConfig(

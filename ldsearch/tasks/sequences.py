@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
+from ldsearch.errors import DataError
 from ldsearch.tasks.base import Encoded, Rows, special_ids
 from ldsearch.tasks.language import LanguageModel
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
@@ -33,6 +34,21 @@ class SequencePairs(Rows):
         return [
             PAIR_MARK.join((source, *own)) for source, own in zip(self.sources, self.targets, strict=True)
         ]
+
+
+def language(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The token of the language that every target begins with, as NLLB's and M2M100's do; None: none.
+
+    Raises:
+        DataError: If the tokenizer writes languages into texts and does not know the targets'.
+    """
+    if getattr(tokenizer, "tgt_lang", "") is None:  # transformers would take the sources'
+        raise DataError(
+            f"a {type(tokenizer).__name__} writes languages into texts: set its src_lang and tgt_lang, and "
+            "save it beside the model"
+        )
+    first = tokenizer(text_target="")["input_ids"][:1] if hasattr(tokenizer, "tgt_lang") else []
+    return None if first == [tokenizer.eos_token_id] else next(iter(first), None)
 
 
 class SequenceToSequence(LanguageModel):
@@ -80,9 +96,11 @@ class SequenceToSequence(LanguageModel):
         mBART's is followed by the language, some tokenizers leave it out.
 
         Raises:
-            DataError: If there is no such split, or the tokenizer has no end-of-text or no pad token.
+            DataError: If there is no such split, or the tokenizer has no end-of-text or no pad token, or does
+                not know the targets' language.
         """
         pairs: SequencePairs = self.rows(split)
+        language(tokenizer)
         end, _ = special_ids(tokenizer, "eos", "pad")
         cut: dict[str, Any] = {"truncation": True, "max_length": reference}
         inputs = tokenizer(list(pairs.sources), **cut)["input_ids"]

@@ -5,10 +5,11 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, NllbTokenizer
 
 from ldsearch.errors import DataError, LdsearchError, SupernetError
 from ldsearch.evaluation.decoding import Decoding, decode, decode_batches
+from tests.tiny import tiny_encoder_decoder
 from tests.translators import EOS, PAD, sentences, tiny_translator, word_tokenizer
 
 TOKENIZER = word_tokenizer()
@@ -103,6 +104,23 @@ def test_a_forced_first_token_is_kept(model):
     finally:
         model.generation_config = saved
     assert all(answer.startswith("bird") for answer in answers)
+
+
+def test_a_language_that_targets_begin_with_comes_first_though_the_model_names_none():
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "▁", *"abcdefghij"]
+    nllb = NllbTokenizer(
+        {piece: i for i, piece in enumerate(pieces)}, [], src_lang="deu_Latn", tgt_lang="eng_Latn"
+    )
+    model = tiny_encoder_decoder("m2m_100", vocab_size=len(nllb), pad_token_id=1)
+    texts, how = ["ab", "cdefg", "jih"], {"do_sample": False, "max_new_tokens": 8, "bad_words_ids": [[1]]}
+
+    def stock(**forced):
+        found = [model.generate(**nllb(text, return_tensors="pt"), **how, **forced)[0] for text in texts]
+        return [nllb.decode(ids, skip_special_tokens=True) for ids in found]
+
+    wanted = stock(forced_bos_token_id=nllb.convert_tokens_to_ids("eng_Latn"))
+    assert wanted != stock()
+    assert decode(model, nllb, texts, Decoding(max_length=8), max_source=20) == wanted
 
 
 def test_pads_are_never_written_even_where_the_model_likes_them_best():

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from tokenizers.processors import TemplateProcessing
-from transformers import MBartTokenizer
+from transformers import MBartTokenizer, NllbTokenizer
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.sequences import SequencePairs, SequenceToSequence, Summarisation, Translation
@@ -114,6 +114,15 @@ def test_rows_without_text_on_either_side_are_refused(tmp_path: Path) -> None:
     refused("2 train rows have no text in column 'en'", {"de": "a", "en": None}, {"de": "b", "en": []})
     refused("1 train rows have no text in column 'en'", {"de": "a", "en": ["b", ""]})
     refused("1 train rows have no text in column 'en'", {"de": "a", "en": 3})
+
+
+def test_a_tokenizer_that_writes_languages_and_knows_no_target_is_refused() -> None:
+    unset = NllbTokenizer(src_lang="deu_Latn")
+    for _ in range(2):  # transformers has it go on with the sources'
+        with pytest.raises(
+            DataError, match="NllbTokenizer writes languages into texts: set its src_lang and tgt"
+        ):
+            task_of(("a", "b")).encode("train", unset, 9)
 
 
 @pytest.mark.parametrize("token", ["eos", "pad"])
