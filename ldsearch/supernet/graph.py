@@ -111,8 +111,8 @@ def refuse(supernet: Supernet) -> None:
     """
     if not supernet.supports_lengths or len(supernet.stacks) > 1:
         raise ExportError(
-            f"--format onnx is for encoders of the registered families, not for "
-            f"{type(supernet.model).__name__}: export it as --format hf"
+            f"graphs (compress, --format onnx) are of encoders that drop tokens, not of a "
+            f"{type(supernet.model).__name__}: take train-supernet, evolve and export --format hf"
         )
     if find_spec("onnx") is None:
         raise ExportError("--format onnx needs onnx: pip install 'ldsearch[onnx]'")

@@ -33,12 +33,13 @@ from ldsearch.search.rules import every_other
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.embedding import write_modules
-from ldsearch.supernet.folder import load_model
+from ldsearch.supernet.folder import load_model, save_model
 from ldsearch.tasks import DataSource, load_task
 from ldsearch.tasks.splits import portion_rows
 from ldsearch.work.interruption import Interrupted
 from ldsearch.work.progress import Progress
 from tests.cli.conftest import Ldsearch, read, reviews
+from tests.tiny import tiny_encoder_decoder
 
 pytest.importorskip("onnxruntime")
 ROOT = Path(__file__).parents[2]
@@ -223,6 +224,10 @@ def test_what_was_stopped_goes_on_and_ends_the_same(
         (("compress", "--data", "more.csv"), "name the fine-tuned model"),
         (("compress", "tuned", "--data", "few.csv"), "has 30 rows: --data needs 50"),
         (("compress", "tuned", "--data", "strange.csv"), "the model classifies"),
+        (
+            ("compress", "bart", "--data", "more.csv"),
+            "BartForSequenceClassification: take train-supernet, evolve",
+        ),
         ((*RUN, "--budget", 0.4, "--at-least", "full"), "give one of them"),
         ((*RUN, "--blocks", 2), "takes a training: say for how long, as by --train 15"),
         ((*RUN, "--blocks", 3, "--train", 1), "--blocks must lie in 1..2 for this model, not 3"),
@@ -234,6 +239,9 @@ def test_bad_input_is_one_line_and_nothing_is_written(
 ) -> None:
     Path("few.csv").write_text(reviews(30))
     Path("strange.csv").write_text(reviews(100).replace(",good", ",purple"))
+    tokenizer = AutoTokenizer.from_pretrained("tuned")
+    decoding = tiny_encoder_decoder("bart", "SequenceClassification", vocab_size=len(tokenizer))
+    save_model(decoding, tokenizer, Path("bart"))
     outcome = ldsearch(*arguments)
     assert outcome.code == 2
     assert message in outcome.err
