@@ -176,21 +176,6 @@ def searched(make, space: Space, macs: Macs, most: int, seed: int = 3) -> list[S
 SEARCHES = {"nsga": (Evolve, 70), "surrogate": (Surrogate, 40), "lat": (Reference, 90)}
 
 
-@pytest.mark.parametrize("strategy", SEARCHES)
-@pytest.mark.parametrize("name", [name for name in SPACES if scaled(name).varies == ("lengths",)])
-def test_law_5_a_search_stays_in_its_space_repeats_nothing_and_ends(name, strategy):
-    make, most = SEARCHES[strategy]
-    space = scaled(name).widened()
-    macs = Macs(Supernet(tiny_model("bert", blocks=BLOCKS)).shape, Workload.padded(REFERENCE))
-    subnets = searched(make, space, macs, most)
-    assert subnets[0] == space.full()
-    assert all(space.contains(subnet) for subnet in subnets[1:])
-    assert macs(subnets).min() >= macs([space.smallest()])[0]
-    assert len(set(subnets)) == len(subnets) <= most
-    assert searched(make, space, macs, most) == subnets
-    assert searched(make, space, macs, most, seed=4) != subnets
-
-
 PROPOSALS = """
 from tests.test_laws import *
 space = scaled("demo").widened()
@@ -206,7 +191,9 @@ def test_law_5_one_seed_asks_the_same_in_another_process():
     there = fresh.program(PROPOSALS)
     lines = there.stdout.strip().splitlines()
     for line, (make, most) in zip(lines, SEARCHES.values(), strict=True):
-        assert line.split("|") == [subnet.to_json() for subnet in searched(make, space, macs, most)]
+        here = searched(make, space, macs, most)
+        assert line.split("|") == [subnet.to_json() for subnet in here]
+        assert searched(make, space, macs, most, seed=4) != here
 
 
 @pytest.mark.parametrize("pin_last", [True, False])

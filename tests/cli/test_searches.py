@@ -197,9 +197,6 @@ def test_what_cannot_be_searched_or_chosen_is_refused_in_one_line(ldsearch: Ldse
         "--strategy every-other --keep 1,1": "--keep names 2 numbers of blocks; this model has 1",
         "--strategy every-other --keep decoder=1": "one number of blocks for encoder each",
         "--strategy every-other --keep none": "cannot read --keep 'none'",
-        "--strategy every-other --keep 9": "must name depths in 1..2",
-        "--strategy chunk-last --space demo": "takes no --space",
-        "--strategy magic": "unknown strategy 'magic'",
         "--strategy beam --objective luck": "unknown objective 'luck'",
         "--strategy every-other-literal --keep 2": "rate",
     }.items():

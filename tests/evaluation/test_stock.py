@@ -16,6 +16,7 @@ from ldsearch.evaluation.stock import StockExecutor
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
+from tests.evaluation.test_prefix_tree import together
 from tests.tiny import padded_batch, tiny_decoder, tiny_encoder_decoder
 
 DECODERS = ["gpt2", "qwen2"]
@@ -33,17 +34,6 @@ class Free:
 
     def __call__(self, subnets: Sequence[Subnet]) -> np.ndarray:
         return np.zeros(len(subnets))
-
-
-def together(executor: StockExecutor, batch: dict, subnets: Sequence[Subnet]) -> list[torch.Tensor]:
-    found: dict[int, torch.Tensor] = {}
-
-    def keep(ends: Sequence[int], logits: torch.Tensor) -> None:
-        assert not set(ends) & set(found)
-        found.update(dict.fromkeys(ends, logits))
-
-    executor.run(batch, subnets, keep)
-    return [found[index] for index in range(len(subnets))]
 
 
 def texts(supernet: Supernet, read: Sequence[int], written: Sequence[int]) -> dict[str, torch.Tensor]:

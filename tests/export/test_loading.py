@@ -193,17 +193,13 @@ def test_nothing_is_downloaded_but_what_is_read(tmp_path, cache, monkeypatch, sc
         assert {str(Path(name).parent) for name in names - heavy} == {subfolder or "."}
 
 
-def test_a_graph_runs_in_a_pipeline_and_without_masks(tmp_path):
+def test_a_graph_runs_without_masks(tmp_path):
     supernet = Supernet(tiny_model("bert"))
     loaded = ldsearch.load(written_onnx(supernet, LENGTHS, tmp_path / "out"))
     alone = {"input_ids": BATCH["input_ids"][:1]}
     torch.testing.assert_close(
         loaded(**alone).logits, inference(supernet, {**alone}, LENGTHS), atol=1e-5, rtol=0
     )
-    classify = pipeline("text-classification", model=loaded, tokenizer=TOKENIZER)
-    inputs = TOKENIZER("[UNK] [SEP] [UNK]", return_tensors="pt")
-    expected = inference(supernet, dict(inputs), LENGTHS).softmax(-1).max()
-    assert classify("[UNK] [SEP] [UNK]")[0]["score"] == pytest.approx(float(expected), abs=1e-5)
 
 
 @pytest.mark.usefixtures("modules")

@@ -1,6 +1,7 @@
 """Rules: every other, chunks, learned, all choices: tables by hand, brute force, pinned blocks, refusals."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from ldsearch.errors import SpaceError
 from ldsearch.search.loop import SearchStrategy, StrategyContext, search
-from ldsearch.search.rules import MOST, every_other, literal_depths, strongest
+from ldsearch.search.rules import MOST, every_other, every_other_literal, literal_depths, strongest
 from ldsearch.search.strategies import RULES
 from ldsearch.space import DepthGenes, Space
 from ldsearch.subnet import Subnet
@@ -90,20 +91,6 @@ def test_pinned_blocks_stay_and_the_chunk_is_one_of_the_others():
         assert kept(name, depths(2, 1, 2)) == [(0,) if place == "last" else (1,), (0, 1)]
 
 
-def test_the_literal_rule_keeps_what_the_paper_prints():
-    # 1-based in the paper: all but 10; all but 5, 10; all but 4, 8, 12; without every third; the odd ones.
-    table = {
-        11: set(range(12)) - {11},
-        10: set(range(12)) - {5, 11},
-        9: set(range(12)) - {3, 7, 11},
-        8: {0, 1, 3, 4, 6, 7, 9, 10},
-        6: {0, 2, 4, 6, 8, 10},
-    }
-    assert literal_depths(12) == (6, 8, 9, 10, 11)
-    found = kept("every-other-literal", depths(12, *range(1, 13)))
-    assert [set(blocks) for blocks in found] == [table[depth] for depth in literal_depths(12)]
-
-
 def test_literal_depths_are_those_that_are_not_refused():
     for blocks in (2, 6, 16, 24, 40):
         accepted = []
@@ -113,6 +100,7 @@ def test_literal_depths_are_those_that_are_not_refused():
             except SpaceError:
                 continue
             assert len(found) == depth
+            assert found == every_other_literal(blocks, 1 - Fraction(depth, blocks))
             accepted.append(depth)
         assert tuple(accepted) == literal_depths(blocks)
     with pytest.raises(SpaceError, match=r"\[3\] must stay"):

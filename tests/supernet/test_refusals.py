@@ -153,10 +153,6 @@ def test_other_heads_are_refused_with_those_there_are(name):
     assert head_named("XLMRobertaForMaskedLM") is HEADS["MaskedLM"]
 
 
-def test_an_unknown_token_score_names_those_there_are():
-    refused(lambda: Supernet(tiny_model("bert"), "row"), "column, power")
-
-
 def test_a_tokenizer_that_rust_cannot_read_is_one_line(tmp_path: Path) -> None:
     tiny_model("bert").save_pretrained(tmp_path)
     transformers.BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[MASK]": 2}).save_pretrained(tmp_path)

@@ -58,7 +58,7 @@ def test_stock_weights_are_untouched_and_other_scores_add_none():
 
 
 def test_an_unknown_score_names_the_learned_one_too():
-    with pytest.raises(SupernetError, match="use one of learned, column"):
+    with pytest.raises(SupernetError, match="use one of learned, column, power"):
         Supernet(tiny_model("bert"), "nothing")
 
 

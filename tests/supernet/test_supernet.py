@@ -9,7 +9,6 @@ from transformers import AutoConfig, PreTrainedModel
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet
-from ldsearch.supernet.folder import load_supernet, read_record
 from ldsearch.supernet.heads import HEADS, logits_of
 from ldsearch.supernet.supernet import inference
 from tests.tiny import padded_batch, tiny_model
@@ -159,16 +158,6 @@ def test_padding_before_a_token_is_refused(mask):
         inference(supernet, batch, Subnet.full(4))
     batch["attention_mask"][1] = torch.tensor([1, 1, 0])
     assert inference(supernet, batch, Subnet.full(4)).isfinite().all()
-
-
-def test_a_folder_that_is_no_supernet_is_refused_in_one_line(tmp_path):
-    for folder in (tmp_path / "missing", tmp_path):
-        with pytest.raises(SupernetError) as refused:
-            load_supernet(folder)
-        assert "\n" not in str(refused.value)
-    (tmp_path / "supernet.json").write_text("{")
-    with pytest.raises(SupernetError, match="damaged"):
-        read_record(tmp_path)
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])

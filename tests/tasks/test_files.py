@@ -109,6 +109,7 @@ TAGS = [list(tags) for _, tags in WORDS]
 READ: dict[str, tuple[Given, Sequence[Any]]] = {
     # Texts and pairs.
     "query and passage": (Given("classification", jsonl(query=TEXTS, passage=OTHERS, label=AB)), PAIRS),
+    "query and text": (Given("classification", as_csv(id=ROWS, query=TEXTS, text=OTHERS, label=AB)), PAIRS),
     "ANLI": (Given("classification", jsonl(uid=AB, context=TEXTS, hypothesis=OTHERS, label=AB)), PAIRS),
     "BoolQ": (
         Given("classification", jsonl(question=TEXTS, passage=OTHERS, answer=[row % 2 == 0 for row in ROWS])),
@@ -137,10 +138,6 @@ READ: dict[str, tuple[Given, Sequence[Any]]] = {
                 }
             ),
         ),
-        SINGLE,
-    ),
-    "fastText": (
-        Given("classification", lines("d.txt", lambda row: f"__label__{AB[row]} {TEXTS[row]}")),
         SINGLE,
     ),
     "doccano's classes": (

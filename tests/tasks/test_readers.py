@@ -143,36 +143,6 @@ def test_lines_of_fasttext_are_rows(tmp_path: Path, task: str) -> None:
             load_task(task, DataSource(str(tmp_path)))
 
 
-# As they are distributed: columns, then which are text, second text and label.
-NAMED = {
-    "reranker": (["query", "passage", "label"], 0, 1, 2),
-    "search": (["id", "query", "text", "label"], 1, 2, 3),
-    "ag_news": (["Class Index", "Title", "Description"], 1, 2, 0),
-    "massive": (["id", "locale", "scenario", "intent", "utt"], 4, None, 3),
-}
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_columns_are_found_as_data_sets_call_them(tmp_path: Path, name: str) -> None:
-    columns, text, pair, label = NAMED[name]
-    ones, others = sentences(40), sentences(40, 1)
-    rows = [[str(row)] * len(columns) for row in range(40)]
-    for row, own in enumerate(rows):
-        own[text], own[label] = ones[row], "xyz"[row % 3]
-        if pair is not None:
-            own[pair] = others[row]
-    (tmp_path / "train.csv").write_text(
-        "".join(",".join(f'"{cell}"' for cell in row) + "\n" for row in [columns, *rows])
-    )
-    task = load_task("classification", DataSource(str(tmp_path)))
-    for split in task.splits.values():
-        assert (split.pairs is None) == (pair is None)
-        for place, own in enumerate(split.texts):
-            row = ones.index(own)
-            assert task.labels[split.labels[place]] == rows[row][label]
-            assert pair is None or split.pairs[place] == others[row]
-
-
 @pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "json", "txt"])
 def test_a_byte_order_mark_is_no_text(tmp_path: Path, kind: str, codec: str) -> None:

@@ -115,7 +115,6 @@ def test_every_group_is_off_as_often_as_independent_draws_say(kind, expected):
 
 def test_a_group_is_off_iff_its_uniform_is_below_the_rate():
     below = np.nextafter(0.5, 0)
-    assert planted("layer", [[below], [0.5], [0.9]]).blocks == (1, 2)
     assert planted("head", [[below, 0.5], [0.5, below]]) == Stack((0, 1), heads_off=((0, 0), (1, 1)))
     assert planted("ffn", [[below], [0.5]]) == Stack((0, 1), ffn_share=((0, 0.5),))
     assert planted("sublayer", [[below], [0.5]], [[0.5], [below]]) == Stack(

@@ -87,16 +87,6 @@ def test_with_unequal_rates_the_block_nearest_to_its_own_rate_is_put_back():
     assert draw_blocks(stack_of((0.2, 0.8), min_layers=1), Planted(0.18, 0.5)) == (0,)
 
 
-def test_at_least_so_many_blocks_run_and_the_others_as_without():
-    runs, free = drawn((0.6,) * 6, 3_000, min_layers=2), drawn((0.6,) * 6, 3_000)
-    assert runs.sum(axis=1).min() == 2
-    assert (free.sum(axis=1) < 2).any()
-    enough = free.sum(axis=1) >= 2
-    assert (runs[enough] == free[enough]).all()
-    assert (runs[~enough].sum(axis=1) == 2).all()
-    assert (runs >= free).all()
-
-
 def test_pinned_blocks_are_never_skipped_and_count_as_running():
     runs = drawn((0.5,) * 4, 3_000, pinned=(0, 2))
     assert runs[:, [0, 2]].all()
