@@ -192,9 +192,8 @@ class Rung:
         folder: Path,
         subnets: Mapping[str, Subnet],
         tasks: Sequence[tuple[Task, int]],
-        split: str = "report",
     ) -> Right:
-        """What a model labels right, (sub-networks, rows): the first so many of each task's split."""
+        """What a model labels right, (sub-networks, rows): the first so many of each task's report rows."""
         weights = folder / WEIGHTS
         net, _, tokenizer = load_supernet(self.runs / START if weights.is_file() else folder)
         if weights.is_file():
@@ -202,8 +201,8 @@ class Rung:
             net.model.load_state_dict(load_file(weights))
         parts = []
         for task, rows in tasks:
-            encoded = task.encode(split, tokenizer, TOKENS).take(range(rows))
-            evaluator = Evaluator(net.eval(), task, encoded, split=split, tokenizer=tokenizer)
+            encoded = task.encode("report", tokenizer, TOKENS).take(range(rows))
+            evaluator = Evaluator(net.eval(), task, encoded, split="report", tokenizer=tokenizer)
             evaluator(list(subnets.values()))
             parts.append(np.stack([evaluator.statistics(one) for one in subnets.values()]))
         return np.concatenate(parts, axis=1).astype(bool)

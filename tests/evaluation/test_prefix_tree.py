@@ -34,7 +34,7 @@ def encoder(
     return Subnet(encoder=Stack(tuple(blocks), lengths, **groups))
 
 
-def many(count: int, seed: int, mode: str | None = None) -> list[Subnet]:
+def many(count: int, seed: int) -> list[Subnet]:
     """Random depths, lengths and groups, few levels so that much is common; duplicates, full and empty."""
     rng = random.Random(seed)
     subnets = [*one_of_each(4, REFERENCE).values(), encoder(EVERY), encoder(())]
@@ -42,7 +42,7 @@ def many(count: int, seed: int, mode: str | None = None) -> list[Subnet]:
         blocks = sorted(rng.sample(EVERY, rng.choice([1, 2, 4, 4, 4])))
         tokens = sorted(rng.choices([2, 6, 12, 18, 24], k=len(blocks)), reverse=True)
         off = ((blocks[-1], rng.randrange(2)),) if rng.random() < 0.2 else ()
-        subnets.append(encoder(blocks, tokens, mode or rng.choice(["ratio", "absolute"]), heads_off=off))
+        subnets.append(encoder(blocks, tokens, rng.choice(["ratio", "absolute"]), heads_off=off))
     return [*subnets, *rng.choices(subnets, k=5)]
 
 

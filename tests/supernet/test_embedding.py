@@ -22,7 +22,6 @@ from ldsearch.tasks.tokenizer import train_wordpiece
 from tests.tiny import padded_batch, tiny_model
 
 TEXTS = ["a b c d e f g h", "c d", "b b a h g f e d c b a a b c", "h"]
-WAYS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 
 
 @pytest.fixture(scope="module")
