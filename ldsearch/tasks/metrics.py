@@ -70,8 +70,12 @@ def metric_named(kind: str, name: str | None, labels: int) -> Metric:
         labels: How many labels the task has; 1 where it has none.
 
     Raises:
-        DataError: If the kind has no such metric, or the metric is not of so many labels.
+        DataError: If the kind has no such metric or none, or the metric is not of so many labels.
     """
+    if kind not in METRICS:
+        raise DataError(
+            f"no metrics are registered for {kind!r}: ldsearch.tasks.metrics.METRICS has {', '.join(METRICS)}"
+        )
     offered = METRICS[kind]
     chosen = next(iter(offered)) if name is None else name
     if chosen not in offered:
