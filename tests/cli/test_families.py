@@ -29,5 +29,7 @@ def test_from_a_folder_to_files(
     done = [ldsearch("train-supernet", "--model", "model", *data)]
     search = ("--evaluations", 6, "--budget", 0.9, "--name", "found")
     done.append(ldsearch("evolve", "--supernet", "runs/tiny", *search))
-    done += [ldsearch("export", "runs/found", f"out/{name}", "--format", name) for name in ("hf", "onnx")]
+    done.append(ldsearch("export", "runs/found", "out/hf"))
+    # By name: where int8 is the fastest, six rows of a hardly trained model are too few to agree on.
+    done.append(ldsearch("export", "runs/found", "out/onnx", "--format", "onnx", "--runtime", "onnx"))
     assert [(one.code, one.err[-500:] if one.code else "") for one in done] == [(0, "")] * len(done)
