@@ -276,12 +276,13 @@ def _on_choice(done: Compressed, run: Run, words: str) -> list[str]:
     said = [f"chosen ({run.best.selector}): {words}; {gained(done.points, done.runtime)}"]
     if slow := [cell for cell, ratio in ratios.items() if ratio > _GAIN]:
         length = slow[0].partition("x")[2]
+        blocks = len(run.best.subnet.stacks()["encoder"].blocks)
         # Budgets of the file have the whole model too, but a file of it alone is a little faster.
         whole = f"serve the whole model: ldsearch export MODEL OUTPUT --format onnx --runtime {done.runtime}"
         said.append(
             f"{'nothing' if len(slow) == len(ratios) else f'at {slow[0]} next to nothing'} is gained: inputs "
             f"of {length} tokens have little to drop; {whole}, or leave blocks out, which gains more there "
-            "and takes a training: --train 15 --blocks with two thirds of the model's"
+            f"and takes a training: --train 15 --blocks {max(1, 2 * blocks // 3)}"
         )
     said.append(
         f"took {done.seconds / 60:.1f} minutes" if done.seconds >= 60 else f"took {done.seconds:.0f} s"

@@ -435,7 +435,9 @@ def test_where_nothing_is_gained_the_words_say_what_to_serve(ms: tuple[float, fl
     full = {"name": "full model, onnx", "ms": dict(zip(cells, (9.0, 10.0), strict=True))}
     chosen = {"name": "chosen", "ms": dict(zip(cells, ms, strict=True))}
     done = Compressed([full, chosen], "accuracy", (), Path("runs/x"), "onnx", 7.0)
-    words = _on_choice(done, SimpleNamespace(best=SimpleNamespace(selector="budget 0.5")), "found by search")
+    best = SimpleNamespace(selector="budget 0.5", subnet=Subnet.of_encoder(range(6)))
+    words = _on_choice(done, SimpleNamespace(best=best), "found by search")
+    assert ("--blocks 4" in " ".join(words)) == bool(says)
     assert ("--format onnx --runtime onnx" in " ".join(words)) == bool(says)
     assert says in " ".join(words)
 
