@@ -229,7 +229,7 @@ def _runtime(folder: Path, full: FullModel) -> str:
 
 
 def _taken(plain: tuple[Bench, Found], trained: tuple[Bench, Found], minutes: float) -> tuple[Bench, Found]:
-    """What is better of two choices, on the rows that chose, and in words what the other was."""
+    """The better of two choices on the rows that chose; its words name the other."""
     (bench, found), (other, again) = plain, trained
     first, second = found.run.best, again.run.best
     gap = bench.difference(

@@ -118,11 +118,11 @@ class _RegularUnlessBetter(Budget):
 
 @dataclass(frozen=True)
 class Found:
-    """What a short search chose.
+    """The choice of a short search.
 
     Args:
         run: The search run.
-        words: What the choice is.
+        words: Shape of its lengths, or that a search found them.
         sure: Whether it surely loses less than the margin that was asked for; None: none was.
     """
 

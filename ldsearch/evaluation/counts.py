@@ -1,4 +1,4 @@
-"""What an evaluator did, counted for reports."""
+"""Counts of an evaluator's work, for reports."""
 
 from dataclasses import dataclass
 

@@ -174,7 +174,8 @@ def export(
             [each.runtime for each in written],
             rival,
             str(supernet.model.device),
-            "" if target.parent is None else str(target.parent.resolve()),
+            # A recovered model has the blocks of its supernet, which may be gone.
+            "" if target.parent is None or record.subnet else str(target.parent.resolve()),
         )
         verified = verify_fresh(
             supernet,

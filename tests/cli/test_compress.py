@@ -6,7 +6,6 @@ import random
 import runpy
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +18,6 @@ from sklearn.metrics import ndcg_score
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 import ldsearch as ld
-from ldsearch.bench import Bench
-from ldsearch.compression import compress as compressing
 from ldsearch.compression import search as short_search
 from ldsearch.compression.compress import _on_choice
 from ldsearch.compression.texts import OwnTexts, read_texts
@@ -29,7 +26,6 @@ from ldsearch.latency import fastest
 from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import Run
-from ldsearch.search.rules import every_other
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.embedding import write_modules
@@ -249,39 +245,6 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     assert not Path("runs").exists() or "ms@" in str(arguments)
 
 
-def test_a_training_by_the_model_itself_is_taken_where_it_is_better(
-    ldsearch: Ldsearch, tuned: Path, quick: None
-) -> None:
-    outcome = ldsearch(*RUN, "--budget", 0.5, "--train", 0.02)
-    assert outcome.code == 0, outcome.err
-    folder = tuned / "runs/small"
-    plain, trained = (Run.open(folder / name) for name in ("search", "search-trained"))
-    assert trained.best.costs["macs"] <= plain.best.costs["macs"] * 1.01
-    better = trained.best.score > plain.best.score
-    found = read(folder / "compress.json")
-    assert found["search"] == ("search-trained" if better else "search")
-    assert Run.open(folder).best.subnet == (trained if better else plain).best.subnet
-    assert ("was not taken" in " ".join(found["words"])) is not better
-    training = read(folder / "trained/training.json")["identity"]
-    assert training["teacher"] == "tuned"
-    assert (folder / "steps.json").read_text().strip() in training["trainer"]
-    # Every row that does not score is trained on.
-    assert sum(len(lines(folder / f"data/{name}.jsonl")) for name in ("train", "validation", "test")) == 160
-
-    # Where nothing is asked for, losses are counted from the model as it was given, and MACs decide.
-    outcome = ldsearch(*RUN, "--train", 0.02)
-    assert outcome.code == 0, outcome.err
-    given, other = (Bench.open(folder / name, runs=folder) for name in ("supernet", "trained"))
-    rows = [replace(one, runtime="onnx") for one in (given, other)]
-    best = Run.open(folder / "search-trained").best.subnet
-    lost = rows[0].evaluator.statistics(given.full) - rows[1].evaluator.statistics(best)
-    means = np.random.default_rng(0).choice(lost, (4_000, len(lost))).mean(1)
-    assert replace(rows[1], beside=rows[0]).loss_bound(best) == pytest.approx(
-        np.quantile(means, 0.95), abs=0.01
-    )
-    assert rows[1].loss_bound(other.full) == 0
-
-
 def test_another_model_or_other_texts_are_refused_in_the_folder(
     ldsearch: Ldsearch, tuned: Path, small: str
 ) -> None:
@@ -475,42 +438,3 @@ def test_a_cross_encoder_keeps_the_order_of_a_querys_documents(
         )
         scores.append(ndcg_score([[*map(float, gains)]], served(**inputs).logits.numpy().T, k=10))
     assert np.mean(scores) == pytest.approx(found["points"][1]["score"], abs=1e-3)
-
-
-def test_with_blocks_left_out_everything_is_told_of_the_model_as_it_was_given(
-    ldsearch: Ldsearch, tuned: Path, quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compressing, "_rank", lambda found, better: found.run.folder.name == "search-trained")
-    outcome = ldsearch(*RUN, "--train", 0.02, "--blocks", 2)
-    assert outcome.code == 0, outcome.err
-    folder = tuned / "runs/small"
-    found, run = read(folder / "compress.json"), Run.open(folder)
-    given, own = (Bench.open(folder / name, runs=folder) for name in ("supernet", "trained"))
-    assert own.supernet.blocks == 2 < given.supernet.blocks
-    assert "2 of the 3 blocks" in outcome.out.replace("\n ", "")
-
-    # MACs are those of the whole model with these blocks, lengths and no others.
-    stack = run.best.subnet.stacks()["encoder"]
-    alike = Subnet(replace(stack, blocks=every_other(3, 2)))
-    macs, full = given.macs([alike, given.full])
-    assert run.best.costs["macs"] == pytest.approx(macs)
-    assert run.best.full_costs["macs"] == pytest.approx(full)
-    assert found["points"][1]["macs"] == pytest.approx(macs / full)
-    (line, *_), *_ = (row["latency"] for row in read(folder / "model/budgets.json")["rows"])
-    assert 0 < line["macs_ratio"] < 0.75
-    # So are scores, of the run, of what was written, and of other verbs.
-    first = run.trials.iloc[0]
-    assert Subnet.from_json(first["subnet"]) == given.full
-    assert first["score"] == pytest.approx(given.evaluator([given.full])[0].score.value)
-    assert given.held_out is not None
-    whole = given.held_out([given.full])[0].score.value
-    assert ldsearch("evaluate", folder).code == 0
-    assert ldsearch("info", folder).code == 0
-    assert ldsearch("report", folder).code == 0
-    assert f"{whole:.4f}" in ldsearch("evaluate", folder).out
-    rows = list(lines(folder / "data/test.jsonl")["text"])
-    assert np.isfinite(
-        ld.load(folder / "model", budget="0.7")(
-            **AutoTokenizer.from_pretrained(folder / "model")(rows, return_tensors="pt", padding=True)
-        ).logits.numpy()
-    ).all()
