@@ -36,13 +36,14 @@ from ldsearch.supernet.folder import load_supernet, save_model
 from ldsearch.supernet.saliency import LEARNED
 from ldsearch.tasks import Encoded
 from ldsearch.tasks.splits import fix_splits
+from ldsearch.training.distillation import Distillation
 from ldsearch.training.recover import train_fixed
 from ldsearch.training.run import fit, training_arguments
 from ldsearch.training.saliency import fit_saliency
 from ldsearch.training.strategies import Setting, StackSetting
 from ldsearch.training.strategies.base import Fixed
 from ldsearch.training.train_supernet import train_supernet
-from ldsearch.training.trainer import Distillation, SupernetTrainer
+from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.work.interruption import interruptible
 
 ROWS, SEARCH_ROWS, TOKENS = 8_000, 1_000, 192

@@ -44,11 +44,12 @@ from ldsearch.tasks import Task, load_task
 from ldsearch.tasks.splits import draw_rows, fix_splits
 from ldsearch.tasks.tables import DataSource
 from ldsearch.training.checkpoints import load_weights
+from ldsearch.training.distillation import Distillation
 from ldsearch.training.estimate import FORWARD, step_work
 from ldsearch.training.run import training_arguments
 from ldsearch.training.strategies import Setting
 from ldsearch.training.train_supernet import train_supernet
-from ldsearch.training.trainer import Distillation, SupernetTrainer
+from ldsearch.training.trainer import SupernetTrainer
 
 TOKENS, BATCH = 128, 32
 REPORT_ROWS, SEARCH_ROWS = 10_000, 1_000

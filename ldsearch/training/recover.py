@@ -19,6 +19,7 @@ from ldsearch.runs.run import SUPERNET_FILE, TRAINING_FILE
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import SupernetRecord, load_model, load_supernet, save_model
 from ldsearch.supernet.saliency import score_weights, stock_weights
+from ldsearch.training.distillation import Distillation
 from ldsearch.training.run import (
     changed_arguments,
     make_trainer,
@@ -27,7 +28,6 @@ from ldsearch.training.run import (
     training_arguments,
 )
 from ldsearch.training.strategies.base import Fixed
-from ldsearch.training.trainer import Distillation
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
 STEPS = 300

@@ -47,9 +47,10 @@ from ldsearch.training.checkpoints import (
     load_weights,
     remove_checkpoints,
 )
+from ldsearch.training.distillation import Distillation
 from ldsearch.training.flags import instead_of
 from ldsearch.training.strategies import Plan
-from ldsearch.training.trainer import Distillation, SupernetTrainer
+from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.trials.trial import Score
 from ldsearch.work.interruption import interruptible
 from ldsearch.work.progress import NO_PROGRESS, Progress

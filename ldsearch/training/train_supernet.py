@@ -28,6 +28,7 @@ from ldsearch.tasks.base import fingerprints_of
 from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.applicable import check_training, in_force
+from ldsearch.training.distillation import Distillation
 from ldsearch.training.drop_rates import mean_rate
 from ldsearch.training.estimate import training_minutes
 from ldsearch.training.run import (
@@ -51,7 +52,7 @@ from ldsearch.training.start import (
 from ldsearch.training.strategies import Setting, make_strategy
 from ldsearch.training.strategies.flexible_depth import DEPTH_TASKS
 from ldsearch.training.strategies.layerdrop import applied_rates, drops_whole_blocks, parts_of
-from ldsearch.training.trainer import Distillation, SupernetTrainer
+from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
 _ESTIMATED = 1_000  # steps whose minutes tell those of one

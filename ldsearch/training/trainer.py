@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +22,7 @@ from ldsearch.supernet.processor import keep_freed_memory
 from ldsearch.supernet.tokens import State
 from ldsearch.tasks.base import Batch, Encoded, Task, score, trimmed
 from ldsearch.training.checkpoints import load_weights, read_weights
+from ldsearch.training.distillation import Distillation, Targets, state_distance
 from ldsearch.training.drop_rates import LEARNING_RATE, RateTraining
 from ldsearch.training.saliency import fit_saliency, is_fitted, learn_score
 from ldsearch.training.sampler import LengthGroupedSampler
@@ -38,58 +39,6 @@ _CLIPPED = "clipped_steps"
 # Batch size of the teacher's pass over the training rows.
 _TAUGHT_ROWS = 64
 _TIMED = 3  # batches that say how long a step takes
-
-
-@dataclass(frozen=True)
-class Distillation:
-    """The loss of passes that learn from a teacher.
-
-    Args:
-        label_share: Weight of the task's own loss; the divergence from the teacher has the rest. Every pass
-            mixes the two then, the full model's too where the teacher is separate. None: as in Kim & Cho
-            2020, the full model learns from labels alone and its sub-networks from the teacher alone.
-        state_weight: Factor on the distance of the first token's states (``state_distance``), which is added;
-            only for heads that read that token.
-        reverse_kl: Minimise KL(student || teacher), as the reference code does.
-    """
-
-    label_share: float | None = None
-    state_weight: float = 0.0
-    reverse_kl: bool = False
-
-
-@dataclass(frozen=True)
-class Targets:
-    """Outputs that a teacher gives for a batch and a student is compared by.
-
-    Args:
-        logits: As its head gives them, rows first.
-        states: Shape (B, blocks, d): position 0 after each executed block; None unless states are distilled.
-    """
-
-    logits: Tensor
-    states: Tensor | None = None
-
-    def take(self, rows: slice | Tensor) -> "Targets":
-        """Select rows."""
-        return Targets(self.logits[rows], None if self.states is None else self.states[rows])
-
-
-def state_distance(teacher: Tensor, student: Tensor) -> Tensor:
-    """Squared distance of first-token states over the teacher's squared norm; a mean over rows and blocks.
-
-    The student's k-th of K blocks is compared with the teacher's block ⌊(k + 1) N / K⌋ - 1 of N, 0-based:
-    evenly spaced, the last with the last (as Jiao et al. 2020, TinyBERT, Sec. 3.1).
-
-    Args:
-        teacher: Shape (B, N, d).
-        student: Shape (B, K, d), K > 0.
-    """
-    blocks, deepest = student.shape[1], teacher.shape[1]
-    evenly = [(index + 1) * deepest // blocks - 1 for index in range(blocks)]
-    matched = teacher[:, evenly].detach().float()
-    squared = (student.float() - matched).square().sum(dim=-1)
-    return (squared / matched.square().sum(dim=-1)).mean()
 
 
 class SupernetTrainer(Trainer):

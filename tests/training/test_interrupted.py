@@ -8,8 +8,9 @@ from transformers import TrainerCallback
 
 from ldsearch.supernet import Supernet
 from ldsearch.training.checkpoints import StopAfterSaving, last_complete_checkpoint
+from ldsearch.training.distillation import Distillation
 from ldsearch.training.strategies import make_strategy
-from ldsearch.training.trainer import Distillation, SupernetTrainer
+from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.work.interruption import Interrupted, interruptible
 from tests.stops import ask_to_stop
 from tests.tiny import small_setting, tiny_model

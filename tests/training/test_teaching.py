@@ -10,9 +10,10 @@ from torch import nn
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks.objectives import kl_divergence
+from ldsearch.training.distillation import Distillation, state_distance
 from ldsearch.training.run import fit
 from ldsearch.training.strategies import Pass
-from ldsearch.training.trainer import Distillation, SupernetTrainer, state_distance
+from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.work.interruption import Interrupted
 from tests.stops import ask_to_stop
 from tests.tiny import tiny_model
