@@ -45,7 +45,7 @@ from ldsearch.tasks.splits import draw_rows, fix_splits
 from ldsearch.tasks.tables import DataSource
 from ldsearch.training.checkpoints import load_weights
 from ldsearch.training.distillation import Distillation
-from ldsearch.training.estimate import FORWARD, step_work
+from ldsearch.training.estimate import step_work
 from ldsearch.training.run import training_arguments
 from ldsearch.training.strategies import Setting
 from ldsearch.training.train_supernet import train_supernet
@@ -56,6 +56,7 @@ REPORT_ROWS, SEARCH_ROWS = 10_000, 1_000
 PLAIN_EPOCHS, PLAIN_RATES = 3, (1e-4, 2e-4, 5e-5, 2e-5)  # all arms start from that of the first
 SHARES = tuple(round(share, 2) for share in np.arange(0.15, 1.001, 0.05))
 DRAWS = 400  # steps whose mean cost is an arm's
+FORWARD = 1 / 3  # of a forward and backward pass: backward takes twice the products
 WEIGHTS, START = "weights.safetensors", "taught"
 
 

@@ -1,13 +1,15 @@
-"""How long a training will take: the work of its steps, and the time of a plain one."""
+"""How long a training will take: the work of its steps, and the time of a few of them."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from ldsearch.costs.macs import Cost
-from ldsearch.training.strategies import Draws, Plan
+from ldsearch.training.strategies import Draws, Pass, Plan
 from ldsearch.training.trainer import SupernetTrainer
 
 _DRAWS = 200  # steps whose mean work stands for all
-FORWARD = 1 / 3  # of a forward and backward pass: backward takes twice the products
+_TIMED = 8  # of these, evenly spaced, are timed
 
 
 def step_work(plan: Plan, macs: Cost, full: float, seed: int = 0, steps: int = _DRAWS) -> float:
@@ -23,27 +25,38 @@ def step_work(plan: Plan, macs: Cost, full: float, seed: int = 0, steps: int = _
         seed: Of the draws.
         steps: How many are drawn, evenly over the training.
     """
+    return _work(_drawn(plan, seed, steps), macs, full)
+
+
+def _drawn(plan: Plan, seed: int, steps: int) -> list[Sequence[Pass]]:
+    """The passes of steps that lie evenly over the training."""
 
     def draws(step: int) -> Draws:
         return lambda index: np.random.default_rng([seed, step, 0, index])
 
-    passes = [one for step in range(steps) for one in plan.passes(draws(step), step / steps)]
+    return [plan.passes(draws(step), step / steps) for step in range(steps)]
+
+
+def _work(steps: Sequence[Sequence[Pass]], macs: Cost, full: float) -> float:
+    passes = [one for step in steps for one in step]
     shares = np.array([1 / one.rows[1] for one in passes])  # of the batch
-    return float(macs([one.subnet for one in passes]) @ shares / (steps * full))
+    return float(macs([one.subnet for one in passes]) @ shares / (len(steps) * full))
 
 
 def training_minutes(trainer: SupernetTrainer, steps: int) -> tuple[float, float]:
     """Minutes that so many optimizer steps take here, and the work of one over that of a plain one.
 
-    From the time of the full model's pass over a few batches and the work of the passes that the strategy
-    draws. Evaluations and checkpoints come on top.
+    Passes of a few drawn steps are timed, and their mean is scaled by the work of many: what a pass takes
+    is no multiple of its work where processors multiply faster than they copy (AMX). Evaluations and
+    checkpoints come on top.
     """
     args, net = trainer.args, trainer.supernet
     macs = net.macs(trainer.train_rows.workload)
-    work = step_work(trainer.strategy, macs, float(macs([net.full])[0]), args.seed)
+    full = float(macs([net.full])[0])
+    drawn = _drawn(trainer.strategy, args.seed, _DRAWS)
+    timed = drawn[:: _DRAWS // _TIMED]
+    work = _work(drawn, macs, full)
+    seconds, teaching = trainer.step_seconds(timed)
     batches = steps * args.gradient_accumulation_steps
-    passes = batches * work
-    if trainer.teacher is not None:
-        own = batches if trainer.taught is None else len(trainer.taught) / args.train_batch_size
-        passes += FORWARD * own
-    return passes * trainer.plain_seconds() / 60, work
+    read = batches if trainer.taught is None else len(trainer.taught) / args.train_batch_size
+    return (batches * seconds * work / _work(timed, macs, full) + read * teaching) / 60, work

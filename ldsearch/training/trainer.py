@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
@@ -38,7 +39,6 @@ _ROWS = "training_rows"
 _CLIPPED = "clipped_steps"
 # Batch size of the teacher's pass over the training rows.
 _TAUGHT_ROWS = 64
-_TIMED = 3  # batches that say how long a step takes
 
 
 class SupernetTrainer(Trainer):
@@ -146,7 +146,6 @@ class SupernetTrainer(Trainer):
         tokenizer = cast(PreTrainedTokenizerBase, self.processing_class)
         rows = inputs.pop(_ROWS, None)
         batch = self.task.prepare(self._prepare_inputs(inputs), tokenizer, rng)
-        total = torch.zeros((), device=batch["labels"].device)
         progress = self.state.global_step / max(1, self.state.max_steps)
         passes = self.strategy.passes(draws, progress)
         self._summed = sum(named.weight for named in passes)
@@ -154,6 +153,25 @@ class SupernetTrainer(Trainer):
             self.fit_saliency()
         distils = self.distillation.label_share is not None or any(one.loss == "distill" for one in passes)
         targets = self._teach(batch, rows) if distils else None
+        total = self._run(model, batch, passes, targets, share)
+        if self._rates is not None and self.accelerator.sync_gradients:
+            self._rates.step()
+        return total
+
+    def _batch(self, encoded: Encoded, rows: NDArray[np.int64]) -> Batch:
+        features = [encoded[row] for row in rows.tolist()]
+        return cast(Batch, self._prepare_inputs(self._collate(features)))
+
+    def _run(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        passes: Sequence[Pass],
+        targets: Targets | None,
+        share: Tensor | float = 1.0,
+    ) -> Tensor:
+        """Forward and backward of all passes over a batch; the sum of their losses."""
+        total = torch.zeros((), device=batch["labels"].device)
         for index, named in enumerate(passes):
             part = _rows(named, len(batch["labels"]))
             seen = {name: tensor[part] for name, tensor in batch.items()}
@@ -168,34 +186,35 @@ class SupernetTrainer(Trainer):
                 states = None if outputs.states is None else outputs.states.detach()
                 targets = Targets(outputs.logits.detach(), states)
             total += loss.detach()
-        if self._rates is not None and self.accelerator.sync_gradients:
-            self._rates.step()
         return total
 
-    def plain_seconds(self) -> float:
-        """Seconds of the full model's forward and backward pass over a batch: the mean over a few batches.
+    def step_seconds(self, steps: Sequence[Sequence[Pass]]) -> tuple[float, float]:
+        """Mean seconds of the passes of these steps, and of a separate teacher's over a batch.
 
-        Each is timed twice, some seconds apart: what else runs during one may be over in the other.
-        Gradients and random numbers are as before afterwards.
+        The batches are at equal distances in the order of length. Gradients and random numbers are as
+        before afterwards.
         """
         order, size = np.argsort(self._lengths, kind="stable"), self.args.train_batch_size
-        # At equal distances in the order of length.
-        starts = [round(max(0, len(order) - size) * (i + 0.5) / _TIMED) for i in range(_TIMED)]
         tokenizer, rng = cast(PreTrainedTokenizerBase, self.processing_class), np.random.default_rng(0)
-        seconds = []
+        seconds, targets = [], None
         self.supernet.train()
-        with torch.random.fork_rng(), self.accelerator.autocast():
-            for start in [starts[0], *starts, *starts]:  # the first time is a warm-up
-                features = [self.train_rows[row] for row in order[start : start + size].tolist()]
-                batch = self.task.prepare(self._prepare_inputs(self._collate(features)), tokenizer, rng)
+        with torch.random.fork_rng(), torch.autocast(self.args.device.type, enabled=False):
+            for place, passes in [(0, steps[0]), *enumerate(steps)]:  # the first time is a warm-up
+                start = round(max(0, len(order) - size) * (place + 0.5) / len(steps))
+                rows = order[start : start + size]
+                batch = self.task.prepare(self._batch(self.train_rows, rows), tokenizer, rng)
                 begun = time.perf_counter()
-                outputs = self._outputs(self.supernet, self.supernet.inputs(batch), self.supernet.full)
-                loss = self.task.objective.loss(outputs.logits, batch)
-                self.accelerator.backward(loss)
-                loss.item()  # waits for an accelerator
-                seconds.append(time.perf_counter() - begun)
+                if self.teacher is not None:
+                    read = self._batch(self.taught or self.train_rows, rows)
+                    targets = self._teacher_outputs(self.teacher, read)
+                taught = time.perf_counter()
+                self._run(self.supernet, batch, passes, targets).item()  # waits for an accelerator
+                seconds.append((time.perf_counter() - taught, taught - begun))
         self.supernet.zero_grad()
-        return float(np.mean(seconds[1:]))
+        if self._rates is not None:
+            self._rates.rates.zero_grad()
+        own, teaching = np.mean(seconds[1:], axis=0).tolist()
+        return own, teaching
 
     def fit_saliency(self) -> None:
         """Fit the learned token score to the model as it is, on some of the training rows."""
@@ -287,9 +306,8 @@ class SupernetTrainer(Trainer):
         with interruptible() as stop:
             for start in range(0, len(order), _TAUGHT_ROWS):
                 stop.check()
-                rows = order[start : start + _TAUGHT_ROWS].tolist()
-                batch = self._prepare_inputs(self._collate([self.taught[row] for row in rows]))
-                parts.append(self._teacher_outputs(teacher, batch))
+                rows = order[start : start + _TAUGHT_ROWS]
+                parts.append(self._teacher_outputs(teacher, self._batch(self.taught, rows)))
         states = [part.states for part in parts if part.states is not None]
         sorted_targets = Targets(
             torch.cat([part.logits for part in parts]), torch.cat(states) if states else None

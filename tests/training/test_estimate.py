@@ -11,7 +11,7 @@ from ldsearch.costs.workload import Workload
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.training.drop_rates import constant
-from ldsearch.training.estimate import FORWARD, step_work, training_minutes
+from ldsearch.training.estimate import step_work, training_minutes
 from ldsearch.training.strategies import Pass, Setting, StackSetting, make_strategy
 from tests.tiny import small_setting, tiny_model
 from tests.training.test_trainer import FULL, Fixed, trainer_for
@@ -62,7 +62,7 @@ def test_measuring_changes_nothing_of_the_training(tmp_path):
         model.config.hidden_dropout_prob = 0.1
         trainer = trainer_for(tmp_path / str(measured), strategy, Supernet(model), max_steps=3)
         if measured:
-            assert trainer.plain_seconds() > 0
+            assert min(trainer.step_seconds([strategy.passes(np.random.default_rng, 0.5)] * 2)) >= 0
             assert all(weight.grad is None for weight in model.parameters())
         trainer.train()
         weights[measured] = {name: value.numpy() for name, value in model.state_dict().items()}
@@ -73,9 +73,22 @@ def test_measuring_changes_nothing_of_the_training(tmp_path):
 def test_minutes_grow_with_steps_and_passes_and_a_teacher_reads_too(tmp_path, monkeypatch):
     passes = [Pass(FULL, "label", 0.5), Pass(FULL, "distill", 0.5)]
     trainer = trainer_for(tmp_path, Fixed(passes), gradient_accumulation_steps=2)
-    monkeypatch.setattr(trainer, "plain_seconds", lambda: 30.0)
-    assert training_minutes(trainer, 7) == pytest.approx((7 * 2 * 2 * 30 / 60, 2.0))
+    monkeypatch.setattr(trainer, "step_seconds", lambda steps: (30.0 * len(steps[0]), 10.0))
     trainer.teacher = trainer.supernet
-    assert training_minutes(trainer, 7)[0] == pytest.approx((7 * 2 * (2 + FORWARD)) * 30 / 60)
+    assert training_minutes(trainer, 7) == pytest.approx((7 * 2 * (60 + 10) / 60, 2.0))
     trainer.taught = trainer.train_rows  # 24 rows in batches of 4, once
-    assert training_minutes(trainer, 7)[0] == pytest.approx((7 * 2 * 2 + 6 * FORWARD) * 30 / 60)
+    assert training_minutes(trainer, 7)[0] == pytest.approx((7 * 2 * 60 + 6 * 10) / 60)
+
+
+class Growing(Fixed):
+    """A step more has a pass more, five times in six."""
+
+    def passes(self, draws, progress):
+        return self.named[: 1 + round(5 * progress)]
+
+
+def test_what_the_timed_steps_have_more_or_less_than_the_mean_is_made_up_for(tmp_path, monkeypatch):
+    trainer = trainer_for(tmp_path, Growing([Pass(FULL, "label", 1.0)] * 6))
+    monkeypatch.setattr(trainer, "step_seconds", lambda steps: (np.mean([len(own) for own in steps]), 0.0))
+    minutes, work = training_minutes(trainer, 60)
+    assert minutes == pytest.approx(work) == pytest.approx(3.5, abs=0.02)
