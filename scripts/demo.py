@@ -3,8 +3,8 @@
     python scripts/demo.py texts runs/demo-texts
     python scripts/demo.py answer runs/demo-compressed/model "a text of yours"
 
-The texts are the docstrings that come with ldsearch, those that are long enough to have something to drop;
-``train.jsonl`` is for the fine-tuning, ``unseen.jsonl`` for ``ldsearch compress``, of other source files.
+The texts are the docstrings that come with ldsearch, those that are long enough to have something to drop:
+a folder of splits, each of other source files.
 """
 
 import sys
@@ -18,7 +18,7 @@ from ldsearch.disk.files import write_together
 from ldsearch.tasks.corpus import load_docstrings
 
 LEAST = 300  # characters: 44 tokens and more, 158 in the mean
-FILES = {"train.jsonl": ("train",), "unseen.jsonl": ("search", "report")}
+FILES = {"train": "train.jsonl", "search": "validation.jsonl", "report": "test.jsonl"}
 
 
 def texts(folder: Path) -> dict[str, int]:
@@ -28,8 +28,7 @@ def texts(folder: Path) -> dict[str, int]:
         split: pd.DataFrame({"text": rows.texts, "label": [task.labels[label] for label in rows.labels]})
         for split, rows in task.splits.items()
     }
-    found = {name: pd.concat(tables[split] for split in splits) for name, splits in FILES.items()}
-    found = {name: table[table["text"].str.len() >= LEAST] for name, table in found.items()}
+    found = {FILES[split]: table[table["text"].str.len() >= LEAST] for split, table in tables.items()}
     folder.mkdir(parents=True, exist_ok=True)
     write_together(
         {folder / name: table.to_json(orient="records", lines=True) for name, table in found.items()}

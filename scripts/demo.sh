@@ -29,8 +29,7 @@ seed=(--seed "${SEED:-0}" --max-length 192)
 texts=runs/demo-texts
 python scripts/demo.py texts "$texts"
 if [ ! -f "runs/$name/supernet.json" ]; then
-  ldsearch train-supernet --name "$name" --strategy plain --data "$texts/train.jsonl" \
-    --validation "$texts/unseen.jsonl" "${seed[@]}" "${train[@]}"
+  ldsearch train-supernet --name "$name" --strategy plain --data "$texts" "${seed[@]}" "${train[@]}"
 fi
-ldsearch compress "runs/$name" --data "$texts/unseen.jsonl" --name "$name-compressed" "${seed[@]}"
+ldsearch compress "runs/$name" --data "$texts" --name "$name-compressed" "${seed[@]}"
 python scripts/demo.py answer "runs/$name-compressed/model" "$text"
