@@ -26,7 +26,7 @@ from ldsearch.disk.files import read_fields, write_json
 from ldsearch.disk.fingerprint import start_fingerprint
 from ldsearch.disk.staging import staged
 from ldsearch.errors import RunError
-from ldsearch.export.export import export
+from ldsearch.export.export import BATCHES, export
 from ldsearch.latency.fastest import FullModel
 from ldsearch.options import Compress, TrainSupernet
 from ldsearch.options.binding import changed
@@ -80,7 +80,8 @@ def compress_into(
         Interrupted: After SIGINT or SIGTERM.
     """
     began = time.monotonic()
-    goal = Goal.parse("score", options.budget, options.at_least, options.most_accurate)
+    take = options.budget, options.at_least, options.most_accurate
+    Goal.parse("score", *take, cell=(BATCHES[-1], 1))  # refused before anything is made
     if options.model is None and options.data is not None:
         raise RunError("name the fine-tuned model: ldsearch compress MODEL --data FILE")
     if options.model is not None and options.data is None:
@@ -123,11 +124,12 @@ def compress_into(
             texts.write(staging, supernet, tokenizer, progress)
     fits = _training(model, texts, data, options, trainer={"max_steps": "0"})
     home = Bench.open(_trained(folder / "supernet", fits, note, progress), runs=folder)
+    length = max(1, round(home.record.lengths_seen.mean_length))
+    goal = Goal.parse("score", *take, cell=(BATCHES[-1], length))
     full = full_model_times(folder, home, goal, progress)
     given = bench = replace(home, runtime=_runtime(folder, full))
     search = folder / SEARCH_FOLDER
-    asks = options.budget or options.at_least or options.most_accurate
-    default = None if asks else NoWorse(MARGIN if texts.labelled else MARGIN_OF_AGREEMENT)
+    default = None if any(take) else NoWorse(MARGIN if texts.labelled else MARGIN_OF_AGREEMENT)
     found = short_search(search, bench, goal, default, options.seed, progress, refuses=not trains)
     if options.train is not None:
         start = model if options.blocks is None else str(_shallower(folder, home, options.blocks))
@@ -136,11 +138,13 @@ def compress_into(
         how = _by_teacher(folder, how, blocks, options.train, reads_first=supernet.reads_first)
         other = Bench.open(_trained(folder / "trained", how, note, progress), runs=folder)
         other = replace(other, runtime=bench.runtime, beside=given)
-        # Where no margin to the full model is asked for, what is better at equal cost.
-        equal = Goal.parse(budget=f"{_share(found.run.best) + _ROUND:.3f}")
-        within = equal if found.sure is None else goal
+        within = goal
+        if found.sure is None and (goal.budget is None or goal.budget.cell is None):
+            # Neither a margin to the full model nor time: what is better at equal cost.
+            within = Goal.parse(budget=f"{_share(found.run.best) + _ROUND:.3f}")
         search = folder / f"{SEARCH_FOLDER}-trained"
-        again = short_search(search, other, within, default, options.seed, progress, refuses=not found.sure)
+        refuses = found.sure is False
+        again = short_search(search, other, within, default, options.seed, progress, refuses=refuses)
         if options.blocks is not None:
             words = f"{again.words}, {options.blocks} of the {supernet.blocks} blocks"
             again = replace(again, words=words)
@@ -236,7 +240,7 @@ def _taken(plain: tuple[Bench, Found], trained: tuple[Bench, Found], minutes: fl
         other.evaluator.statistics(second.subnet), bench.evaluator.statistics(first.subnet)
     )
     told = f"{gap.mean:+.4f} ({gap.low:+.4f} to {gap.high:+.4f}) on the rows that chose"
-    if found.sure is not None:
+    if {found.sure, again.sure} != {None}:
         told = f"{_share(second):.2f} of the MACs instead of {_share(first):.2f}, {told}"
     better = gap.mean if bench.task.metric.higher_is_better else -gap.mean
     if _rank(again, better) > _rank(found, 0.0):
@@ -246,8 +250,8 @@ def _taken(plain: tuple[Bench, Found], trained: tuple[Bench, Found], minutes: fl
 
 
 def _rank(found: Found, better: float) -> tuple[bool, float, float]:
-    """Of two choices the higher is taken: sure of the margin that was asked for, then cheap, then better."""
-    return bool(found.sure), -_share(found.run.best) if found.sure else 0.0, better
+    """Of two choices the higher is taken: what was asked for is kept, then cheap by a margin, then better."""
+    return found.sure is not False, -_share(found.run.best) if found.sure else 0.0, better
 
 
 def _share(choice: Choice) -> float:

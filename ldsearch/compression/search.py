@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +22,8 @@ from ldsearch.export.names import BUDGETS_FILE, RUNTIMES_FILE
 from ldsearch.export.rows import split_rows
 from ldsearch.latency.clock import clock_of_models
 from ldsearch.latency.fastest import FullModel, time_full_model
-from ldsearch.latency.measure import random_cell
+from ldsearch.latency.measure import forward_run, random_cell
+from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.options import Evolve
 from ldsearch.runs.run import Run
 from ldsearch.search.controls import dearest, regular_line
@@ -123,7 +125,8 @@ class Found:
     Args:
         run: The search run.
         words: Shape of its lengths, or that a search found them.
-        sure: Whether it surely loses less than the margin that was asked for; None: none was.
+        sure: Whether it surely loses less than the margin that was asked for; None: none was. False also
+            where a budget in time is missed.
     """
 
     run: Run
@@ -171,11 +174,12 @@ def short_search(
     Args:
         place: The run's folder.
         bench: Scores in that runtime.
-        goal: What is taken; a budget in ms becomes one in MACs.
+        goal: What is taken; a budget in time becomes one in MACs.
         default: What is taken instead, of constant ratios that gain time: the surest, where none is sure.
         seed: Of the search.
         progress: Of phases.
-        refuses: Whether it refuses where a margin is asked for and none is sure to keep it.
+        refuses: Whether it refuses where a margin is asked for and none is sure to keep it, or a budget in
+            time that none meets; else it takes the nearest.
 
     Raises:
         BudgetError: If nothing meets what is asked for.
@@ -183,7 +187,8 @@ def short_search(
     how = Evolve(genes="lengths", widen=True, evaluations=1 + RATIOS + SEARCHED, seed=seed)
     spec = plan_search(bench, how)
     context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
-    goal = _in_macs(bench, context, goal, progress)
+    in_time = goal.budget if goal.budget is not None and goal.budget.cell is not None else None
+    goal, met = _in_macs(bench, context, goal, progress, refuses=refuses)
     regulars, whole = regular_line(context, RATIOS), bench.evaluator.costs_of([bench.whole])[0]["macs"]
     searched = SEARCHED
     take = default or goal.take
@@ -207,10 +212,12 @@ def short_search(
     outcome = run_search(bench, place, spec, goal, how, progress)
     take, best, found = goal.take, outcome.best, outcome.result
     words = context.shape.value if best.subnet in regulars else "found by search"
-    sure = None
+    if in_time is not None:
+        words += f", for {in_time.source}"
+    sure = None if met else False
     if isinstance(take, SureInTurn):
         sure = bool(take.sure(found.candidates, found.trials[0], bench.loss_bound))
-    if sure is False:
+    if isinstance(take, SureInTurn) and not sure:
         words += (
             f", the surest of them: on the {best.examples} rows that chose none is surely {take.text}; this "
             f"one may lose {bench.loss_bound(best.subnet):.4f}"
@@ -235,36 +242,51 @@ def _surely(bench: Bench) -> Callable[[Subnet, Subnet], float]:
     return surely
 
 
-def _in_macs(bench: Bench, context: StrategyContext, goal: Goal, progress: Progress) -> Goal:
-    """A goal with a budget in ms as one with a share of the MACs, by the times of some constant ratios.
+def _in_macs(
+    bench: Bench, context: StrategyContext, goal: Goal, progress: Progress, *, refuses: bool
+) -> tuple[Goal, bool]:
+    """A goal with a budget in time as one with a share of the MACs, by the times of some constant ratios.
+
+    Args:
+        bench: Times in the runtime that serves; a speed-up is over the whole model's own file there.
+        context: Of the search.
+        goal: Any; with another it is given back.
+        progress: Of phases.
+        refuses: Whether it refuses what not even the cheapest meets; else that is taken.
+
+    Returns:
+        The goal, and whether anything is so fast.
 
     Raises:
-        BudgetError: If not even the cheapest is so fast.
+        BudgetError: If it refuses.
     """
     budget = goal.budget
     if budget is None or budget.cell is None:
-        return goal
-    served = bench.served
+        return goal, True
+    served, whole = bench.served, bench.beside or bench
     assert served is not None
     ratios = regular_line(context, _TIMED)
-    (inputs,) = random_cell(bench.supernet, *budget.cell).batches
+    (inputs,) = (cell := random_cell(bench.supernet, *budget.cell)).batches
     clock = clock_of_models(bench.supernet.model.device)
-    progress.phase("lengths timed", clock.calls(len(ratios)))
-    runs = [served.timed(inputs, subnet) for subnet in ratios]
-    medians = [1e3 * timing.median for timing in clock(runs, progress).timings]
-    costs = [own["macs"] for own in bench.evaluator.costs_of([*ratios, bench.whole])]
-    shares = np.array(costs[:-1]) / costs[-1]
+    progress.phase("lengths timed", clock.calls(1 + len(ratios)))
+    full = RUNTIMES[str(bench.runtime)](whole.supernet, whole.full)
+    runs = [forward_run(full, cell), *(served.timed(inputs, subnet) for subnet in ratios)]
+    of_full, *medians = [1e3 * timing.median for timing in clock(runs, progress).timings]
+    shares = np.array(bench.macs(ratios)) / bench.evaluator.costs_of([bench.whole])[0]["macs"]
     # Noise aside, what costs more takes longer.
     times = np.maximum.accumulate(medians)
-    if times[0] > budget.limit:
+    limit = budget.absolute({"latency": of_full})
+    if times[0] > limit and refuses:
         batch, length = budget.cell
+        near = f"{1.1 * times[0]:.2g}ms@batch={batch},length={length}"
         raise BudgetError(
             f"no sub-network meets the budget {budget.source}: at {shares[0]:.2f} of the MACs a batch of "
-            f"{batch} x {length} tokens takes {times[0]:.2f} ms here in {bench.runtime}; ask for more, as by "
-            f"--budget {1.1 * times[0]:.2g}ms@batch={batch},length={length}"
+            f"{batch} x {length} tokens takes {times[0]:.2f} ms here in {bench.runtime}, the full model "
+            f"{of_full:.2f}; ask for more, as by --budget {near}"
         )
-    share = float(np.interp(budget.limit, times, shares))
-    return Goal.parse(budget=f"{share:.3f}")
+    # Upwards: the cheapest has to be within it.
+    share = math.ceil(1e3 * float(np.interp(limit, times, shares))) / 1e3
+    return Goal.parse(budget=f"{share:g}"), bool(times[0] <= limit)
 
 
 def export_points(
@@ -272,7 +294,7 @@ def export_points(
 ) -> list[dict[str, Any]]:
     """The rows of the export's budgets, cheapest first; made anew where another point is chosen."""
     place, best = folder / "model", run.best
-    alike = [point.subnet for point in run.points()]
+    alike = [point.subnet for point in run.own_points()]
     alike = [alike[at] for at in rows_beside(best.subnet, alike)]
     if place.is_dir():
         made = [json.dumps(row["subnet"]) for row in read_fields(place / BUDGETS_FILE)["rows"]]

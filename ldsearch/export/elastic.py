@@ -30,7 +30,8 @@ def keep_within(folder: Path, budget: str) -> tuple[int, ...]:
 
     Args:
         folder: What ``ldsearch export --elastic`` wrote.
-        budget: As ``Budget.parse`` reads it; a latency of a batch and a length that the export measured.
+        budget: As ``Budget.parse`` reads it; a latency of a batch and a length that the export measured, of
+            ``2x`` that of the largest batch.
 
     Raises:
         BudgetError: If no row is within it, or the latency was not measured.
@@ -39,7 +40,9 @@ def keep_within(folder: Path, budget: str) -> tuple[int, ...]:
     path = folder / BUDGETS_FILE
     if not path.is_file():
         raise SupernetError(f"{folder} has no {BUDGETS_FILE}: only an export with --elastic has budgets")
-    limit, rows = Budget.parse(budget), read_fields(path, SupernetError)["rows"]
+    rows = read_fields(path, SupernetError)["rows"]
+    timed = [(line["batch"], line["length"]) for line in rows[0]["latency"]]
+    limit = Budget.parse(budget, max(timed, default=None))
     costs = [_cost(row, limit, path) for row in rows]
     within = [(row["costs"]["macs"], row) for row, cost in zip(rows, costs, strict=True) if cost <= 1]
     if not within:
@@ -55,7 +58,7 @@ def _cost(row: dict[str, Any], limit: Budget, path: Path) -> float:
         return float(row["costs"][limit.cost] / limit.absolute(row["full_costs"]))
     for line in row["latency"]:
         if (line["batch"], line["length"]) == limit.cell:
-            return float(line["median_ms"] / limit.limit)
+            return float(line["median_ms"] / limit.absolute({"latency": line["full_ms"]}))
     measured = ", ".join(f"batch={line['batch']},length={line['length']}" for line in row["latency"])
     raise BudgetError(f"{path} has no latency at {limit.source.partition('@')[2]}: it has {measured}")
 

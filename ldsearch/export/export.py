@@ -244,9 +244,9 @@ def _measured(
         flag = "--all" if frontier else "--elastic"
         raise RunError(f"{flag} exports a search run's frontier, and {target.supernet} is no search run")
     if frontier:
-        return target.run.points()
+        return target.run.own_points()
     best = target.run.best
-    wanted = [point for point in target.run.points() if points is None or point.subnet in points]
+    wanted = [point for point in target.run.own_points() if points is None or point.subnet in points]
     others = [point for point in wanted if point.subnet != best.subnet]
     return [best, *(others[place] for place in rows_beside(best.subnet, [one.subnet for one in others]))]
 

@@ -139,6 +139,7 @@ class Compress(Take, Seed, RunFolder):
 
     - `ldsearch compress ./my-finetuned-bert --data texts.csv`
     - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 0.35`
+    - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 2x --train 15`
     - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 8ms@batch=8,length=128`
     - `ldsearch compress ./my-finetuned-bert --data reviews/ --label-column stars --at-least full-0.005`
     - `ldsearch compress ./my-finetuned-bert --data texts.csv --train 15 --blocks 4`
@@ -172,7 +173,7 @@ class Compress(Take, Seed, RunFolder):
     train: float | None = option(
         None,
         "Also train for about so many minutes, with the model as teacher, and take what is better at equal "
-        "MACs; without a budget, or with `--at-least full-x`, what needs fewer MACs to lose no more.",
+        "cost; without a budget, or with `--at-least full-x`, what needs fewer MACs to lose no more.",
         shown="train nothing",
         least=0,
         most=10**5,

@@ -94,7 +94,7 @@ class Take:
     budget: str | None = option(
         None,
         "The most it may cost: 0.4 (share of the full model's MACs), 2.1GMACs, 60Mparams, "
-        "12ms@batch=8,length=128.",
+        "12ms@batch=8,length=128; 2x@batch=8,length=128: twice as fast as the full model.",
     )
     at_least: str | None = option(
         None,

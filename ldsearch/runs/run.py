@@ -371,6 +371,17 @@ class Run:
             raise RunError(f"{self.folder / FRONTIER_FILE} is damaged: {one_line(error)}") from error
         return choices
 
+    def own_points(self) -> list[Choice]:
+        """``points`` without the full model where that is not the supernet's: it was only compared with.
+
+        Raises:
+            RunError: As ``points``.
+        """
+        points = self.points()
+        if self.full_model is None:
+            return points
+        return [point for point in points if point.costs["macs"] < self.best.full_costs["macs"]]
+
 
 @dataclass(frozen=True)
 class Study:

@@ -181,6 +181,7 @@ def search(
     costs: Sequence[str] = ("macs",),
     on_generation: Callable[[SearchResult], None] | None = None,
     on_rows: Callable[[float], Evaluate] | None = None,
+    foreign: bool = False,
 ) -> SearchResult:
     """Run a strategy until it has nothing more to propose, has converged, or has used its evaluations.
 
@@ -196,6 +197,7 @@ def search(
         costs: Names of the trials' costs that are minimised: they make the frontier and its area.
         on_generation: Called after each generation (reports that are written as the search goes).
         on_rows: Measures on that share of the rows, for strategies that ask for it.
+        foreign: Whether the full model is another's, of which the strategy does not learn.
 
     Raises:
         ValueError: If ``evaluations`` is below 1, or a share of the rows is asked for and not measured.
@@ -204,7 +206,7 @@ def search(
         raise ValueError(f"a search needs at least one evaluation, not {evaluations}")
     trials = evaluate([full], 0)
     result, counts = SearchResult(trials, "exhausted", costs=tuple(costs), spent=1.0), list[int]()
-    ledger, known = list(trials), {Ask(full)}
+    ledger, known = [] if foreign else list(trials), {Ask(full)}
     for generation in itertools.count():
         named = strategy.propose(generation, tuple(ledger))
         asked = list(dict.fromkeys(one if isinstance(one, Ask) else Ask(one) for one in named))

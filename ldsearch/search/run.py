@@ -303,6 +303,7 @@ def run_strategy(
         on_generation=on_generation,
         deadline=deadline,
         on_rows=partial(evaluate_share, bench, evaluator or bench.evaluator, progress),
+        foreign=bench.beside is not None,
     )
 
 

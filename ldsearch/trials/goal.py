@@ -1,7 +1,7 @@
 """Goals: the objective of a search and the trial it takes, in one text form that is read and written here.
 
 Objectives: ``score``, ``kl``, ``latency@batch=8,length=128``, ``kl+parameters``. Budgets: ``0.4``,
-``2.1GMACs``, ``60Mparams``, ``12ms@batch=8,length=128``.
+``2.1GMACs``, ``60Mparams``, ``12ms@batch=8,length=128``, ``2x@batch=8,length=128``.
 """
 
 import math
@@ -24,8 +24,8 @@ _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _UNITS = {"macs": "macs", "params": "parameters"}
 _MILLISECONDS = {"ms": 1.0, "s": 1e3, "us": 1e-3}
 _BUDGET_HELP = (
-    "use a share of the full model's MACs (0.4), MACs (2.1GMACs), parameters (60Mparams) or a latency "
-    "(12ms@batch=8,length=128)"
+    "use a share of the full model's MACs (0.4), MACs (2.1GMACs), parameters (60Mparams), a latency "
+    "(12ms@batch=8,length=128) or how many times as fast as the full model (2x@batch=8,length=128)"
 )
 _CELL_HELP = "the objective latency needs its batch and length: latency@batch=8,length=128"
 
@@ -49,11 +49,15 @@ class Budget:
     cell: tuple[int, int] | None = None
 
     @classmethod
-    def parse(cls, text: str) -> "Budget":
+    def parse(cls, text: str, cell: tuple[int, int] | None = None) -> "Budget":
         """Read a budget.
 
+        Args:
+            text: See above.
+            cell: Batch size and length of a speed-up that names none: ``2x``.
+
         Raises:
-            BudgetError: If it is no number above 0 with a known unit, or a share above 1.
+            BudgetError: If it is no number above 0 with a known unit, a share above 1, or a speed-up below.
         """
         match = re.fullmatch(r"([0-9.eE+-]+|nan|inf)\s*([a-zA-Z_][\w-]*|)(@.*)?", text.strip())
         try:
@@ -63,11 +67,8 @@ class Budget:
             raise BudgetError(f"cannot read the budget {text!r}: {_BUDGET_HELP}") from None
         if not (math.isfinite(limit) and limit > 0):
             raise BudgetError(f"the budget {text!r} must be a positive number: {_BUDGET_HELP}")
-        if unit.lower() in _MILLISECONDS:
-            cell = _batch_and_length(condition or "")
-            if cell is None:
-                raise BudgetError(f"the latency {text!r} needs its batch and length: {_BUDGET_HELP}")
-            return cls("latency", limit * _MILLISECONDS[unit.lower()], False, text, cell)
+        if unit.lower() == "x" or unit.lower() in _MILLISECONDS:
+            return cls._of_time(text, limit, unit.lower(), condition, cell)
         if condition:
             raise BudgetError(f"cannot read the budget {text!r}: {_BUDGET_HELP}")
         if not unit and limit > 1:
@@ -80,6 +81,21 @@ class Budget:
                 return cls(cost, limit * _PREFIXES[prefix], False, text)
         added = "".join(f", or {name}" for name in COSTS)
         raise BudgetError(f"unknown unit in the budget {text!r}: {_BUDGET_HELP}{added}")
+
+    @classmethod
+    def _of_time(
+        cls, text: str, limit: float, unit: str, condition: str | None, cell: tuple[int, int] | None
+    ) -> "Budget":
+        speed_up = unit == "x"
+        own = cell if speed_up and condition is None else _batch_and_length(condition or "")
+        if own is None:
+            which = "speed-up" if speed_up else "latency"
+            raise BudgetError(f"the {which} {text!r} needs its batch and length: {_BUDGET_HELP}")
+        if not speed_up:
+            return cls("latency", limit * _MILLISECONDS[unit], False, text, own)
+        if limit < 1:
+            raise BudgetError(f"the budget {text!r} would be slower than the full model: {_BUDGET_HELP}")
+        return cls("latency", 1 / limit, True, f"{limit:g}x@batch={own[0]},length={own[1]}", own)
 
     @property
     def text(self) -> str:
@@ -328,6 +344,7 @@ class Goal:
         budget: str | None = None,
         at_least: str | None = None,
         most_accurate: bool = False,
+        cell: tuple[int, int] | None = None,
     ) -> "Goal":
         """Read what the options ``--objective``, ``--budget``, ``--at-least`` and ``--most-accurate`` say.
 
@@ -337,6 +354,7 @@ class Goal:
             budget: See ``Budget``; a latency budget also gives batch and length of the objective's latency.
             at_least: See ``read_least``.
             most_accurate: The default.
+            cell: Batch size and length of a budget that names none: ``2x``.
 
         Raises:
             BudgetError: If a budget or score cannot be read, or more than one of the three is given.
@@ -352,7 +370,7 @@ class Goal:
             raise BudgetError(f"{' and '.join(flags)} ask for different sub-networks: give one of them")
         take: Budget | AtLeast | NoWorse | MostAccurate = MostAccurate()
         if budget is not None:
-            take = Budget.parse(budget)
+            take = Budget.parse(budget, cell)
         elif at_least is not None:
             take = read_least(at_least)
         limited = take.cell if isinstance(take, Budget) else None

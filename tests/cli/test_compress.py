@@ -6,6 +6,7 @@ import random
 import runpy
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,14 +19,18 @@ from sklearn.metrics import ndcg_score
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
 import ldsearch as ld
+from ldsearch.bench import Bench
 from ldsearch.compression import search as short_search
 from ldsearch.compression.compress import _on_choice
 from ldsearch.compression.texts import OwnTexts, read_texts
 from ldsearch.errors import DataError
 from ldsearch.latency import fastest
 from ldsearch.latency.runtimes import RUNTIMES
+from ldsearch.options import Evolve
 from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import Run
+from ldsearch.search.controls import regular_line
+from ldsearch.search.run import plan_search
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.embedding import write_modules
@@ -227,7 +232,8 @@ def test_what_was_stopped_goes_on_and_ends_the_same(
         ((*RUN, "--budget", 0.4, "--at-least", "full"), "give one of them"),
         ((*RUN, "--blocks", 2), "takes a training: say for how long, as by --train 15"),
         ((*RUN, "--blocks", 3, "--train", 1), "--blocks must lie in 1..2 for this model, not 3"),
-        ((*RUN, "--budget", "0.0001ms@batch=1,length=16"), "ms here in onnx; ask for more, as by --budget "),
+        ((*RUN, "--budget", "0.0001ms@batch=1,length=16"), "ms here in onnx, the full model "),
+        ((*RUN, "--budget", "0.5x"), "would be slower than the full model"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(
@@ -262,6 +268,39 @@ def test_a_budget_in_milliseconds_is_met_as_far_as_it_can_be_measured(
     chosen = read(tuned / "runs/small/compress.json")["points"][1]
     assert [*chosen["ms"]] == ["1x9", "8x9", "2x16"]
     assert Run.open(tuned / "runs/small").goal.budget is not None
+
+
+class PlantedTimes:
+    """A clock by which the whole model takes 10 ms, and of its ratios the cheapest first so many, evenly."""
+
+    def __init__(self, *cheapest_and_dearest: tuple[float, float]) -> None:
+        self.ends = [*cheapest_and_dearest]
+
+    def calls(self, runs: int) -> int:
+        return runs
+
+    def __call__(self, runs: Sequence[object], progress: Progress) -> SimpleNamespace:
+        times = [10, *np.linspace(*self.ends.pop(0), len(runs) - 1)]
+        return SimpleNamespace(timings=[SimpleNamespace(median=ms / 1e3) for ms in times])
+
+
+def test_a_speed_up_is_over_the_whole_models_own_file_at_batch_8_and_the_mean_length(
+    ldsearch: Ldsearch, tuned: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of eight ratios the fourth takes half of the ten milliseconds.
+    clock = PlantedTimes((2, 9))
+    monkeypatch.setattr(short_search, "clock_of_models", lambda device: clock)
+    outcome = ldsearch(*RUN, "--budget", "2x")
+    assert outcome.code == 0, outcome.err
+    assert not clock.ends
+    folder = tuned / "runs/small"
+    assert "for 2x@batch=8,length=9" in outcome.out.replace("\n ", "")
+    run, bench = Run.open(folder), Bench.open(folder / "supernet", runs=folder)
+    context = plan_search(bench, Evolve(genes="lengths", widen=True, evaluations=99)).context
+    fourth, whole = bench.macs([regular_line(context, 8)[3], bench.whole])
+    assert run.goal.budget is not None
+    assert run.goal.budget.limit == pytest.approx(fourth / whole, abs=0.0011)
+    assert run.best.costs["macs"] <= run.goal.budget.limit * whole
 
 
 def test_from_python_a_list_a_frame_or_a_dataset_gives_a_model_that_predicts(

@@ -93,5 +93,7 @@ def test_a_training_is_taken_for_fewer_macs_where_a_margin_is_asked_for_else_for
         (found(False, 0.2), found(False, 0.4), -0.01, False),
         (found(None, 0.2), found(None, 0.4), -0.01, False),
         (found(None, 0.4), found(None, 0.2), 0.01, True),
+        (found(None, 0.4), found(False, 0.2), -0.01, True),  # which alone meets a budget in time
+        (found(False, 0.2), found(None, 0.4), 0.01, False),
     ):
         assert (_rank(trained, better) > _rank(plain, 0.0)) is taken

@@ -95,7 +95,7 @@ def budgets(folder: Path) -> None:
             "keep": [macs // 10] * 2,
             "costs": {"macs": macs, "parameters": 5.0},
             "full_costs": {"macs": 100.0, "parameters": 5.0},
-            "latency": [{"batch": 8, "length": 16, "median_ms": macs / 5}],
+            "latency": [{"batch": 8, "length": 16, "median_ms": macs / 5, "full_ms": 20.0}],
         }
         for macs in (30, 50, 80)
     ]
@@ -106,7 +106,8 @@ def test_a_budget_takes_the_dearest_row_within_it(tmp_path):
     with pytest.raises(SupernetError, match=r"only an export with --elastic has budgets"):
         keep_within(tmp_path, "0.5")
     budgets(tmp_path)
-    for budget, keep in (("0.5", 5), ("0.79", 5), ("1", 8), ("10ms@batch=8,length=16", 5), ("60macs", 5)):
+    asked = ("0.5", 5), ("0.79", 5), ("1", 8), ("10ms@batch=8,length=16", 5), ("60macs", 5), ("3x", 3)
+    for budget, keep in asked:
         assert keep_within(tmp_path, budget) == (keep, keep)
     with pytest.raises(BudgetError, match=r"the cheapest takes 1\.50 times that"):
         keep_within(tmp_path, "0.2")

@@ -69,6 +69,24 @@ def test_a_search_out_of_time_ends_within_a_generation_and_goes_on_as_if_it_had_
     assert until(99).trials == whole.trials
 
 
+def test_of_a_full_model_that_is_anothers_a_strategy_does_not_learn():
+    seen = []
+
+    class Looks(Evolve):
+        def propose(self, generation, ledger):
+            seen.extend(trial.subnet for trial in ledger)
+            return super().propose(generation, ledger)
+
+    for foreign in (False, True):
+        seen.clear()
+        result = search(
+            Looks(CONTEXT), measure(lambda s: 0.5, COST), DEMO.full(), evaluations=60, foreign=foreign
+        )
+        assert result.trials[0].subnet == DEMO.full()
+        assert (DEMO.full() in seen) is not foreign
+        assert len({*seen}) > 10
+
+
 class Downhill:
     """Every step down from the cheapest so far."""
 

@@ -199,7 +199,7 @@ def test_a_latency_that_nobody_knows_chooses_nothing():
     assert budget.choose([timed], timed) is timed
 
 
-FULL_COSTS = {"macs": 8e9, "parameters": 1e8}
+FULL_COSTS = {"macs": 8e9, "parameters": 1e8, "latency": 6.0}
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,8 @@ FULL_COSTS = {"macs": 8e9, "parameters": 1e8}
         ("2100 mmacs", "macs", 2.1e9),
         ("60Mparams", "parameters", 6e7),
         ("5000params", "parameters", 5e3),
+        ("2x@batch=8,length=9", "latency", 3.0),
+        ("1.5 X@batch=1,length=9", "latency", 4.0),
     ],
 )
 def test_budgets_are_read_in_their_unit(text, cost, limit):
@@ -223,7 +225,10 @@ def test_budgets_are_read_in_their_unit(text, cost, limit):
 
 @pytest.mark.parametrize(
     "text",
-    ["0", "-1", "1.5", "nan", "inf", "12 bananas", "", "e", "1e", "0.4@batch=8", "--", "12xparams", "0x4"],
+    [
+        *["0", "-1", "1.5", "nan", "inf", "12 bananas", "", "e", "1e", "0.4@batch=8", "--", "12xparams"],
+        *["0x4", "0.5x@batch=1,length=9", "0x@batch=1,length=9", "2x@batch=8"],
+    ],
 )
 def test_senseless_budgets_are_refused_in_one_line_that_says_what_to_write(text):
     with pytest.raises(BudgetError, match=r"0\.4") as refused:
@@ -246,11 +251,19 @@ def test_latencies_are_milliseconds_of_a_batch(text, limit):
 
 
 @pytest.mark.parametrize(
-    "text", ["12ms", "12ms@batch=8", "12ms@length=8,batch=8", "12ms@batch=0,length=8", "1s@batch=8,length=x"]
+    "text",
+    ["12ms", "12ms@batch=8", "12ms@length=8,batch=8", "12ms@batch=0,length=8", "1s@batch=8,length=x", "2x"],
 )
 def test_a_latency_without_its_batch_and_length_is_refused(text):
     with pytest.raises(BudgetError, match="needs its batch and length"):
         Budget.parse(text)
+
+
+def test_a_speed_up_that_names_no_cell_takes_the_one_it_is_given_and_is_read_again_from_what_is_kept():
+    goal = Goal.parse(budget="2x", cell=(8, 128))
+    assert (goal.costs, goal.cell, goal.take.source) == (("latency",), (8, 128), "2x@batch=8,length=128")
+    assert Goal.parse(**goal.options) == goal
+    assert Goal.parse(budget="2x@batch=1,length=9", cell=(8, 128)).cell == (1, 9)
 
 
 def test_an_unreachable_budget_names_the_cheapest():
