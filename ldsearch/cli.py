@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn, get_args, get_origin, get_type_hint
 import typer
 
 from ldsearch.errors import LdsearchError, MachineError, of_system, printable
-from ldsearch.options import VERBS, Options, flag_of, panel_of
+from ldsearch.options import VERBS, flag_of, panel_of
 from ldsearch.options.binding import read_trainer
 
 # Verbs of 0.1 and what took their place.
@@ -64,7 +64,7 @@ def _global_options(
         context.with_resource(contextlib.redirect_stdout(io.StringIO()))
 
 
-def bound(verb: str, options: type[Options]) -> Callable[..., Any]:
+def bound(verb: str, options: type[Any]) -> Callable[..., Any]:
     """A function whose signature is the options of a verb, as typer reads it."""
     hints = get_type_hints(options)
     shown = {field.name: field for field in fields(options) if field.metadata}
@@ -97,7 +97,7 @@ def bound(verb: str, options: type[Options]) -> Callable[..., Any]:
     return call
 
 
-def _parameter(options: type[Options], field: Field[Any], kind: Any) -> Parameter:
+def _parameter(options: type[Any], field: Field[Any], kind: Any) -> Parameter:
     about = field.metadata
     default: Any = ... if field.default is MISSING else field.default
     if about["read"] is not None:

@@ -5,13 +5,13 @@ import sys
 from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
 from ldsearch import cli
 from ldsearch.errors import LdsearchError, TrainingError
-from ldsearch.options import PARITY, VERBS, Options, TrainSupernet, flags
+from ldsearch.options import PARITY, VERBS, TrainSupernet, flags
 from ldsearch.options.binding import changed, pairs, read_trainer
 from ldsearch.training.applicable import in_force
 
@@ -56,8 +56,8 @@ def value_of(verb: str, field: Field) -> object:
 def parsed(monkeypatch: pytest.MonkeyPatch):
     """The options that a command line gives."""
 
-    def parse(line: str) -> Options:
-        given: list[Options] = []
+    def parse(line: str) -> Any:
+        given: list[Any] = []
         monkeypatch.setattr(cli, "import_module", lambda name: SimpleNamespace(main=given.append))
         monkeypatch.setattr(sys, "argv", shlex.split(line))
         with pytest.raises(SystemExit) as exit_:

@@ -27,7 +27,7 @@ from ldsearch.options.training import (
     TrainData,
     TrainSupernet,
 )
-from ldsearch.options.verbs import VERBS, Options, flag_of, flags, panel_of
+from ldsearch.options.verbs import VERBS, flag_of, flags, panel_of
 
 __all__ = [
     "PARITY",
@@ -48,7 +48,6 @@ __all__ = [
     "LengthDropOptions",
     "MovedData",
     "NamedSubnet",
-    "Options",
     "Profile",
     "Report",
     "RunFolder",

@@ -14,12 +14,8 @@ from ldsearch.options.search import Compress, Evolve
 from ldsearch.options.serving import Compare, Evaluate, Export, Profile
 from ldsearch.options.training import TrainSupernet
 
-Options = (
-    Compress | TrainSupernet | Evolve | Evaluate | Compare | Profile | Export | Report | Info | DistillData
-)
-
-
-VERBS: Mapping[str, type[Options]] = MappingProxyType(
+# Of each verb the options that the module ``ldsearch.commands.<verb>`` is called with.
+VERBS: Mapping[str, type[Any]] = MappingProxyType(
     {
         "compress": Compress,
         "train-supernet": TrainSupernet,
