@@ -198,7 +198,7 @@ class SupernetTrainer(Trainer):
         tokenizer, rng = cast(PreTrainedTokenizerBase, self.processing_class), np.random.default_rng(0)
         seconds, targets = [], None
         self.supernet.train()
-        with torch.random.fork_rng(), torch.autocast(self.args.device.type, enabled=False):
+        with torch.random.fork_rng():
             for place, passes in [(0, steps[0]), *enumerate(steps)]:  # the first time is a warm-up
                 start = round(max(0, len(order) - size) * (place + 0.5) / len(steps))
                 rows = order[start : start + size]
@@ -208,7 +208,8 @@ class SupernetTrainer(Trainer):
                     read = self._batch(self.taught or self.train_rows, rows)
                     targets = self._teacher_outputs(self.teacher, read)
                 taught = time.perf_counter()
-                self._run(self.supernet, batch, passes, targets).item()  # waits for an accelerator
+                with self.accelerator.autocast():  # which a prepared model enters by itself
+                    self._run(self.supernet, batch, passes, targets).item()  # waits for an accelerator
                 seconds.append((time.perf_counter() - taught, taught - begun))
         self.supernet.zero_grad()
         if self._rates is not None:

@@ -70,6 +70,19 @@ def test_measuring_changes_nothing_of_the_training(tmp_path):
         np.testing.assert_array_equal(value, weights[True][name])
 
 
+@pytest.mark.parametrize(("bf16", "dtype"), [(False, torch.float32), (True, torch.bfloat16)])
+def test_steps_are_timed_in_the_precision_that_trains(tmp_path, bf16, dtype):
+    trainer = trainer_for(tmp_path, Fixed([Pass(FULL, "label", 1.0)]), bf16=bf16, max_steps=1)
+    query = trainer.supernet.model.get_submodule("bert.encoder.layer.0.attention.self.query")
+    seen = []
+    query.register_forward_hook(lambda layer, inputs, output: seen.append(output.dtype))
+    trainer.step_seconds([[Pass(FULL, "label", 1.0)]])
+    timed = {*seen}
+    seen.clear()
+    trainer.train()
+    assert timed == {*seen} == {dtype}
+
+
 def test_minutes_grow_with_steps_and_passes_and_a_teacher_reads_too(tmp_path, monkeypatch):
     passes = [Pass(FULL, "label", 0.5), Pass(FULL, "distill", 0.5)]
     trainer = trainer_for(tmp_path, Fixed(passes), gradient_accumulation_steps=2)
