@@ -31,5 +31,5 @@ python scripts/demo.py texts "$texts"
 if [ ! -f "runs/$name/supernet.json" ]; then
   ldsearch train-supernet --name "$name" --strategy plain --data "$texts" "${seed[@]}" "${train[@]}"
 fi
-ldsearch compress "runs/$name" --data "$texts" --name "$name-compressed" "${seed[@]}"
+ldsearch compress "runs/$name" --data "$texts" --budget 2x --name "$name-compressed" "${seed[@]}"
 python scripts/demo.py answer "runs/$name-compressed/model" "$text"
