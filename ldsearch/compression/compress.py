@@ -48,6 +48,7 @@ from ldsearch.work.progress import NO_PROGRESS, Progress
 
 _ROUND = 0.001  # of a share: a budget that is written down still has the choice in it
 _GAIN = 0.9  # of the full model's time: more is next to nothing gained
+_NEAR = 1.05  # times a budget in time that what is chosen may take without being told
 NO_DATA = (
     "compress needs texts such as the model will read: --data texts.csv; some hundreds are enough, and "
     "labels are not needed"
@@ -153,7 +154,7 @@ def compress_into(
     rows = points_of(given, bench, run, full, export_points(folder, bench, run, full, progress))
     name = bench.task.metric.name if texts.labelled else f"agreement ({bench.task.metric.name})"
     done = Compressed(rows, name, (), folder, str(bench.runtime), time.monotonic() - began)
-    done = replace(done, words=[*_on_data(texts, bench), *_on_choice(done, run, found.words)])
+    done = replace(done, words=[*_on_data(texts, bench), *_on_choice(done, run, found.words, goal)])
     record = {"identity": identity, "options": changed(options), "search": run.folder.name}
     write_json(folder / COMPRESSED_FILE, {**record, **done.to_dict()})
     return done
@@ -273,11 +274,20 @@ def _on_data(texts: OwnTexts, bench: Bench) -> list[str]:
     return [sentence] if texts.labelled else [sentence, texts.kind.own_answers]
 
 
-def _on_choice(done: Compressed, run: Run, words: str) -> list[str]:
-    """What the choice is, and what is gained by it."""
+def _on_choice(done: Compressed, run: Run, words: str, goal: Goal) -> list[str]:
+    """What the choice is, what is gained by it, and whether it takes longer than was asked for."""
     full, chosen, *_ = done.points
     ratios = {cell: ms / full["ms"][cell] for cell, ms in chosen["ms"].items()}
     said = [f"chosen ({run.best.selector}): {words}; {gained(done.points, done.runtime)}"]
+    look = "; see what twice as fast loses: --budget 2x"
+    if goal.budget is not None and goal.budget.cell is not None:
+        look, cell = "", "{}x{}".format(*goal.budget.cell)
+        asked = goal.budget.absolute({"latency": full["ms"][cell]})
+        if chosen["ms"][cell] > _NEAR * asked:
+            said.append(
+                f"at {cell} it took {chosen['ms'][cell]:.3g} ms, and {asked:.3g} were asked for: times vary "
+                "so much here; a smaller budget leaves room"
+            )
     if slow := [cell for cell, ratio in ratios.items() if ratio > _GAIN]:
         length = slow[0].partition("x")[2]
         blocks = len(run.best.subnet.stacks()["encoder"].blocks)
@@ -285,8 +295,8 @@ def _on_choice(done: Compressed, run: Run, words: str) -> list[str]:
         whole = f"serve the whole model: ldsearch export MODEL OUTPUT --format onnx --runtime {done.runtime}"
         said.append(
             f"{'nothing' if len(slow) == len(ratios) else f'at {slow[0]} next to nothing'} is gained: inputs "
-            f"of {length} tokens have little to drop; {whole}, or leave blocks out, which gains more there "
-            f"and takes a training: --train 15 --blocks {max(1, 2 * blocks // 3)}"
+            f"of {length} tokens have little to drop; {whole}{look}; or leave blocks out, which gains more "
+            f"there and takes a training: --train 15 --blocks {max(1, 2 * blocks // 3)}"
         )
     said.append(
         f"took {done.seconds / 60:.1f} minutes" if done.seconds >= 60 else f"took {done.seconds:.0f} s"

@@ -10,12 +10,11 @@ from transformers import AutoTokenizer
 import ldsearch as ld
 from ldsearch.bench import Bench
 from ldsearch.compression import compress as compressing
-from ldsearch.compression import search as short_search
 from ldsearch.runs.run import Run
 from ldsearch.search.rules import every_other
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import Ldsearch, read
-from tests.cli.test_compress import RUN, PlantedTimes, lines, quick, tuned
+from tests.cli.test_compress import RUN, lines, quick, tuned
 
 __all__ = ["quick", "tuned"]
 
@@ -95,27 +94,3 @@ def test_with_blocks_left_out_everything_is_told_of_the_model_as_it_was_given(
             **AutoTokenizer.from_pretrained(folder / "model")(rows, return_tensors="pt", padding=True)
         ).logits.numpy()
     ).all()
-
-
-@pytest.mark.parametrize(("plain", "trained", "taken"), [((20, 30), (2, 9), True), ((2, 9), (20, 30), False)])
-def test_what_meets_a_budget_in_time_is_taken_and_where_nothing_does_that_is_said(
-    ldsearch: Ldsearch,
-    tuned: Path,
-    quick: None,
-    monkeypatch: pytest.MonkeyPatch,
-    plain: tuple[float, float],
-    trained: tuple[float, float],
-    taken: bool,
-) -> None:
-    ends = [plain, trained]
-    monkeypatch.setattr(short_search, "clock_of_models", lambda device: PlantedTimes(ends.pop(0)))
-    asked = (*RUN, "--train", 0.02, "--blocks", 2, "--budget", "2x")
-    outcome = ldsearch(*asked)
-    assert outcome.code == 0, outcome.err
-    folder = tuned / "runs/small"
-    assert read(folder / "compress.json")["search"] == ("search-trained" if taken else "search")
-    if taken:
-        ends = [(20, 30), (20, 30)]
-        outcome = ldsearch(*asked[:-1], "3x")
-        assert outcome.code == 2
-        assert "no sub-network meets the budget 3x@batch=8,length=9" in outcome.err
