@@ -21,8 +21,9 @@ from ldsearch.disk.records import as_record, typed
 from ldsearch.errors import LdsearchError, SupernetError, one_line, shortened
 from ldsearch.space.lengths import as_rate
 from ldsearch.subnet import MOST_BLOCKS, MOST_TOKENS, Subnet
-from ldsearch.supernet.embedding import longest_read, read_modules
-from ldsearch.supernet.heads import Head, Memory, head_named
+from ldsearch.supernet.cutting import longest_input
+from ldsearch.supernet.embedding import HEAD, longest_read, read_modules, write_modules
+from ldsearch.supernet.heads import Head, Memory, head_named, head_of
 from ldsearch.supernet.refusals import (
     REFUSALS,
     refuse_config,
@@ -204,9 +205,11 @@ def read_record(folder: Path) -> SupernetRecord:
 
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """A stock model folder, with the permissions of the folder."""
+    """A stock model folder, with the permissions of the folder; ``SentenceTransformer`` reads its own too."""
     save_with_weights(model, folder)
     save_beside(tokenizer, folder)
+    if head_of(type(model).__name__) == HEAD:
+        write_modules(model.config, folder, min(tokenizer.model_max_length, longest_input(model)))
 
 
 def save_beside(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

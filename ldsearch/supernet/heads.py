@@ -159,7 +159,7 @@ def require_ends(model: PreTrainedModel, ids: Tensor) -> None:
     if not bool((ends == ends[:1].clamp(min=1)).all()):
         raise SupernetError(
             f"{type(model).__name__} reads the token that ends a text ({end}): every row of a batch must "
-            "have as many of them, at least one"
+            "have as many of them, at least one; take it out of texts that have it written in them"
         )
 
 

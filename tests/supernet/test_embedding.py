@@ -14,7 +14,7 @@ from ldsearch.errors import DataError, SupernetError
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.embedding import OUTPUT, write_modules
-from ldsearch.supernet.folder import load_model
+from ldsearch.supernet.folder import load_model, save_model
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.classification import TextExamples
 from ldsearch.tasks.embedding import SentenceEmbedding
@@ -62,9 +62,11 @@ def test_its_vectors_are_those_of_sentence_transformers(
     with torch.no_grad():
         found = model.eval()(**inputs)
     np.testing.assert_allclose(found.sentence_embedding.numpy(), wanted, atol=1e-5)
-    # Saved as a model of transformers it is the same again, and so are an export and what it loads as.
-    model.save_pretrained(tmp_path / "saved")
-    own.save_pretrained(tmp_path / "saved")
+    # Saved as a model of transformers it is the same again, for them too.
+    (tmp_path / "saved").mkdir()
+    save_model(model, own, tmp_path / "saved")
+    theirs = library.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    np.testing.assert_allclose(theirs.encode(TEXTS), wanted, atol=1e-5)
     again, _ = load_model(str(tmp_path / "saved"))
     with torch.no_grad():
         torch.testing.assert_close(again.eval()(**inputs).logits, found.logits)
