@@ -186,8 +186,9 @@ def test_the_trained_passes_are_drawn_at_the_rates_that_were_asked_for(
     monkeypatch.setattr(Supernet, "forward", recording)
     five = (*TRAIN, "--max_steps", "5", "--strategy", "layerdrop", "--name", "new")
     assert ldsearch(*five, "--layer-drop", "0,1").code == 0
-    assert seen[-5:] == [Subnet.of_encoder([0])] * 5
-    assert set(seen[:-5]) == {Subnet.full(2)}  # timed before, to say how long it takes
+    # Some of its steps are timed before, to say how long five take.
+    assert len(seen) > 5
+    assert {*seen} == {Subnet.of_encoder([0])}
 
 
 def of_family(place: Path, family: str) -> None:
