@@ -55,6 +55,12 @@ def test_a_training_by_the_model_itself_is_taken_where_it_is_better(
     )
     assert rows[1].loss_bound(other.full) == 0
     assert Run.open(folder / "search-trained").best.selector == "at least full-0.01"
+    # A margin that nothing exceeds takes the cheapest of either.
+    assert ldsearch(*RUN, "--train", 0.02, "--at-least", "full-100%").code == 0
+    runs = [Run.open(folder / name) for name in ("search", "search-trained")]
+    assert {run.best.selector for run in runs} == {"at least full-100%"}
+    cheapest = min(runs, key=lambda run: run.best.costs["macs"])
+    assert Run.open(folder).best.costs["macs"] == cheapest.best.costs["macs"]
 
 
 def test_with_blocks_left_out_everything_is_told_of_the_model_as_it_was_given(

@@ -69,6 +69,13 @@ def test_a_latency_budget_searches_by_latency_and_times_what_it_found(
         assert figure.size[0] > 1000
     again = flags("evolve", Run.open(folder).options)
     assert f"--budget 900s{BUDGET}" in again
+    # A speed-up is over the full model's own latency; what was measured answers.
+    outcome = ldsearch("evolve", "--budget", f"1x{BUDGET}", "--evaluations", 8)
+    assert outcome.code == 0, outcome.err
+    best, full = read(folder / "best.json"), trials["latency"][0]
+    assert best["selector"] == f"budget 1x{BUDGET}"
+    assert best["costs"]["latency"] <= full == pytest.approx(best["full_costs"]["latency"])
+    assert len(pd.read_csv(folder / "trials.csv")) == len(trials)
     assert ldsearch("report", "runs/tiny-evolve-latency", "--output", "page.html").code == 0
 
 
