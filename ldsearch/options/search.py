@@ -139,12 +139,11 @@ class Compress(Take, Seed, RunFolder):
     **Examples**
 
     - `ldsearch compress ./my-finetuned-bert --data texts.csv`
-    - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 0.35`
+    - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 2x`
     - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 2x --train 15`
     - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 8ms@batch=8,length=128`
     - `ldsearch compress ./my-finetuned-bert --data reviews/ --label-column stars --at-least full-0.005`
     - `ldsearch compress ./my-finetuned-bert --data texts.csv --train 15 --blocks 4`
-    - `ldsearch compress ./my-finetuned-bert --data texts.csv --budget 0.25 --train 20`
     - `ldsearch compress`
     """
 
