@@ -293,10 +293,12 @@ def _on_choice(done: Compressed, run: Run, words: str, goal: Goal) -> list[str]:
         blocks = len(run.best.subnet.stacks()["encoder"].blocks)
         # Budgets of the file have the whole model too, but a file of it alone is a little faster.
         whole = f"serve the whole model: ldsearch export MODEL OUTPUT --format onnx --runtime {done.runtime}"
+        where = "" if len(slow) == len(ratios) else f"at {slow[0]} "
+        where += "next to " if where and ratios[slow[0]] < 1 else ""
         said.append(
-            f"{'nothing' if len(slow) == len(ratios) else f'at {slow[0]} next to nothing'} is gained: inputs "
-            f"of {length} tokens have little to drop; {whole}{look}; or leave blocks out, which gains more "
-            f"there and takes a training: --train 15 --blocks {max(1, 2 * blocks // 3)}"
+            f"{where}nothing is gained: inputs of {length} tokens have little to drop; {whole}{look}; or "
+            "leave blocks out, which gains more there and takes a training: "
+            f"--train 15 --blocks {max(1, 2 * blocks // 3)}"
         )
     said.append(
         f"took {done.seconds / 60:.1f} minutes" if done.seconds >= 60 else f"took {done.seconds:.0f} s"

@@ -381,7 +381,8 @@ def test_labels_that_are_hidden_are_none(tuned: Path) -> None:
     ("ms", "says"),
     [
         ((9.0, 10.0), "nothing is gained: inputs of 14 tokens"),
-        ((10.0, 5.0), "at 1x14 next to nothing is gained"),
+        ((10.0, 5.0), "at 1x14 nothing is gained"),
+        ((8.5, 5.0), "at 1x14 next to nothing is gained"),
         ((5.0, 4.0), ""),
     ],
 )
