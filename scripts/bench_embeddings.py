@@ -148,7 +148,9 @@ def every_other(data: Reviews | Pairs, runs: Path, minutes: float) -> Path:
     if not place.is_dir():
         how = TrainSupernet(
             task="embedding",
-            strategy="plain",
+            genes="lengths",
+            drop_bound=0.001,  # drops no token: the only sub-network is the model
+            sandwich="taught",
             model=str(start),
             data=str(compress / "data"),
             text_column="text",
