@@ -256,7 +256,7 @@ def _rank(found: Found, better: float) -> tuple[bool, float, float]:
 
 
 def _share(choice: Choice) -> float:
-    """Of the full model's MACs."""
+    """Share of the full model's MACs."""
     return choice.costs["macs"] / choice.full_costs["macs"]
 
 
@@ -275,7 +275,7 @@ def _on_data(texts: OwnTexts, bench: Bench) -> list[str]:
 
 
 def _on_choice(done: Compressed, run: Run, words: str, goal: Goal) -> list[str]:
-    """What the choice is, what is gained by it, and whether it takes longer than was asked for."""
+    """Sentences on the choice, what it gains, and whether it takes longer than was asked for."""
     full, chosen, *_ = done.points
     ratios = {cell: ms / full["ms"][cell] for cell, ms in chosen["ms"].items()}
     said = [f"chosen ({run.best.selector}): {words}; {gained(done.points, done.runtime)}"]

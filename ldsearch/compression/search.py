@@ -140,7 +140,7 @@ def _beside(best: Trial, frontier: Sequence[Trial]) -> list[Trial]:
 
 
 def full_model_times(folder: Path, bench: Bench, goal: Goal, progress: Progress) -> FullModel:
-    """What the full model takes in every runtime; measured once."""
+    """Times of the full model in every runtime; measured once."""
     path = folder / RUNTIMES_FILE
     length = max(1, round(bench.record.lengths_seen.mean_length))
     cells = [(batch, length) for batch in BATCHES]

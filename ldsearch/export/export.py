@@ -254,7 +254,7 @@ def _measured(
 def _timed(
     supernet: Supernet, rows: Rows, cells: Sequence[tuple[int, int]], least: float, progress: Progress
 ) -> FullModel:
-    """What the full model takes in every runtime."""
+    """Times of the full model in every runtime."""
     share = share_of_full(supernet.eval(), rows.first(AGREEMENT_ROWS), rows.likeness)
     return time_full_model(supernet, cells, share, least, progress)
 
