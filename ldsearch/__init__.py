@@ -26,7 +26,7 @@ __version__ = "0.3.0"
 _LAZY = MappingProxyType(
     {
         "Bench": "ldsearch.bench",
-        "Budget": "ldsearch.trials.goal",
+        "Budget": "ldsearch.trials.budget",
         "DataSource": "ldsearch.tasks",
         "Evaluator": "ldsearch.evaluation",
         "ExportedModel": "ldsearch.export.loading",

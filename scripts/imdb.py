@@ -57,7 +57,7 @@ from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.graph import trace
 from ldsearch.supernet.saliency import LEARNED, require_weights
 from ldsearch.tasks import Encoded
-from ldsearch.trials.goal import Budget
+from ldsearch.trials.budget import Budget
 from ldsearch.trials.intervals import paired_bootstrap
 
 LINE = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.75)  # constant ratio, shares of the MACs

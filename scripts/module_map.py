@@ -13,7 +13,7 @@ WHERE = {
     "tokens get their scores": ("supernet/saliency.py", "score_weights"),
     "a training step's sub-networks are drawn": ("training/strategies/lengthdrop.py", "Sampled"),
     "a search decides that it has converged, or otherwise ends": ("search/loop.py", "search"),
-    "a budget or `--at-least` is read, and chooses": ("trials/goal.py", "Budget"),
+    "a budget or `--at-least` is read, and chooses": ("trials/budget.py", "Budget"),
     "`compress` chooses": ("compression/search.py", "short_search"),
     "the runtimes are timed with the full model, and one is taken": ("latency/fastest.py", "FullModel"),
     "an export in int8 or bf16 is compared with fp32": ("export/check.py", "_verify_export"),

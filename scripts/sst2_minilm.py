@@ -29,7 +29,8 @@ from ldsearch.reports.held_out import area_terms
 from ldsearch.runs.run import read_json
 from ldsearch.search.loop import SearchResult
 from ldsearch.subnet import Subnet
-from ldsearch.trials.goal import AtLeast, Budget, MostAccurate
+from ldsearch.trials.budget import Budget
+from ldsearch.trials.goal import AtLeast, MostAccurate
 from ldsearch.trials.intervals import Statistics, paired_bootstrap, weighted_sum
 from ldsearch.trials.trial import Trial
 

@@ -35,7 +35,7 @@ from ldsearch.search.contenders import (
     trained_alone,
 )
 from ldsearch.supernet.folder import read_record
-from ldsearch.trials.goal import Budget
+from ldsearch.trials.budget import Budget
 from ldsearch.trials.intervals import over_seeds
 from ldsearch.trials.trial import Trial
 from ldsearch.work.interruption import interruptible

@@ -145,7 +145,7 @@ def _planned(
     know_latency(bench, goal.cell, options.latency_table, options.runtime, progress)
     bound_memory(bench, options.max_memory)
     spec = plan_search(bench, options, goal.costs)
-    if goal.budget is not None and (known or goal.budget.cell is None):
+    if goal.budget is not None and (known or goal.in_time is None):
         cheapest = spec.context.space.smallest()
         least, full = bench.evaluator.costs_of([cheapest, bench.full])
         alone = spec.context.space.varies == ("lengths",)

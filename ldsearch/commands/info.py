@@ -24,7 +24,8 @@ from ldsearch.runs.run import CACHE_FILE, RUN_FILE, SUPERNET_FILE, Run, beside, 
 from ldsearch.runs.summary import Summary
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
-from ldsearch.trials.goal import Budget, Goal
+from ldsearch.trials.budget import Budget
+from ldsearch.trials.goal import Goal
 from ldsearch.trials.trial import Trial, pareto_front
 
 
@@ -40,10 +41,10 @@ def main(options: Info) -> dict[str, Any]:
     if options.save is not None and options.save.exists():
         raise RunError(f"{options.save} exists already: choose another --save")
     goal = Goal.parse(budget=options.budget, at_least=options.at_least, most_accurate=options.most_accurate)
-    if goal.budget is not None and goal.budget.cell is not None:
+    if goal.in_time is not None:
         raise RunError(
             "measurements do not say at which batch and length a latency was taken: ldsearch evolve --budget "
-            f"{goal.budget.source} answers, and measures no score twice"
+            f"{goal.in_time.source} answers, and measures no score twice"
         )
     run = _run_of(options.folder)
     trials, full = _measurements(run, options.storage)

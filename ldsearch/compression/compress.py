@@ -140,7 +140,7 @@ def compress_into(
         other = Bench.open(_trained(folder / "trained", how, note, progress), runs=folder)
         other = replace(other, runtime=bench.runtime, beside=given)
         within = goal
-        if found.sure is None and (goal.budget is None or goal.budget.cell is None):
+        if found.sure is None and goal.in_time is None:
             # Neither a margin to the full model nor time: what is better at equal cost.
             within = Goal.parse(budget=f"{_share(found.run.best) + _ROUND:.3f}")
         search = folder / f"{SEARCH_FOLDER}-trained"
@@ -280,9 +280,9 @@ def _on_choice(done: Compressed, run: Run, words: str, goal: Goal) -> list[str]:
     ratios = {cell: ms / full["ms"][cell] for cell, ms in chosen["ms"].items()}
     said = [f"chosen ({run.best.selector}): {words}; {gained(done.points, done.runtime)}"]
     look = "; see what twice as fast loses: --budget 2x"
-    if goal.budget is not None and goal.budget.cell is not None:
-        look, cell = "", "{}x{}".format(*goal.budget.cell)
-        asked = goal.budget.absolute({"latency": full["ms"][cell]})
+    if goal.in_time is not None:
+        look, cell = "", "{}x{}".format(*goal.in_time.cell)
+        asked = goal.in_time.absolute({"latency": full["ms"][cell]})
         if chosen["ms"][cell] > _NEAR * asked:
             said.append(
                 f"at {cell} it took {chosen['ms'][cell]:.3g} ms, and {asked:.3g} were asked for: times vary "

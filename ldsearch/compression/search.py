@@ -30,10 +30,11 @@ from ldsearch.search.controls import dearest, regular_line
 from ldsearch.search.loop import StrategyContext
 from ldsearch.search.run import plan_search, run_search
 from ldsearch.subnet import SUBNET_FILE, Subnet
-from ldsearch.trials.goal import Budget, Goal, LossBound, NoWorse
+from ldsearch.trials.budget import Budget
+from ldsearch.trials.goal import Goal, NoWorse
 from ldsearch.trials.intervals import Statistics
 from ldsearch.trials.pareto import BESIDE, beside
-from ldsearch.trials.trial import Trial
+from ldsearch.trials.trial import LossBound, Trial
 from ldsearch.work.progress import Progress
 
 # Constant ratios over the whole range of costs, of which those are measured that may be chosen, or told with
@@ -144,8 +145,8 @@ def full_model_times(folder: Path, bench: Bench, goal: Goal, progress: Progress)
     path = folder / RUNTIMES_FILE
     length = max(1, round(bench.record.lengths_seen.mean_length))
     cells = [(batch, length) for batch in BATCHES]
-    if goal.budget is not None and goal.budget.cell is not None:
-        cells = list(dict.fromkeys([*cells, goal.budget.cell]))
+    if goal.in_time is not None:
+        cells = list(dict.fromkeys([*cells, goal.in_time.cell]))
     if path.is_file():
         known = FullModel.from_dict(read_fields(path))
         if {*cells} <= {*known.cells}:
@@ -187,7 +188,7 @@ def short_search(
     how = Evolve(genes="lengths", widen=True, evaluations=1 + RATIOS + SEARCHED, seed=seed)
     spec = plan_search(bench, how)
     context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
-    in_time = goal.budget if goal.budget is not None and goal.budget.cell is not None else None
+    in_time = goal.in_time
     goal, met = _in_macs(bench, context, goal, progress, refuses=refuses)
     regulars, whole = regular_line(context, RATIOS), bench.evaluator.costs_of([bench.whole])[0]["macs"]
     searched = SEARCHED
@@ -260,8 +261,8 @@ def _in_macs(
     Raises:
         BudgetError: If it refuses.
     """
-    budget = goal.budget
-    if budget is None or budget.cell is None:
+    budget = goal.in_time
+    if budget is None:
         return goal, True
     served, whole = bench.served, bench.beside or bench
     assert served is not None

@@ -8,7 +8,7 @@ from ldsearch.disk.files import read_fields
 from ldsearch.errors import BudgetError, SupernetError
 from ldsearch.export.names import BUDGETS_FILE
 from ldsearch.subnet import Subnet, keep_of
-from ldsearch.trials.goal import Budget
+from ldsearch.trials.budget import Budget, TimeBudget
 
 
 def rows_beside(chosen: Subnet, others: Sequence[Subnet]) -> list[int]:
@@ -54,7 +54,7 @@ def keep_within(folder: Path, budget: str) -> tuple[int, ...]:
 
 def _cost(row: dict[str, Any], limit: Budget, path: Path) -> float:
     """A row's cost as a share of the limit."""
-    if limit.cell is None:
+    if not isinstance(limit, TimeBudget):
         return float(row["costs"][limit.cost] / limit.absolute(row["full_costs"]))
     for line in row["latency"]:
         if (line["batch"], line["length"]) == limit.cell:

@@ -278,8 +278,8 @@ def _entry(place: Path, choice: Choice, verified: Verified, scored: bool) -> dic
 
 def _cells(target: Target, supernet: Supernet, record: SupernetRecord) -> list[tuple[int, int]]:
     """Batch sizes and lengths to time: the workload's mean length, or those of the run's latency budget."""
-    budget = None if target.run is None else target.run.goal.budget
-    if budget is not None and budget.cell is not None:
+    budget = None if target.run is None else target.run.goal.in_time
+    if budget is not None:
         return [budget.cell]
     # A model of few positions reads less, where what it writes needs some of them.
     room = supernet.longest - (max(generating(TOKENS).written) if supernet.head.causal else 0)

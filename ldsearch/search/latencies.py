@@ -33,8 +33,8 @@ from ldsearch.reports.tables import write_csv
 from ldsearch.runs.run import LATENCY_FILE, RUN_FILE
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.trials.goal import Goal, LossBound
-from ldsearch.trials.trial import Trial
+from ldsearch.trials.goal import Goal
+from ldsearch.trials.trial import LossBound, Trial
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
 JSON_FILE = "latency.json"

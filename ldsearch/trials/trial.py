@@ -1,12 +1,15 @@
 """Trial: one measured sub-network, one row of every CSV."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ldsearch.subnet import Subnet
 from ldsearch.trials.pareto import frontier
+
+# Of a sub-network: the most by which it may be worse than the full model, with 95% and on paired examples.
+LossBound = Callable[[Subnet], float]
 
 
 @dataclass(frozen=True)
@@ -59,3 +62,8 @@ def pareto_front(trials: Sequence[Trial], costs: Sequence[str] = ("macs",)) -> l
     """The non-dominated of the trials in these costs and the score, cheapest first by the first cost."""
     values = [[*(trial.costs[cost] for cost in costs), trial.score.loss] for trial in trials]
     return [trials[i] for i in frontier(values)]
+
+
+def scored_of(trials: Sequence[Trial]) -> list[Trial]:
+    """Those that have a score."""
+    return [trial for trial in trials if not math.isnan(trial.score.value)]

@@ -10,7 +10,7 @@ from ldsearch.compression.compress import _rank
 from ldsearch.compression.search import Found, SureInTurn, _RegularUnlessBetter
 from ldsearch.errors import BudgetError
 from ldsearch.subnet import Subnet
-from ldsearch.trials.goal import Budget
+from ldsearch.trials.budget import Budget
 from ldsearch.trials.trial import Score, Trial
 
 

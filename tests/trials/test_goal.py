@@ -10,7 +10,8 @@ import pytest
 from ldsearch.costs.named import COSTS
 from ldsearch.errors import BudgetError, LdsearchError
 from ldsearch.subnet import Subnet
-from ldsearch.trials.goal import AtLeast, Budget, Goal, MostAccurate, NoWorse, read_least
+from ldsearch.trials.budget import Budget
+from ldsearch.trials.goal import AtLeast, Goal, MostAccurate, NoWorse, read_least
 from ldsearch.trials.intervals import paired_bootstrap
 from ldsearch.trials.trial import Score, Trial
 
