@@ -202,7 +202,7 @@ def _statistics(
 
 
 def _texts_folder(bench: Bench, options: Evaluate) -> Path:
-    """Where what is decoded so lies: texts of other weights, rows or options lie elsewhere."""
+    """Folder of decoded texts: those of other weights, rows or options lie elsewhere."""
     writing_task(bench)  # refuses before anything is written
     identity = {
         "decoding": asdict(decoding_of(options)),

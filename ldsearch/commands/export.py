@@ -52,7 +52,7 @@ def main(options: Export) -> dict[str, Any]:
 
 
 def _how(written: Path, everything: bool) -> str:
-    """How to go on."""
+    """The command or line of code to go on with."""
     if everything:
         return f"{written / 'index.json'} names every folder with its score and costs"
     if (name := onnx_file(written)) is not None:

@@ -125,7 +125,7 @@ def block_importance(
 
 
 def importances_of(run: Run) -> list[Study]:
-    """Those of the run's supernet in the same runs folder.
+    """The runs of this run's supernet in the same runs folder.
 
     Raises:
         RunError: If one is damaged.

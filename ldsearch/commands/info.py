@@ -75,7 +75,7 @@ def main(options: Info) -> dict[str, Any]:
 
 
 def _print_folder(folder: Path) -> dict[str, Any]:
-    """What a folder holds; of what came out of a search or of compress, the table first."""
+    """Print what a folder holds; of a search or of compress the table first."""
     from ldsearch.commands.describe import info  # torch, which answering a budget needs not
 
     fields = info(folder)

@@ -285,7 +285,7 @@ def _explorer(run: Run, frontier: RunFrontier, timed: pd.DataFrame | None) -> Ex
 
 
 def _measuring(run: Run) -> dict[str, Any]:
-    """How the measurements were made."""
+    """The section on how the measurements were made."""
     fields = run.fields
     workload = Workload.from_dict(fields["workload"])
     lengths = workload.lengths

@@ -56,7 +56,7 @@ NO_DATA = (
 
 
 def folder_of(options: Compress) -> Path:
-    """Where everything goes, unless it is named after the model."""
+    """The folder to write to: as named, or after the model."""
     model = EMBEDDED if options.model is None else Path(options.model).name
     return options.place(f"{model}-compressed")
 
@@ -227,7 +227,7 @@ def _trained(home: Path, how: TrainSupernet, note: Callable[[str], None], progre
 
 
 def _runtime(folder: Path, full: FullModel) -> str:
-    """Where sub-networks are scored and served: as before, where a search has begun."""
+    """The runtime to score and serve in: that of a search which has begun, or the fastest."""
     path = folder / SEARCH_FOLDER / RUN_FILE
     known = read_fields(path).get("identity", {}) if path.is_file() else {}
     return str(known.get("scored_in") or full.fastest(files=True))
@@ -251,7 +251,7 @@ def _taken(plain: tuple[Bench, Found], trained: tuple[Bench, Found], minutes: fl
 
 
 def _rank(found: Found, better: float) -> tuple[bool, float, float]:
-    """Of two choices the higher is taken: what was asked for is kept, then cheap by a margin, then better."""
+    """A sort key of choices: first whether it keeps what was asked for, then cost by a margin, then score."""
     return found.sure is not False, -_share(found.run.best) if found.sure else 0.0, better
 
 
@@ -261,7 +261,7 @@ def _share(choice: Choice) -> float:
 
 
 def _on_data(texts: OwnTexts, bench: Bench) -> list[str]:
-    """Which rows were used for what."""
+    """Sentences that say which rows were used for what."""
     rows = {name: len(own) for name, own in bench.task.splits.items()}
     sentence = (
         f"of {texts.given:,} {texts.kind.rows_are} (cut to {texts.reference} tokens) {rows['train']:,} "

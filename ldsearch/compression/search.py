@@ -53,7 +53,7 @@ _TIMED = 8  # constant ratios whose times tell what a budget in ms is in MACs
 
 @dataclass(frozen=True)
 class SureInTurn(NoWorse):
-    """Of configurations tested from the dearest down, the last before one fails; else the surest.
+    """Tests configurations from the dearest down, and takes the last before one fails; else the surest.
 
     Tested in an order that no score chose, up to the first failure, all that passed are within the margin
     with the confidence of one test (fixed-sequence testing: Westfall & Krishen 2001). The cheapest of all
@@ -68,7 +68,7 @@ class SureInTurn(NoWorse):
     refuses: bool = False
 
     def sure(self, candidates: Sequence[Trial], full: Trial, bound: LossBound) -> list[Trial]:
-        """Those that passed, dearest first."""
+        """The trials that passed, dearest first."""
         margin = self.allowed(full)
         return [*takewhile(lambda trial: bound(trial.subnet) < margin, self._in_turn(candidates))]
 
@@ -227,7 +227,7 @@ def short_search(
 
 
 def _costing(bench: Bench, subnets: Sequence[Subnet], least: float, most: float) -> list[Subnet]:
-    """Those between so many MACs; all, where none is."""
+    """Sub-networks within a range of MACs; all of them if none is."""
     costs = bench.macs(subnets)
     return [one for one, macs in zip(subnets, costs, strict=True) if least <= macs <= most] or [*subnets]
 

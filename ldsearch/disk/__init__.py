@@ -1,1 +1,1 @@
-"""What lies on disk: whole files, records, staged folders, fingerprints, the hub."""
+"""Files on disk: atomic writes, records, staged folders, fingerprints, the hub."""

@@ -80,7 +80,7 @@ def _list(value: Any, inner: Sequence[Any], name: str) -> list[Any]:
 
 
 def _tuple(value: Any, inner: Sequence[Any], name: str) -> tuple[Any, ...]:
-    """Of any length, as all of ours are."""
+    """A tuple of any length, as all of ours are."""
     return tuple(_list(value, inner, name))
 
 

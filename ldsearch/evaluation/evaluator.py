@@ -165,7 +165,7 @@ class Evaluator:
 
     @cached_property
     def memory(self) -> Memory:
-        """How much batches and kept states may take, by ``bound`` and what is loaded now."""
+        """Bytes for batches and kept states, within ``bound`` and what is loaded now."""
         device = self.supernet.model.device
         return Memory(taken(device), self._executor.row_bytes(self._longest), self.bound)
 
@@ -383,7 +383,7 @@ class Evaluator:
 
     @cached_property
     def _output_bytes(self) -> int:
-        """Of one sub-network on the split, from the shortest row."""
+        """Bytes of one sub-network's outputs on the split, by those of the shortest row."""
         shortest = int(self._lengths.argmin())
         ((_, batch),) = self._collated([np.array([shortest])])
         logits = inference(self.supernet, self.supernet.inputs(batch), self.supernet.full)

@@ -98,7 +98,7 @@ class ServedExecutor(Executor):
         return lambda: self.session.run(given)
 
     def _read(self, batch: Mapping[str, Tensor]) -> dict[str, NDArray[np.int64]]:
-        """What the graph reads of a batch; segments that it lacks are one."""
+        """The graph's inputs from a batch; token type ids that it lacks become one segment."""
         blank = torch.zeros_like(batch["input_ids"])
         return {name: batch.get(name, blank).cpu().numpy() for name in self.session.inputs}
 

@@ -218,7 +218,7 @@ def share_of_full(
 
 
 def _logits(output: Any) -> Tensor:
-    """Of a model's output, or of a graph's arrays."""
+    """Logits from a model's output, or from a graph's arrays."""
     if isinstance(output, ModelOutput):
         return logits_of(output).float().cpu()
     arrays = [torch.from_numpy(array) for array in output]
@@ -235,7 +235,7 @@ def _real(supernet: Supernet, batch: Batch, logits: Tensor) -> Tensor:
 
 
 def _predictions(supernet: Supernet, want: Tensor, got: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Which predictions differ, and by how much the supernet's lead, of shape (B, …) both.
+    """Where predictions differ, and the margin of the supernet's own, both of shape (B, …).
 
     A class, of each token where there are several; the ends of a span; each yes or no. A margin of infinity:
     none is made, as by a regression or of a vector.

@@ -12,7 +12,7 @@ from ldsearch.trials.budget import Budget, TimeBudget
 
 
 def rows_beside(chosen: Subnet, others: Sequence[Subnet]) -> list[int]:
-    """Which of the others one elastic graph runs with the chosen one: lengths are all they differ in."""
+    """Positions of those that differ from the chosen one in lengths alone: one elastic graph runs them."""
     return [place for place, other in enumerate(others) if _without(other) == _without(chosen)]
 
 

@@ -295,7 +295,7 @@ def _rows(
     data: str | None,
     limit: int | None,
 ) -> tuple[Rows, Rows | None, tuple[str, ...]]:
-    """Those of the split that chose; random ones where the data are not at hand, and a note that says so.
+    """Rows of the split that chose; random ones where the data are not at hand, and a note that says so.
 
     And those of the other split, where there is one, on which what a runtime rounds is scored.
 

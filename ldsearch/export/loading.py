@@ -50,7 +50,7 @@ class OnnxModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device that it runs on."""
         return torch.device("cpu")
 
     def forward(

@@ -97,7 +97,7 @@ def _likeness(
     want: Sequence[Tensor],
     got: Sequence[Tensor],
 ) -> tuple[str, float]:
-    """How alike a supernet's logits of the first batches are with others'."""
+    """Agreement of a supernet's logits on the first batches with others'."""
     assert task.likeness is not None
     ours, theirs = (_by_feature(task, encoded, batches[: len(side)], side) for side in (want, got))
     order = sorted(ours)
@@ -109,7 +109,7 @@ def _likeness(
 def _by_feature(
     task: Task, encoded: Encoded, batches: Sequence[Collated], logits: Sequence[Tensor]
 ) -> dict[int, NDArray[Any]]:
-    """What the task reads of the logits of each batch, by feature."""
+    """Logits of each batch by feature, as the task reads them."""
     rows: dict[int, NDArray[Any]] = {}
     for (index, inputs), outputs in zip(batches, logits, strict=True):
         read = task.read(outputs.float(), inputs).numpy()

@@ -37,7 +37,7 @@ TOKENS = 8
 
 @dataclass(frozen=True)
 class TimingJob:
-    """Which latencies of exports are measured.
+    """The latencies of exports that are measured.
 
     Args:
         supernet: Folder of the supernet.

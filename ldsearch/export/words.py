@@ -1,4 +1,4 @@
-"""What a model was trained by, in words: for its card, and for ldsearch info."""
+"""Describes in words how a model was trained, for its model card and ldsearch info."""
 
 from ldsearch.export.as_it_is import AS_IT_IS
 from ldsearch.supernet.folder import SupernetRecord

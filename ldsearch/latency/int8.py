@@ -100,7 +100,7 @@ def _forget_shapes(path: Path) -> None:
 
 
 def int8_instructions(facts: Path = FACTS) -> tuple[str, ...] | None:
-    """Those of ``INSTRUCTIONS`` that this processor has; None where the system does not say."""
+    """The ``INSTRUCTIONS`` that this processor has; None where the system does not say."""
     flags = processor_flags(facts)
     return None if flags is None else tuple(name for name in INSTRUCTIONS if name in flags)
 

@@ -28,7 +28,7 @@ Forward = Callable[[Inputs], object]
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where a sub-network runs.
+    """A runtime that a sub-network runs in.
 
     Any other callable ``(supernet, subnet) -> forward`` serves as one too; its title is its name.
 
@@ -241,6 +241,6 @@ def graph_runtime(name: str) -> GraphRuntime:
 
 
 def title_of(name: str) -> str:
-    """How a model runs in the runtime of that name, in words."""
+    """A sentence on how a model runs in the runtime of that name."""
     runtime = RUNTIMES.get(name)
     return runtime.title if isinstance(runtime, Runtime | GraphRuntime) else name

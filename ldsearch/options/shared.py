@@ -12,7 +12,7 @@ _LONGEST_NAME = 200  # bytes: what stands beside a folder while it is written ha
 
 @dataclass(frozen=True, kw_only=True)
 class RunFolder:
-    """Where a verb writes."""
+    """The folder that a verb writes to."""
 
     name: str | None = option(None, "Folder below --runs to write to.")
     runs: Path = option(Path("runs"), "Folder that holds the runs.")
@@ -89,7 +89,7 @@ class SharedStorage:
 
 @dataclass(frozen=True, kw_only=True)
 class Take:
-    """Which of the measured sub-networks is taken."""
+    """The choice among measured sub-networks."""
 
     budget: str | None = option(
         None,

@@ -233,6 +233,6 @@ class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainD
 
     @property
     def folder(self) -> Path:
-        """Where the supernet goes."""
+        """Folder of the supernet."""
         stem = Path(self.data).name.split(".")[0] or "supernet"
         return self.place(f"{stem}-{self.strategy}")

@@ -108,12 +108,12 @@ class Explorer:
         return (low - missing / 2, high + missing / 2) if missing > 0 else (low, high)
 
     def x(self, share: float) -> float:
-        """Where a share of the cost stands."""
+        """The x position of a share of the cost."""
         low, high = self._across
         return round(_LEFT + (share - low) / (high - low) * (WIDTH - _RIGHT - _LEFT), 2)
 
     def y(self, score: float) -> float:
-        """Where a score stands."""
+        """The y position of a score."""
         low, high = self._up
         return round(HEIGHT - _BOTTOM - (score - low) / (high - low) * (HEIGHT - _BOTTOM - _TOP), 2)
 

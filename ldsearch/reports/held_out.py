@@ -86,7 +86,7 @@ class HeldOut:
 
     @property
     def optimism(self) -> float:
-        """How much better the frontier looks where it was chosen; above 0 where the search flatters itself.
+        """The optimism of the frontier on the rows that chose it; above 0 if the search flatters itself.
 
         Mean over the frontier of (score - full score) on the choosing split minus the same held out, in the
         direction of better.

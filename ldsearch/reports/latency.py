@@ -35,7 +35,7 @@ def correlation(rows: pd.DataFrame) -> float | None:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How well latencies were predicted.
+    """The quality of predicted latencies.
 
     Args:
         points: Sub-networks.
@@ -68,7 +68,7 @@ class Accuracy:
 
 
 def prediction_errors(table: pd.DataFrame) -> list[str]:
-    """How far a latency table's predictions were off, a line for each runtime, batch size and length.
+    """Errors of a latency table's predictions, a line for each runtime, batch size and length.
 
     Args:
         table: Rows of ``latency.csv``.

@@ -1,4 +1,4 @@
-"""What ``ldsearch compress`` leaves: points of one file, timed, and scored on rows that chose nothing."""
+"""The result of ``ldsearch compress``: points of one file, timed, scored on rows that chose nothing."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ class Compressed(Summary):
 
     @classmethod
     def open(cls, folder: Path) -> "Compressed | None":
-        """What the folder holds; None: nothing that is finished.
+        """Read a folder; None if nothing in it is finished.
 
         Raises:
             RunError: If its record is damaged.

@@ -267,7 +267,7 @@ class Run:
 
     @property
     def full_model(self) -> Path | None:
-        """Where the full model lay that is compared with, where that is not the supernet's."""
+        """Folder of the full model to compare with, where that is not the supernet's."""
         name = self.fields.get("full_model")
         return None if name is None else beside(self.folder, str(name))
 

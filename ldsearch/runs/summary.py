@@ -1,4 +1,4 @@
-"""What came out, as ``compress``, ``info`` and ``report`` open with it: one table, and what the choice is."""
+"""The result that ``compress``, ``info`` and ``report`` open with: one table and a sentence."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -56,7 +56,7 @@ class Summary:
 
     @classmethod
     def of_run(cls, run: Run) -> "Summary":
-        """Of a search, with the milliseconds that its folder has.
+        """The summary of a search, with the milliseconds that its folder has.
 
         Raises:
             RunError: If the folder is damaged.

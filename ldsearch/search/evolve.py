@@ -76,7 +76,7 @@ class Evolve:
         return [self.space.decode(gene) for gene in genes]
 
     def survivors(self, measured: Sequence[Trial], rng: np.random.Generator) -> list[Subnet]:
-        """Those of the measured, all in the space, that may become parents: as many as the settings say."""
+        """Parents: the best of what was measured and lies in the space, as many as the settings say."""
         return [self.space.decode(tuple(map(int, one.X))) for one in self._ranked(measured, rng)]
 
     def _ranked(self, measured: Sequence[Trial], rng: np.random.Generator) -> Population:
@@ -137,7 +137,7 @@ class Evolve:
         return [rest[i] for i in rng.permutation(len(rest))[:wanted]]
 
     def _allowed(self, genes: Sequence[Gene]) -> list[Gene]:
-        """Those that cost no less than the space's smallest."""
+        """Drop those that cost less than the space's smallest."""
         usable = self.context.allowed([self.space.decode(gene) for gene in genes])
         return [gene for gene, use in zip(genes, usable, strict=True) if use]
 

@@ -45,7 +45,7 @@ class GridResult:
 
     @property
     def scores(self) -> dict[Depths, float]:
-        """Of each configuration."""
+        """The value of each configuration."""
         return {
             key: float(self.metric.of_means(np.asarray(rows.mean(axis=0))))
             for key, rows in self.statistics.items()

@@ -16,7 +16,7 @@ from ldsearch.trials.trial import Trial
 
 @dataclass(frozen=True)
 class HalvingOptions:
-    """What ``--option`` sets.
+    """Settings that ``--option`` gives.
 
     Args:
         eta: One of so many goes on, to so many times the rows.

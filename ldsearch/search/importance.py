@@ -81,12 +81,12 @@ class Ablation:
 
     @property
     def possible(self) -> int:
-        """How many sub-networks lack a given block."""
+        """The number of sub-networks that lack a given block."""
         return math.comb(len(self.free) - 1, self.keep - len(self.pinned))
 
     @property
     def count(self) -> int:
-        """How many of them are measured."""
+        """The number of them that are measured."""
         return min(self.subsets, self.possible)
 
     def lacking(self, block: int) -> list[Blocks]:

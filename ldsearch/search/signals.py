@@ -38,7 +38,7 @@ def learned_importance(bench: Bench, keep: int | None) -> NDArray[np.float64]:
 
 
 def influence(bench: Bench, keep: int | None) -> NDArray[np.float64]:
-    """How much each block changes its input on training rows; nothing is trained. Shape (blocks,)."""
+    """The change that each block makes to its input, on training rows and untrained. Shape (blocks,)."""
     observer = BlockInfluence(bench.supernet.blocks)
     for batch in track(list(_batches(bench, _INFLUENCE_BATCHES)), "block influence", transient=True):
         inference(bench.supernet, bench.supernet.inputs(batch), bench.full, observer.observe)

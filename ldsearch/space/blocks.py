@@ -1,4 +1,4 @@
-"""Which blocks of a stack run, as genes of a search space: any choice of so many, or listed choices."""
+"""Genes for the executed blocks of a stack: any choice of so many, or listed choices."""
 
 import itertools
 import math

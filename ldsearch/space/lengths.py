@@ -30,7 +30,7 @@ _WHOLE = Fraction(1, 3)
 
 
 class Shape(Enum):
-    """Where regular lengths drop tokens, by what the head reads of those that were dropped."""
+    """Shapes of regular lengths: early, even or late drops, by what the head reads of dropped tokens."""
 
     # Every block the same share: of a head that reads the first token only.
     EVEN = "a constant ratio of tokens per block"

@@ -322,7 +322,7 @@ class Space:
 
     @property
     def _lengths(self) -> int:
-        """How many levels a gene holds."""
+        """The number of levels that a gene holds."""
         return 0 if self.lengths is None else self.depths[0].blocks
 
     @property
@@ -330,11 +330,11 @@ class Space:
         return 0 if self.lengths is None else self.lengths.top
 
     def _running(self, runs: Sequence[int]) -> int:
-        """How many blocks run that have a length."""
+        """The number of executed blocks that have a length."""
         return sum(runs[: self._lengths])
 
     def _counts(self, depth: BlockGenes) -> dict[int, int]:
-        """How many sub-networks of a stack have each of its depths."""
+        """The number of a stack's sub-networks of each depth."""
         counts = {}
         for keep in depth.keep:
             vectors = 1

@@ -38,7 +38,7 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def space_folder() -> Path:
-    """Where the shipped search spaces lie: inside the wheel, or beside the package in a checkout."""
+    """Folder of the shipped search spaces: inside the wheel, or beside the package in a checkout."""
     package = Path(__file__).parent.parent
     packaged = package / "search_spaces"
     return packaged if packaged.is_dir() else package.parent / "search_spaces"

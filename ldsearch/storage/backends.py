@@ -164,7 +164,7 @@ def attributes_since(storage: BaseStorage, study: str, number: int) -> Iterator[
 
 
 def _page(storage: RDBStorage, study_id: int, number: int) -> list[dict[str, Any]]:
-    """Of at most a page of trials; Optuna numbers a study's trials without gaps."""
+    """Read at most a page of trials; Optuna numbers a study's trials without gaps."""
     trial, attribute = _TRIALS.c, _ATTRIBUTES.c
     wanted = (
         select(trial.number, attribute.key, attribute.value_json)

@@ -33,7 +33,7 @@ _POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"
 
 @dataclass
 class SentenceOutput(ModelOutput):
-    """What a model of sentences gives: vectors of shape (B, d), as ``sentence_embedding`` too."""
+    """Output of a sentence encoder: vectors of shape (B, d), also as ``sentence_embedding``."""
 
     logits: Tensor | None = None
 
@@ -60,7 +60,7 @@ class AutoSentenceEmbedding:
 
 
 def pooling_of(config: PreTrainedConfig) -> str:
-    """How the vector is made of the states: ``"mean"`` of all, or ``"cls"``, the first."""
+    """Pooling of the states into a vector: ``"mean"`` of all, or ``"cls"``, the first."""
     return str(_how(config)["pooling"])
 
 

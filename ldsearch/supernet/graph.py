@@ -95,7 +95,7 @@ def trace(
 
 @contextmanager
 def _expected_warnings() -> Iterator[None]:
-    """Those of this exporter's age, and of Python decisions, none of which depends on the data here."""
+    """Warnings on the exporter's age, and on Python branches, none of which depends on data here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "You are using the legacy TorchScript", DeprecationWarning)
         warnings.filterwarnings("ignore", "The feature will be removed", DeprecationWarning)

@@ -42,7 +42,7 @@ def widened(tensor: Tensor, multiple: int, most: int) -> Tensor:
 
 
 def best(scores: Tensor, count: Tensor) -> Tensor:
-    """Where the ``count`` (1,) highest scores of each row (B, n) stand, the best first."""
+    """Positions of the ``count`` (1,) highest scores of each row (B, n), the best first."""
     return _applied(_Best, scores, count)
 
 

@@ -95,7 +95,7 @@ def checkpoint_stock(model: PreTrainedModel) -> None:
 
 
 def shifted(model: PreTrainedModel, labels: Tensor) -> Tensor:
-    """What a decoder reads to write the labels, shape (B, n); not every model says."""
+    """Decoder inputs for the labels, shape (B, n); made here where the model has no method for it."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return cast(Tensor, cast(Any, model).prepare_decoder_input_ids_from_labels(labels))
     read = torch.full_like(labels, cast(int, model.config.decoder_start_token_id))

@@ -42,7 +42,7 @@ class State:
     pinned: Tensor | None = None
 
     def pair(self, name: str, channels: Sequence[int] | None = None) -> Tensor:
-        """What belongs to each query and key that are left, of some of its channels: (1 or B, C, n, n)."""
+        """The bias between the kept queries and keys, for a range of channels: (1 or B, C, n, n)."""
         whole = self.per_pair[name] if channels is None else self.per_pair[name][:, list(channels)]
         return whole if self.positions is None else pairs(whole, self.positions)
 
@@ -150,7 +150,7 @@ class Attention:
 
     @property
     def mask(self) -> Tensor | None:
-        """What torch's fused attention reads: ``visible``, or numbers to be added where there is a bias."""
+        """The mask for torch's fused attention: ``visible``, or numbers to add where there is a bias."""
         visible = self.visible
         if self.bias is None:
             return visible

@@ -60,7 +60,7 @@ def likeliest_kind(
     table: Callable[[], pd.DataFrame],
     source: DataSource,
 ) -> type[Task]:
-    """Of the kinds for a head the one that claims model and data (``Task.claims``), else the first."""
+    """The task kind of a head: the one that claims model and data (``Task.claims``), else the first."""
     return next((kind for kind in kinds if kind.claims(config, table, source)), kinds[0])
 
 

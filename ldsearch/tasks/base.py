@@ -313,7 +313,7 @@ class Task(Scorer):
 
     @classmethod
     def label_note(cls, names: Sequence[str], known: Sequence[str]) -> str:
-        """What the user should know of how the data's labels, in id order, became a model's; or nothing."""
+        """A note on how the data's labels, in id order, were matched to the model's; empty if plain."""
         return ""
 
     @classmethod

@@ -152,7 +152,7 @@ class TextClassification(Task):
 
     @classmethod
     def label_note(cls, names: Sequence[str], known: Sequence[str]) -> str:
-        """Which of the data's labels stand for a model's without names."""
+        """A note on the data's labels that stand for a model's unnamed ones; else empty."""
         if [*names] == [*known] or not _nameless(known):
             return ""
         taken = ", ".join(f"{own} for {name}" for own, name in zip(known, names, strict=True))

@@ -48,7 +48,7 @@ class SentenceEmbedding(TextClassification):
 
     @classmethod
     def is_hidden(cls, cell: Any) -> bool:
-        """What is no vector."""
+        """Whether a cell holds no vector."""
         return not isinstance(cell, list | tuple | np.ndarray) and is_missing(cell)
 
     @classmethod

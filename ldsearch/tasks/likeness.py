@@ -1,4 +1,4 @@
-"""How alike the outputs of two models are, where they make no predictions to be counted."""
+"""Similarity of two models' outputs, where there are no predictions to count."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

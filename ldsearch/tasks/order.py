@@ -74,7 +74,7 @@ def _of_relevant(
     predictions: Sequence[ArrayLike],
     labels: Sequence[ArrayLike],
 ) -> Statistics:
-    """Of each example, from scores and which documents are relevant; without any it is 0."""
+    """The statistic of each example, from scores and relevant documents; 0 where none is relevant."""
     found = []
     for both in zip(predictions, labels, strict=True):
         scores, gains = _arrays(*both)

@@ -339,7 +339,7 @@ def _answers(cell: Any, context: str) -> tuple[Answer, ...]:
 
 
 def _place(text: Any, context: str) -> int | None:
-    """Where a text stands in its context; ``_NOT_ONCE`` if nowhere or at several places."""
+    """Character offset of a text in its context; ``_NOT_ONCE`` if it is absent or ambiguous."""
     if not isinstance(text, str):
         return None
     start = context.find(text)

@@ -93,7 +93,7 @@ class Ranking(Task):
 
     @classmethod
     def claims(cls, config: PreTrainedConfig, table: Callable[[], pd.DataFrame], source: DataSource) -> bool:
-        """Where a model has one output, and most queries, by columns named as usual, several documents."""
+        """True of one output, and of rows whose usual columns give most queries several documents."""
         if config.num_labels != 1 or {*cls._columns(rows := table(), source)[:2]} - {*rows.columns}:
             return False
         documents = [len(own) for own in cls.prepare_table(rows, source).iloc[:, 1]]
@@ -131,7 +131,7 @@ class Ranking(Task):
 
     @classmethod
     def find_columns(cls, table: pd.DataFrame, source: DataSource) -> Columns:
-        """Those of a prepared table, which keep their names."""
+        """The columns of a prepared table, which keep their names."""
         hints = {"label": "it has labels, or negatives; ldsearch compress needs none"}
         return find_columns(table, source.columns, cls.column_names, source.data, hints)
 
@@ -184,7 +184,7 @@ class Ranking(Task):
     def answers(
         cls, logits: NDArray[np.float32], names: Sequence[str], origins: Sequence[int] | None = None
     ) -> list[Any]:
-        """Of each query its documents' gains (``gains_of``)."""
+        """Gains of each query's documents (``gains_of``)."""
         assert origins is not None
         return [gains_of(scores).tolist() for scores in by_query(list(logits), origins)]
 

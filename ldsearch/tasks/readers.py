@@ -172,7 +172,7 @@ def _json_lines(text: str) -> pd.DataFrame:
 
 
 def _json_tables(path: Path) -> dict[str, pd.DataFrame]:
-    """What a json file holds by name: an array of rows, one that lies somewhere, or rows one a line.
+    """Read a json file: an array of rows, an array under some key, or one row a line.
 
     An object may hold rows under a key ``data`` (SQuAD's too), under their ids, several tables by name, or
     what pandas writes.

@@ -271,7 +271,7 @@ def _flops(model: torch.nn.Module, batch: Mapping[str, Tensor]) -> int:
 
 
 def _implementations(model: PreTrainedModel) -> tuple[str, ...]:
-    """Of attention, those that the stock class has."""
+    """The attention implementations that the stock class has."""
     return ("eager", "sdpa") if model._supports_sdpa else ("eager",)
 
 
@@ -281,7 +281,7 @@ def _batch(model: PreTrainedModel, lengths: Sequence[int]) -> dict[str, Tensor]:
 
 
 def _everything(block: int, before: State, after: State) -> Tensor:
-    """Of what leaves a block: a reader of all of it."""
+    """Make a reader of all that leaves a block."""
     return after.hidden
 
 

@@ -172,7 +172,7 @@ class TaskContract:
     def _task(
         self, rows: Sequence[Mapping[str, Any]] | None = None, *, alone: bool = False, **how: Any
     ) -> Task:
-        """Of these training rows, and others to choose and report by, or ``alone``."""
+        """A task of these training rows, with others to choose and report by, or ``alone``."""
         tables = {"train": pd.DataFrame(rows or self.rows(TRAIN, 0))}
         held = {} if alone else {"search": pd.DataFrame(self.rows(HELD, 1))}
         return self.kind().of_tables({**tables, **held}, DataSource("rows", **how))
@@ -233,5 +233,5 @@ def statistics_of(
 
 
 def _inputs(task: Task, batch: dict[str, Any]) -> dict[str, Any]:
-    """What the model reads; one with a decoder of its own also the labels, which it shifts."""
+    """The model's inputs; with a decoder of its own also the labels, which it shifts."""
     return batch if task.head == "Seq2SeqLM" else {k: v for k, v in batch.items() if k != "labels"}

@@ -1,4 +1,4 @@
-"""What a teacher gives for a batch, and how a student is compared with it."""
+"""Distillation: a teacher's outputs for a batch, and the losses that compare a student with them."""
 
 from dataclasses import dataclass
 

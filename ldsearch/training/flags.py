@@ -26,7 +26,7 @@ _ALIKE = 0.8  # as difflib counts it
 
 
 def instead_of(flag: str) -> str | None:
-    """What takes the place of a flag that nobody knows, in words; None: nothing that looks like it."""
+    """A hint for an unknown flag: the nearest known one or its successor; None if there is none."""
     if flag in _OTHERS or not flag.startswith("--"):
         return _OTHERS.get(flag)
     word = flag.removeprefix("--").replace("-", "_")

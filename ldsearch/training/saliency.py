@@ -150,7 +150,7 @@ class Sums:
 
 @contextmanager
 def recorded(supernet: Supernet) -> Iterator[list[tuple[Tensor, Tensor, Tensor]]]:
-    """Of each block of a pass, in order: what entered, what its attention read, what left."""
+    """Record each block of a pass, in order: its input, what its attention read, its output."""
     assert supernet.family is not None
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
     entered: list[Tensor] = []

@@ -170,7 +170,7 @@ def initial_model(
 
 
 def _configuration(name: str | None, head: str) -> PreTrainedConfig:
-    """Of a JSON file, or without one of a small model with that head."""
+    """Read a configuration from a JSON file, or make that of a small model with the head."""
     try:
         fields = dict(_SMALL.get(head, _SMALL_BERT))
         if name is not None:

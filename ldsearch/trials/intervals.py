@@ -244,7 +244,7 @@ def standard_error(statistics: Statistics, of_means: OfMeans | None = None) -> f
 
 
 def weighted_sum(terms: Sequence[Term]) -> Statistics:
-    """Of arrays of one shape; as a mean is linear, statistics of shape (examples,) of summed scores."""
+    """Mean over arrays of one shape: as a mean is linear, statistics (examples,) of the summed scores."""
     # Either sign summed on its own: two equal sides then cancel to exactly 0.
     gained = np.sum([weight * values for weight, values in terms if not weight < 0], axis=0)
     lost = np.sum([-weight * values for weight, values in terms if weight < 0], axis=0)

@@ -83,7 +83,7 @@ def staircase_area(costs: ArrayLike, scores: ArrayLike, low: float, high: float)
 
 
 def beside(costs: Sequence[float], chosen: float) -> list[int]:
-    """Which points of a frontier are told with the choice: a cheaper and a dearer one.
+    """Positions of the frontier's points to show with the choice: a cheaper and a dearer one.
 
     The choice need not be among them; where all cost nearly as much, that is told.
 

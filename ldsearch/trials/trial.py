@@ -65,5 +65,5 @@ def pareto_front(trials: Sequence[Trial], costs: Sequence[str] = ("macs",)) -> l
 
 
 def scored_of(trials: Sequence[Trial]) -> list[Trial]:
-    """Those that have a score."""
+    """The trials that have a score."""
     return [trial for trial in trials if not math.isnan(trial.score.value)]

@@ -34,7 +34,7 @@ class DebertaV2(BertLike):
         return ""
 
     def table_rows(self, config: PreTrainedConfig) -> int:
-        """Of the two kinds of products."""
+        """Rows for both kinds of products: content to position, position to content."""
         if not getattr(config, "relative_attention", False):
             return 0
         return 2 * _span(config) * len({"c2p", "p2c"} & set(config.pos_att_type or ()))
@@ -73,7 +73,7 @@ class DebertaV2(BertLike):
         table = parts.dropped(table, own.pos_dropout.p)[: 2 * span]
 
         def products(content: Tensor, project: Any, rows: Tensor) -> Tensor:
-            """Of each token with the rows that stand for its distances to all others, (B, H, n, n)."""
+            """Products of each token with the rows of its distances to all others, (B, H, n, n)."""
             heads: Tensor = project(table).unflatten(-1, (-1, parts.head_width)).transpose(0, 1)
             rows = rows.clamp(0, 2 * span - 1).expand(*content.shape[:2], -1, -1)
             return (content @ heads.transpose(-1, -2)).gather(-1, rows)

@@ -88,7 +88,7 @@ class Family:
     runs_empty: bool = True
 
     def unlike(self, config: PreTrainedConfig) -> str:
-        """What makes a model of that configuration unlike its family, in words; empty: nothing."""
+        """A sentence on what a configuration has that its family does not support; empty if nothing."""
         return ""
 
     def table_rows(self, config: PreTrainedConfig) -> int:

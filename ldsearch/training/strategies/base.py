@@ -214,7 +214,7 @@ class Setting:
 
 
 class Plan(Protocol):
-    """Which sub-networks see a batch."""
+    """The sub-networks that train on a batch."""
 
     def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
         """The passes of one batch, in order; the first is the teacher of every ``"distill"`` pass.

@@ -34,7 +34,7 @@ SANDWICHES: Mapping[str, tuple[tuple[int, int], ...]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Draw:
-    """How the sub-network of a pass is drawn, in each batch anew.
+    """The draw of a pass's sub-network, made anew in each batch.
 
     Args:
         drops: Whether LayerDrop draws what runs; else everything does.
@@ -76,7 +76,7 @@ class Sampled:
         self.space: Space = replace(space, lengths=setting.lengths if shortens else None)
 
     def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
-        """Those of the plan; one full pass while the plain share lasts."""
+        """The plan's sub-networks; the full model alone while the plain share lasts."""
         if progress < self.plain_share:
             return [Pass(self.setting.full, "label", 1.0)]
         passes = []
