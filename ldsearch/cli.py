@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn, get_args, get_origin, get_type_hint
 
 import typer
 
+from ldsearch import __version__
 from ldsearch.errors import LdsearchError, MachineError, of_system, printable
 from ldsearch.options import VERBS, flag_of, panel_of
 from ldsearch.options.binding import read_trainer
@@ -34,7 +35,7 @@ FORMER = MappingProxyType(
 )
 
 
-def _print_json(value: Any, quiet: bool, as_json: bool) -> None:
+def _print_json(value: Any, version: bool, quiet: bool, as_json: bool) -> None:
     """Print what a command returned, where that is all that is wanted."""
     if as_json:
         print(json.dumps(value, default=str), file=sys.__stdout__)
@@ -51,9 +52,18 @@ app = typer.Typer(
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"ldsearch {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def _global_options(
     context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and notes only.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, what the command found, and nothing else.")

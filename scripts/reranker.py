@@ -114,6 +114,11 @@ def arms(options: argparse.Namespace) -> dict[str, list[str]]:
     }
 
 
+def shares_of_macs(options: argparse.Namespace) -> list[str]:
+    """The budgets that are shares: a speed-up says nothing of MACs."""
+    return [share for share in options.shares if not share.endswith("x")]
+
+
 def folder_of(options: argparse.Namespace, arm: str, share: str) -> Path:
     """Where the file of an arm at a share lies."""
     place: Path = options.runs / f"{re.sub('[^a-z]+', '-', arm)}-{options.steps}-{share}"
@@ -156,7 +161,7 @@ def ruled(options: argparse.Namespace) -> None:
     space = search_space(bench, genes="lengths", widen=True)
     context = StrategyContext(space, bench.macs, shape=Shape.EVEN)
     full = float(bench.macs([bench.full])[0])
-    for share in options.shares:
+    for share in shares_of_macs(options):
         (subnet,) = dearest(context, float(share) * full)
         place = folder_of(options, RULE, share)
         if not (place / "said.json").is_file():
@@ -274,7 +279,7 @@ def models_of(options: argparse.Namespace, held: pd.DataFrame) -> dict[str, tupl
     if half_folder(options).is_dir():
         halved = ld.load(served(half_folder(options), runtime))
         models[f"half of the blocks, {runtime}"] = halved, TOKENS, 0.5
-    for share in options.shares:
+    for share in shares_of_macs(options):
         cut = cut_like(Supernet(plain), lengths, float(share))
         models[f"full, inputs cut to {cut} tokens, {runtime}"] = (whole, cut, float(share))
     for name, said in compressions.items():
@@ -374,7 +379,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=40, help="that a taught supernet trains")
     parser.add_argument("--questions", type=int, default=1_500, help="that score")
     parser.add_argument("--rows", type=int, help="questions that train and that choose (default: all)")
-    parser.add_argument("--shares", nargs="+", default=["0.35", "0.5", "0.7"], help="of the MACs")
+    parser.add_argument("--shares", nargs="+", default=["0.35", "0.5", "0.7"], help="of the MACs, or 2x")
     parser.add_argument("--arms", nargs="+", default=["plain", "plain, query pinned"], help="to search")
     options = parser.parse_args()
     path = options.out / "reranker.json"

@@ -186,5 +186,5 @@ def _claim(out: Path, identity: dict[str, Any], made_from: dict[str, Any]) -> No
     different = differing(record, identity)
     if different:
         raise RunError(
-            f"{out} is made from something else (its {', '.join(different)} differ): choose another --out"
+            f"{out} is made from something else (other {', '.join(different)}): choose another --out"
         )

@@ -27,7 +27,8 @@ from ldsearch.disk.fingerprint import start_fingerprint
 from ldsearch.disk.staging import staged
 from ldsearch.errors import RunError
 from ldsearch.export.export import BATCHES, export
-from ldsearch.latency.fastest import FullModel
+from ldsearch.latency.fastest import AUTO, FullModel
+from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.options import Compress, TrainSupernet
 from ldsearch.options.binding import changed
 from ldsearch.runs.compressed import Compressed
@@ -83,6 +84,8 @@ def compress_into(
     began = time.monotonic()
     take = options.budget, options.at_least, options.most_accurate
     Goal.parse("score", *take, cell=(BATCHES[-1], 1))  # refused before anything is made
+    if options.runtime != AUTO:
+        graph_runtime(options.runtime).require()
     if options.model is None and options.data is not None:
         raise RunError("name the fine-tuned model: ldsearch compress MODEL --data FILE")
     if options.model is not None and options.data is None:
@@ -117,6 +120,7 @@ def compress_into(
         **({} if options.task is None else {"task": options.task}),
         **({"pin_query": True} if options.pin_query else {}),
         **({} if options.blocks is None else {"blocks": options.blocks}),
+        **({} if options.runtime == AUTO else {"runtime": options.runtime}),
     }
     claim(folder, COMPRESSED_FILE, identity)
     data = folder / "data"
@@ -128,7 +132,7 @@ def compress_into(
     length = max(1, round(home.record.lengths_seen.mean_length))
     goal = Goal.parse("score", *take, cell=(BATCHES[-1], length))
     full = full_model_times(folder, home, goal, progress)
-    given = bench = replace(home, runtime=_runtime(folder, full))
+    given = bench = replace(home, runtime=_runtime(folder, options, full))
     search = folder / SEARCH_FOLDER
     default = None if any(take) else NoWorse(MARGIN if texts.labelled else MARGIN_OF_AGREEMENT)
     found = short_search(search, bench, goal, default, options.seed, progress, refuses=not trains)
@@ -226,8 +230,10 @@ def _trained(home: Path, how: TrainSupernet, note: Callable[[str], None], progre
     return home
 
 
-def _runtime(folder: Path, full: FullModel) -> str:
-    """The runtime to score and serve in: that of a search which has begun, or the fastest."""
+def _runtime(folder: Path, options: Compress, full: FullModel) -> str:
+    """The runtime to score and serve in: as named, that of a search which has begun, or the fastest."""
+    if options.runtime != AUTO:
+        return options.runtime
     path = folder / SEARCH_FOLDER / RUN_FILE
     known = read_fields(path).get("identity", {}) if path.is_file() else {}
     return str(known.get("scored_in") or full.fastest(files=True))

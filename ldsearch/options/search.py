@@ -187,3 +187,8 @@ class Compress(Take, Seed, RunFolder):
     max_length: int | None = option(
         None, "Tokens that inputs are cut to.", shown="what the model reads, up to 512", least=2
     )
+    runtime: str = option(
+        "auto",
+        "That will serve: onnx, onnx-int8, openvino (in the precision that it takes here), openvino-f32, "
+        "openvino-int8, or auto, the one in which the full model is fastest here and keeps its answers.",
+    )

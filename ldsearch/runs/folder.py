@@ -55,7 +55,7 @@ def claim(
     different = differing(path, identity)
     if different:
         raise RunError(
-            f"{folder} holds another run (its {', '.join(different)} differ): choose another --name"
+            f"{folder} holds another run, which differs in {', '.join(different)}: choose another --name"
         )
     return False
 

@@ -230,7 +230,8 @@ def _count_macs(
         eager = copy_sharing(model).eval()
         eager.set_attn_implementation("eager")
         lengths = (read, written) if _writes(model, stacks) else (read,)
-        ids = tuple(torch.ones((1, n), dtype=torch.long, device=model.device) for n in lengths)
+        token = 2 if model.config.pad_token_id == 1 else 1  # mBART looks for the last that is no padding
+        ids = tuple(torch.full((1, n), token, device=model.device) for n in lengths)
         ids = (ended(model, ids[0], torch.ones_like(ids[0])), *ids[1:])
         traced = _Logits(eager)
         analysis = FlopCountAnalysis(traced, ids).set_op_handle(**_HANDLES)

@@ -26,7 +26,7 @@ from ldsearch.latency import fastest
 from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import Run
-from ldsearch.subnet import Subnet
+from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.embedding import write_modules
 from ldsearch.supernet.folder import load_model, save_model
@@ -230,6 +230,7 @@ def test_what_was_stopped_goes_on_and_ends_the_same(
         ((*RUN, "--blocks", 3, "--train", 1), "--blocks must lie in 1..2 for this model, not 3"),
         ((*RUN, "--budget", "0.0001ms@batch=1,length=16"), "ms here in onnx, the full model "),
         ((*RUN, "--budget", "0.5x"), "would be slower than the full model"),
+        ((*RUN, "--runtime", "own"), "unknown runtime of files 'own': use one of onnx, "),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(
@@ -247,13 +248,28 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     assert not Path("runs").exists() or "ms@" in str(arguments)
 
 
+def test_a_named_runtime_serves_and_the_fastest_stays_what_it_is_compared_with(
+    ldsearch: Ldsearch, tuned: Path, quick: None
+) -> None:
+    pytest.importorskip("openvino")
+    outcome = ldsearch(*RUN, "--budget", 0.7, "--runtime", "openvino-f32")
+    assert outcome.code == 0, outcome.err
+    done = Compressed.open(tuned / "runs/small")
+    assert done is not None
+    assert (done.runtime, done.points[0]["name"]) == ("openvino-f32", "full model, onnx")
+    assert read(tuned / "runs/small/model" / SUBNET_FILE)["runtime"] == "openvino-f32"
+    again = ldsearch(*RUN, "--budget", 0.7)
+    assert again.code == 2
+    assert "holds another run, which differs in runtime" in again.err
+
+
 def test_another_model_or_other_texts_are_refused_in_the_folder(
     ldsearch: Ldsearch, tuned: Path, small: str
 ) -> None:
     Path("more.csv").write_text(reviews(160, seed=5))
     outcome = ldsearch(*RUN, "--budget", 0.7)
     assert outcome.code == 2
-    assert "holds another run (its texts differ)" in outcome.err
+    assert "holds another run, which differs in texts" in outcome.err
 
 
 def test_from_python_a_list_a_frame_or_a_dataset_gives_a_model_that_predicts(

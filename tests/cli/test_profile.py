@@ -92,7 +92,7 @@ def test_a_runs_frontier_is_drawn_and_its_folder_holds_the_reports(
     # Another question does not overwrite that answer.
     outcome = ldsearch("profile", folder, "--batch", "1", *QUICK[2:], "--name", "alone")
     assert outcome.code == 2
-    assert "holds another run (its batch differ" in outcome.err
+    assert "holds another run, which differs in batch" in outcome.err
 
 
 def test_a_table_is_filled_and_kept(ldsearch: Ldsearch, place: Path) -> None:

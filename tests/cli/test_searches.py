@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
@@ -224,6 +225,7 @@ def test_json_is_all_that_is_printed_and_quiet_prints_nothing_but_errors(
     scored = json.loads(out)
     assert (scored["score"], scored["subnet"]) == (best["held_out"]["score"], best["subnet"])
     assert run("--quiet", "info", "runs/tiny")[:2] == (0, "")
+    assert run("--version") == (0, f"ldsearch {version('ldsearch')}\n", "")
     code, out, err = run("--json", "info", "runs/nothing")
     assert (code, out) == (2, "")
     assert err.startswith("error: ")

@@ -109,6 +109,20 @@ class TestStacks(StackContract):
         return build(self.kind)
 
 
+def test_macs_do_not_depend_on_the_id_that_pads() -> None:
+    """The stock mBART pads with 1, and its decoder starts with the last token that is no padding."""
+    counted = [
+        trace_macs(
+            tiny_encoder_decoder("mbart", "QuestionAnswering", num_labels=2, pad_token_id=pad),
+            {"encoder": "model.encoder.layers", "decoder": "model.decoder.layers"},
+            Workload.from_lengths(LENGTHS, 16),
+            "macs",
+        )
+        for pad in (0, 1)
+    ]
+    assert counted[0].blocks == counted[1].blocks
+
+
 def batch_of(model: PreTrainedModel, lengths: list[int] = LENGTHS) -> dict[str, torch.Tensor]:
     return padded_batch(lengths, VOCABULARY, model.config.pad_token_id)
 

@@ -208,7 +208,7 @@ def test_anything_else_is_refused_and_touches_nothing(options, tmp_path):
     before = files(options.out.parent)
     for index, change in enumerate(CHANGES):
         other, differs = change(options, tmp_path / f"other-{index}")
-        with pytest.raises(RunError, match=rf"\(its {differs} differ\)"):
+        with pytest.raises(RunError, match=rf"\(other {differs}\)"):
             distill_data(other)
     assert files(options.out.parent) == before
 

@@ -159,7 +159,7 @@ def test_by_the_divergence_a_blocks_loss_is_that_of_the_others_alone(ldsearch: L
     assert all(b["loss"] == pytest.approx(b["without"], abs=1e-6) and b["loss"] > 0 for b in blocks)
     other = ldsearch("report", "--importance", "--seed", 1, "--objective", "kl", "--name", "kl")
     assert other.code == 2
-    assert "holds another run (its seed differ)" in other.err
+    assert "holds another run, which differs in seed" in other.err
     for flags, words in (
         (("--keep", 2), "cannot keep 2 of 2 blocks and leave one out: possible is 1 to 1"),
         (("--stack", "decoder"), "the model has no decoder: its blocks are the encoder's"),
