@@ -135,7 +135,10 @@ def compress_into(
     given = bench = replace(home, runtime=_runtime(folder, options, full))
     search = folder / SEARCH_FOLDER
     default = None if any(take) else NoWorse(MARGIN if texts.labelled else MARGIN_OF_AGREEMENT)
-    found = short_search(search, bench, goal, default, options.seed, progress, refuses=not trains)
+    rival = full.fastest()
+    found = short_search(
+        search, bench, goal, default, options.seed, progress, rival=rival, refuses=not trains
+    )
     if options.train is not None:
         start = model if options.blocks is None else str(_shallower(folder, home, options.blocks))
         how = replace(_training(start, texts, data, options), teacher=model)
@@ -149,7 +152,9 @@ def compress_into(
             within = Goal.parse(budget=f"{_share(found.run.best) + _ROUND:.3f}")
         search = folder / f"{SEARCH_FOLDER}-trained"
         refuses = found.sure is False
-        again = short_search(search, other, within, default, options.seed, progress, refuses=refuses)
+        again = short_search(
+            search, other, within, default, options.seed, progress, rival=rival, refuses=refuses
+        )
         if options.blocks is not None:
             words = f"{again.words}, {options.blocks} of the {supernet.blocks} blocks"
             again = replace(again, words=words)

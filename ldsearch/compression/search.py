@@ -168,6 +168,7 @@ def short_search(
     seed: int,
     progress: Progress,
     *,
+    rival: str,
     refuses: bool,
 ) -> Found:
     """Constant ratios, and a short search from there, scored in the runtime that will serve.
@@ -179,6 +180,7 @@ def short_search(
         default: What is taken instead, of constant ratios that gain time: the surest, where none is sure.
         seed: Of the search.
         progress: Of phases.
+        rival: The full model's fastest runtime, which a speed-up is over.
         refuses: Whether it refuses where a margin is asked for and none is sure to keep it, or a budget in
             time that none meets; else it takes the nearest.
 
@@ -189,7 +191,7 @@ def short_search(
     spec = plan_search(bench, how)
     context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
     in_time = goal.in_time
-    goal, met = _in_macs(bench, context, goal, progress, refuses=refuses)
+    goal, met = _in_macs(bench, context, goal, progress, rival=rival, refuses=refuses)
     regulars, whole = regular_line(context, RATIOS), bench.evaluator.costs_of([bench.whole])[0]["macs"]
     searched = SEARCHED
     take = default or goal.take
@@ -244,15 +246,16 @@ def _surely(bench: Bench) -> Callable[[Subnet, Subnet], float]:
 
 
 def _in_macs(
-    bench: Bench, context: StrategyContext, goal: Goal, progress: Progress, *, refuses: bool
+    bench: Bench, context: StrategyContext, goal: Goal, progress: Progress, *, rival: str, refuses: bool
 ) -> tuple[Goal, bool]:
     """A goal with a budget in time as one with a share of the MACs, by the times of some constant ratios.
 
     Args:
-        bench: Times in the runtime that serves; a speed-up is over the whole model's own file there.
+        bench: Times in the runtime that serves.
         context: Of the search.
         goal: Any; with another it is given back.
         progress: Of phases.
+        rival: The full model's fastest runtime, which a speed-up is over.
         refuses: Whether it refuses what not even the cheapest meets; else that is taken.
 
     Returns:
@@ -270,7 +273,7 @@ def _in_macs(
     (inputs,) = (cell := random_cell(bench.supernet, *budget.cell)).batches
     clock = clock_of_models(bench.supernet.model.device)
     progress.phase("lengths timed", clock.calls(1 + len(ratios)))
-    full = RUNTIMES[str(bench.runtime)](whole.supernet, whole.full)
+    full = RUNTIMES[rival](whole.supernet, whole.full)
     runs = [forward_run(full, cell), *(served.timed(inputs, subnet) for subnet in ratios)]
     of_full, *medians = [1e3 * timing.median for timing in clock(runs, progress).timings]
     shares = np.array(bench.macs(ratios)) / bench.evaluator.costs_of([bench.whole])[0]["macs"]
@@ -283,7 +286,7 @@ def _in_macs(
         raise BudgetError(
             f"no sub-network meets the budget {budget.source}: at {shares[0]:.2f} of the MACs a batch of "
             f"{batch} x {length} tokens takes {times[0]:.2f} ms here in {bench.runtime}, the full model "
-            f"{of_full:.2f}; ask for more, as by --budget {near}"
+            f"{of_full:.2f} in {rival}; ask for more, as by --budget {near}"
         )
     # Upwards: the cheapest has to be within it.
     share = math.ceil(1e3 * float(np.interp(limit, times, shares))) / 1e3

@@ -26,7 +26,7 @@ from ldsearch.latency import fastest
 from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import Run
-from ldsearch.subnet import SUBNET_FILE, Subnet
+from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.embedding import write_modules
 from ldsearch.supernet.folder import load_model, save_model
@@ -246,21 +246,6 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     assert message in outcome.err
     assert len(outcome.err.strip().splitlines()) == 1
     assert not Path("runs").exists() or "ms@" in str(arguments)
-
-
-def test_a_named_runtime_serves_and_the_fastest_stays_what_it_is_compared_with(
-    ldsearch: Ldsearch, tuned: Path, quick: None
-) -> None:
-    pytest.importorskip("openvino")
-    outcome = ldsearch(*RUN, "--budget", 0.7, "--runtime", "openvino-f32")
-    assert outcome.code == 0, outcome.err
-    done = Compressed.open(tuned / "runs/small")
-    assert done is not None
-    assert (done.runtime, done.points[0]["name"]) == ("openvino-f32", "full model, onnx")
-    assert read(tuned / "runs/small/model" / SUBNET_FILE)["runtime"] == "openvino-f32"
-    again = ldsearch(*RUN, "--budget", 0.7)
-    assert again.code == 2
-    assert "holds another run, which differs in runtime" in again.err
 
 
 def test_another_model_or_other_texts_are_refused_in_the_folder(

@@ -9,10 +9,12 @@ import pytest
 
 from ldsearch.bench import Bench
 from ldsearch.compression import search as short_search
+from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.options import Evolve
 from ldsearch.runs.run import Run
 from ldsearch.search.controls import regular_line
 from ldsearch.search.run import plan_search
+from ldsearch.subnet import SUBNET_FILE
 from ldsearch.work.progress import Progress
 from tests.cli.conftest import Ldsearch, read
 from tests.cli.test_compress import RUN, quick, tuned
@@ -61,6 +63,30 @@ def test_a_speed_up_is_over_the_whole_models_own_file_at_batch_8_and_the_mean_le
     assert run.goal.budget is not None
     assert run.goal.budget.limit == pytest.approx(fourth / whole, abs=0.0011)
     assert run.best.costs["macs"] <= run.goal.budget.limit * whole
+
+
+def test_a_speed_up_is_over_the_fastest_runtime_whichever_serves(
+    ldsearch: Ldsearch, tuned: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("openvino")
+    timed = []
+
+    class Watched:
+        def __getitem__(self, name: str) -> object:
+            timed.append(name)
+            return RUNTIMES[name]
+
+    monkeypatch.setattr(short_search, "clock_of_models", lambda device: PlantedTimes((2, 9)))
+    monkeypatch.setattr(short_search, "RUNTIMES", Watched())
+    outcome = ldsearch(*RUN, "--budget", "2x", "--runtime", "openvino-f32")
+    assert outcome.code == 0, outcome.err
+    assert timed == ["onnx"]
+    done = read(tuned / "runs/small/compress.json")
+    assert (done["runtime"], done["points"][0]["name"]) == ("openvino-f32", "full model, onnx")
+    assert read(tuned / "runs/small/model" / SUBNET_FILE)["runtime"] == "openvino-f32"
+    again = ldsearch(*RUN, "--budget", "2x")
+    assert again.code == 2
+    assert "holds another run, which differs in runtime" in again.err
 
 
 @pytest.mark.parametrize(("plain", "trained", "taken"), [((20, 30), (2, 9), True), ((2, 9), (20, 30), False)])
