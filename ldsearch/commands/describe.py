@@ -38,7 +38,7 @@ def _supernet_info(folder: Path) -> dict[str, str]:
         "lengths": f"mean {workload.mean_length:.1f}, cut to {workload.reference} tokens",
         "LengthDrop bound": str(record.drop_bound),
         "LayerDrop": layer_drop_in_words(record),
-        "metrics": ", ".join(f"{name} {value:.4f}" for name, value in record.metrics.items()),
+        "metrics": ", ".join(f"{name} {value:.4f}" for name, value in record.metrics.items()) or "none",
         "clipped": _clipped_in_words(record),
         "weights": record.weights,
         "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),

@@ -84,9 +84,9 @@ class SureInTurn(NoWorse):
         in_turn = self._in_turn(candidates)
         if self.refuses:
             raise BudgetError(
-                f"not even the dearest constant ratio surely loses less than {self.allowed(full):.4f} to the "
-                f"full model: it may lose {bound(in_turn[0].subnet):.4f}; more rows would tell more, or ask "
-                "for a --budget"
+                f"not even the dearest constant ratio loses less than {self.allowed(full):.4f} to the full "
+                f"model with 95% confidence: it may lose {bound(in_turn[0].subnet):.4f}; more rows tell "
+                "more, or ask for a --budget"
             )
         return min(in_turn, key=lambda trial: bound(trial.subnet))
 
@@ -222,8 +222,8 @@ def short_search(
         sure = bool(take.sure(found.candidates, found.trials[0], bench.loss_bound))
     if isinstance(take, SureInTurn) and not sure:
         words += (
-            f", the surest of them: on the {best.examples} rows that chose none is surely {take.text}; this "
-            f"one may lose {bench.loss_bound(best.subnet):.4f}"
+            f", the one that may lose least: on the {best.examples} rows that chose none is {take.text} with "
+            f"95% confidence; this one may lose {bench.loss_bound(best.subnet):.4f}"
         )
     return Found(Run.open(outcome.folder), words, sure)
 

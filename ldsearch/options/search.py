@@ -132,9 +132,9 @@ class Compress(Take, Seed, RunFolder):
     with a budget, a short search find how many tokens each block needs, and an ONNX file for the runtime in
     which the full model is fastest here runs every budget. Without labels the model's own answers are the
     target. The scores printed are of rows that chose nothing. Without a budget: the smallest constant ratio
-    that surely loses less than a point (of agreement: four). `--budget 2x` is for a batch of 8 texts of the
-    mean length, over the full model in its fastest runtime. The same command goes on after an interruption,
-    and with another budget chooses among what was measured.
+    that with 95% confidence loses less than a point (of agreement: four). `--budget 2x` is for a batch of 8
+    texts of the mean length, over the full model in its fastest runtime. The same command goes on after an
+    interruption, and with another budget chooses among what was measured.
 
     **Examples**
 

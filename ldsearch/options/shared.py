@@ -99,7 +99,7 @@ class Take:
     at_least: str | None = option(
         None,
         "The cheapest that scores at least so much: 0.9, or full (the full model's score); full-0.005 or "
-        "full-0.5%: that surely loses less than so much to it.",
+        "full-0.5%: that loses less than so much to it, with 95% confidence.",
     )
     most_accurate: bool = option(False, "The best score at any cost; what evolve takes by itself.")
 

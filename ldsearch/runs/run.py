@@ -262,8 +262,9 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The folder's own name."""
-        return self.folder.resolve().name
+        """The folder's own name; of a search within what ``ldsearch compress`` made, that one's."""
+        folder = self.folder.resolve()
+        return (folder.parent if (folder.parent / COMPRESSED_FILE).is_file() else folder).name
 
     @property
     def full_model(self) -> Path | None:

@@ -129,9 +129,9 @@ class NoWorse(_Least):
             if bounds[trial.subnet] < margin:
                 return trial
         raise BudgetError(
-            f"none of the {len(candidates)} measured sub-networks surely loses less than {margin:.4f} to the "
-            f"full model: the nearest may lose {min(bounds.values(), default=math.nan):.4f}; more rows that "
-            "choose would tell more"
+            f"none of the {len(candidates)} measured sub-networks loses less than {margin:.4f} to the full "
+            f"model with 95% confidence: the nearest may lose {min(bounds.values(), default=math.nan):.4f}; "
+            "more rows that choose would tell more"
         )
 
 

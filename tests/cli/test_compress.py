@@ -148,6 +148,7 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
     assert "0.7" in ldsearch("info", folder, "--budget", "0.7").out
     assert ldsearch("report", folder).code == 0
     page = Path("report.html").read_text()
+    assert "<title>Report: small</title>" in page
     assert page.index(f"{chosen['score']:.4f}") < page.index("search space")
     assert ldsearch("evaluate", folder).code == 0
 
