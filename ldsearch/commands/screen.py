@@ -1,4 +1,4 @@
-"""The end of a search on one screen: what can be told apart, the choice, and what to run next."""
+"""The end of a search on one screen: significant gains, the choice, and what to run next."""
 
 import shlex
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import numpy as np
 from ldsearch.bench import Bench
 from ldsearch.commands.console import WIDTH, describe_choice, print_columns, print_paragraph
 from ldsearch.errors import BudgetError
-from ldsearch.reports.held_out import told_apart
+from ldsearch.reports.held_out import significant_gains
 from ldsearch.runs.run import BEST_FILE, read_json
 from ldsearch.search.run import RunOutcome
 from ldsearch.subnet import Subnet
@@ -23,7 +23,7 @@ Columns = dict[str, Callable[[Trial], str]]
 
 
 def print_outcome(outcome: RunOutcome, bench: Bench) -> dict[str, Any]:
-    """The frontier thinned to what can be told apart, the choice on held-out rows, the next command.
+    """The frontier thinned to significant gains, the choice on held-out rows, the next command.
 
     Args:
         outcome: Of the search.
@@ -35,13 +35,13 @@ def print_outcome(outcome: RunOutcome, bench: Bench) -> dict[str, Any]:
     result, best = outcome.result, outcome.best
     full, cost, rows = result.trials[0], result.costs[0], bench.held_out or bench.evaluator
     front = sorted(result.frontier, key=lambda trial: trial.costs[cost])
-    clear = told_apart(front, rows.statistics, bench.task.metric.of_means)
+    clear = significant_gains(front, rows.statistics, bench.task.metric.of_means)
     print_paragraph(
-        f"{len(result.trials)} sub-networks measured, {len(front)} on the frontier; {rows.examples} "
-        f"{rows.split} rows tell {len(clear)} of these apart, all at once with 95% (stopped: "
-        f"{result.stopped})"
+        f"{len(result.trials)} sub-networks measured, {len(front)} on the frontier, {len(clear)} without "
+        f"gains that are not significant on {rows.examples} {rows.split} rows (95%, all pairs at once; "
+        f"stopped: {result.stopped})"
     )
-    # The choice need not be on the frontier, nor be told apart.
+    # The choice need not be on the frontier, nor gain significantly.
     shown = {trial.subnet: trial for trial in (*_evenly(clear), best, full)}
     ordered = sorted(shown.values(), key=lambda trial: (trial.costs[cost], trial is full))
     columns = _columns(outcome)

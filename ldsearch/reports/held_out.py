@@ -102,34 +102,34 @@ class HeldOut:
         if points := self._points:
             searched, held_out = self._gains_over_full()
             sentences.append(
-                f"optimism: beside the full model, the frontier's mean {self.full.metric} is "
+                f"optimism: relative to the full model, the frontier's mean {self.full.metric} is "
                 f"{searched:+.4f} on the {self.full.split} split, which chose it, and "
                 f"{held_out:+.4f} on the {self.split} split"
             )
-            alike = [row for row in points if not _apart(row.band)]
+            alike = [row for row in points if not _significant(row.band)]
             higher = self.full.score.higher_is_better
             worst = max((-row.band.low if higher else row.band.high for row in alike), default=0.0)
             shares = ", ".join(share[row.trial.subnet] for row in alike)
             sentences.append(
-                f"no more than {worst:.4f} worse than the full model, all at once with 95%: {len(alike)} of "
-                f"{len(points)} frontier points, which {points[0].band.examples} rows cannot tell apart from "
-                f"it ({shares} of its {COST_WORDS.get(self.cost, self.cost)})"
+                f"{len(alike)} of {len(points)} frontier points do not differ significantly from the full "
+                f"model on {points[0].band.examples} rows, and are at most {worst:.4f} worse (95%, all at "
+                f"once): {shares} of its {COST_WORDS.get(self.cost, self.cost)}"
                 if alike
-                else f"every one of the {len(points)} frontier points can be told apart from the full model"
+                else f"all {len(points)} frontier points differ significantly from the full model"
             )
         if (steps := len(self.rows) - 1) > 0:
             clear = [
                 f"{share[a.trial.subnet]} to {share[b.trial.subnet]}"
                 for a, b in pairwise(self.rows)
-                if b.step and _apart(b.step)
+                if b.step and _significant(b.step)
             ]
             sentences.append(
-                f"{len(clear)} of {steps} steps along the frontier can be told from noise: {', '.join(clear)}"
+                f"{len(clear)} of {steps} steps along the frontier are significant: {', '.join(clear)}"
                 if clear
-                else f"none of the {steps} steps from one frontier point to the next can be told from noise"
+                else f"none of the {steps} steps from one frontier point to the next is significant"
             )
         for name, gain in self.gains.items():
-            verdict = "" if _apart(gain) else ": cannot be told apart"
+            verdict = "" if _significant(gain) else ": not significant"
             sentences.append(
                 f"area over {name}, with no more evaluations, on the {self.split} split: {gain.mean:+.4f} "
                 f"(95% interval over rows {gain.low:+.4f} to {gain.high:+.4f}; one seed of each){verdict}"
@@ -205,13 +205,13 @@ def hold_out(
     return HeldOut(split, full, full_score, tuple(rows), score_of(area, of_means), gains, cost, others)
 
 
-def told_apart(
+def significant_gains(
     frontier: Sequence[Trial], statistics_of: StatisticsOf, of_means: OfMeans | None = None
 ) -> list[Trial]:
-    """The points of a frontier that are worth their cost for sure.
+    """The points of a frontier whose gains over a cheaper one are significant.
 
-    The cheapest, then each time the next one that is surely better than the one before, by paired intervals
-    that hold for all pairs at once: what lies between costs more, and the rows do not say that it gains.
+    The cheapest, then each time the next one that is significantly better than the one before, by paired
+    intervals that hold for all pairs at once: what lies between costs more, and the rows show no gain.
 
     Args:
         frontier: Cheapest first.
@@ -279,6 +279,6 @@ def controls_table(
     return pd.concat(tables)
 
 
-def _apart(interval: Interval) -> bool:
+def _significant(interval: Interval) -> bool:
     """Whether the interval excludes 0."""
     return interval.low > 0 or interval.high < 0

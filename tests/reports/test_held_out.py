@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from ldsearch.reports.held_out import HELD_OUT_COLUMNS, HeldOut, held_out_table, hold_out, told_apart
+from ldsearch.reports.held_out import HELD_OUT_COLUMNS, HeldOut, held_out_table, hold_out, significant_gains
 from ldsearch.subnet import Subnet
 from ldsearch.trials.pareto import frontier as non_dominated
 from ldsearch.trials.trial import Score, Trial
@@ -184,16 +184,18 @@ def test_the_words_tell_steps_and_points_from_noise_and_give_gains_their_interva
     rows[subnet("full")] = rows[subnet("b")].copy()
     rows[subnet("full")][0] = 0.0
     points, real = hold_out(FRONTIER, FULL, "report", rows.__getitem__).describe()[1:]
-    assert points.startswith("no more than 0.00")
-    assert "1 of 2 frontier points, which 200 rows cannot tell apart from it (0.500 of its MACs)" in points
+    assert points.startswith(
+        "1 of 2 frontier points do not differ significantly from the full model on 200 rows"
+    )
+    assert points.endswith(": 0.500 of its MACs")
     assert real.startswith("1 of 2 steps")
     assert real.endswith(": 0.200 to 0.500")
     worse = hold_out(FRONTIER[:1], FULL, "report", rows.__getitem__)
-    assert worse.describe()[1].startswith("every one of the 1 frontier points")
+    assert worse.describe()[1].startswith("all 1 frontier points")
     found = held([trial("d", 2.0, 0.95), FULL], random=[trial("c", 2.0, 0.5)], line=[trial("d", 2.0, 0.9)])
     gains = {text.split()[2].rstrip(","): text for text in found.describe() if text.startswith("area over")}
     assert "on the report split: +0.5000 (95% interval over rows +0.2000" in gains["random"]
-    assert [name for name, text in gains.items() if text.endswith(": cannot be told apart")] == ["line"]
+    assert [name for name, text in gains.items() if text.endswith(": not significant")] == ["line"]
 
 
 def test_short_frontiers_have_no_steps_and_that_of_the_full_model_alone_no_area():
@@ -223,23 +225,23 @@ def test_the_table_has_the_documented_columns_and_the_numbers_of_the_held_out_ro
     assert table["difference_high"].tolist() == pytest.approx([-law.ppf(0.025) / 10 for law in laws])
 
 
-def test_only_points_that_the_rows_tell_apart_are_told_apart():
+def test_only_points_with_significant_gains_are_kept():
     # 400 rows; each point is right wherever the one before is, and on some more.
     right = {"a": 200, "b": 202, "c": 260, "d": 262, "full": 320}
     rows = {subnet(name): np.arange(400.0) < count for name, count in right.items()}
     front = [trial(name, cost, score) for cost, (name, score) in enumerate(right.items(), 1)]
     statistics = {own: one.astype(float) for own, one in rows.items()}
-    assert told_apart(front, statistics.__getitem__) == [front[0], front[2], front[4]]
+    assert significant_gains(front, statistics.__getitem__) == [front[0], front[2], front[4]]
     # A dearer point that is worse is none, and a cheap one alone stands for all that equal it.
-    assert told_apart(front[::-1], statistics.__getitem__) == [front[4]]
-    assert told_apart(front[:2], statistics.__getitem__) == front[:1]
+    assert significant_gains(front[::-1], statistics.__getitem__) == [front[4]]
+    assert significant_gains(front[:2], statistics.__getitem__) == front[:1]
     # Losses: less is better.
     losses = [trial(name, cost, -score, higher=False) for cost, (name, score) in enumerate(right.items(), 1)]
-    falling = told_apart(losses, lambda own: -statistics[own])
+    falling = significant_gains(losses, lambda own: -statistics[own])
     assert falling == [losses[0], losses[2], losses[4]]
 
 
-def test_of_points_that_differ_by_noise_alone_hardly_ever_two_are_told_apart():
+def test_of_points_that_differ_by_noise_alone_hardly_ever_two_are_kept():
     # Ten points of one true score, 100 times: all pairs hold at once with 95%.
     rng = np.random.default_rng(0)
     names = range(10)
@@ -247,5 +249,5 @@ def test_of_points_that_differ_by_noise_alone_hardly_ever_two_are_told_apart():
     several = 0
     for _ in range(100):
         rows = {subnet(name): rng.integers(0, 2, 200).astype(float) for name in names}
-        several += len(told_apart(front, rows.__getitem__)) > 1
+        several += len(significant_gains(front, rows.__getitem__)) > 1
     assert several <= binom.ppf(0.999, 100, 0.05)
