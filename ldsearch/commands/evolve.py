@@ -49,13 +49,11 @@ def main(options: Evolve) -> dict[str, Any]:
     printed = print_outcome(outcome, bench)
     gains = outcome.held_out.gains if outcome.held_out else {}
     if "regular" in gains and gains["regular"].low <= 0:
-        print("the search is not significantly better than regular configurations, which need no search")
+        print("not significantly better than regular configurations, which need no search")
     elif "constant-ratio" in gains and gains["constant-ratio"].low <= 0:
         kept = {name: value for name, value in changed(options).items() if name in _SHARED}
         command = flags("evolve", {**kept, "strategy": "constant-ratio"})
-        print(
-            f"the search is not significantly better than a constant ratio, which needs no search:\n  {command}"
-        )
+        print(f"not significantly better than a constant ratio, which needs no search:\n  {command}")
     return printed
 
 

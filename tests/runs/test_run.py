@@ -46,7 +46,7 @@ def test_another_run_is_refused_says_what_differs_and_touches_nothing(
 ) -> None:
     claim(tmp_path / "a", "run.json", {"seed": 1, "space": "s"})
     before = listing(tmp_path)
-    with pytest.raises(RunError, match=f"another run \\(its {differs} differ"):
+    with pytest.raises(RunError, match=f"another run, which differs in {differs}:"):
         claim(tmp_path / "a", "run.json", identity)
     with pytest.raises(RunError, match="another run"):
         claim(tmp_path / "a", "training.json", identity)
