@@ -25,7 +25,7 @@ def budgets(
     return {"reference": reference, "rows": sorted(rows, key=lambda row: float(row["costs"]["macs"]))}
 
 
-def keep_within(folder: Path, budget: str) -> tuple[int, ...]:
+def keep_within(folder: Path, budget: str | float) -> tuple[int, ...]:
     """The best row of an elastic export within a budget: of a frontier the dearest.
 
     Args:
@@ -42,9 +42,10 @@ def keep_within(folder: Path, budget: str) -> tuple[int, ...]:
         raise SupernetError(f"{folder} has no {BUDGETS_FILE}: only an export with --elastic has budgets")
     rows = read_fields(path, SupernetError)["rows"]
     timed = [(line["batch"], line["length"]) for line in rows[0]["latency"]]
-    limit = Budget.parse(budget, max(timed, default=None))
+    limit = Budget.parse(str(budget), max(timed, default=None))
     costs = [_cost(row, limit, path) for row in rows]
-    within = [(row["costs"]["macs"], row) for row, cost in zip(rows, costs, strict=True) if cost <= 1]
+    # Sums of floating-point numbers: the full row is within a share of 1.
+    within = [(row["costs"]["macs"], row) for row, cost in zip(rows, costs, strict=True) if cost <= 1 + 1e-6]
     if not within:
         raise BudgetError(
             f"no row of {path} is within {budget}: the cheapest takes {min(costs):.2f} times that"

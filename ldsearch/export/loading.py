@@ -86,7 +86,7 @@ def load_exported(
     *,
     revision: str | None = None,
     subfolder: str = "",
-    budget: str | None = None,
+    budget: str | float | None = None,
     cache_only: bool = False,
 ) -> PreTrainedModel | FixedSubnet | OnnxModel:
     """Load an export, in eval mode; called like the stock model.

@@ -164,3 +164,13 @@ def test_what_is_no_elastic_export_is_one_line(ldsearch: Ldsearch, wild_place: P
     assert outcome.code == 2
     assert said in outcome.err
     assert not (wild_place / "out").exists()
+
+
+def test_the_whole_model_is_within_a_share_of_one(tmp_path: Path) -> None:
+    rows = [
+        {"keep": [keep], "costs": {"macs": macs}, "full_costs": {"macs": 3.0}, "latency": []}
+        for keep, macs in ((1, 1.5), (2, 3.0 * (1 + 1.4e-10)))
+    ]
+    (tmp_path / "budgets.json").write_text(json.dumps({"rows": rows}))
+    assert keep_within(tmp_path, 1) == keep_within(tmp_path, "1.0") == (2,)
+    assert keep_within(tmp_path, 0.5) == (1,)
