@@ -297,7 +297,7 @@ def _on_choice(done: Compressed, run: Run, words: str, goal: Goal) -> list[str]:
         if chosen["ms"][cell] > _NEAR * asked:
             said.append(
                 f"at {cell} it took {chosen['ms'][cell]:.3g} ms, and {asked:.3g} were asked for: times vary "
-                "so much here; a smaller budget leaves room"
+                "so much here; ask for a faster one, or again when nothing else runs"
             )
     if slow := [cell for cell, ratio in ratios.items() if ratio > _GAIN]:
         length = slow[0].partition("x")[2]
