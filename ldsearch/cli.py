@@ -35,7 +35,7 @@ FORMER = MappingProxyType(
 )
 
 
-def _print_json(value: Any, version: bool, quiet: bool, as_json: bool) -> None:
+def _print_json(value: Any, quiet: bool, as_json: bool) -> None:
     """Print what a command returned, where that is all that is wanted."""
     if as_json:
         print(json.dumps(value, default=str), file=sys.__stdout__)
@@ -62,7 +62,10 @@ def _version(asked: bool) -> None:
 def _global_options(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, expose_value=False, help="Print the version."
+        ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and notes only.")] = False,
     as_json: Annotated[

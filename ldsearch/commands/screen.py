@@ -37,8 +37,8 @@ def print_outcome(outcome: RunOutcome, bench: Bench) -> dict[str, Any]:
     front = sorted(result.frontier, key=lambda trial: trial.costs[cost])
     clear = significant_gains(front, rows.statistics, bench.task.metric.of_means)
     print_paragraph(
-        f"{len(result.trials)} sub-networks measured, {len(front)} on the frontier, {len(clear)} without "
-        f"gains that are not significant on {rows.examples} {rows.split} rows (95%, all pairs at once; "
+        f"{len(result.trials)} sub-networks measured, {len(front)} on the frontier, {len(clear)} after "
+        f"leaving out insignificant gains on {rows.examples} {rows.split} rows (95%, all pairs at once; "
         f"stopped: {result.stopped})"
     )
     # The choice need not be on the frontier, nor gain significantly.

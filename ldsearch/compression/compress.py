@@ -303,8 +303,8 @@ def _on_choice(done: Compressed, run: Run, words: str, goal: Goal) -> list[str]:
         length = slow[0].partition("x")[2]
         blocks = len(run.best.subnet.stacks()["encoder"].blocks)
         # Budgets of the file have the whole model too, but a file of it alone is a little faster.
-        export = f"ldsearch export MODEL OUTPUT --subnet full --format onnx --runtime {done.runtime}"
-        whole = f"serve the whole model: {export}"
+        command = f"ldsearch export MODEL OUTPUT --subnet full --format onnx --runtime {done.runtime}"
+        whole = f"serve the whole model: {command}"
         where = "" if len(slow) == len(ratios) else f"at {slow[0]} "
         where += "next to " if where and ratios[slow[0]] < 1 else ""
         said.append(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ldsearch.options.binding import names, numbers, option, pairs, per_stack
-from ldsearch.options.shared import MovedData, RunFolder, Seed, SharedStorage, Take
+from ldsearch.options.shared import RUNTIMES_OF_FILES, MovedData, RunFolder, Seed, SharedStorage, Take
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,8 +187,4 @@ class Compress(Take, Seed, RunFolder):
     max_length: int | None = option(
         None, "Tokens that inputs are cut to.", shown="what the model reads, up to 512", least=2
     )
-    runtime: str = option(
-        "auto",
-        "That will serve: onnx, onnx-int8, openvino (in the precision that it takes here), openvino-f32, "
-        "openvino-int8, or auto, the one in which the full model is fastest here and keeps its answers.",
-    )
+    runtime: str = option("auto", f"The one that will serve: {RUNTIMES_OF_FILES}")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ldsearch.options.binding import numbers, option
-from ldsearch.options.shared import DecodingOptions, MovedData, NamedSubnet, RunFolder
+from ldsearch.options.shared import RUNTIMES_OF_FILES, DecodingOptions, MovedData, NamedSubnet, RunFolder
 
 # Predictions that int8 or bf16 must share with fp32; results/imdb has what trained models share.
 LEAST_AGREEMENT = 0.98
@@ -145,11 +145,7 @@ class Export(NamedSubnet):
 
     output: Path = option(..., "Folder to write; must not exist or be empty.", argument="OUTPUT")
     format: str = option("hf", "hf, a Hugging Face folder, or onnx, one file for a runtime.")
-    runtime: str = option(
-        "auto",
-        "Of an ONNX file: onnx, onnx-int8, openvino (in the precision that it takes here), openvino-f32, "
-        "openvino-int8, or auto, the one in which the full model is fastest here and keeps its answers.",
-    )
+    runtime: str = option("auto", f"Of an ONNX file: {RUNTIMES_OF_FILES}")
     elastic: bool = option(
         False,
         "One ONNX file for every budget: lengths are an input of it (keep) with the chosen ones as default, "

@@ -8,6 +8,10 @@ from ldsearch.errors import RunError, shortened
 from ldsearch.options.binding import option
 
 _LONGEST_NAME = 200  # bytes: what stands beside a folder while it is written has a longer name
+RUNTIMES_OF_FILES = (
+    "onnx, onnx-int8, openvino (in the precision that it takes here), openvino-f32, openvino-int8, or auto, "
+    "the one in which the full model is fastest here and keeps its answers."
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ class TaskContract:
         return stock_model(task, vocabulary)
 
     def test_the_record_reads_the_task_again_from_elsewhere(self) -> None:
-        """What ``supernet.json`` says is enough: columns, options, and files by whole paths."""
+        """The task is read from ``supernet.json`` alone: columns, options, and files by whole paths."""
         kind = self.kind()
         with tempfile.TemporaryDirectory() as folder:
             for name, count, seed in (("train", TRAIN, 0), ("held", HELD, 1)):
@@ -98,7 +98,7 @@ class TaskContract:
             assert "\n" not in said
 
     def test_a_fingerprint_changes_with_any_column_and_the_order(self) -> None:
-        """What was measured on other rows is no measurement on these."""
+        """Measurements on other rows do not count for these."""
         train = self._task().splits["train"]
         order = list(range(len(train)))
         assert train.take(order).fingerprint == train.fingerprint

@@ -235,7 +235,7 @@ class TrainingStrategy(Plan, Protocol):
 
 @dataclass(frozen=True)
 class Beside:
-    """What has to be given for another option to be read.
+    """An option that must be given for another one to be read.
 
     Args:
         option: Which; it is given where it is not None.
