@@ -33,7 +33,7 @@ from ldsearch.options import Compress, TrainSupernet
 from ldsearch.options.binding import changed
 from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.folder import claim
-from ldsearch.runs.run import COMPRESSED_FILE, RUN_FILE, SEARCH_FOLDER, SUPERNET_FILE, Choice, Run
+from ldsearch.runs.run import COMPRESSED_FILE, RUN_FILE, SEARCH_FOLDER, SUPERNET_FILE, Choice
 from ldsearch.runs.summary import gained
 from ldsearch.search.rules import every_other
 from ldsearch.subnet import Subnet
@@ -163,7 +163,7 @@ def compress_into(
     rows = points_of(given, bench, run, full, export_points(folder, bench, run, full, progress))
     name = bench.task.metric.name if texts.labelled else f"agreement ({bench.task.metric.name})"
     done = Compressed(rows, name, (), folder, str(bench.runtime), time.monotonic() - began)
-    done = replace(done, words=[*_on_data(texts, bench), *_on_choice(done, run, found.words, goal)])
+    done = replace(done, words=[*_on_data(texts, bench), *_on_choice(done, found, goal)])
     record = {"identity": identity, "options": changed(options), "search": run.folder.name}
     write_json(folder / COMPRESSED_FILE, {**record, **done.to_dict()})
     return done
@@ -285,11 +285,12 @@ def _on_data(texts: OwnTexts, bench: Bench) -> list[str]:
     return [sentence] if texts.labelled else [sentence, texts.kind.own_answers]
 
 
-def _on_choice(done: Compressed, run: Run, words: str, goal: Goal) -> list[str]:
+def _on_choice(done: Compressed, found: Found, goal: Goal) -> list[str]:
     """Sentences on the choice, what it gains, and whether it takes longer than was asked for."""
+    best = found.run.best
     full, chosen, *_ = done.points
     ratios = {cell: ms / full["ms"][cell] for cell, ms in chosen["ms"].items()}
-    said = [f"chosen ({run.best.selector}): {words}; {gained(done.points, done.runtime)}"]
+    said = [f"chosen ({best.selector}): {found.words}; {gained(done.points, done.runtime)}"]
     look = "; see what twice as fast loses: --budget 2x"
     if goal.in_time is not None:
         look, cell = "", "{}x{}".format(*goal.in_time.cell)
@@ -299,18 +300,22 @@ def _on_choice(done: Compressed, run: Run, words: str, goal: Goal) -> list[str]:
                 f"at {cell} it took {chosen['ms'][cell]:.3g} ms, and {asked:.3g} were asked for: times vary "
                 "so much here; ask for a faster one, or again when nothing else runs"
             )
-    if slow := [cell for cell, ratio in ratios.items() if ratio > _GAIN]:
+    # Budgets of the file have the whole model too, but a file of it alone is a little faster.
+    whole = f"ldsearch export MODEL OUTPUT --subnet full --format onnx --runtime {done.runtime}"
+    blocks = len(best.subnet.stacks()["encoder"].blocks)
+    fewer = f"--train 15 --blocks {max(1, 2 * blocks // 3)}"
+    if not found.drops:
+        said.append(
+            f"a file of the full model alone is a little faster: {whole}; see what half of the MACs loses: "
+            f"--budget 0.5; a training loses less: --train 15, or {fewer}"
+        )
+    elif slow := [cell for cell, ratio in ratios.items() if ratio > _GAIN]:
         length = slow[0].partition("x")[2]
-        blocks = len(run.best.subnet.stacks()["encoder"].blocks)
-        # Budgets of the file have the whole model too, but a file of it alone is a little faster.
-        command = f"ldsearch export MODEL OUTPUT --subnet full --format onnx --runtime {done.runtime}"
-        whole = f"serve the whole model: {command}"
         where = "" if len(slow) == len(ratios) else f"at {slow[0]} "
         where += "next to " if where and ratios[slow[0]] < 1 else ""
         said.append(
-            f"{where}nothing is gained: inputs of {length} tokens have little to drop; {whole}{look}; or "
-            "leave blocks out, which gains more there and takes a training: "
-            f"--train 15 --blocks {max(1, 2 * blocks // 3)}"
+            f"{where}nothing is gained: inputs of {length} tokens have little to drop; serve the whole "
+            f"model: {whole}{look}; or leave blocks out, which gains more there and takes a training: {fewer}"
         )
     said.append(
         f"took {done.seconds / 60:.1f} minutes" if done.seconds >= 60 else f"took {done.seconds:.0f} s"

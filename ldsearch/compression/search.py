@@ -55,6 +55,8 @@ _TIMED = 8  # constant ratios whose times tell what a budget in ms is in MACs
 class SureInTurn(NoWorse):
     """Tests configurations from the dearest down, and takes the last before one fails; else the surest.
 
+    The surest is not taken where it loses more than the margin even by its mean, and nothing need be dropped.
+
     Tested in an order that no score chose, up to the first failure, all that passed are within the margin
     with the confidence of one test (fixed-sequence testing: Westfall & Krishen 2001). The cheapest of all
     that pass each by itself passes by luck more often (results/compress).
@@ -62,10 +64,12 @@ class SureInTurn(NoWorse):
     Args:
         sequence: The configurations.
         refuses: Whether it refuses where the first fails.
+        whole: What drops nothing, which is taken instead of one that loses too much; None: that is taken.
     """
 
     sequence: Collection[Subnet] = ()
     refuses: bool = False
+    whole: Subnet | None = None
 
     def sure(self, candidates: Sequence[Trial], full: Trial, bound: LossBound) -> list[Trial]:
         """The trials that passed, dearest first."""
@@ -88,7 +92,13 @@ class SureInTurn(NoWorse):
                 f"model with 95% confidence: it may lose {bound(in_turn[0].subnet):.4f}; more rows tell "
                 "more, or ask for a --budget"
             )
-        return min(in_turn, key=lambda trial: bound(trial.subnet))
+        surest = self.surest(candidates, bound)
+        fits = surest.score.loss - full.score.loss < self.allowed(full)
+        return next((trial for trial in candidates if trial.subnet == self.whole and not fits), surest)
+
+    def surest(self, candidates: Sequence[Trial], bound: LossBound) -> Trial:
+        """The one that may lose least."""
+        return min(self._in_turn(candidates), key=lambda trial: bound(trial.subnet))
 
     def _in_turn(self, candidates: Sequence[Trial]) -> list[Trial]:
         own = [trial for trial in candidates if trial.subnet in self.sequence]
@@ -128,11 +138,13 @@ class Found:
         words: Shape of its lengths, or that a search found them.
         sure: Whether it surely loses less than the margin that was asked for; None: none was. False also
             where a budget in time is missed.
+        drops: Whether it drops any tokens.
     """
 
     run: Run
     words: str
     sure: bool | None
+    drops: bool = True
 
 
 def _beside(best: Trial, frontier: Sequence[Trial]) -> list[Trial]:
@@ -177,7 +189,8 @@ def short_search(
         place: The run's folder.
         bench: Scores in that runtime.
         goal: What is taken; a budget in time becomes one in MACs.
-        default: What is taken instead, of constant ratios that gain time: the surest, where none is sure.
+        default: What is taken instead, of constant ratios that gain time: where none is sure the surest, or
+            nothing is dropped where that loses more.
         seed: Of the search.
         progress: Of phases.
         rival: The full model's fastest runtime, which a speed-up is over.
@@ -193,12 +206,14 @@ def short_search(
     in_time = goal.in_time
     goal, met = _in_macs(bench, context, goal, progress, rival=rival, refuses=refuses)
     regulars, whole = regular_line(context, RATIOS), bench.evaluator.costs_of([bench.whole])[0]["macs"]
-    searched = SEARCHED
+    searched, undropped = SEARCHED, []
     take = default or goal.take
     if isinstance(take, NoWorse):
         if default is not None:
             regulars = _costing(bench, regulars, 0, MOST_SHARE * whole)
-        in_turn = SureInTurn(take.margin, take.is_share, regulars, refuses=refuses and default is None)
+            undropped = [nothing_dropped(bench)] if bench.beside is None else []
+        refuses = refuses and default is None
+        in_turn = SureInTurn(take.margin, take.is_share, regulars, refuses, next(iter(undropped), None))
         goal = replace(goal, take=in_turn)
         searched = 0  # what a search proposes depends on the scores
     elif goal.budget is not None:
@@ -208,9 +223,10 @@ def short_search(
             regulars = list(dict.fromkeys([*regulars, *dearest(context, limit)]))
         fields = {field.name: getattr(goal.budget, field.name) for field in dataclasses.fields(Budget)}
         goal = replace(goal, take=_RegularUnlessBetter(**fields, regular=regulars, surely=_surely(bench)))
-    most = min(1 + len(regulars) + searched, context.evaluations)
+    start = (*regulars, *undropped)
+    most = min(1 + len(start) + searched, context.evaluations)
     how = replace(how, **goal.take.options, evaluations=most)
-    context = replace(context, start=tuple(regulars), evaluations=most)
+    context = replace(context, start=start, evaluations=most)
     spec = replace(spec, context=context, evaluations=most, controlled=False, shown=_beside)
     outcome = run_search(bench, place, spec, goal, how, progress)
     take, best, found = goal.take, outcome.best, outcome.result
@@ -220,12 +236,29 @@ def short_search(
     sure = None if met else False
     if isinstance(take, SureInTurn):
         sure = bool(take.sure(found.candidates, found.trials[0], bench.loss_bound))
-    if isinstance(take, SureInTurn) and not sure:
-        words += (
-            f", the one that may lose least: on the {best.examples} rows that chose none is {take.text} with "
-            f"95% confidence; this one may lose {bench.loss_bound(best.subnet):.4f}"
-        )
-    return Found(Run.open(outcome.folder), words, sure)
+        nearest = take.surest(found.candidates, bench.loss_bound)
+        rows, bound = f"on the {best.examples} rows that chose", bench.loss_bound(nearest.subnet)
+        if best.subnet in undropped:
+            words = (
+                f"nothing is dropped: every constant ratio loses more {rows}; the surest, at "
+                f"{nearest.costs['macs'] / whole:.2f} of the MACs, has {nearest.score.value:.4f} there, the "
+                f"full model {best.score.value:.4f}"
+            )
+        elif not sure:
+            words += (
+                f", the one that may lose least: {rows} none is {take.text} with 95% confidence; this one "
+                f"may lose {bound:.4f}"
+            )
+    return Found(Run.open(outcome.folder), words, sure, drops=best.subnet not in undropped)
+
+
+def nothing_dropped(bench: Bench) -> Subnet:
+    """The full model with lengths, as an elastic graph runs it: all but one of the longest input's tokens.
+
+    Of any input that is shorter these are all.
+    """
+    blocks, reference = bench.supernet.blocks, bench.record.reference
+    return Subnet.of_encoder(range(blocks), [reference - 1] * blocks, reference)
 
 
 def _costing(bench: Bench, subnets: Sequence[Subnet], least: float, most: float) -> list[Subnet]:
@@ -327,9 +360,7 @@ def points_of(
 
     All are compared with the model as it was given, which ``given`` serves too, in fp32.
     """
-    blocks, reference = given.supernet.blocks, given.record.reference
-    # All but one of the longest input's tokens: of any that is shorter, all.
-    whole = Subnet.of_encoder(range(blocks), [reference - 1] * blocks, reference)
+    whole = nothing_dropped(given)
     first, own = given.held_out, bench.held_out
     assert first is not None
     assert own is not None

@@ -100,7 +100,7 @@ class StrategyContext:
             minimised, since a widened space has no other bound. None: ``cost``.
         signal: A signal of the blocks by its name, shape (blocks,), higher for those that matter more;
             computed when a strategy calls it.
-        start: What an evolution begins with; (): regular configurations.
+        start: What an evolution begins with, and may choose outside the space; (): regular configurations.
         shape: Of those, what suits the model's head.
         options: The strategy's own, an instance of its ``Search.options``.
     """

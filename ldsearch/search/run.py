@@ -292,13 +292,14 @@ def run_strategy(
         on_generation: Called after each generation.
         deadline: When it ends, by ``time.monotonic``.
     """
+    context = spec.context
     return search(
         strategy,
         evaluate_with(evaluator or bench.evaluator, progress),
         bench.whole,
         evaluations=evaluations,
         patience=spec.search.patience,
-        selectable=spec.context.space.contains,
+        selectable=lambda subnet: subnet in context.start or context.space.contains(subnet),
         costs=costs,
         on_generation=on_generation,
         deadline=deadline,

@@ -106,7 +106,7 @@ class QuestionAnswering(Task):
     """
 
     kind = metrics = "questions"
-    reads = ("stride",)
+    reads = ("pair_column", "stride")
     head = "QuestionAnswering"
     per_token = True
     objective = Categorical(span_ends)

@@ -68,6 +68,7 @@ class TaskContract:
         """Under any of ``column_names``, and under a name of one's own beside columns that look usual."""
         plain, task = self.rows(TRAIN, 0), self._task(alone=True)
         found = task.source["columns"]
+        assert "pair" not in self.kind().column_names or "pair_column" in self.kind().reads
         for side, names in self.kind().column_names.items():
             for name in names:
                 if name not in found.values():

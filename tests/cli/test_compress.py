@@ -6,8 +6,10 @@ import random
 import runpy
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import datasets
 import numpy as np
@@ -15,11 +17,20 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.metrics import ndcg_score
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+)
 
 import ldsearch as ld
+from ldsearch.compression import compress
 from ldsearch.compression import search as short_search
 from ldsearch.compression.compress import _on_choice
+from ldsearch.compression.search import Found
 from ldsearch.compression.texts import OwnTexts, read_texts
 from ldsearch.errors import DataError
 from ldsearch.latency import fastest
@@ -394,14 +405,15 @@ def test_where_nothing_is_gained_the_words_say_what_to_serve(ms: tuple[float, fl
     chosen = {"name": "chosen", "ms": dict(zip(cells, ms, strict=True))}
     done = Compressed([full, chosen], "accuracy", (), Path("runs/x"), "onnx", 7.0)
     best = SimpleNamespace(selector="budget 0.5", subnet=Subnet.of_encoder(range(6)))
-    words = _on_choice(done, SimpleNamespace(best=best), "found by search", Goal())
+    choice = Found(SimpleNamespace(best=best), "found by search", None)  # type: ignore[arg-type]
+    words = _on_choice(done, choice, Goal())
     assert ("--budget 2x" in " ".join(words)) == bool(says)
     assert ("--blocks 4" in " ".join(words)) == bool(says)
     assert ("--format onnx --runtime onnx" in " ".join(words)) == bool(says)
     assert says in " ".join(words)
     # At batch 8 four milliseconds may take 4.2.
     goal = Goal.parse(budget="4ms@batch=8,length=14")
-    words = _on_choice(done, SimpleNamespace(best=best), "found by search", goal)
+    words = _on_choice(done, choice, goal)
     assert (f"at 8x14 it took {ms[1]:.3g} ms, and 4 were asked for" in " ".join(words)) == (ms[1] > 4.2)
     assert "--budget 2x" not in " ".join(words)
 
@@ -439,3 +451,72 @@ def test_a_cross_encoder_keeps_the_order_of_a_querys_documents(
         )
         scores.append(ndcg_score([[*map(float, gains)]], served(**inputs).logits.numpy().T, k=10))
     assert np.mean(scores) == pytest.approx(found["points"][1]["score"], abs=1e-3)
+
+
+def test_where_every_ratio_loses_too_much_nothing_is_dropped(
+    ldsearch: Ldsearch, tuned: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compress, "MARGIN_OF_AGREEMENT", -1.0)  # all lose more than a gain of 1
+    outcome = ldsearch("compress", "tuned", "--data", "texts.txt", "--max-length", 16)
+    assert outcome.code == 0, outcome.err
+    found = read(tuned / "runs/tuned-compressed/compress.json")
+    full, chosen, *others = found["points"]
+    assert chosen["macs"] == pytest.approx(1, abs=0.01)
+    assert chosen["score"] == full["score"] == 1
+    assert others
+    assert all(point["macs"] <= 0.8 for point in others)
+    text = " ".join(found["words"])
+    assert "nothing is dropped: every constant ratio loses more" in text
+    assert "ldsearch export MODEL OUTPUT --subnet full --format onnx --runtime onnx" in text
+    texts = [*lines(Path("runs/tuned-compressed/data/test.jsonl"))["text"]]
+    inputs = AutoTokenizer.from_pretrained("tuned")(
+        texts, return_tensors="pt", padding=True, truncation=True, max_length=16
+    )
+    served = ld.load("runs/tuned-compressed/model")(**inputs).logits.numpy()
+    lengths = inputs["attention_mask"].sum(1).numpy()
+    shorter = lengths < lengths.max()  # the longest lack a token
+    assert shorter.sum() > 5
+    np.testing.assert_allclose(served[shorter], stock(texts)[shorter], atol=1e-4)
+
+
+def question_rows() -> list[dict[str, object]]:
+    """Questions whose answer is a word of the text."""
+    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
+    words = [(text, text.split()[place % len(text.split())]) for place, text in enumerate(texts)]
+    return [
+        {
+            "context": f"{text} {place}",
+            "question": f"which is {word} of {place}",
+            "answers": {"text": [word], "answer_start": [text.index(word)]},
+        }
+        for place, (text, word) in enumerate(words)
+    ]
+
+
+def tag_rows() -> list[dict[str, object]]:
+    """Sentences in which short words are entities."""
+    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
+    return [
+        {"tokens": text.split(), "ner_tags": ["B-X" if len(word) < 4 else "O" for word in text.split()]}
+        for text in texts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("head", "rows"),
+    [(AutoModelForQuestionAnswering, question_rows), (AutoModelForTokenClassification, tag_rows)],
+)
+def test_heads_that_answer_by_token_are_compressed(
+    ldsearch: Ldsearch, tuned: Path, quick: None, head: Any, rows: Callable[[], list[Any]]
+) -> None:
+    torch.manual_seed(0)
+    names = {} if head is AutoModelForQuestionAnswering else {"id2label": {0: "O", 1: "B-X"}}
+    config = AutoConfig.from_pretrained("tuned", **names)
+    head.from_config(config).save_pretrained("tokenwise")
+    AutoTokenizer.from_pretrained("tuned").save_pretrained("tokenwise")
+    Path("own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    outcome = ldsearch("compress", "tokenwise", "--data", "own.jsonl", "--budget", 0.7)
+    assert outcome.code == 0, outcome.err
+    found = read(tuned / "runs/tokenwise-compressed/compress.json")
+    assert found["metric"] == "f1"
+    assert 0.5 < found["points"][1]["macs"] <= 0.7
