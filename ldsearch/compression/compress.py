@@ -111,7 +111,7 @@ def compress_into(
     identity = {
         "model": start_fingerprint(network.state_dict(), network.config.to_dict()),
         "texts": texts.fingerprint,
-        "labelled": texts.labelled,
+        "labelled": sorted(texts.labelled),
         "labels": list(texts.names),
         "reference": texts.reference,
         "seed": options.seed,
@@ -134,7 +134,7 @@ def compress_into(
     full = full_model_times(folder, home, goal, progress)
     given = bench = replace(home, runtime=_runtime(folder, options, full))
     search = folder / SEARCH_FOLDER
-    default = None if any(take) else NoWorse(MARGIN if texts.labelled else MARGIN_OF_AGREEMENT)
+    default = None if any(take) else NoWorse(MARGIN if "search" in texts.labelled else MARGIN_OF_AGREEMENT)
     rival = full.fastest()
     found = short_search(
         search, bench, goal, default, options.seed, progress, rival=rival, refuses=not trains
@@ -161,7 +161,7 @@ def compress_into(
         bench, found = _taken((bench, found), (other, again), options.train)
     run = found.run
     rows = points_of(given, bench, run, full, export_points(folder, bench, run, full, progress))
-    name = bench.task.metric.name if texts.labelled else f"agreement ({bench.task.metric.name})"
+    name = bench.task.metric.name if "report" in texts.labelled else f"agreement ({bench.task.metric.name})"
     done = Compressed(rows, name, (), folder, str(bench.runtime), time.monotonic() - began)
     done = replace(done, words=[*_on_data(texts, bench), *_on_choice(done, found, goal)])
     record = {"identity": identity, "options": changed(options), "search": run.folder.name}
@@ -282,7 +282,11 @@ def _on_data(texts: OwnTexts, bench: Bench) -> list[str]:
     if bench.task.together:
         encoded = bench.evaluator.encoded
         sentence += f"; a query is {len(encoded) / encoded.examples:.1f} rows of a batch"
-    return [sentence] if texts.labelled else [sentence, texts.kind.own_answers]
+    if "report" not in texts.labelled:
+        return [sentence, texts.kind.own_answers]
+    if "search" not in texts.labelled:
+        sentence += "; what chose had no labels: there the scores are agreement with the full model"
+    return [sentence]
 
 
 def _on_choice(done: Compressed, found: Found, goal: Goal) -> list[str]:

@@ -1,7 +1,7 @@
 """A user's own texts, with labels or without: rows to fit a fine-tuned model on, to choose and score by."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from ldsearch.tasks import (
     task_kind,
 )
 from ldsearch.tasks.splits import portion_rows
-from ldsearch.tasks.tables import Columns, read_tables, usual_column
+from ldsearch.tasks.tables import Columns, check_columns, read_tables, usual_column
 from ldsearch.work.progress import Progress
 
 # The most rows that the token score is fitted on, that choose, and that report. Without labels half as many
@@ -51,7 +51,7 @@ class OwnTexts:
         names: The model's labels, as the tables spell them.
         reference: Tokens of the longest input, or that inputs are cut to.
         given: How many rows the data had.
-        labelled: Whether the data have labels.
+        labelled: The roles whose rows have labels.
     """
 
     kind: type[Task]
@@ -60,7 +60,7 @@ class OwnTexts:
     names: Sequence[str]
     reference: int
     given: int
-    labelled: bool
+    labelled: Collection[str]
 
     @property
     def fingerprint(self) -> str:
@@ -71,15 +71,16 @@ class OwnTexts:
         self, folder: Path, supernet: Supernet, tokenizer: PreTrainedTokenizerBase, progress: Progress
     ) -> None:
         """Write a file a role, as tasks read it; without labels, the full model's answers are the labels."""
-        progress.phase("the model's own answers", None if self.labelled else len(self.tables))
+        unlabelled = [role for role in self.tables if role not in self.labelled]
+        progress.phase("the model's own answers", len(unlabelled) or None)
         for role, table in self.tables.items():
-            if not self.labelled:
+            if role in unlabelled:
                 encoded = self.encoded(table, tokenizer)
                 # What is only learned from may be rounded; what is compared with is the model in fp32.
                 with torch.autocast("cpu", enabled=role == "train" and bf16_is_fast()):
                     logits = _logits(encoded, self._task(table), supernet, tokenizer)
                 answers = self.kind.answers(logits, self.names, encoded.origins)
-                table = table.assign(**{_LABEL: answers})
+                table = table.assign(**{self.columns.label or _LABEL: answers})
                 progress.step()
             table.to_json(folder / f"{_FILES[role]}.jsonl", orient="records", lines=True, force_ascii=False)
 
@@ -138,18 +139,19 @@ def read_texts(
     tables = _embedded() if source.data == EMBEDDED else read_tables(source, kinds[0].by_line)
     kind = likeliest_kind(kinds, config, lambda: tables["train"], source)
     tables = {role: kind.prepare_table(table, source) for role, table in tables.items()}
-    label = source.columns.label or usual_column([*tables["train"].columns], kind.column_names["label"])
-    labelled = label is not None and not tables["train"].get(label, pd.Series()).map(kind.is_hidden).all()
-    if labelled:
-        tables = {role: table for role, table in tables.items() if not table[label].map(kind.is_hidden).all()}
-    else:
-        tables = {
-            role: table.assign(**{_LABEL: kind.blanks(table, source, known)})
-            for role, table in tables.items()
-        }
-        source = DataSource(source.data, columns=Columns(source.columns.text, source.columns.pair, _LABEL))
-    columns = kind.find_columns(tables["train"], source)
-    names = kind.label_names(tables["train"], columns, known or None)
+    labelled = [role for role, table in tables.items() if _has_labels(table, kind, source)]
+    if "train" in labelled:
+        tables = {role: tables[role] for role in labelled}
+    elif not labelled:
+        check_columns(tables["train"], source.columns, source.data)
+        source = DataSource(source.data, columns=replace(source.columns, label=_LABEL))
+        tables["train"] = tables["train"].assign(**{_LABEL: kind.blanks(tables["train"], source, known)})
+    first = tables[labelled[0] if labelled else "train"]
+    columns = kind.find_columns(first, source)
+    names = kind.label_names(first, columns, known or None)
+    for role in {*tables} - {*labelled}:
+        blanks = kind.blanks(tables[role], source, names)
+        tables[role] = tables[role].assign(**{columns.label or _LABEL: blanks})
     rows = {role: kind.read_rows(table, columns, names, role) for role, table in tables.items()}
     given = sum(map(len, rows.values()))
     if given < LEAST_ROWS:
@@ -162,7 +164,9 @@ def read_texts(
     encoded = whole.encoded(tables["train"].head(2 * LEAST_ROWS), tokenizer)
     (macs,) = supernet.macs(encoded.workload)([supernet.full])
     macs *= len(encoded) / encoded.examples  # of an example
-    most = dict(MOST_ROWS) if labelled else {**MOST_ROWS, "search": MOST_ROWS["search"] // 2}
+    most = dict(MOST_ROWS)
+    if "train" not in labelled:
+        most["search"] //= 2
     share = min(1.0, MOST_MACS / macs / sum(most.values()))
     most = {role: max(1, round(share * count)) for role, count in most.items()}
     if trains:
@@ -171,7 +175,14 @@ def read_texts(
     wanted = [name for name in (columns.text, columns.pair, columns.label) if name]
     drawn = {role: tables[table].iloc[own][wanted] for role, (table, own) in index.items()}
     tokens = max(int(whole.encoded(table, tokenizer).lengths.max()) for table in drawn.values())
-    return OwnTexts(kind, drawn, columns, names, max(2, min(longest, tokens)), given, labelled)
+    scored = [role for role, (table, _) in index.items() if table in labelled]
+    return OwnTexts(kind, drawn, columns, names, max(2, min(longest, tokens)), given, scored)
+
+
+def _has_labels(table: pd.DataFrame, kind: type[Task], source: DataSource) -> bool:
+    """Whether any row of a table has a label."""
+    label = source.columns.label or usual_column([*table.columns], kind.column_names["label"])
+    return label in table and not table[label].map(kind.is_hidden).all()
 
 
 def _embedded() -> dict[str, pd.DataFrame]:

@@ -145,7 +145,8 @@ def portion_rows(texts: Mapping[str, Sequence[str]], most: Mapping[str, int]) ->
 
     Args:
         texts: As of ``fix_splits``, whose splits are kept where the source has any; of training rows alone,
-            as many as asked for; where they are too few, three eighths report and a little more choose.
+            as many as asked for; where they are too few, three eighths report and a little more choose, of
+            training and report rows a little more of the first.
         most: The most rows of each role.
 
     Returns:
@@ -157,6 +158,12 @@ def portion_rows(texts: Mapping[str, Sequence[str]], most: Mapping[str, int]) ->
     rng = np.random.default_rng(0)
     if len(texts) > 1:
         given = fix_splits(texts).rows
+        if "search" not in texts and "report" in texts:
+            (table, train), (_, search) = given["train"], given["search"]
+            pool = np.union1d(train, search)
+            count = min(most["search"], round(_PORTIONS["search"] * len(pool)))
+            search = _draw(pool, _span_groups(_Words(texts[table]))[0], count, rng)
+            given = {**given, "search": (table, search), "train": (table, np.setdiff1d(pool, search))}
         return {
             role: (table, np.sort(rng.permutation(index)[: most[role]]))
             for role, (table, index) in given.items()

@@ -307,6 +307,17 @@ def test_splits_that_are_given_are_kept() -> None:
     assert [len(found[role][1]) for role in texts] == [10, 20, 60]
 
 
+def test_of_training_and_test_rows_enough_of_the_first_choose() -> None:
+    texts = {"train": [f"a {row}" for row in range(100)], "report": [f"b {row}" for row in range(60)]}
+    found = portion_rows(texts, {"train": 250, "search": 1_000, "report": 750})
+    assert {role: (table, len(index)) for role, (table, index) in found.items()} == {
+        "train": ("train", 58),
+        "search": ("train", 42),
+        "report": ("report", 60),
+    }
+    assert not {*found["train"][1]} & {*found["search"][1]}
+
+
 def headed(folder: Path, problem: str, labels: int) -> PreTrainedModel:
     """The model with a new head, the same one every time."""
     torch.manual_seed(0)
@@ -388,6 +399,33 @@ def test_a_folder_of_sentence_transformers_keeps_its_vectors(
 def test_labels_that_are_hidden_are_none(tuned: Path) -> None:
     rows = pd.read_csv(tuned / "more.csv").assign(label=-1)
     assert not given(tuned, rows, "single_label_classification", 2).labelled
+
+
+def test_labelled_test_rows_beside_unlabelled_texts_score(
+    ldsearch: Ldsearch, tuned: Path, quick: None
+) -> None:
+    Path("both").mkdir()
+    rows = pd.read_csv("more.csv")
+    rows.loc[:110, ["text"]].to_csv("both/train.csv", index=False)
+    rows.loc[110:].to_csv("both/test.csv", index=False)
+    outcome = ldsearch("compress", "tuned", "--data", "both", "--budget", 0.7, "--max-length", 16)
+    assert outcome.code == 0, outcome.err
+    folder = tuned / "runs/tuned-compressed"
+    found, held = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
+    assert found["metric"] == "accuracy"
+    names = AutoConfig.from_pretrained("tuned").id2label
+    answers = [names[one] for one in stock([*held["text"]]).argmax(axis=1)]
+    assert found["points"][0]["score"] == pytest.approx(np.mean(held["label"] == answers), abs=0.05)
+    assert "what chose had no labels" in " ".join(found["words"])
+    chose = lines(folder / "data/validation.jsonl")
+    assert [*chose["label"]] == [names[one] for one in stock([*chose["text"]]).argmax(axis=1)]
+
+
+def test_a_label_column_that_is_not_there_is_refused(ldsearch: Ldsearch, tuned: Path) -> None:
+    outcome = ldsearch("compress", "tuned", "--data", "more.csv", "--label-column", "stars")
+    assert outcome.code == 2
+    assert "stars" in outcome.err
+    assert not Path("runs/tuned-compressed").exists()
 
 
 @pytest.mark.parametrize(
