@@ -10,6 +10,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoTokenizer
+
 from ldsearch.bench import Bench
 from ldsearch.compression.search import (
     COMPARED_ROWS,
@@ -128,7 +130,7 @@ def compress_into(
         with staged(data) as staging:
             texts.write(staging, supernet, tokenizer, progress)
     fits = _training(model, texts, data, options, trainer={"max_steps": "0"})
-    home = Bench.open(_trained(folder / "supernet", fits, note, progress), runs=folder)
+    home = Bench.open(_trained(folder / "supernet", fits, cut, note, progress), runs=folder)
     length = max(1, round(home.record.lengths_seen.mean_length))
     goal = Goal.parse("score", *take, cell=(BATCHES[-1], length))
     full = full_model_times(folder, home, goal, progress)
@@ -144,7 +146,7 @@ def compress_into(
         how = replace(_training(start, texts, data, options), teacher=model)
         blocks = options.blocks or supernet.blocks
         how = _by_teacher(folder, how, blocks, options.train, reads_first=supernet.reads_first)
-        other = Bench.open(_trained(folder / "trained", how, note, progress), runs=folder)
+        other = Bench.open(_trained(folder / "trained", how, cut, note, progress), runs=folder)
         other = replace(other, runtime=bench.runtime, beside=given)
         within = goal
         if found.sure is None and goal.in_time is None:
@@ -228,10 +230,16 @@ def _by_teacher(
     return replace(how, average_last=min(6, steps), trainer={"max_steps": str(steps), **saved})
 
 
-def _trained(home: Path, how: TrainSupernet, note: Callable[[str], None], progress: Progress) -> Path:
-    """The supernet of a training, made where it is not there yet."""
+def _trained(
+    home: Path, how: TrainSupernet, cut: int | None, note: Callable[[str], None], progress: Progress
+) -> Path:
+    """The supernet of a training, made where it is not there yet; its tokenizer cuts as asked for."""
     if not (home / SUPERNET_FILE).is_file():
         train_supernet(home, how, note, progress, scored=False)  # the search does it
+    if cut is not None:
+        tokenizer = AutoTokenizer.from_pretrained(home)
+        tokenizer.model_max_length = min(cut, tokenizer.model_max_length)
+        tokenizer.save_pretrained(home)
     return home
 
 

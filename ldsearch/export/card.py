@@ -15,8 +15,9 @@ from ldsearch.latency.runtimes import graph_runtime, title_of
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.graph import OPSET, Graph
 
-# The pipeline's name of a head, as the Hub tags models.
+# The pipeline's name of a kind of task, else of a head, as the Hub tags models.
 _PIPELINES = {
+    "ranking": "text-ranking",
     "SequenceClassification": "text-classification",
     "TokenClassification": "token-classification",
     "QuestionAnswering": "question-answering",
@@ -51,6 +52,8 @@ class Provenance:
         versions: Library versions.
         origin: What is known of the model that training started from, and of its data.
         metric: Name of the score; empty: it was not measured.
+        task: Kind of the task that it was trained or measured for; empty: none is known.
+        pairs: Whether an input is two texts.
     """
 
     supernet: str
@@ -63,6 +66,8 @@ class Provenance:
     versions: Mapping[str, str] = field(default_factory=dict)
     origin: Origin = field(default_factory=Origin)
     metric: str = ""
+    task: str = ""
+    pairs: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,7 +161,7 @@ def _front_matter(provenance: Provenance, head: str, graph: Graph | None, dtype:
         datasets=list(origin.datasets) or None,
         license=origin.licence or None,
         library_name="onnx" if graph else "transformers",
-        pipeline_tag=_PIPELINES[head],
+        pipeline_tag=_PIPELINES.get(provenance.task, _PIPELINES[head]),
         metrics=[provenance.metric] if provenance.metric else None,
         tags=["ldsearch", *(["onnx", dtype] if graph else [])],
     )

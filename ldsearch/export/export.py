@@ -344,6 +344,8 @@ def _provenance(target: Target, record: SupernetRecord, run: str, choice: Choice
         versions=record.versions,
         origin=origin_of(_started_from(target, record), str(record.source["data"])),
         metric=next(iter(record.metrics), "") if choice is None else choice.metric,
+        task=str(record.source.get("task", "")),
+        pairs=bool(record.source.get("columns", {}).get("pair")),
     )
 
 

@@ -23,10 +23,14 @@ _BUDGET_HELP = (
 )
 
 
-def batch_and_length(condition: str) -> tuple[int, int] | None:
-    """``"@batch=8,length=128"`` as (8, 128); None for anything else."""
-    match = re.fullmatch(r"@batch=([1-9]\d*),length=([1-9]\d*)", condition)
-    return None if match is None else (int(match[1]), int(match[2]))
+def batch_and_length(condition: str, default: tuple[int, int] | None = None) -> tuple[int, int] | None:
+    """``"@batch=8,length=128"`` as (8, 128); what is left out is the default's; None for anything else."""
+    number = r"([1-9]\d*)"
+    match = re.fullmatch(rf"@batch={number},length={number}|@batch={number}|@length={number}|", condition)
+    if match is None or (match[1] is None and default is None):
+        return None
+    batch, length = default or (0, 0)
+    return int(match[1] or match[3] or batch), int(match[2] or match[4] or length)
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Budget:
 
         Args:
             text: See above.
-            cell: Batch size and length of a speed-up that names none: ``2x``.
+            cell: Batch size and length where a time or a speed-up names none: ``2x``, ``2x@batch=1``.
 
         Raises:
             BudgetError: If it is no number above 0 with a known unit, a share above 1, or a speed-up below.
@@ -156,13 +160,13 @@ def _of_time(
     text: str, limit: float, unit: str, condition: str | None, cell: tuple[int, int] | None
 ) -> TimeBudget:
     speed_up = unit == "x"
-    own = cell if speed_up and condition is None else batch_and_length(condition or "")
+    own = batch_and_length(condition or "", cell)
     if own is None:
         which = "speed-up" if speed_up else "latency"
         raise BudgetError(f"the {which} {text!r} needs its batch and length: {_BUDGET_HELP}")
+    source = "{}@batch={},length={}".format(text.partition("@")[0].strip(), *own)
     if not speed_up:
-        return TimeBudget("latency", limit * _MILLISECONDS[unit], False, text, own)
+        return TimeBudget("latency", limit * _MILLISECONDS[unit], False, source, own)
     if limit < 1:
         raise BudgetError(f"the budget {text!r} would be slower than the full model: {_BUDGET_HELP}")
-    source = f"{limit:g}x@batch={own[0]},length={own[1]}"
     return TimeBudget("latency", 1 / limit, True, source, own)

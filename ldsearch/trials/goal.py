@@ -210,7 +210,7 @@ class Goal:
             budget: See ``Budget``; a latency budget also gives batch and length of the objective's latency.
             at_least: See ``read_least``.
             most_accurate: The default.
-            cell: Batch size and length of a budget that names none: ``2x``.
+            cell: As of ``Budget.parse``.
 
         Raises:
             BudgetError: If a budget or score cannot be read, or more than one of the three is given.

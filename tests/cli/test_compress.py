@@ -507,9 +507,10 @@ def test_where_every_ratio_loses_too_much_nothing_is_dropped(
     assert "nothing is dropped: every constant ratio loses more" in text
     assert "ldsearch export MODEL OUTPUT --subnet full --format onnx --runtime onnx" in text
     texts = [*lines(Path("runs/tuned-compressed/data/test.jsonl"))["text"]]
-    inputs = AutoTokenizer.from_pretrained("tuned")(
-        texts, return_tensors="pt", padding=True, truncation=True, max_length=16
-    )
+    own = AutoTokenizer.from_pretrained("runs/tuned-compressed/model")  # cuts as the command was told
+    inputs = own([*texts, "the film was fine " * 20], return_tensors="pt", padding=True, truncation=True)
+    assert inputs["input_ids"].shape[1] == 16
+    inputs = {name: one[:-1] for name, one in inputs.items()}
     served = ld.load("runs/tuned-compressed/model")(**inputs).logits.numpy()
     lengths = inputs["attention_mask"].sum(1).numpy()
     shorter = lengths < lengths.max()  # the longest lack a token

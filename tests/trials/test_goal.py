@@ -264,7 +264,18 @@ def test_a_speed_up_that_names_no_cell_takes_the_one_it_is_given_and_is_read_aga
     goal = Goal.parse(budget="2x", cell=(8, 128))
     assert (goal.costs, goal.cell, goal.take.source) == (("latency",), (8, 128), "2x@batch=8,length=128")
     assert Goal.parse(**goal.options) == goal
-    assert Goal.parse(budget="2x@batch=1,length=9", cell=(8, 128)).cell == (1, 9)
+    for text, cell in {
+        "2x@batch=1,length=9": (1, 9),
+        "2x@batch=20": (20, 128),
+        "2x@length=9": (8, 9),
+        "3ms": (8, 128),
+        "3ms@batch=1": (1, 128),
+    }.items():
+        goal = Goal.parse(budget=text, cell=(8, 128))
+        assert goal.cell == cell
+        assert Goal.parse(**goal.options) == goal
+    with pytest.raises(BudgetError, match="needs its batch and length"):
+        Goal.parse(budget="2x@batch=", cell=(8, 128))
 
 
 def test_an_unreachable_budget_names_the_cheapest():
