@@ -39,7 +39,7 @@ def compress(model: str | Path, texts: Any, **options: Any) -> Any:
         options: Of ``ldsearch compress``; a ``budget`` may be a number.
 
     Returns:
-        What ``ldsearch.load`` gives, with ``table``, the pandas frame that the command prints.
+        What ``ldsearch.load`` gives, with an attribute ``table``: the pandas frame that the command prints.
 
     Raises:
         LdsearchError: As ``compress_into``.

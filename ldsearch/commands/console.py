@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import math
 import signal
 import sys
 import textwrap
@@ -73,9 +72,9 @@ def print_summary(done: Summary) -> None:
         print_paragraph(sentence)
     if not isinstance(done, Compressed):
         return
-    cheapest = math.ceil(100 * min(point["macs"] for point in done.points)) / 100
+    cheapest = min(point["macs"] for point in done.points)
     place = str(done.folder / "model")
-    print(f'use it: ldsearch.load({place!r}), or the cheapest of its rows with budget="{cheapest}"')
+    print(f'use it: ldsearch.load({place!r}), or the cheapest of its rows with budget="{cheapest:.2f}"')
 
 
 def print_table(

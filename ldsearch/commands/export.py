@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from ldsearch.commands.console import print_notes, progress_bars, quiet_libraries
+from ldsearch.disk.files import read_fields
 from ldsearch.errors import ExportError
 from ldsearch.export.export import export
 from ldsearch.export.folder import check_hub_name, onnx_file, push
+from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.options import Export
 from ldsearch.subnet import SUBNET_FILE
 from ldsearch.supernet.heads import head_named
@@ -55,9 +57,12 @@ def _how(written: Path, everything: bool) -> str:
     """The command or line of code to go on with."""
     if everything:
         return f"{written / 'index.json'} names every folder with its score and costs"
-    if (name := onnx_file(written)) is not None:
-        return f'run it with onnxruntime.InferenceSession("{written / name}")'
-    if (written / SUBNET_FILE).is_file():
-        return f'load it with ldsearch.load("{written}")'
+    known = written / SUBNET_FILE
+    runtime = str(read_fields(known).get("runtime", "")) if known.is_file() else ""
+    if runtime and graph_runtime(runtime).library == "onnxruntime":
+        return f'run it with onnxruntime.InferenceSession("{written / str(onnx_file(written))}")'
+    if known.is_file():
+        alone = f"; {written / 'README.md'} has the lines without ldsearch" if runtime else ""
+        return f'load it with ldsearch.load("{written}"){alone}'
     architecture = json.loads((written / "config.json").read_text(encoding="utf-8"))["architectures"][0]
     return f'load it with AutoModelFor{head_named(architecture).name}.from_pretrained("{written}")'

@@ -5,7 +5,7 @@ A folder holds all of it: ``data``, ``supernet``, ``search`` (a search run) and 
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -112,10 +112,10 @@ def compress_into(
     texts = read_texts(source, known, supernet, tokenizer, cut, trains=trains, task=options.task)
     identity = {
         "model": start_fingerprint(network.state_dict(), network.config.to_dict()),
-        "texts": texts.fingerprint,
+        "data": texts.fingerprint,
         "labelled": sorted(texts.labelled),
         "labels": list(texts.names),
-        "reference": texts.reference,
+        "max_length": texts.reference,
         "seed": options.seed,
         "metric": options.metric,
         "train": options.train,
@@ -124,7 +124,7 @@ def compress_into(
         **({} if options.blocks is None else {"blocks": options.blocks}),
         **({} if options.runtime == AUTO else {"runtime": options.runtime}),
     }
-    claim(folder, COMPRESSED_FILE, identity)
+    begins = claim(folder, COMPRESSED_FILE, identity)
     data = folder / "data"
     if not data.is_dir():
         with staged(data) as staging:
@@ -133,7 +133,7 @@ def compress_into(
     home = Bench.open(_trained(folder / "supernet", fits, cut, note, progress), runs=folder)
     length = max(1, round(home.record.lengths_seen.mean_length))
     goal = Goal.parse("score", *take, cell=(BATCHES[-1], length))
-    full = full_model_times(folder, home, goal, progress)
+    full = full_model_times(folder, home, goal, progress, runtime=options.runtime)
     given = bench = replace(home, runtime=_runtime(folder, options, full))
     search = folder / SEARCH_FOLDER
     default = None if any(take) else NoWorse(MARGIN if "search" in texts.labelled else MARGIN_OF_AGREEMENT)
@@ -162,10 +162,12 @@ def compress_into(
             again = replace(again, words=words)
         bench, found = _taken((bench, found), (other, again), options.train)
     run = found.run
-    rows = points_of(given, bench, run, full, export_points(folder, bench, run, full, progress))
+    exported = export_points(folder, bench, run, full, progress)
+    rows = points_of(given, bench, run, full, exported)
     name = bench.task.metric.name if "report" in texts.labelled else f"agreement ({bench.task.metric.name})"
     done = Compressed(rows, name, (), folder, str(bench.runtime), time.monotonic() - began)
-    done = replace(done, words=[*_on_data(texts, bench), *_on_choice(done, found, goal)])
+    said = [*_on_data(texts, bench), *_on_choice(done, found, goal), *_on_times(done, exported, begins)]
+    done = replace(done, words=said)
     record = {"identity": identity, "options": changed(options), "search": run.folder.name}
     write_json(folder / COMPRESSED_FILE, {**record, **done.to_dict()})
     return done
@@ -238,8 +240,9 @@ def _trained(
         train_supernet(home, how, note, progress, scored=False)  # the search does it
     if cut is not None:
         tokenizer = AutoTokenizer.from_pretrained(home)
-        tokenizer.model_max_length = min(cut, tokenizer.model_max_length)
-        tokenizer.save_pretrained(home)
+        if tokenizer.model_max_length > cut:
+            tokenizer.model_max_length = cut
+            tokenizer.save_pretrained(home)
     return home
 
 
@@ -302,7 +305,10 @@ def _on_choice(done: Compressed, found: Found, goal: Goal) -> list[str]:
     best = found.run.best
     full, chosen, *_ = done.points
     ratios = {cell: ms / full["ms"][cell] for cell, ms in chosen["ms"].items()}
-    said = [f"chosen ({best.selector}): {found.words}; {gained(done.points, done.runtime)}"]
+    selector = best.selector
+    if goal.in_time is not None:
+        selector = f"{goal.take.text}, by the times of some ratios {selector}"
+    said = [f"chosen ({selector}): {found.words}; {gained(done.points, done.runtime)}"]
     look = "; see what twice as fast loses: --budget 2x"
     if goal.in_time is not None:
         look, cell = "", "{}x{}".format(*goal.in_time.cell)
@@ -329,7 +335,14 @@ def _on_choice(done: Compressed, found: Found, goal: Goal) -> list[str]:
             f"{where}nothing is gained: inputs of {length} tokens have little to drop; serve the whole "
             f"model: {whole}{look}; or leave blocks out, which gains more there and takes a training: {fewer}"
         )
-    said.append(
-        f"took {done.seconds / 60:.1f} minutes" if done.seconds >= 60 else f"took {done.seconds:.0f} s"
-    )
+    return said
+
+
+def _on_times(done: Compressed, exported: Sequence[Mapping[str, Any]], begins: bool) -> list[str]:
+    """Sentences on how far to trust the milliseconds, and on the minutes that it took."""
+    took = f"{done.seconds / 60:.1f} minutes" if done.seconds >= 60 else f"{done.seconds:.0f} s"
+    said = [f"took {took}" if begins else f"this call took {took}"]
+    if any(line["noisy"] for row in exported for line in row["latency"]):
+        again = f"remove {done.folder / 'model'} and give the same command when nothing else runs"
+        said.insert(0, f"noisy machine: the times above may be off; to time again {again}")
     return said

@@ -14,14 +14,14 @@ import numpy as np
 
 from ldsearch.bench import Bench
 from ldsearch.disk.files import read_fields, write_json
-from ldsearch.errors import BudgetError
+from ldsearch.errors import BudgetError, ExportError
 from ldsearch.export.agreement import share_of_full
 from ldsearch.export.elastic import rows_beside
 from ldsearch.export.export import BATCHES, export
 from ldsearch.export.names import BUDGETS_FILE, RUNTIMES_FILE
 from ldsearch.export.rows import split_rows
 from ldsearch.latency.clock import clock_of_models
-from ldsearch.latency.fastest import FullModel, time_full_model
+from ldsearch.latency.fastest import AUTO, FullModel, time_full_model
 from ldsearch.latency.measure import forward_run, random_cell
 from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.options import Evolve
@@ -152,8 +152,14 @@ def _beside(best: Trial, frontier: Sequence[Trial]) -> list[Trial]:
     return [frontier[at] for at in beside([trial.costs["macs"] for trial in frontier], best.costs["macs"])]
 
 
-def full_model_times(folder: Path, bench: Bench, goal: Goal, progress: Progress) -> FullModel:
-    """Times of the full model in every runtime; measured once."""
+def full_model_times(
+    folder: Path, bench: Bench, goal: Goal, progress: Progress, *, runtime: str
+) -> FullModel:
+    """Times of the full model in every runtime; measured once.
+
+    Raises:
+        ExportError: If the runtime that has to serve changes its answers; of ``auto`` never.
+    """
     path = folder / RUNTIMES_FILE
     length = max(1, round(bench.record.lengths_seen.mean_length))
     cells = [(batch, length) for batch in BATCHES]
@@ -161,13 +167,19 @@ def full_model_times(folder: Path, bench: Bench, goal: Goal, progress: Progress)
         cells = list(dict.fromkeys([*cells, goal.in_time.cell]))
     if path.is_file():
         known = FullModel.from_dict(read_fields(path))
-        if {*cells} <= {*known.cells}:
+        if {*cells} <= {*known.cells} and (runtime == AUTO or runtime in known.agreement):
             return known
     supernet = bench.supernet.eval()
     how = bench.record, bench.tokenizer, bench.task, bench.split, (), COMPARED_ROWS
     rows = split_rows(supernet, *how)
     share = share_of_full(supernet, rows.batches, rows.likeness)
-    full = time_full_model(supernet, cells, share, LEAST_AGREEMENT, progress)
+    full = time_full_model(supernet, cells, share, LEAST_AGREEMENT, progress, runtime)
+    kept = full.agreement.get(runtime, 1.0)
+    if kept < LEAST_AGREEMENT:
+        raise ExportError(
+            f"in {runtime} the full model gives {kept:.1%} of its predictions, fewer than "
+            f"{LEAST_AGREEMENT:.0%}: choose another --runtime"
+        )
     write_json(path, full.to_dict())
     return full
 
@@ -203,7 +215,6 @@ def short_search(
     how = Evolve(genes="lengths", widen=True, evaluations=1 + RATIOS + SEARCHED, seed=seed)
     spec = plan_search(bench, how)
     context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
-    in_time = goal.in_time
     goal, met = _in_macs(bench, context, goal, progress, rival=rival, refuses=refuses)
     regulars, whole = regular_line(context, RATIOS), bench.evaluator.costs_of([bench.whole])[0]["macs"]
     searched, undropped = SEARCHED, []
@@ -231,8 +242,6 @@ def short_search(
     outcome = run_search(bench, place, spec, goal, how, progress)
     take, best, found = goal.take, outcome.best, outcome.result
     words = context.shape.value if best.subnet in regulars else "found by search"
-    if in_time is not None:
-        words += f", for {in_time.source}"
     sure = None if met else False
     if isinstance(take, SureInTurn):
         sure = bool(take.sure(found.candidates, found.trials[0], bench.loss_bound))

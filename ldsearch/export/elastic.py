@@ -56,7 +56,10 @@ def keep_within(folder: Path, budget: str | float) -> tuple[int, ...]:
 def _cost(row: dict[str, Any], limit: Budget, path: Path) -> float:
     """A row's cost as a share of the limit."""
     if not isinstance(limit, TimeBudget):
-        return float(row["costs"][limit.cost] / limit.absolute(row["full_costs"]))
+        cost, full = row["costs"][limit.cost], row["full_costs"]
+        # Tables show a share with two digits, and so much is enough to name its row.
+        shown = round(cost / full[limit.cost], 2) * full[limit.cost]
+        return float((min(cost, shown) if limit.is_share else cost) / limit.absolute(full))
     for line in row["latency"]:
         if (line["batch"], line["length"]) == limit.cell:
             return float(line["median_ms"] / limit.absolute({"latency": line["full_ms"]}))

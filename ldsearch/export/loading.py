@@ -95,7 +95,8 @@ def load_exported(
         name: A folder or a repository of the Hub.
         revision: Branch, tag or commit of the repository.
         subfolder: Which model of an exported frontier.
-        budget: Of an elastic export: what a call may cost, as ``8ms@batch=8,length=128`` or ``0.4``.
+        budget: Of an elastic export, as of ``compress``: what a call may cost, ``8ms@batch=8,length=128`` or
+            ``0.4``.
         cache_only: Do not ask the Hub.
 
     Raises:

@@ -146,7 +146,7 @@ class Clock:
 
         Args:
             runs: At least one; the first is timed twice a round.
-            progress: A step after every call, outside of what is timed.
+            progress: A step after every call of ``calls``, outside of what is timed.
         """
         entries = [*runs, runs[0]]
         counted: list[NDArray[np.float64]] = []
@@ -158,7 +158,8 @@ class Clock:
                 if before[entry] < self.lead:
                     entries[entry]()
                 took[entry] = self._once(entries[entry])
-                progress.step()
+                if turn < self.repeats:
+                    progress.step()
             if turn >= 0:
                 counted.append(took)
                 measured += float(took.sum())

@@ -102,6 +102,7 @@ def time_full_model(
     agreement: Callable[[Forward], float],
     least: float,
     progress: Progress = NO_PROGRESS,
+    asked: str = AUTO,
 ) -> FullModel:
     """Time the full model in every runtime that ``auto`` tries, all in turn.
 
@@ -112,6 +113,7 @@ def time_full_model(
             until a runtime of files and the fastest of all are known.
         least: The least share that will do.
         progress: A phase "runtimes" with a step after every timed call.
+        asked: A runtime that is asked in any case.
     """
     device = supernet.model.device
     forwards: dict[str, Forward] = {}
@@ -145,6 +147,8 @@ def time_full_model(
             shares[name] = agreement(forwards[name])
             if shares[name] >= least and isinstance(RUNTIMES[name], GraphRuntime):
                 break
+        if asked in forwards and asked not in shares:
+            shares[asked] = agreement(forwards[asked])
     milliseconds = {name: tuple(times[:, place].tolist()) for name, place in zip(names, order, strict=True)}
     facts = device_facts(device, supernet.model.dtype)
     libraries = {one.library for one in map(RUNTIMES.get, names) if isinstance(one, GraphRuntime)}

@@ -266,7 +266,7 @@ def test_another_model_or_other_texts_are_refused_in_the_folder(
     Path("more.csv").write_text(reviews(160, seed=5))
     outcome = ldsearch(*RUN, "--budget", 0.7)
     assert outcome.code == 2
-    assert "holds another run, which differs in texts" in outcome.err
+    assert "holds another run, which differs in data" in outcome.err
 
 
 def test_from_python_a_list_a_frame_or_a_dataset_gives_a_model_that_predicts(

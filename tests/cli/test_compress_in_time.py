@@ -56,7 +56,7 @@ def test_a_speed_up_is_over_the_whole_models_own_file_at_batch_8_and_the_mean_le
     assert outcome.code == 0, outcome.err
     assert not clock.ends
     folder = tuned / "runs/small"
-    assert "for 2x@batch=8,length=9" in outcome.out.replace("\n ", "")
+    assert "chosen (budget 2x@batch=8,length=9, by the times of some ratios" in " ".join(outcome.out.split())
     run, bench = Run.open(folder), Bench.open(folder / "supernet", runs=folder)
     context = plan_search(bench, Evolve(genes="lengths", widen=True, evaluations=99)).context
     fourth, whole = bench.macs([regular_line(context, 8)[3], bench.whole])

@@ -174,3 +174,14 @@ def test_the_whole_model_is_within_a_share_of_one(tmp_path: Path) -> None:
     (tmp_path / "budgets.json").write_text(json.dumps({"rows": rows}))
     assert keep_within(tmp_path, 1) == keep_within(tmp_path, "1.0") == (2,)
     assert keep_within(tmp_path, 0.5) == (1,)
+
+
+def test_a_share_with_two_digits_names_its_row(tmp_path: Path) -> None:
+    rows = [
+        {"keep": [keep], "costs": {"macs": macs}, "full_costs": {"macs": 3.0}, "latency": []}
+        for keep, macs in ((1, 0.7), (2, 1.512), (3, 1.521))
+    ]
+    (tmp_path / "budgets.json").write_text(json.dumps({"rows": rows}))
+    assert keep_within(tmp_path, 0.5) == (2,)  # 0.504, which tables show as 0.50; 0.507 is 0.51
+    assert keep_within(tmp_path, 0.51) == (3,)
+    assert keep_within(tmp_path, "1.511macs") == (1,)
