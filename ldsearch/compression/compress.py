@@ -318,13 +318,13 @@ def _on_choice(done: Compressed, found: Found, goal: Goal) -> list[str]:
                 f"at {cell} it took {chosen['ms'][cell]:.3g} ms, and {asked:.3g} were asked for: times vary "
                 "so much here; ask for a faster one, or again when nothing else runs"
             )
-    # Budgets of the file have the whole model too, but a file of it alone is a little faster.
+    # Budgets of the file have the whole model too, but a file of it alone is faster.
     whole = f"ldsearch export MODEL OUTPUT --subnet full --format onnx --runtime {done.runtime}"
     blocks = len(best.subnet.stacks()["encoder"].blocks)
     fewer = f"--train 15 --blocks {max(1, 2 * blocks // 3)}"
     if not found.drops:
         said.append(
-            f"a file of the full model alone is a little faster: {whole}; see what half of the MACs loses: "
+            f"a file of the full model alone is faster: {whole}; see what half of the MACs loses: "
             f"--budget 0.5; a training loses less: --train 15, or {fewer}"
         )
     elif slow := [cell for cell, ratio in ratios.items() if ratio > _GAIN]:
