@@ -541,21 +541,55 @@ def tag_rows() -> list[dict[str, object]]:
     ]
 
 
+def number_rows() -> list[dict[str, object]]:
+    """Texts and how long they are."""
+    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
+    return [{"text": text, "label": len(text) / 10} for text in texts]
+
+
+def several_rows() -> list[dict[str, object]]:
+    """Texts and which of two words they have."""
+    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
+    return [
+        {"text": text, "labels": [word for word in ("a", "the") if word in text.split()]} for text in texts
+    ]
+
+
 @pytest.mark.parametrize(
-    ("head", "rows"),
-    [(AutoModelForQuestionAnswering, question_rows), (AutoModelForTokenClassification, tag_rows)],
+    ("head", "config", "rows", "metric"),
+    [
+        (AutoModelForQuestionAnswering, {}, question_rows, "f1"),
+        (AutoModelForTokenClassification, {"id2label": {0: "O", 1: "B-X"}}, tag_rows, "f1"),
+        (
+            AutoModelForSequenceClassification,
+            {"num_labels": 1, "problem_type": "regression"},
+            number_rows,
+            "pearson",
+        ),
+        (
+            AutoModelForSequenceClassification,
+            {"id2label": {0: "a", 1: "the"}, "problem_type": "multi_label_classification"},
+            several_rows,
+            "micro-f1",
+        ),
+    ],
 )
-def test_heads_that_answer_by_token_are_compressed(
-    ldsearch: Ldsearch, tuned: Path, quick: None, head: Any, rows: Callable[[], list[Any]]
+def test_every_other_head_is_compressed(
+    ldsearch: Ldsearch,
+    tuned: Path,
+    quick: None,
+    head: Any,
+    config: dict[str, Any],
+    rows: Callable[[], list[Any]],
+    metric: str,
 ) -> None:
     torch.manual_seed(0)
-    names = {} if head is AutoModelForQuestionAnswering else {"id2label": {0: "O", 1: "B-X"}}
-    config = AutoConfig.from_pretrained("tuned", **names)
-    head.from_config(config).save_pretrained("tokenwise")
-    AutoTokenizer.from_pretrained("tuned").save_pretrained("tokenwise")
+    own = AutoConfig.from_pretrained("tuned", initializer_range=0.5, **config)
+    head.from_config(own).save_pretrained("headed")
+    AutoTokenizer.from_pretrained("tuned").save_pretrained("headed")
     Path("own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
-    outcome = ldsearch("compress", "tokenwise", "--data", "own.jsonl", "--budget", 0.7)
+    outcome = ldsearch("compress", "headed", "--data", "own.jsonl", "--budget", 0.7)
     assert outcome.code == 0, outcome.err
-    found = read(tuned / "runs/tokenwise-compressed/compress.json")
-    assert found["metric"] == "f1"
+    found = read(tuned / "runs/headed-compressed/compress.json")
+    assert found["metric"] == metric
     assert 0.5 < found["points"][1]["macs"] <= 0.7
