@@ -21,7 +21,7 @@ from ldsearch.export.export import BATCHES, export
 from ldsearch.export.names import BUDGETS_FILE, RUNTIMES_FILE
 from ldsearch.export.rows import split_rows
 from ldsearch.latency.clock import clock_of_models
-from ldsearch.latency.fastest import AUTO, FullModel, time_full_model
+from ldsearch.latency.fastest import FullModel, time_full_model
 from ldsearch.latency.measure import forward_run, random_cell
 from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.options import Evolve
@@ -167,7 +167,7 @@ def full_model_times(
         cells = list(dict.fromkeys([*cells, goal.in_time.cell]))
     if path.is_file():
         known = FullModel.from_dict(read_fields(path))
-        if {*cells} <= {*known.cells} and (runtime == AUTO or runtime in known.agreement):
+        if {*cells} <= {*known.cells} and (runtime in known.agreement or runtime not in known.milliseconds):
             return known
     supernet = bench.supernet.eval()
     how = bench.record, bench.tokenizer, bench.task, bench.split, (), COMPARED_ROWS
