@@ -11,14 +11,17 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from ldsearch.bench import Bench
 from ldsearch.cli import main
-from ldsearch.latency import clock
+from ldsearch.compression import search as short_search
+from ldsearch.latency import clock, fastest
+from ldsearch.latency.runtimes import RUNTIMES
 
 TRAIN = ("train-supernet", "--data", "reviews.csv", "--model", "config.json", "--max-length", "16")
 EPOCHS = ("--num_train_epochs", "1")
@@ -177,3 +180,31 @@ def wild_place(wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     shutil.copytree(wild, copy)
     monkeypatch.chdir(copy)
     return copy
+
+
+@pytest.fixture
+def tuned(wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place with a fine-tuned model as others save it, and rows: labelled, and texts alone."""
+    place = tmp_path / "place"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(short_search, "SEARCHED", 2)
+    monkeypatch.setattr(short_search, "RATIOS", 5)
+    home = wild / "runs/tiny"
+    AutoModelForSequenceClassification.from_pretrained(home).save_pretrained("tuned")
+    AutoTokenizer.from_pretrained(home).save_pretrained("tuned")
+    rows = reviews(160, seed=3)
+    Path("more.csv").write_text(rows)
+    Path("texts.txt").write_text("\n".join(line.partition(",")[0] for line in rows.splitlines()[1:]) + "\n")
+    return place
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The full model is timed in one runtime of files, which rounds nothing, for an instant."""
+    monkeypatch.setattr("ldsearch.latency.clock.SECONDS", 0.0)
+    monkeypatch.setattr(fastest, "candidates", lambda: {"onnx": RUNTIMES["onnx"]})
+
+
+def lines(path: Path) -> pd.DataFrame:
+    return pd.read_json(path, lines=True, dtype=False)

@@ -1,29 +1,21 @@
 """compress: from a fine-tuned model and texts to one file, with labels and without."""
 
 import io
-import json
-import random
 import runpy
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import datasets
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.metrics import ndcg_score
 from transformers import (
     AutoConfig,
-    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
     AutoTokenizer,
-    PreTrainedModel,
 )
 
 import ldsearch as ld
@@ -31,51 +23,18 @@ from ldsearch.compression import compress
 from ldsearch.compression import search as short_search
 from ldsearch.compression.compress import _on_choice
 from ldsearch.compression.search import Found
-from ldsearch.compression.texts import OwnTexts, read_texts
-from ldsearch.errors import DataError
-from ldsearch.latency import fastest
-from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import Run
 from ldsearch.subnet import Subnet
-from ldsearch.supernet import Supernet
-from ldsearch.supernet.embedding import write_modules
-from ldsearch.supernet.folder import load_model, save_model
-from ldsearch.tasks import DataSource, load_task
-from ldsearch.tasks.splits import portion_rows
+from ldsearch.supernet.folder import save_model
 from ldsearch.trials.goal import Goal
 from ldsearch.work.interruption import Interrupted
-from ldsearch.work.progress import Progress
-from tests.cli.conftest import Ldsearch, read, reviews
+from tests.cli.conftest import Ldsearch, lines, read, reviews
 from tests.tiny import tiny_encoder_decoder
 
 pytest.importorskip("onnxruntime")
 ROOT = Path(__file__).parents[2]
 RUN = ("compress", "tuned", "--data", "more.csv", "--name", "small", "--max-length", 16)
-
-
-@pytest.fixture
-def tuned(wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place with a fine-tuned model as others save it, and rows: labelled, and texts alone."""
-    place = tmp_path / "place"
-    place.mkdir()
-    monkeypatch.chdir(place)
-    monkeypatch.setattr(short_search, "SEARCHED", 2)
-    monkeypatch.setattr(short_search, "RATIOS", 5)
-    home = wild / "runs/tiny"
-    AutoModelForSequenceClassification.from_pretrained(home).save_pretrained("tuned")
-    AutoTokenizer.from_pretrained(home).save_pretrained("tuned")
-    rows = reviews(160, seed=3)
-    Path("more.csv").write_text(rows)
-    Path("texts.txt").write_text("\n".join(line.partition(",")[0] for line in rows.splitlines()[1:]) + "\n")
-    return place
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The full model is timed in one runtime of files, which rounds nothing, for an instant."""
-    monkeypatch.setattr("ldsearch.latency.clock.SECONDS", 0.0)
-    monkeypatch.setattr(fastest, "candidates", lambda: {"onnx": RUNTIMES["onnx"]})
 
 
 @pytest.fixture
@@ -99,10 +58,6 @@ def stock(texts: list[str]) -> np.ndarray:
     )
     with torch.no_grad():
         return model(**inputs).logits.numpy()
-
-
-def lines(path: Path) -> pd.DataFrame:
-    return pd.read_json(path, lines=True, dtype=False)
 
 
 def example(
@@ -282,125 +237,6 @@ def test_from_python_a_list_a_frame_or_a_dataset_gives_a_model_that_predicts(
     assert list(of_frame.table["accuracy"]) == list(of_rows.table["accuracy"])
 
 
-def test_portions_share_no_text_and_have_the_shares() -> None:
-    draw = random.Random(0)
-    texts = [" ".join(draw.choice("abcdefghijklmnop") for _ in range(12)) for _ in range(400)]
-    texts += texts[:100]  # some stand twice
-    most = {"train": 1_000, "search": 1_000, "report": 1_000}
-    found = portion_rows({"train": texts}, most)
-    sizes = {role: len(index) for role, (_, index) in found.items()}
-    assert sizes["report"] == pytest.approx(188, abs=5)
-    assert sizes["search"] == pytest.approx(212, abs=5)
-    assert sum(sizes.values()) == 500
-    sets = [{texts[row] for row in index} for _, index in found.values()]
-    assert not any(one & other for at, one in enumerate(sets) for other in sets[:at])
-    few = portion_rows({"train": texts}, {"train": 10, "search": 20, "report": 30})
-    assert [len(few[role][1]) for role in ("train", "search", "report")] == [10, 20, 30]
-    with pytest.raises(DataError, match="too few"):
-        portion_rows({"train": ["one text"] * 100}, most)
-
-
-def test_splits_that_are_given_are_kept() -> None:
-    texts = {role: [f"{role} {row}" for row in range(60)] for role in ("train", "search", "report")}
-    found = portion_rows(texts, {"train": 10, "search": 20, "report": 100})
-    assert {role: table for role, (table, _) in found.items()} == {role: role for role in texts}
-    assert [len(found[role][1]) for role in texts] == [10, 20, 60]
-
-
-def test_of_training_and_test_rows_enough_of_the_first_choose() -> None:
-    texts = {"train": [f"a {row}" for row in range(100)], "report": [f"b {row}" for row in range(60)]}
-    found = portion_rows(texts, {"train": 250, "search": 1_000, "report": 750})
-    assert {role: (table, len(index)) for role, (table, index) in found.items()} == {
-        "train": ("train", 58),
-        "search": ("train", 42),
-        "report": ("report", 60),
-    }
-    assert not {*found["train"][1]} & {*found["search"][1]}
-
-
-def headed(folder: Path, problem: str, labels: int) -> PreTrainedModel:
-    """The model with a new head, the same one every time."""
-    torch.manual_seed(0)
-    config = AutoConfig.from_pretrained(folder, num_labels=labels, problem_type=problem)
-    return AutoModelForSequenceClassification.from_config(config).eval()
-
-
-def given(place: Path, table: pd.DataFrame, problem: str, labels: int) -> OwnTexts:
-    """Rows as compress reads and writes them, for a tiny model with such a head."""
-    model = headed(place / "tuned", problem, labels)
-    supernet = Supernet(model).eval()
-    tokenizer = AutoTokenizer.from_pretrained(place / "tuned")
-    table.to_json(place / "own.jsonl", orient="records", lines=True)
-    known = [model.config.id2label[number] for number in range(labels)]
-    texts = read_texts(DataSource(str(place / "own.jsonl")), known, supernet, tokenizer, 16)
-    (place / "written").mkdir()
-    texts.write(place / "written", supernet, tokenizer, Progress())
-    return texts
-
-
-@pytest.mark.parametrize(
-    ("problem", "labels", "kind"),
-    [
-        ("single_label_classification", 3, "classification"),
-        ("regression", 1, "regression"),
-        ("multi_label_classification", 4, "multi-label"),
-    ],
-)
-def test_the_task_is_read_from_the_model_and_answers_stand_in_for_labels(
-    tuned: Path, problem: str, labels: int, kind: str
-) -> None:
-    table = pd.DataFrame({"text": [line.partition(",")[0] for line in reviews(120, 2).splitlines()[1:]]})
-    texts = given(tuned, table, problem, labels)
-    assert texts.kind.kind == kind
-    assert not texts.labelled
-    written = lines(tuned / "written/test.jsonl")
-    # Read again as a task, with these labels, the model that gave them is right everywhere.
-    task = load_task(kind, DataSource(str(tuned / "written")), [*texts.names])
-    model = Supernet(headed(tuned / "tuned", problem, labels)).eval()
-    tokenizer = AutoTokenizer.from_pretrained(tuned / "tuned")
-    evaluator = ld.Evaluator(
-        model, task, task.encode("report", tokenizer, 16), split="report", tokenizer=tokenizer
-    )
-    (trial,) = evaluator([model.full], 0)
-    assert trial.score.value == pytest.approx(1.0)
-    assert 40 <= len(written) <= 45
-
-
-def test_a_folder_of_sentence_transformers_keeps_its_vectors(
-    ldsearch: Ldsearch, tuned: Path, quick: None
-) -> None:
-    model = AutoModelForSequenceClassification.from_pretrained("tuned")
-    model.base_model.save_pretrained("sentences")
-    AutoTokenizer.from_pretrained("tuned").save_pretrained("sentences")
-    write_modules(model.config, Path("sentences"), 16)
-    outcome = ldsearch("compress", "sentences", "--data", "texts.txt", "--budget", 0.7)
-    assert outcome.code == 0, outcome.err
-    folder = tuned / "runs/sentences-compressed"
-    found, rows = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
-    whole, tokenizer = load_model("sentences")
-    inputs = tokenizer([*rows["text"]], return_tensors="pt", padding=True, truncation=True)
-    with torch.no_grad():
-        wanted = whole.eval()(**inputs).sentence_embedding.numpy()
-    np.testing.assert_allclose(np.stack(rows["label"]), wanted, atol=1e-5)
-    served = ld.load(folder / "model")(**inputs).sentence_embedding.numpy()
-    cosines = (served * wanted).sum(axis=1)
-    assert found["points"][1]["score"] == pytest.approx(cosines.mean(), abs=1e-5)
-    assert found["points"][1]["score"] < 1
-    assert found["points"][0]["score"] == pytest.approx(1, abs=1e-3)  # the longest lack a token there
-    assert "cosines to the full model's own vectors" in outcome.out
-    # Vectors of another model are refused before anything is trained.
-    short = [{"text": text, "label": [1.0, 2.0]} for text in rows["text"]]
-    Path("short.jsonl").write_text("".join(json.dumps(row) + "\n" for row in short))
-    wrong = ldsearch("train-supernet", "--task", "embedding", "--model", "sentences", "--data", "short.jsonl")
-    assert wrong.code == 2
-    assert "vectors have 2 numbers, the model's" in wrong.err
-
-
-def test_labels_that_are_hidden_are_none(tuned: Path) -> None:
-    rows = pd.read_csv(tuned / "more.csv").assign(label=-1)
-    assert not given(tuned, rows, "single_label_classification", 2).labelled
-
-
 def test_labelled_test_rows_beside_unlabelled_texts_score(
     ldsearch: Ldsearch, tuned: Path, quick: None
 ) -> None:
@@ -456,41 +292,6 @@ def test_where_nothing_is_gained_the_words_say_what_to_serve(ms: tuple[float, fl
     assert "--budget 2x" not in " ".join(words)
 
 
-@pytest.mark.parametrize("labelled", [True, False])
-def test_a_cross_encoder_keeps_the_order_of_a_querys_documents(
-    ldsearch: Ldsearch, tuned: Path, quick: None, labelled: bool
-) -> None:
-    torch.manual_seed(0)
-    config = AutoConfig.from_pretrained("tuned", initializer_range=0.5)
-    config.num_labels, config.problem_type = 1, None
-    AutoModelForSequenceClassification.from_config(config).save_pretrained("reranker")
-    AutoTokenizer.from_pretrained("tuned").save_pretrained("reranker")
-    texts = Path("texts.txt").read_text().splitlines()
-    rows = [
-        (f"{query} {place}", text, int(at == 0))
-        for place, query in enumerate(texts[:60])
-        for at, text in enumerate(texts[place + 60 : place + 64])
-    ]
-    table = pd.DataFrame(rows, columns=["query", "document", "label"])
-    (table if labelled else table.drop(columns="label")).to_csv("queries.csv", index=False)
-    outcome = ldsearch("compress", "reranker", "--data", "queries.csv", "--budget", 0.7, "--pin-query")
-    assert outcome.code == 0, outcome.err
-    folder = tuned / "runs/reranker-compressed"
-    found, held = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
-    assert found["metric"] == ("ndcg@10" if labelled else "agreement (ndcg@10)")
-    assert any("a query is 4.0 rows" in words for words in found["words"])
-    assert {*held["query"]}.isdisjoint(lines(folder / "data/validation.jsonl")["query"])
-    # By hand: the file's order of each query's documents, with the labels as gains.
-    served, tokenizer = ld.load(found["model"]), AutoTokenizer.from_pretrained("reranker")
-    scores = []
-    for query, documents, gains in zip(held["query"], held["document"], held["label"], strict=True):
-        inputs = tokenizer(
-            [query] * len(documents), documents, return_tensors="pt", padding=True, truncation=True
-        )
-        scores.append(ndcg_score([[*map(float, gains)]], served(**inputs).logits.numpy().T, k=10))
-    assert np.mean(scores) == pytest.approx(found["points"][1]["score"], abs=1e-3)
-
-
 def test_where_every_ratio_loses_too_much_nothing_is_dropped(
     ldsearch: Ldsearch, tuned: Path, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -516,80 +317,3 @@ def test_where_every_ratio_loses_too_much_nothing_is_dropped(
     shorter = lengths < lengths.max()  # the longest lack a token
     assert shorter.sum() > 5
     np.testing.assert_allclose(served[shorter], stock(texts)[shorter], atol=1e-4)
-
-
-def question_rows() -> list[dict[str, object]]:
-    """Questions whose answer is a word of the text."""
-    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
-    words = [(text, text.split()[place % len(text.split())]) for place, text in enumerate(texts)]
-    return [
-        {
-            "context": f"{text} {place}",
-            "question": f"which is {word} of {place}",
-            "answers": {"text": [word], "answer_start": [text.index(word)]},
-        }
-        for place, (text, word) in enumerate(words)
-    ]
-
-
-def tag_rows() -> list[dict[str, object]]:
-    """Sentences in which short words are entities."""
-    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
-    return [
-        {"tokens": text.split(), "ner_tags": ["B-X" if len(word) < 4 else "O" for word in text.split()]}
-        for text in texts
-    ]
-
-
-def number_rows() -> list[dict[str, object]]:
-    """Texts and how long they are."""
-    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
-    return [{"text": text, "label": len(text) / 10} for text in texts]
-
-
-def several_rows() -> list[dict[str, object]]:
-    """Texts and which of two words they have."""
-    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
-    return [
-        {"text": text, "labels": [word for word in ("a", "the") if word in text.split()]} for text in texts
-    ]
-
-
-@pytest.mark.parametrize(
-    ("head", "config", "rows", "metric"),
-    [
-        (AutoModelForQuestionAnswering, {}, question_rows, "f1"),
-        (AutoModelForTokenClassification, {"id2label": {0: "O", 1: "B-X"}}, tag_rows, "f1"),
-        (
-            AutoModelForSequenceClassification,
-            {"num_labels": 1, "problem_type": "regression"},
-            number_rows,
-            "pearson",
-        ),
-        (
-            AutoModelForSequenceClassification,
-            {"id2label": {0: "a", 1: "the"}, "problem_type": "multi_label_classification"},
-            several_rows,
-            "micro-f1",
-        ),
-    ],
-)
-def test_every_other_head_is_compressed(
-    ldsearch: Ldsearch,
-    tuned: Path,
-    quick: None,
-    head: Any,
-    config: dict[str, Any],
-    rows: Callable[[], list[Any]],
-    metric: str,
-) -> None:
-    torch.manual_seed(0)
-    own = AutoConfig.from_pretrained("tuned", initializer_range=0.5, **config)
-    head.from_config(own).save_pretrained("headed")
-    AutoTokenizer.from_pretrained("tuned").save_pretrained("headed")
-    Path("own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
-    outcome = ldsearch("compress", "headed", "--data", "own.jsonl", "--budget", 0.7)
-    assert outcome.code == 0, outcome.err
-    found = read(tuned / "runs/headed-compressed/compress.json")
-    assert found["metric"] == metric
-    assert 0.5 < found["points"][1]["macs"] <= 0.7

@@ -17,9 +17,7 @@ from ldsearch.search.run import plan_search
 from ldsearch.subnet import SUBNET_FILE
 from ldsearch.work.progress import Progress
 from tests.cli.conftest import Ldsearch, read
-from tests.cli.test_compress import RUN, quick, tuned
-
-__all__ = ["quick", "tuned"]
+from tests.cli.test_compress import RUN
 
 
 def test_a_budget_in_milliseconds_is_met_as_far_as_it_can_be_measured(

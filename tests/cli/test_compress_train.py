@@ -13,10 +13,8 @@ from ldsearch.compression import compress as compressing
 from ldsearch.runs.run import Run
 from ldsearch.search.rules import every_other
 from ldsearch.subnet import Subnet
-from tests.cli.conftest import Ldsearch, read
-from tests.cli.test_compress import RUN, lines, quick, tuned
-
-__all__ = ["quick", "tuned"]
+from tests.cli.conftest import Ldsearch, lines, read
+from tests.cli.test_compress import RUN
 
 
 def test_a_training_by_the_model_itself_is_taken_where_it_is_better(

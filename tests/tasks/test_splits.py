@@ -10,7 +10,7 @@ import pytest
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.classification import TextExamples
-from ldsearch.tasks.splits import Overlap, Splits, _Words, draw_rows, fix_splits
+from ldsearch.tasks.splits import Overlap, Splits, _Words, draw_rows, fix_splits, portion_rows
 
 Texts = dict[str, list[str]]
 LAYOUTS: dict[str, tuple[int, int, int]] = {  # train, search and report rows; 0: the source has no such rows
@@ -346,3 +346,39 @@ def test_drawn_rows_are_whole_groups_by_a_union_find_and_leave_the_others_to_tra
     assert draw_rows(texts, 41, seed=4).tolist() != drawn.tolist()
     split = fix_splits({"train": np.delete(texts, drawn).tolist(), "search": [texts[row] for row in drawn]})
     assert split.overlap.describe() == ""
+
+
+def test_portions_share_no_text_and_have_the_shares() -> None:
+    draw = random.Random(0)
+    texts = [" ".join(draw.choice("abcdefghijklmnop") for _ in range(12)) for _ in range(400)]
+    texts += texts[:100]  # some stand twice
+    most = {"train": 1_000, "search": 1_000, "report": 1_000}
+    found = portion_rows({"train": texts}, most)
+    sizes = {role: len(index) for role, (_, index) in found.items()}
+    assert sizes["report"] == pytest.approx(188, abs=5)
+    assert sizes["search"] == pytest.approx(212, abs=5)
+    assert sum(sizes.values()) == 500
+    sets = [{texts[row] for row in index} for _, index in found.values()]
+    assert not any(one & other for at, one in enumerate(sets) for other in sets[:at])
+    few = portion_rows({"train": texts}, {"train": 10, "search": 20, "report": 30})
+    assert [len(few[role][1]) for role in ("train", "search", "report")] == [10, 20, 30]
+    with pytest.raises(DataError, match="too few"):
+        portion_rows({"train": ["one text"] * 100}, most)
+
+
+def test_splits_that_are_given_are_kept() -> None:
+    texts = {role: [f"{role} {row}" for row in range(60)] for role in ("train", "search", "report")}
+    found = portion_rows(texts, {"train": 10, "search": 20, "report": 100})
+    assert {role: table for role, (table, _) in found.items()} == {role: role for role in texts}
+    assert [len(found[role][1]) for role in texts] == [10, 20, 60]
+
+
+def test_of_training_and_test_rows_enough_of_the_first_choose() -> None:
+    texts = {"train": [f"a {row}" for row in range(100)], "report": [f"b {row}" for row in range(60)]}
+    found = portion_rows(texts, {"train": 250, "search": 1_000, "report": 750})
+    assert {role: (table, len(index)) for role, (table, index) in found.items()} == {
+        "train": ("train", 58),
+        "search": ("train", 42),
+        "report": ("report", 60),
+    }
+    assert not {*found["train"][1]} & {*found["search"][1]}

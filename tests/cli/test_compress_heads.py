@@ -1,0 +1,226 @@
+"""compress: what a head answers, and rows as it needs them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import ndcg_score
+from transformers import (
+    AutoConfig,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+)
+
+import ldsearch as ld
+from ldsearch.compression.texts import OwnTexts, read_texts
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.embedding import write_modules
+from ldsearch.supernet.folder import load_model
+from ldsearch.tasks import DataSource, load_task
+from ldsearch.work.progress import Progress
+from tests.cli.conftest import Ldsearch, lines, read, reviews
+
+pytest.importorskip("onnxruntime")
+
+
+def headed(folder: Path, problem: str, labels: int) -> PreTrainedModel:
+    """The model with a new head, the same one every time."""
+    torch.manual_seed(0)
+    config = AutoConfig.from_pretrained(folder, num_labels=labels, problem_type=problem)
+    return AutoModelForSequenceClassification.from_config(config).eval()
+
+
+def given(place: Path, table: pd.DataFrame, problem: str, labels: int) -> OwnTexts:
+    """Rows as compress reads and writes them, for a tiny model with such a head."""
+    model = headed(place / "tuned", problem, labels)
+    supernet = Supernet(model).eval()
+    tokenizer = AutoTokenizer.from_pretrained(place / "tuned")
+    table.to_json(place / "own.jsonl", orient="records", lines=True)
+    known = [model.config.id2label[number] for number in range(labels)]
+    texts = read_texts(DataSource(str(place / "own.jsonl")), known, supernet, tokenizer, 16)
+    (place / "written").mkdir()
+    texts.write(place / "written", supernet, tokenizer, Progress())
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("problem", "labels", "kind"),
+    [
+        ("single_label_classification", 3, "classification"),
+        ("regression", 1, "regression"),
+        ("multi_label_classification", 4, "multi-label"),
+    ],
+)
+def test_the_task_is_read_from_the_model_and_answers_stand_in_for_labels(
+    tuned: Path, problem: str, labels: int, kind: str
+) -> None:
+    table = pd.DataFrame({"text": [line.partition(",")[0] for line in reviews(120, 2).splitlines()[1:]]})
+    texts = given(tuned, table, problem, labels)
+    assert texts.kind.kind == kind
+    assert not texts.labelled
+    written = lines(tuned / "written/test.jsonl")
+    # Read again as a task, with these labels, the model that gave them is right everywhere.
+    task = load_task(kind, DataSource(str(tuned / "written")), [*texts.names])
+    model = Supernet(headed(tuned / "tuned", problem, labels)).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tuned / "tuned")
+    evaluator = ld.Evaluator(
+        model, task, task.encode("report", tokenizer, 16), split="report", tokenizer=tokenizer
+    )
+    (trial,) = evaluator([model.full], 0)
+    assert trial.score.value == pytest.approx(1.0)
+    assert 40 <= len(written) <= 45
+
+
+def test_a_folder_of_sentence_transformers_keeps_its_vectors(
+    ldsearch: Ldsearch, tuned: Path, quick: None
+) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained("tuned")
+    model.base_model.save_pretrained("sentences")
+    AutoTokenizer.from_pretrained("tuned").save_pretrained("sentences")
+    write_modules(model.config, Path("sentences"), 16)
+    outcome = ldsearch("compress", "sentences", "--data", "texts.txt", "--budget", 0.7)
+    assert outcome.code == 0, outcome.err
+    folder = tuned / "runs/sentences-compressed"
+    found, rows = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
+    whole, tokenizer = load_model("sentences")
+    inputs = tokenizer([*rows["text"]], return_tensors="pt", padding=True, truncation=True)
+    with torch.no_grad():
+        wanted = whole.eval()(**inputs).sentence_embedding.numpy()
+    np.testing.assert_allclose(np.stack(rows["label"]), wanted, atol=1e-5)
+    served = ld.load(folder / "model")(**inputs).sentence_embedding.numpy()
+    cosines = (served * wanted).sum(axis=1)
+    assert found["points"][1]["score"] == pytest.approx(cosines.mean(), abs=1e-5)
+    assert found["points"][1]["score"] < 1
+    assert found["points"][0]["score"] == pytest.approx(1, abs=1e-3)  # the longest lack a token there
+    assert "cosines to the full model's own vectors" in outcome.out
+    # Vectors of another model are refused before anything is trained.
+    short = [{"text": text, "label": [1.0, 2.0]} for text in rows["text"]]
+    Path("short.jsonl").write_text("".join(json.dumps(row) + "\n" for row in short))
+    wrong = ldsearch("train-supernet", "--task", "embedding", "--model", "sentences", "--data", "short.jsonl")
+    assert wrong.code == 2
+    assert "vectors have 2 numbers, the model's" in wrong.err
+
+
+def test_labels_that_are_hidden_are_none(tuned: Path) -> None:
+    rows = pd.read_csv(tuned / "more.csv").assign(label=-1)
+    assert not given(tuned, rows, "single_label_classification", 2).labelled
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_cross_encoder_keeps_the_order_of_a_querys_documents(
+    ldsearch: Ldsearch, tuned: Path, quick: None, labelled: bool
+) -> None:
+    torch.manual_seed(0)
+    config = AutoConfig.from_pretrained("tuned", initializer_range=0.5)
+    config.num_labels, config.problem_type = 1, None
+    AutoModelForSequenceClassification.from_config(config).save_pretrained("reranker")
+    AutoTokenizer.from_pretrained("tuned").save_pretrained("reranker")
+    texts = Path("texts.txt").read_text().splitlines()
+    rows = [
+        (f"{query} {place}", text, int(at == 0))
+        for place, query in enumerate(texts[:60])
+        for at, text in enumerate(texts[place + 60 : place + 64])
+    ]
+    table = pd.DataFrame(rows, columns=["query", "document", "label"])
+    (table if labelled else table.drop(columns="label")).to_csv("queries.csv", index=False)
+    outcome = ldsearch("compress", "reranker", "--data", "queries.csv", "--budget", 0.7, "--pin-query")
+    assert outcome.code == 0, outcome.err
+    folder = tuned / "runs/reranker-compressed"
+    found, held = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
+    assert found["metric"] == ("ndcg@10" if labelled else "agreement (ndcg@10)")
+    assert any("a query is 4.0 rows" in words for words in found["words"])
+    assert {*held["query"]}.isdisjoint(lines(folder / "data/validation.jsonl")["query"])
+    # By hand: the file's order of each query's documents, with the labels as gains.
+    served, tokenizer = ld.load(found["model"]), AutoTokenizer.from_pretrained("reranker")
+    scores = []
+    for query, documents, gains in zip(held["query"], held["document"], held["label"], strict=True):
+        inputs = tokenizer(
+            [query] * len(documents), documents, return_tensors="pt", padding=True, truncation=True
+        )
+        scores.append(ndcg_score([[*map(float, gains)]], served(**inputs).logits.numpy().T, k=10))
+    assert np.mean(scores) == pytest.approx(found["points"][1]["score"], abs=1e-3)
+
+
+def question_rows() -> list[dict[str, object]]:
+    """Questions whose answer is a word of the text."""
+    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
+    words = [(text, text.split()[place % len(text.split())]) for place, text in enumerate(texts)]
+    return [
+        {
+            "context": f"{text} {place}",
+            "question": f"which is {word} of {place}",
+            "answers": {"text": [word], "answer_start": [text.index(word)]},
+        }
+        for place, (text, word) in enumerate(words)
+    ]
+
+
+def tag_rows() -> list[dict[str, object]]:
+    """Sentences in which short words are entities."""
+    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
+    return [
+        {"tokens": text.split(), "ner_tags": ["B-X" if len(word) < 4 else "O" for word in text.split()]}
+        for text in texts
+    ]
+
+
+def number_rows() -> list[dict[str, object]]:
+    """Texts and how long they are."""
+    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
+    return [{"text": text, "label": len(text) / 10} for text in texts]
+
+
+def several_rows() -> list[dict[str, object]]:
+    """Texts and which of two words they have."""
+    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
+    return [
+        {"text": text, "labels": [word for word in ("a", "the") if word in text.split()]} for text in texts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("head", "config", "rows", "metric"),
+    [
+        (AutoModelForQuestionAnswering, {}, question_rows, "f1"),
+        (AutoModelForTokenClassification, {"id2label": {0: "O", 1: "B-X"}}, tag_rows, "f1"),
+        (
+            AutoModelForSequenceClassification,
+            {"num_labels": 1, "problem_type": "regression"},
+            number_rows,
+            "pearson",
+        ),
+        (
+            AutoModelForSequenceClassification,
+            {"id2label": {0: "a", 1: "the"}, "problem_type": "multi_label_classification"},
+            several_rows,
+            "micro-f1",
+        ),
+    ],
+)
+def test_every_other_head_is_compressed(
+    ldsearch: Ldsearch,
+    tuned: Path,
+    quick: None,
+    head: Any,
+    config: dict[str, Any],
+    rows: Callable[[], list[Any]],
+    metric: str,
+) -> None:
+    torch.manual_seed(0)
+    own = AutoConfig.from_pretrained("tuned", initializer_range=0.5, **config)
+    head.from_config(own).save_pretrained("headed")
+    AutoTokenizer.from_pretrained("tuned").save_pretrained("headed")
+    Path("own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    outcome = ldsearch("compress", "headed", "--data", "own.jsonl", "--budget", 0.7)
+    assert outcome.code == 0, outcome.err
+    found = read(tuned / "runs/headed-compressed/compress.json")
+    assert found["metric"] == metric
+    assert 0.5 < found["points"][1]["macs"] <= 0.7
