@@ -111,6 +111,7 @@ def arms(options: argparse.Namespace) -> dict[str, list[str]]:
         "plain, query pinned": ["--pin-query"],
         "taught": taught,
         "taught, query pinned": [*taught, "--pin-query"],
+        "taught, four blocks": [*taught, "--blocks", "4"],
     }
 
 
