@@ -29,6 +29,7 @@ from ldsearch.runs.run import Run
 from ldsearch.search.controls import dearest, regular_line
 from ldsearch.search.loop import StrategyContext
 from ldsearch.search.run import plan_search, run_search
+from ldsearch.space.lengths import Shape
 from ldsearch.subnet import SUBNET_FILE, Subnet
 from ldsearch.trials.budget import Budget
 from ldsearch.trials.goal import Goal, NoWorse
@@ -37,7 +38,7 @@ from ldsearch.trials.pareto import BESIDE, beside
 from ldsearch.trials.trial import LossBound, Trial
 from ldsearch.work.progress import Progress
 
-# Constant ratios over the whole range of costs, of which those are measured that may be chosen, or told with
+# Regular lengths over the whole range of costs, of which those are measured that may be chosen, or told with
 # the choice; and what a search adds to them.
 RATIOS, SEARCHED = 12, 3
 # What is chosen where nothing is asked for: surely no more than so much below the full model; without labels
@@ -107,12 +108,12 @@ class SureInTurn(NoWorse):
 
 @dataclass(frozen=True)
 class _RegularUnlessBetter(Budget):
-    """Within a budget the dearest constant ratio, unless another is surely better on the rows that choose.
+    """Within a budget the best of some regular ones, unless another is surely better on the rows that choose.
 
     Of many that are tried on few rows the best is the best by luck.
 
     Args:
-        regular: The constant ratios.
+        regular: Few: of each shape the dearest within the budget, where that is a share of the MACs.
         surely: By how much the first is better at least (95%) than the second.
     """
 
@@ -123,9 +124,9 @@ class _RegularUnlessBetter(Budget):
         """The trial to take."""
         best = super().choose(candidates, full, bound)
         limit = self.absolute(full.costs)
-        within = [trial for trial in candidates if trial.subnet in self.regular]
-        within = [trial for trial in within if trial.costs[self.cost] <= limit]
-        regular = max(within, key=lambda trial: trial.costs[self.cost], default=best)
+        own = [trial for trial in candidates if trial.subnet in self.regular]
+        within = [trial for trial in own if trial.costs[self.cost] <= limit]
+        regular = super().choose(within, full, bound) if within else best
         return best if self.surely(best.subnet, regular.subnet) > 0 else regular
 
 
@@ -195,7 +196,7 @@ def short_search(
     rival: str,
     refuses: bool,
 ) -> Found:
-    """Constant ratios, and a short search from there, scored in the runtime that will serve.
+    """Regular lengths, and a short search from there, scored in the runtime that will serve.
 
     Args:
         place: The run's folder.
@@ -212,12 +213,13 @@ def short_search(
     Raises:
         BudgetError: If nothing meets what is asked for.
     """
-    how = Evolve(genes="lengths", widen=True, evaluations=1 + RATIOS + SEARCHED, seed=seed)
+    how = Evolve(genes="lengths", widen=True, evaluations=1 + RATIOS + len(Shape) + SEARCHED, seed=seed)
     spec = plan_search(bench, how)
     context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
     goal, met = _in_macs(bench, context, goal, progress, rival=rival, refuses=refuses)
     regulars, whole = regular_line(context, RATIOS), bench.evaluator.costs_of([bench.whole])[0]["macs"]
     searched, undropped = SEARCHED, []
+    shapes = dict.fromkeys(regulars, context.shape)
     take = default or goal.take
     if isinstance(take, NoWorse):
         if default is not None:
@@ -231,9 +233,14 @@ def short_search(
         if goal.budget.cost == "macs":
             limit = goal.budget.absolute({"macs": whole})
             regulars = _costing(bench, regulars, BESIDE[0] * limit, BESIDE[1] * limit)
-            regulars = list(dict.fromkeys([*regulars, *dearest(context, limit)]))
+            every = (
+                *Shape,
+                context.shape,
+            )  # what several shapes have is told as of that which suits the head
+            shapes = {one: shape for shape in every for one in dearest(replace(context, shape=shape), limit)}
+            regulars = list(dict.fromkeys([*regulars, *shapes]))
         fields = {field.name: getattr(goal.budget, field.name) for field in dataclasses.fields(Budget)}
-        goal = replace(goal, take=_RegularUnlessBetter(**fields, regular=regulars, surely=_surely(bench)))
+        goal = replace(goal, take=_RegularUnlessBetter(**fields, regular=shapes, surely=_surely(bench)))
     start = (*regulars, *undropped)
     most = min(1 + len(start) + searched, context.evaluations)
     how = replace(how, **goal.take.options, evaluations=most)
@@ -241,7 +248,7 @@ def short_search(
     spec = replace(spec, context=context, evaluations=most, controlled=False, shown=_beside)
     outcome = run_search(bench, place, spec, goal, how, progress)
     take, best, found = goal.take, outcome.best, outcome.result
-    words = context.shape.value if best.subnet in regulars else "found by search"
+    words = shapes[best.subnet].value if best.subnet in shapes else "found by search"
     sure = None if met else False
     if isinstance(take, SureInTurn):
         sure = bool(take.sure(found.candidates, found.trials[0], bench.loss_bound))

@@ -40,6 +40,8 @@ class Shape(Enum):
     # A share that falls evenly to almost nothing: an answer is the mean of what is left, of which early drops
     # were seen to cost less than late ones during development. No page compares them.
     EARLY = "tokens per block in a ratio that rises evenly to almost all"
+    # Of short texts of which no vector reads most tokens, better still; of long ones worse.
+    ONCE = "tokens dropped once, in the first block"
 
 
 Levels = tuple[int, ...]
@@ -253,7 +255,9 @@ class LengthGenes:
         """Configurations of ``count`` blocks in a shape, shortest first, raised to the levels, pinned."""
         first = int(_WHOLE * count) if shape is Shape.LATE else 0
         rates = (Fraction(step, _RATES) for step in reversed(range(_RATES)))
-        if shape is Shape.EARLY:
+        if shape is Shape.ONCE:
+            lines = (dropped(self.reference, [rate] + [Fraction(0)] * (count - 1)) for rate in rates)
+        elif shape is Shape.EARLY:
             falling = [Fraction(count - block, count) for block in range(count)]
             lines = (dropped(self.reference, [rate * part for part in falling]) for rate in rates)
         else:
