@@ -21,11 +21,12 @@ def trial_of(block: int, macs: float, score: float = 0.5) -> Trial:
 @pytest.mark.parametrize(
     ("budget", "gap", "taken"), [("0.5", -0.01, 2), ("0.5", 0.01, 1), ("0.25", -0.01, 0), ("0.15", -0.01, 3)]
 )
-def test_within_a_budget_a_constant_ratio_is_taken_unless_another_is_surely_better(
+def test_within_a_budget_the_best_regular_one_is_taken_unless_another_is_surely_better(
     budget: str, gap: float, taken: int
 ) -> None:
-    # The first and third are constant ratios; the second scores best.
-    trials = [trial_of(0, 2.0, 0.7), trial_of(1, 3.0, 0.9), trial_of(2, 4.0, 0.8), trial_of(3, 1.0, 0.1)]
+    # The first, third and last are regular, the last dearer than the third and worse; the second scores best.
+    scored = [(2.0, 0.7), (3.0, 0.9), (4.0, 0.8), (1.0, 0.1), (4.5, 0.6)]
+    trials = [trial_of(block, *own) for block, own in enumerate(scored)]
     asked: list[tuple[Subnet, Subnet]] = []
 
     def surely(first: Subnet, second: Subnet) -> float:
@@ -33,7 +34,7 @@ def test_within_a_budget_a_constant_ratio_is_taken_unless_another_is_surely_bett
         return gap if first != second else 0.0
 
     fields = {name: getattr(Budget.parse(budget), name) for name in Budget.__dataclass_fields__}
-    regular = [trials[0].subnet, trials[2].subnet]
+    regular = [trials[place].subnet for place in (0, 2, 4)]
     take = _RegularUnlessBetter(**fields, regular=regular, surely=surely)
     assert take.choose(trials, trial_of(9, 10.0, 0.95)) is trials[taken]
     assert take.options == {"budget": budget}

@@ -161,6 +161,15 @@ def test_where_the_mean_of_what_is_left_answers_drops_grow_smaller_from_block_to
             assert rate == pytest.approx(rates[0] * (5 - block) / 5, abs=1.5 / tokens[block])
 
 
+def test_dropped_once_the_first_block_drops_and_no_other():
+    space = Space.of_lengths(LengthGenes.build(5, 1_000, 0.5, levels=None, pin_last=False)).widened()
+    kept = [tokens_of(subnet, 1_000) for subnet in space.regular(Shape.ONCE)]
+    assert len(kept) > 20
+    assert all({*tokens} == {tokens[0]} for tokens in kept)
+    assert [tokens[0] for tokens in kept] == sorted({tokens[0] for tokens in kept})
+    assert kept[-1][0] == 1_000
+
+
 @pytest.mark.parametrize(("pin", "whole"), [(True, 0), (False, 2)])
 def test_the_dearest_regular_configuration_within_a_limit(pin: bool, whole: int):
     space = Space.of_lengths(LengthGenes.build(6, 64, 0.36, levels=None, pin_last=pin)).widened()
