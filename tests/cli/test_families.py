@@ -10,6 +10,7 @@ from ldsearch.supernet.folder import save_model
 from ldsearch.tasks.tokenizer import train_wordpiece
 from tests.cli.conftest import Ldsearch, ldsearch, reviews
 from tests.tiny import tiny_encoder_decoder, tiny_model
+from tests.translators import EOS, sentences, word_tokenizer
 
 __all__ = ["ldsearch"]
 
@@ -38,8 +39,10 @@ def test_from_a_folder_to_files(
 
 
 def rows_of(task: str) -> str:
-    """Rows of a task, as jsonl; a translation leaves the words as they are."""
+    """Eighty rows of a task, as jsonl; a translation leaves the words as they are."""
     texts = [line.rpartition(",") for line in reviews(80).splitlines()[1:]]
+    if task == "translation":
+        texts = [(text, ",", "") for text in sentences(80)]
     made: dict[str, Callable[[str, str], dict[str, object]]] = {
         "translation": lambda text, label: {"de": text, "en": f"the {text}"},
         "classification": lambda text, label: {"text": text, "label": label},
@@ -73,11 +76,17 @@ def test_an_encoder_decoder_from_a_folder_to_a_folder(
     ldsearch: Ldsearch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, head: str, task: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    model = tiny_encoder_decoder(family, head)
-    save_model(model, train_wordpiece(reviews().splitlines(), 60), tmp_path / "model")
+    labels = {"tokens": ("O", "B-X"), "classification": ("bad", "good")}.get(task, ())
+    named: dict[str, object] = {"id2label": dict(enumerate(labels))} if labels else {}
+    ends = {"eos_token_id": EOS, "pad_token_id": 1, "decoder_start_token_id": EOS}
+    writes = task == "translation"
+    tokenizer = word_tokenizer() if writes else train_wordpiece(reviews().splitlines(), 60)
+    model = tiny_encoder_decoder(family, head, vocab_size=80, **named, **(ends if writes else {}))
+    save_model(model, tokenizer, tmp_path / "model")
     Path("rows.jsonl").write_text(rows_of(task))
     genes = "depth" if family == "blenderbot" else "depth+lengths"
-    data = ("--data", "rows.jsonl", "--task", task, "--keep-overlap", "--max-length", 24)
+    how = ("--strategy", "flexible-depth") if family == "blenderbot" else ("--genes", genes)
+    data = ("--data", "rows.jsonl", "--task", task, "--keep-overlap", "--max-length", 24, *how)
     done = [ldsearch("train-supernet", "--model", "model", *data, "--max_steps", 2, "--name", "tiny")]
     search = ("--evaluations", 6, "--budget", 0.9, "--genes", genes, "--name", "found")
     done.append(ldsearch("evolve", "--supernet", "runs/tiny", *search))
