@@ -38,9 +38,9 @@ class Shape(Enum):
     # says more (results/squad_minilm/shapes).
     LATE = "the first third of the blocks whole, then a constant ratio of tokens per block"
     # A share that falls evenly to almost nothing: an answer is the mean of what is left, of which early drops
-    # were seen to cost less than late ones during development. No page compares them.
+    # cost less than late ones (results/compress/shapes).
     EARLY = "tokens per block in a ratio that rises evenly to almost all"
-    # Of short texts of which no vector reads most tokens, better still; of long ones worse.
+    # For the mean of a short text better still, of a long one at small budgets alone (the same page).
     ONCE = "tokens dropped once, in the first block"
 
 
