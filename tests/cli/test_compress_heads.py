@@ -101,6 +101,12 @@ def test_a_folder_of_sentence_transformers_keeps_its_vectors(
     assert found["points"][1]["score"] < 1
     assert found["points"][0]["score"] == pytest.approx(1, abs=1e-3)  # the longest lack a token there
     assert "cosines to the full model's own vectors" in outcome.out
+    # Every shape was measured: some lengths drop in the first block alone.
+    tried = [
+        json.loads(one)["encoder"].get("lengths")
+        for one in pd.read_csv(folder / "search/trials.csv")["subnet"]
+    ]
+    assert any(own and len({*own["tokens"]}) == 1 and 4 < own["tokens"][0] < 15 for own in tried)
     # Vectors of another model are refused before anything is trained.
     short = [{"text": text, "label": [1.0, 2.0]} for text in rows["text"]]
     Path("short.jsonl").write_text("".join(json.dumps(row) + "\n" for row in short))
