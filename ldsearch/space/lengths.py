@@ -43,6 +43,15 @@ class Shape(Enum):
     # For the mean of a short text better still, of a long one at small budgets alone (the same page).
     ONCE = "tokens dropped once, in the first block"
 
+    def rates(self, rate: Fraction, blocks: int) -> list[Fraction]:
+        """The share of its tokens that each block drops, ``rate`` at most."""
+        falling = {
+            Shape.LATE: [Fraction(block >= int(_WHOLE * blocks)) for block in range(blocks)],
+            Shape.EARLY: [Fraction(blocks - block, blocks) for block in range(blocks)],
+            Shape.ONCE: [Fraction(block == 0) for block in range(blocks)],
+        }
+        return [rate * part for part in falling.get(self, [Fraction(1)] * blocks)]
+
 
 Levels = tuple[int, ...]
 
@@ -126,6 +135,14 @@ def draw_lengths(reference: int, blocks: int, bound: Fraction, rng: np.random.Ge
         tokens = max(drawn, min(MINIMUM_TOKENS, reference))
         lengths.append(tokens)
     return tuple(lengths)
+
+
+def draw_regular(reference: int, blocks: int, bound: Fraction, rng: np.random.Generator) -> tuple[int, ...]:
+    """Lengths of a shape and a rate up to the bound, both uniform; the arguments of ``draw_lengths``."""
+    shape = list(Shape)[rng.integers(len(Shape))]
+    return dropped(
+        reference, shape.rates(bound * int(rng.integers(1, _RATES, endpoint=True)) / _RATES, blocks)
+    )
 
 
 @dataclass(frozen=True)
@@ -253,17 +270,8 @@ class LengthGenes:
 
     def regular(self, count: int, shape: Shape = Shape.EVEN) -> list[Levels]:
         """Configurations of ``count`` blocks in a shape, shortest first, raised to the levels, pinned."""
-        first = int(_WHOLE * count) if shape is Shape.LATE else 0
         rates = (Fraction(step, _RATES) for step in reversed(range(_RATES)))
-        if shape is Shape.ONCE:
-            lines = (dropped(self.reference, [rate] + [Fraction(0)] * (count - 1)) for rate in rates)
-        elif shape is Shape.EARLY:
-            falling = [Fraction(count - block, count) for block in range(count)]
-            lines = (dropped(self.reference, [rate * part for part in falling]) for rate in rates)
-        else:
-            lines = (
-                dropped(self.reference, [Fraction(0)] * first + [rate] * (count - first)) for rate in rates
-            )
+        lines = (dropped(self.reference, shape.rates(rate, count)) for rate in rates)
         return list(dict.fromkeys(map(self.snap, lines)))
 
     def snap(self, tokens: Sequence[int]) -> Levels:

@@ -1,6 +1,6 @@
 """LengthDrop: a sandwich of full, smallest and random lengths, distilled in place (Kim & Cho 2020)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
@@ -9,7 +9,7 @@ import numpy as np
 
 from ldsearch.errors import TrainingError
 from ldsearch.space import Space
-from ldsearch.space.lengths import constant_ratio_lengths, draw_lengths
+from ldsearch.space.lengths import constant_ratio_lengths, draw_lengths, draw_regular
 from ldsearch.subnet import Lengths, Subnet
 from ldsearch.training.strategies.base import Draws, Pass, Setting, reads
 from ldsearch.training.strategies.layerdrop import draw_stacks, layerdrop_space
@@ -38,12 +38,13 @@ class Draw:
 
     Args:
         drops: Whether LayerDrop draws what runs; else everything does.
-        lengths: At full length, at the smallest lengths of the blocks that run, or at one LengthDrop draw.
+        lengths: At full length, at the smallest lengths of the blocks that run, at one LengthDrop draw, or
+            at regular lengths of any shape.
         taught: Whether it learns from a teacher's logits where anything is distilled; else from labels.
     """
 
     drops: bool = False
-    lengths: Literal["full", "smallest", "random"] = "full"
+    lengths: Literal["full", "smallest", "random", "regular"] = "full"
     taught: bool = False
 
 
@@ -85,17 +86,23 @@ class Sampled:
             if draw.drops:
                 subnet = Subnet(**draw_stacks(self.setting.now, rng))
             if draw.lengths != "full":
-                subnet = shortened(self.setting, subnet, rng if draw.lengths == "random" else None)
+                how = draw_regular if draw.lengths == "regular" else draw_lengths
+                subnet = shortened(self.setting, subnet, rng if draw.lengths != "smallest" else None, how)
             loss: Literal["label", "distill"] = "distill" if draw.taught and self.setting.distil else "label"
             passes.append(Pass(subnet, loss, 1 / len(self.plan), rows))
         return passes
 
 
-def shortened(setting: Setting, subnet: Subnet, rng: np.random.Generator | None) -> Subnet:
-    """At one LengthDrop draw of the encoder blocks that run; without a generator at the smallest lengths."""
+def shortened(
+    setting: Setting,
+    subnet: Subnet,
+    rng: np.random.Generator | None,
+    draw: Callable[..., tuple[int, ...]] = draw_lengths,
+) -> Subnet:
+    """With one draw of lengths for the encoder blocks that run; without a generator at the smallest ones."""
     assert subnet.encoder is not None
     limits = setting.reference, len(subnet.encoder.blocks), setting.drop_bound
-    tokens = constant_ratio_lengths(*limits) if rng is None else draw_lengths(*limits, rng)
+    tokens = constant_ratio_lengths(*limits) if rng is None else draw(*limits, rng)
     lengths = Lengths(tokens, setting.reference, setting.length_mode)
     return replace(subnet, encoder=replace(subnet.encoder, lengths=lengths))
 
@@ -148,4 +155,7 @@ def lengthdrop(setting: Setting) -> Sampled:
         Draw(depth, "smallest" if lengths else "full", taught=True),
         *[Draw(depth, "random" if lengths else "full", taught=True)] * RANDOM_PASSES,
     ]
+    if lengths and setting.sandwich == "taught":
+        # A drop in one block alone is next to never among LengthDrop's draws, and searches propose it.
+        plan[-1] = replace(plan[-1], lengths="regular")
     return Sampled(setting, plan, SANDWICHES[setting.sandwich], setting.plain_share)
