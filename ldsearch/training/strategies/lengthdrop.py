@@ -137,7 +137,8 @@ def lengthdrop(setting: Setting) -> Sampled:
     The full pass is really full; with ``teacher_drops`` LayerDrop is applied to it too, as the reference
     code does. The paper runs every sub-network on all rows of the batch; with ``shares`` the smallest sees
     half of them, a random one a quarter; with ``taught``, for a separate teacher, the full model sees a
-    quarter. Of ``genes`` alone, ``lengths`` runs every block and ``depth`` keeps every token.
+    quarter, and one of the random ones has regular lengths. Of ``genes`` alone, ``lengths`` runs every
+    block and ``depth`` keeps every token.
 
     Raises:
         TrainingError: If sandwich or genes are unknown, or lengths are drawn of a model without an encoder.
