@@ -9,7 +9,7 @@ MACs are scored on the rows that chose nothing, in fp32, nothing trained. The la
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from ldsearch.disk.files import write_json
 from ldsearch.latency.clock import device_facts
 from ldsearch.options import Evolve
 from ldsearch.search.controls import dearest
-from ldsearch.search.loop import StrategyContext
 from ldsearch.search.run import plan_search
 from ldsearch.space.lengths import Shape
 
@@ -32,7 +31,7 @@ def scored(run: Path, shares: list[float]) -> Iterator[dict[str, Any]]:
     assert rows is not None
     full = float(bench.macs([bench.full])[0])
     for share in shares:
-        every = {shape: within(context, shape, share * full) for shape in Shape}
+        every = {shape: dearest(replace(context, shape=shape), share * full)[0] for shape in Shape}
         own = rows.statistics(every[context.shape])
         for shape, subnet in every.items():
             statistics = rows.statistics(subnet)
@@ -47,11 +46,6 @@ def scored(run: Path, shares: list[float]) -> Iterator[dict[str, Any]]:
                 "score": bench.score(statistics).value,
                 "difference": asdict(bench.difference(statistics, own)),
             }
-
-
-def within(context: StrategyContext, shape: Shape, limit: float) -> Any:
-    """The dearest lengths of a shape within a limit."""
-    return dearest(StrategyContext(context.space, context.cost, shape=shape), limit)[0]
 
 
 def table(found: list[dict[str, Any]]) -> str:

@@ -233,10 +233,7 @@ def short_search(
         if goal.budget.cost == "macs":
             limit = goal.budget.absolute({"macs": whole})
             regulars = _costing(bench, regulars, BESIDE[0] * limit, BESIDE[1] * limit)
-            every = (
-                *Shape,
-                context.shape,
-            )  # what several shapes have is told as of that which suits the head
+            every = (*Shape, context.shape)  # what several have is told as of the one that suits the head
             shapes = {one: shape for shape in every for one in dearest(replace(context, shape=shape), limit)}
             regulars = list(dict.fromkeys([*regulars, *shapes]))
         fields = {field.name: getattr(goal.budget, field.name) for field in dataclasses.fields(Budget)}

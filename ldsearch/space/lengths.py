@@ -45,12 +45,13 @@ class Shape(Enum):
 
     def rates(self, rate: Fraction, blocks: int) -> list[Fraction]:
         """The share of its tokens that each block drops, ``rate`` at most."""
-        falling = {
+        parts = {
+            Shape.EVEN: [Fraction(1)] * blocks,
             Shape.LATE: [Fraction(block >= int(_WHOLE * blocks)) for block in range(blocks)],
             Shape.EARLY: [Fraction(blocks - block, blocks) for block in range(blocks)],
             Shape.ONCE: [Fraction(block == 0) for block in range(blocks)],
         }
-        return [rate * part for part in falling.get(self, [Fraction(1)] * blocks)]
+        return [rate * part for part in parts[self]]
 
 
 Levels = tuple[int, ...]
@@ -140,9 +141,8 @@ def draw_lengths(reference: int, blocks: int, bound: Fraction, rng: np.random.Ge
 def draw_regular(reference: int, blocks: int, bound: Fraction, rng: np.random.Generator) -> tuple[int, ...]:
     """Lengths of a shape and a rate up to the bound, both uniform; the arguments of ``draw_lengths``."""
     shape = list(Shape)[rng.integers(len(Shape))]
-    return dropped(
-        reference, shape.rates(bound * int(rng.integers(1, _RATES, endpoint=True)) / _RATES, blocks)
-    )
+    rate = bound * Fraction(int(rng.integers(1, _RATES, endpoint=True)), _RATES)
+    return dropped(reference, shape.rates(rate, blocks))
 
 
 @dataclass(frozen=True)
