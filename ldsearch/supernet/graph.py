@@ -317,7 +317,9 @@ def kept_counts(lengths: Lengths, places: Sequence[int], true_lengths: Tensor) -
 def shares(true_lengths: Tensor, kept: Tensor, reference: int) -> Tensor:
     """So many of a reference's tokens, of rows (B, 1): rounded up, never none."""
     raised = true_lengths * kept + (reference - 1)
-    return torch.div(raised, reference, rounding_mode="trunc").clamp(min=1)
+    # A division without a remainder: OpenVINO rounds that of one number to the nearest.
+    even = raised - torch.remainder(raised, reference)
+    return torch.div(even, reference, rounding_mode="trunc").clamp(min=1)
 
 
 def kept_tokens(
