@@ -332,8 +332,13 @@ def _stack_from_dict(fields: Mapping[str, Any]) -> Stack:
         raise SubnetError(f"malformed stack in a sub-network: {reprlib.repr(fields)}") from error
 
 
-def keep_of(subnet: Subnet, reference: int) -> tuple[int, ...]:
-    """Tokens of the reference that leave each block that runs: what an elastic graph is fed.
+def keep_of(subnet: Subnet, reference: int, places: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Tokens of the reference that leave the blocks at some places: what an elastic graph is fed.
+
+    Args:
+        subnet: An encoder's, with lengths in ratio or none.
+        reference: What the lengths refer to, in tokens.
+        places: Among the blocks that run; None: all of them.
 
     Raises:
         SubnetError: If it is no encoder's, or its lengths are not in ratio.
@@ -341,4 +346,19 @@ def keep_of(subnet: Subnet, reference: int) -> tuple[int, ...]:
     stack = subnet.encoder
     if stack is None or subnet.decoder is not None or (stack.lengths and stack.lengths.mode != "ratio"):
         raise SubnetError("lengths that can be fed are an encoder's, in ratio")
-    return stack.lengths.tokens if stack.lengths else (reference,) * len(stack.blocks)
+    tokens = stack.lengths.tokens if stack.lengths else (reference,) * len(stack.blocks)
+    return tokens if places is None else tuple(tokens[place] for place in places)
+
+
+def drop_places(subnets: Iterable[Subnet], reference: int) -> tuple[int, ...]:
+    """Places among the blocks that run where one of the sub-networks drops tokens; every place if none does.
+
+    Args:
+        subnets: As of ``keep_of``, of the same blocks.
+        reference: Tokens that enter the first block.
+    """
+    kept = [keep_of(subnet, reference) for subnet in subnets]
+    places = {
+        place for own in kept for place, pair in enumerate(pairwise([reference, *own])) if len({*pair}) > 1
+    }
+    return tuple(sorted(places)) or tuple(range(len(kept[0])))

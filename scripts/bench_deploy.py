@@ -97,7 +97,7 @@ def elastic_in(name: str, supernet: Supernet, subnet: Subnet) -> Forward:
     runtime = RUNTIMES[name]
     assert isinstance(runtime, GraphRuntime)
     with tempfile.TemporaryDirectory() as folder:
-        runtime.write(supernet, subnet, path := Path(folder) / "elastic.onnx", elastic=True)
+        runtime.write(supernet, subnet, path := Path(folder) / "elastic.onnx", fed=range(supernet.blocks))
         return in_session(runtime.open(path, torch.get_num_threads()))
 
 

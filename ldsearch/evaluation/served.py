@@ -62,7 +62,7 @@ class ServedExecutor(Executor):
         some = Subnet.of_encoder(range(blocks), [self.reference - 1] * blocks, self.reference)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
-            runtime.write(self.supernet, some, path, elastic=True)
+            runtime.write(self.supernet, some, path, fed=range(blocks))
             return runtime.open(path, torch.get_num_threads())
 
     def run(

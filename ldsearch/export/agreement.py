@@ -17,7 +17,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.saliency import token_score
-from ldsearch.supernet.stages import Block, Keep, Pipeline
+from ldsearch.supernet.stages import Block, Dropped, Keep, Pipeline
 from ldsearch.supernet.supernet import evaluating, inference
 from ldsearch.supernet.tokens import State
 
@@ -261,7 +261,7 @@ class _Told(Block):
 
     told: Callable[[Tensor], None]
 
-    def drop(self, state: State, scores: Tensor, keep: Keep) -> tuple[State, Tensor]:
+    def drop(self, state: State, scores: Tensor, keep: Keep) -> Dropped:
         """As of ``Block``."""
         self.told(scores)
         return super().drop(state, scores, keep)

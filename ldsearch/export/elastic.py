@@ -7,7 +7,7 @@ from typing import Any
 from ldsearch.disk.files import read_fields
 from ldsearch.errors import BudgetError, SupernetError
 from ldsearch.export.names import BUDGETS_FILE
-from ldsearch.subnet import Subnet, keep_of
+from ldsearch.subnet import Subnet, drop_places, keep_of
 from ldsearch.trials.budget import Budget, TimeBudget
 
 
@@ -20,8 +20,9 @@ def budgets(
     reference: int, entries: Sequence[Mapping[str, Any]], subnets: Sequence[Subnet]
 ) -> dict[str, Any]:
     """The object in ``budgets.json``: each row's fields and the lengths fed for it, cheapest first."""
+    places = drop_places(subnets, reference)
     pairs = zip(entries, subnets, strict=True)
-    rows = [{**entry, "keep": keep_of(subnet, reference)} for entry, subnet in pairs]
+    rows = [{**entry, "keep": keep_of(subnet, reference, places)} for entry, subnet in pairs]
     return {"reference": reference, "rows": sorted(rows, key=lambda row: float(row["costs"]["macs"]))}
 
 

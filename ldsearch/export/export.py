@@ -30,7 +30,7 @@ from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.options.serving import LEAST_AGREEMENT
 from ldsearch.runs.run import Choice
 from ldsearch.runs.target import Target
-from ldsearch.subnet import Subnet, keep_of
+from ldsearch.subnet import Subnet, drop_places, keep_of
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import RECORD, SupernetRecord, load_supernet, read_record
 from ldsearch.supernet.graph import refuse
@@ -137,6 +137,7 @@ def export(
     )
     measured = _measured(target, frontier, elastic, format, points)
     subnets = [target.subnet if choice is None else choice.subnet for choice in measured]
+    fed = drop_places(subnets, record.reference) if elastic else ()
     for each in subnets:
         supernet.check(each)  # before anything is written
     cells = _cells(target, supernet, record) if full is None else [*full.cells]
@@ -151,7 +152,7 @@ def export(
                 rival, runtime = full.fastest(), full.fastest(files=True) if runtime == AUTO else runtime
                 write_json(staging / RUNTIMES_FILE, full.to_dict())
             notes += _told(runtime, full)
-            write = partial(write_onnx, runtime=runtime, elastic=elastic)
+            write = partial(write_onnx, runtime=runtime, fed=fed)
             rounds = graph_runtime(runtime).rounds
             # What the run scored in this runtime need not be scored again.
             scored = target.run is not None and target.run.identity.get("scored_in") == runtime
@@ -160,9 +161,8 @@ def export(
         progress.phase("writing", len(subnets))
         for each, choice, place in zip(subnets, measured, places, strict=True):
             if elastic and written:  # the first one's file runs the others too
-                written.append(
-                    replace(written[0], subnet=each, keep=keep_of(each, record.reference), card=None)
-                )
+                keep = keep_of(each, record.reference, fed)
+                written.append(replace(written[0], subnet=each, keep=keep, card=None))
             else:
                 provenance = _provenance(target, record, Path(folder).name, choice)
                 written.append(write(supernet, tokenizer, each, place, provenance))

@@ -5,6 +5,7 @@ A Hugging Face folder is stock where only depth changed, and needs one line of l
 
 import json
 import shutil
+from collections.abc import Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -73,7 +74,7 @@ def write_onnx(
     provenance: Provenance,
     runtime: str = "onnx",
     *,
-    elastic: bool = False,
+    fed: Sequence[int] = (),
 ) -> Written:
     """Write ``onnx/model.onnx`` with configuration, tokenizer and sub-network above it, for a runtime.
 
@@ -83,8 +84,8 @@ def write_onnx(
     Inputs ``input_ids``, ``attention_mask`` and, where the model has segments, ``token_type_ids``, each
     int64 of shape (batch, length), padded on the right. Output ``logits``; a span head's ``start_logits``
     and ``end_logits``, a vector's ``sentence_embedding``. An elastic graph has ``keep`` too, int64 of shape
-    (1 or batch, blocks): how many of the reference's tokens leave each block, never more than before it; who
-    feeds none runs ``subnet``.
+    (1 or batch, places): how many of the reference's tokens leave the blocks at the places ``fed``, never
+    more than before it; who feeds none runs ``subnet``.
 
     Raises:
         ExportError: If the model is no encoder of a registered family, too large, or a library is missing.
@@ -95,7 +96,7 @@ def write_onnx(
     refuse(supernet)
     path = folder / ONNX_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    graph = library.write(supernet, subnet, path, elastic=elastic)
+    graph = library.write(supernet, subnet, path, fed=fed)
     make_readable(path)
     if runtime == "onnx-int8":
         _same(path, folder / INT8_FILE)
@@ -116,7 +117,7 @@ def write_onnx(
     card = partial(model_card, subnet, provenance, supernet.head.name, graph=graph, runtime=runtime)
     tolerance = None if library.rounds else ONNX_TOLERANCE
     # OpenVINO alone reads the default lengths as a constant.
-    readers = ("ldsearch.load",) if elastic and library.library == "openvino" else (library.library,)
+    readers = ("ldsearch.load",) if fed and library.library == "openvino" else (library.library,)
     return Written(folder, subnet, readers, tolerance, card, runtime)
 
 

@@ -68,7 +68,8 @@ class OnnxModel(nn.Module):
             attention_mask: 1 where a position is no padding; None: everywhere.
             token_type_ids: Segments; None: one.
             return_dict: Whether outputs have names.
-            keep: Of an elastic graph: how many of the reference's tokens leave each block, (1 or B, blocks).
+            keep: Of an elastic graph: how many of the reference's tokens leave each block that drops any,
+                as rows of ``budgets.json`` have it, (1 or B, such blocks).
         """
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids

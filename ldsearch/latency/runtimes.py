@@ -1,7 +1,7 @@
 """Runtimes: each makes of a sub-network something that runs on a batch, as it would be deployed."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -87,7 +87,7 @@ class GraphRuntime:
         if find_spec(self.library) is None:
             raise ExportError(f"{self.title} needs {self.library}: pip install 'ldsearch[{self.extra}]'")
 
-    def write(self, supernet: Supernet, subnet: Subnet, path: Path, *, elastic: bool = False) -> Graph:
+    def write(self, supernet: Supernet, subnet: Subnet, path: Path, *, fed: Sequence[int] = ()) -> Graph:
         """Write the file, of ``trace``; returns what it was made of.
 
         Raises:
@@ -95,7 +95,7 @@ class GraphRuntime:
             SubnetError: If the sub-network does not fit.
         """
         self.require()
-        graph = trace(supernet, subnet, path, elastic=elastic, multiple=self.multiple)
+        graph = trace(supernet, subnet, path, fed=fed, multiple=self.multiple)
         if self.quantised is not None:
             self.quantised(path, path)
         return graph

@@ -25,11 +25,12 @@ from ldsearch.supernet import FixedSubnet, Supernet, embedding, operators, token
 from ldsearch.supernet.heads import run_head
 from ldsearch.supernet.operators import reshaped
 from ldsearch.supernet.saliency import WEIGHTS, token_score
-from ldsearch.supernet.stages import Block, Keep, embedded, run_stages
+from ldsearch.supernet.stages import Block, Dropped, Keep, embedded, run_stages
 from ldsearch.supernet.tokens import Attention, Chosen, State, TokenScore, restored
 
 OPSET = 17  # the first with layer norms as one operator
-# The input of an elastic graph: tokens of the reference that leave each block, (1 or B, blocks), int64.
+# The input of an elastic graph: tokens of the reference that leave each block that drops some, (1 or B,
+# such blocks), int64.
 KEEP = "keep"
 # A mask of positions (B, n) beside attention (B, H, n, n).
 KEYS = (0, 1, 1, -1)
@@ -40,7 +41,7 @@ MOST_BYTES = 2**31
 
 
 def trace(
-    supernet: Supernet, subnet: Subnet, path: Path, *, elastic: bool = False, multiple: int = 1
+    supernet: Supernet, subnet: Subnet, path: Path, *, fed: Sequence[int] = (), multiple: int = 1
 ) -> "Graph":
     """Write the file alone; returns what it was made of.
 
@@ -48,7 +49,8 @@ def trace(
         supernet: Whose sub-network it is.
         subnet: What runs; of an elastic graph with lengths in ratio.
         path: Where the file goes.
-        elastic: Let lengths be an input too, ``keep``, whose default are the sub-network's.
+        fed: Places in the stack where lengths are an input too, ``keep``, whose default are the
+            sub-network's; elsewhere no token is dropped then. None: lengths are fixed.
         multiple: Of positions, in which a batch runs: tokens that a row lacks are masked, as pads are.
 
     Raises:
@@ -56,7 +58,7 @@ def trace(
         SubnetError: If the sub-network does not fit.
     """
     refuse(supernet)
-    graph = Graph(supernet, subnet, elastic=elastic, multiple=multiple)
+    graph = Graph(supernet, subnet, fed=fed, multiple=multiple)
     if sum(tensor.nbytes for tensor in graph.state_dict().values()) >= MOST_BYTES:
         raise ExportError("an ONNX file holds less than 2 GiB of weights: export this model as --format hf")
     # An example, of which nothing but its number of axes stays.
@@ -124,7 +126,7 @@ class Graph(nn.Module):
     Args:
         supernet: Whose sub-network it is.
         subnet: What runs.
-        elastic: Whether lengths are an input.
+        fed: As for ``trace``.
         multiple: As for ``trace``.
 
     Raises:
@@ -132,7 +134,7 @@ class Graph(nn.Module):
     """
 
     def __init__(
-        self, supernet: Supernet, subnet: Subnet, *, elastic: bool = False, multiple: int = 1
+        self, supernet: Supernet, subnet: Subnet, *, fed: Sequence[int] = (), multiple: int = 1
     ) -> None:
         super().__init__()
         self.widths = multiple, supernet.longest
@@ -147,9 +149,10 @@ class Graph(nn.Module):
         # Heads and units that are off were cut out of the weights.
         self.stack = replace(stack, heads_off=(), ffn_share=())
         lengths = self.stack.lengths
-        if elastic and (lengths is None or lengths.mode != "ratio"):
+        if fed and (lengths is None or lengths.mode != "ratio"):
             raise ExportError("an elastic graph is of a sub-network with lengths in ratio")
-        self.keep = lengths.tokens if elastic and lengths is not None else None
+        self.fed = tuple(fed)
+        self.keep = tuple(lengths.tokens[place] for place in fed) if lengths is not None and fed else None
         score = token_score(inner.score)
         score = None if score is None else PRODUCTS.get(score, score)
         self.reads_first = inner.reads_first
@@ -214,16 +217,17 @@ class Graph(nn.Module):
         lengths, true_lengths = self.stack.lengths, real.sum(dim=1, keepdim=True)
         if lengths is None:
             return [None] * len(self.stack.blocks)
-        if keep is not None:
-            counts = shares(true_lengths, keep, lengths.reference)
-            return list(kept_tokens(counts, len(lengths.tokens), real.shape[1], *self.widths, pinned))
         # What is kept of every length alike drops nothing.
         whole = lengths.reference if lengths.mode == "ratio" else None
         entering = [whole, *lengths.tokens]
-        places = [place for place, (before, now) in enumerate(pairwise(entering)) if now != before]
+        dropping = [place for place, (before, now) in enumerate(pairwise(entering)) if now != before]
+        places = self.fed or dropping
         if not places:
             return [None] * len(lengths.tokens)
-        counts = kept_counts(lengths, places, true_lengths)
+        if keep is None:
+            counts = kept_counts(lengths, places, true_lengths)
+        else:
+            counts = shares(true_lengths, keep, lengths.reference)
         chosen = kept_tokens(counts, len(places), real.shape[1], *self.widths, pinned)
         return [next(chosen) if place in places else None for place in range(len(lengths.tokens))]
 
@@ -252,14 +256,15 @@ class GraphBlock(Block):
         width = entered.shape[-1]
         return reshaped(entered @ weights[:width] + context @ weights[width:], (0, -1))
 
-    def drop(self, state: State, scores: Tensor, keep: Keep) -> tuple[State, Tensor]:
+    def drop(self, state: State, scores: Tensor, keep: Keep) -> Dropped:
         """As of ``Block``, in rank order: positions travel with the tokens."""
         assert isinstance(keep, Chosen)
         # Pads lose against every score, and are the last among equals.
         ranked = chosen_of(state.real, scores, torch.finfo(scores.dtype).min)
         raised = self.keep_first or state.pinned is not None
         index = operators.best(ranked + keep.bonus if raised else ranked, keep.longest)
-        return state.take(state.hidden, index, keep.real), index
+        flat = index + keep.first
+        return state.take(index, keep.real, flat=flat), index, flat
 
 
 class Traced(Attention):
@@ -330,16 +335,20 @@ def kept_tokens(
     A place is as wide as the next multiple of the most that a row keeps, or as ``most``.
     """
     position = torch.arange(width, device=counts.device)[None]
-    bonus = chosen_of(position > 0, torch.tensor(0.0, device=counts.device), torch.inf)
+    nothing = torch.tensor(0.0, device=counts.device)
     if pinned is not None:
         counts = torch.maximum(counts, pinned)
-        # Once they have been ranked these stand first, position 0, whose bonus is larger, before all.
-        bonus = bonus + chosen_of(position >= pinned, torch.tensor(0.0, device=counts.device), _PINNED)
-    widest = counts.amax(dim=0)
+    longest = counts.amax(dim=0)
     if multiple > 1:
-        widest = operators.rounded_up(widest, multiple, most)
-    longest = operators.split(widest, 0, places)
-    for widest, count in zip(longest, operators.split(counts, 1, places), strict=True):
+        longest = operators.rounded_up(longest, multiple, most)
+    entered: Tensor | int = width
+    row = torch.arange(counts.shape[0], device=counts.device)[:, None]
+    both = operators.split(longest, 0, places), operators.split(counts, 1, places)
+    for widest, count in zip(*both, strict=True):
+        bonus = chosen_of(position > 0, nothing, torch.inf)
+        if pinned is not None:
+            # Once they have been ranked these stand first, position 0, whose bonus is larger, before all.
+            bonus = bonus + chosen_of(position >= pinned, nothing, _PINNED)
         position = operators.leading(position, widest)
-        yield Chosen(widest, position < count, bonus)
-        bonus = operators.leading(bonus, widest)
+        yield Chosen(widest, position < count, bonus, row * entered)
+        entered = widest

@@ -16,9 +16,9 @@ def reshaped(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return _applied(_Reshaped, tensor, shape)
 
 
-def rows(hidden: Tensor, index: Tensor) -> Tensor:
-    """Rows ``index`` (B, k) of ``hidden`` (B, n, d), copied whole: shape (B, k, d)."""
-    return _applied(_Rows, hidden, index, int(hidden.shape[-1]))
+def rows(hidden: Tensor, flat: Tensor) -> Tensor:
+    """Rows of ``hidden`` (B, n, d) at ``flat`` (B, k), their places among all B n: shape (B, k, d)."""
+    return _applied(_Rows, hidden, flat, int(hidden.shape[-1]))
 
 
 def pairs(whole: Tensor, index: Tensor) -> Tensor:
@@ -77,18 +77,13 @@ class _Reshaped(torch.autograd.Function):
 
 class _Rows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, index: Tensor, width: int) -> Tensor:
-        return hidden.gather(1, index[..., None].expand(-1, -1, hidden.shape[-1]))
+    def forward(ctx: Any, hidden: Tensor, flat: Tensor, width: int) -> Tensor:
+        return hidden.flatten(0, 1)[flat]
 
     @staticmethod
-    def symbolic(g: Any, hidden: Any, index: Any, width: int) -> Any:
-        # By their places in the batch's rows laid end to end: OpenVINO makes several operators of GatherND.
-        batch, tokens = g.op("Split", g.op("Shape", hidden, start_i=0, end_i=2), axis_i=0, outputs=2)
-        zero, one = (g.op("Constant", value_t=torch.tensor(number)) for number in (0, 1))
-        row = g.op("Range", zero, g.op("Squeeze", batch), one)
-        first = g.op("Mul", g.op("Unsqueeze", row, _constant(g, 1)), tokens)
-        flat = g.op("Reshape", hidden, _constant(g, -1, width))
-        return g.op("Gather", flat, g.op("Add", index, first), axis_i=0)
+    def symbolic(g: Any, hidden: Any, flat: Any, width: int) -> Any:
+        # Laid end to end: OpenVINO makes several operators of GatherND.
+        return g.op("Gather", g.op("Reshape", hidden, _constant(g, -1, width)), flat, axis_i=0)
 
 
 class _Pairs(torch.autograd.Function):

@@ -30,6 +30,8 @@ from ldsearch.supernet.tokens import (
 
 # Tokens of each row that leave a block: numbers, or tensors in a traced graph.
 Keep = Sequence[int] | Chosen
+# The state of the tokens that stay, and which they are, as ``tokens.gather`` takes them.
+Dropped = tuple[State, Tensor, Tensor | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +108,9 @@ class Block:
         if keep is not None:
             assert context is not None
             assert scores is not None
-            state, index = self.drop(state, scores, keep)
+            state, index, flat = self.drop(state, scores, keep)
             # Before the output projection, so that it and what follows run on rows that stay.
-            context, scores = tokens.gather(context, index), scores.gather(1, index)
+            context, scores = tokens.gather(context, index, flat), scores.gather(1, index)
         if context is None:
             state = replace(state, hidden=family.skip(parts.attention_norm, state.hidden))
         else:
@@ -127,10 +129,10 @@ class Block:
         """Score of each token by the layer's own weights, shape (B, n)."""
         return saliency(self.layer, entered, context)
 
-    def drop(self, state: State, scores: Tensor, keep: Keep) -> tuple[State, Tensor]:
-        """The state of the best tokens of each row, and their indices (B, longest)."""
+    def drop(self, state: State, scores: Tensor, keep: Keep) -> Dropped:
+        """What the best tokens of each row leave."""
         assert not isinstance(keep, Chosen)
-        return drop_tokens(state, scores, keep, self.keep_first)
+        return *drop_tokens(state, scores, keep, self.keep_first), None
 
     def mix(
         self, attention: Attention, groups: Groups, dropout: float | None, *, scored: bool

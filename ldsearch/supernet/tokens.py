@@ -46,16 +46,16 @@ class State:
         whole = self.per_pair[name] if channels is None else self.per_pair[name][:, list(channels)]
         return whole if self.positions is None else pairs(whole, self.positions)
 
-    def take(self, hidden: Tensor, index: Tensor, real: Tensor, padded: bool = True) -> "State":
-        """The state of some tokens: rows ``index`` (B, k) of ``hidden`` and of everything else."""
+    def take(self, index: Tensor, real: Tensor, padded: bool = True, flat: Tensor | None = None) -> "State":
+        """The state of some tokens, of ``gather``'s arguments."""
         positions = index if self.positions is None else self.positions.gather(1, index)
         per_token = {
-            name: gather(tensor.expand(index.shape[0], -1, -1), index)
+            name: gather(tensor.expand(index.shape[0], -1, -1), index, flat)
             for name, tensor in self.per_token.items()
         }
         return replace(
             self,
-            hidden=gather(hidden, index),
+            hidden=gather(self.hidden, index, flat),
             real=real,
             positions=positions,
             per_token=per_token,
@@ -166,11 +166,13 @@ class Chosen:
         longest: Shape (1,), tokens of the row that keeps most.
         real: Shape (B, longest), True where a row keeps that many.
         bonus: Shape (1 or B, n), what is added to scores so that position 0, and what is pinned, stays.
+        first: Shape (B, 1), where each row begins in the batch's rows laid end to end, before the drop.
     """
 
     longest: Tensor
     real: Tensor
     bonus: Tensor
+    first: Tensor
 
 
 # Not cuDNN's, which is compiled anew for every number of tokens: sub-networks draw new ones each step.
@@ -328,10 +330,16 @@ def _best(ranked: Tensor, count: int, keep_first: bool) -> Tensor:
     return ranked.sort(dim=1, descending=True, stable=True).indices[:, :count]
 
 
-def gather(hidden: Tensor, index: Tensor) -> Tensor:
-    """Rows ``index`` (B, k) of ``hidden`` (B, n, d): shape (B, k, d)."""
-    if torch.onnx.is_in_onnx_export():
-        return operators.rows(hidden, index)
+def gather(hidden: Tensor, index: Tensor, flat: Tensor | None = None) -> Tensor:
+    """Rows ``index`` (B, k) of ``hidden`` (B, n, d): shape (B, k, d).
+
+    Args:
+        hidden: Whose rows.
+        index: Which of each.
+        flat: In a traced graph: the same, as places among the batch's rows laid end to end.
+    """
+    if flat is not None:
+        return operators.rows(hidden, flat)
     batch, n = hidden.shape[:2]
     if batch == 1:
         return hidden[0].index_select(0, index[0])[None]
@@ -367,7 +375,7 @@ def drop_tokens(state: State, scores: Tensor, keep: Sequence[int], keep_first: b
     else:
         counts = torch.tensor(keep, device=scores.device)
         index, real = select(scores, state.real, counts, keep_first)
-    return state.take(state.hidden, index, real, padded=not alike), index
+    return state.take(index, real, padded=not alike), index
 
 
 def put_back(sequence: Tensor, state: State) -> Tensor:

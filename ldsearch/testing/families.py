@@ -197,7 +197,8 @@ class FamilyContract:
                 if fed is not None:
                     keep = {KEEP: torch.tensor([keep_of(subnet, REFERENCE)])}
                 with tempfile.TemporaryDirectory() as folder:
-                    trace(supernet, kinds[kind], path := Path(folder) / "model.onnx", elastic=fed is not None)
+                    places = range(supernet.blocks) if fed is not None else ()
+                    trace(supernet, kinds[kind], path := Path(folder) / "model.onnx", fed=places)
                     served = [(one, one.of_graph(path)) for one in serving]
                 for inputs in (batch, row):
                     theirs = inference(supernet, inputs, subnet)

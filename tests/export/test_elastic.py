@@ -1,6 +1,7 @@
 """One graph for every budget: what is fed as lengths is the sub-network that torch runs."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from ldsearch.errors import BudgetError, SubnetError, SupernetError
 from ldsearch.export.elastic import keep_within, rows_beside
 from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.runs.run import Run
-from ldsearch.subnet import Subnet, keep_of
+from ldsearch.subnet import Subnet, drop_places, keep_of
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from tests.cli.conftest import Ldsearch
@@ -28,9 +29,9 @@ def subnet(keep: tuple[int, ...]) -> Subnet:
     return Subnet.of_encoder(range(4), keep, REFERENCE)
 
 
-def opened(supernet: Supernet, folder: Path, runtime: str, *, elastic: bool):
+def opened(supernet: Supernet, folder: Path, runtime: str, places: Sequence[int] = range(4)):
     serves = graph_runtime(runtime)
-    serves.write(supernet, subnet(CHOSEN), folder / "model.onnx", elastic=elastic)
+    serves.write(supernet, subnet(CHOSEN), folder / "model.onnx", fed=places)
     return serves.open(folder / "model.onnx", 1)
 
 
@@ -47,7 +48,7 @@ def fed(session, **more: np.ndarray) -> list[np.ndarray]:
 def test_every_row_is_its_subnetwork_and_a_batch_mixes_them(tmp_path, family, score, runtime, head):
     model = tiny_model(family, head=head)
     supernet = learned(model) if score == "learned" else Supernet(model, score)
-    session = opened(supernet.eval(), tmp_path, runtime, elastic=True)
+    session = opened(supernet.eval(), tmp_path, runtime)
     assert session.optional == ("keep",)
     real = BATCH["attention_mask"].bool().numpy()
 
@@ -74,10 +75,30 @@ def test_at_its_own_lengths_it_is_the_fixed_graph(tmp_path, runtime):
     for name in ("elastic", "fixed"):
         (tmp_path / name).mkdir()
     elastic, fixed = (
-        fed(opened(supernet, tmp_path / name, runtime, elastic=name == "elastic"))[0]
-        for name in ("elastic", "fixed")
+        fed(opened(supernet, tmp_path / name, runtime, places))[0]
+        for name, places in (("elastic", range(4)), ("fixed", ()))
     )
     np.testing.assert_allclose(elastic, fixed, atol=1e-6)
+
+
+@pytest.mark.parametrize("runtime", ["onnx", "openvino-f32"])
+def test_a_graph_drops_only_where_a_row_does(tmp_path, runtime):
+    """Two blocks that drop: so often tokens are ranked, and two lengths are fed."""
+    onnx = pytest.importorskip("onnx")
+    rows = [subnet(keep) for keep in ((20, 20, 4, 4), (9, 9, 9, 9), (24, 24, 2, 2))]
+    assert drop_places(rows, REFERENCE) == (0, 2)
+    supernet = learned(tiny_model("bert")).eval()
+    session = opened(supernet, tmp_path, runtime, (0, 2))
+    nodes = onnx.load(tmp_path / "model.onnx").graph.node
+    assert sum(node.op_type == "TopK" for node in nodes) == 2
+    for one in rows:
+        found = fed(session, keep=np.array([keep_of(one, REFERENCE, (0, 2))]))[0]
+        np.testing.assert_allclose(found, inference(supernet, BATCH, one).numpy(), atol=1e-4)
+
+
+def test_where_nothing_is_dropped_every_length_can_be_fed():
+    assert drop_places([subnet((24,) * 4), Subnet.full(4)], REFERENCE) == (0, 1, 2, 3)
+    assert drop_places([Subnet.full(4), subnet((24, 24, 24, 23))], REFERENCE) == (3,)
 
 
 def test_what_one_graph_can_run():

@@ -182,18 +182,18 @@ def test_fewer_tokens_are_fewer_products_in_the_graph(tmp_path):
     assert (before.shape, behind.shape) == ((2, 12, 16), (2, 1, 16))
 
 
-@pytest.mark.parametrize("elastic", [False, True])
+@pytest.mark.parametrize("places", [(), range(3)])
 @pytest.mark.parametrize(
     ("family", "head"), [*(("bert", head) for head in HEADS), ("modernbert", HEADS[0]), ("mpnet", HEADS[1])]
 )
-def test_positions_in_whole_multiples_change_no_output(tmp_path, family, head, elastic):
+def test_positions_in_whole_multiples_change_no_output(tmp_path, family, head, places):
     """Every norm runs in multiples of 8, or as wide as the model reads; the others' norms do not."""
     onnx = pytest.importorskip("onnx")
     supernet = Supernet(tiny_model(family, blocks=3, head=head))
     widths: dict[int, set[int]] = {}
     for multiple in (1, 8):
         graph.trace(
-            supernet, SUBNETS["lengths"], path := tmp_path / "model.onnx", elastic=elastic, multiple=multiple
+            supernet, SUBNETS["lengths"], path := tmp_path / "model.onnx", fed=places, multiple=multiple
         )
         model = onnx.load(path)
         outputs = [entry.name for entry in model.graph.output]

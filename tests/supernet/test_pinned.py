@@ -81,7 +81,7 @@ def test_run_together_and_in_a_graph_it_is_the_same(
         Executor(supernet).run(
             batch, SUBNETS, lambda ends, logits: found.update(dict.fromkeys(ends, logits)), cache
         )
-    trace(supernet, SUBNETS[0], tmp_path / "model.onnx", elastic=True)
+    trace(supernet, SUBNETS[0], tmp_path / "model.onnx", fed=range(supernet.blocks))
     session = open_onnxruntime(tmp_path / "model.onnx")
     for index, subnet in enumerate(SUBNETS):
         wanted = inference(supernet, batch, subnet)
