@@ -30,7 +30,7 @@ from ldsearch.search.controls import dearest, regular_line
 from ldsearch.search.loop import StrategyContext
 from ldsearch.search.run import plan_search, run_search
 from ldsearch.space.lengths import Shape
-from ldsearch.subnet import SUBNET_FILE, Subnet
+from ldsearch.subnet import SUBNET_FILE, Subnet, drop_places
 from ldsearch.trials.budget import Budget
 from ldsearch.trials.goal import Goal, NoWorse
 from ldsearch.trials.intervals import Statistics
@@ -232,9 +232,10 @@ def short_search(
     elif goal.budget is not None:
         if goal.budget.cost == "macs":
             limit = goal.budget.absolute({"macs": whole})
-            regulars = _costing(bench, regulars, BESIDE[0] * limit, BESIDE[1] * limit)
             every = (*Shape, context.shape)  # what several have is told as of the one that suits the head
             shapes = {one: shape for shape in every for one in dearest(replace(context, shape=shape), limit)}
+            regulars = regular_line(_of_best_shape(bench, context, shapes, progress), RATIOS)
+            regulars = _costing(bench, regulars, BESIDE[0] * limit, BESIDE[1] * limit)
             regulars = list(dict.fromkeys([*regulars, *shapes]))
         fields = {field.name: getattr(goal.budget, field.name) for field in dataclasses.fields(Budget)}
         goal = replace(goal, take=_RegularUnlessBetter(**fields, regular=shapes, surely=_surely(bench)))
@@ -272,6 +273,16 @@ def nothing_dropped(bench: Bench) -> Subnet:
     """
     blocks, reference = bench.supernet.blocks, bench.record.reference
     return Subnet.of_encoder(range(blocks), [reference - 1] * blocks, reference)
+
+
+def _of_best_shape(
+    bench: Bench, context: StrategyContext, shapes: Mapping[Subnet, Shape], progress: Progress
+) -> StrategyContext:
+    """The context with the shape of the best of some sub-networks; its own if there are none."""
+    progress.phase("shapes", len(shapes))
+    trials = bench.evaluator(list(shapes), on_trial=lambda trial: progress.step())
+    best = min(trials, key=lambda trial: trial.score.loss, default=None)
+    return context if best is None else replace(context, shape=shapes[best.subnet])
 
 
 def _costing(bench: Bench, subnets: Sequence[Subnet], least: float, most: float) -> list[Subnet]:
@@ -342,10 +353,17 @@ def _in_macs(
 def export_points(
     folder: Path, bench: Bench, run: Run, full: FullModel, progress: Progress
 ) -> list[dict[str, Any]]:
-    """The rows of the export's budgets, cheapest first; made anew where another point is chosen."""
+    """The rows of the export's budgets, cheapest first; made anew where another point is chosen.
+
+    Points that drop tokens in more blocks than the chosen one are left out where others are left: every such
+    block takes time in the file, whatever is fed.
+    """
     place, best = folder / "model", run.best
-    alike = [point.subnet for point in run.own_points()]
+    alike = [point.subnet for point in run.own_points() if point.subnet != best.subnet]
     alike = [alike[at] for at in rows_beside(best.subnet, alike)]
+    reference = bench.record.reference
+    dropping = {*drop_places([best.subnet], reference)}
+    alike = [one for one in alike if dropping >= {*drop_places([one], reference)}] or alike
     if place.is_dir():
         made = [json.dumps(row["subnet"]) for row in read_fields(place / BUDGETS_FILE)["rows"]]
         own = read_fields(place / SUBNET_FILE)["subnet"]
@@ -358,6 +376,7 @@ def export_points(
             format="onnx",
             runtime=str(bench.runtime),
             elastic=True,
+            points=alike,
             full=full,
             least_agreement=LEAST_AGREEMENT,
             limit=COMPARED_ROWS,

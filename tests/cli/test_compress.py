@@ -128,8 +128,8 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
     assert again.code == 0, again.err
     assert read(folder / "compress.json")["points"][1]["macs"] <= 0.5
     after = Run.open(folder)
-    # The ratio that just meets this budget, one below the range of the other, and what the search proposes.
-    assert after.fields["this_call"]["search"]["measured"] <= 4
+    # One of each shape that just meets this budget, what is below the other's range, and the search's own.
+    assert after.fields["this_call"]["search"]["measured"] <= 8
     assert after.fields["this_call"]["search"]["measured"] < len(after.trials)
 
 

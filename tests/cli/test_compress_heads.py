@@ -21,6 +21,7 @@ from transformers import (
 
 import ldsearch as ld
 from ldsearch.compression.texts import OwnTexts, read_texts
+from ldsearch.subnet import Subnet, drop_places
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.embedding import write_modules
 from ldsearch.supernet.folder import load_model
@@ -107,6 +108,10 @@ def test_a_folder_of_sentence_transformers_keeps_its_vectors(
         for one in pd.read_csv(folder / "search/trials.csv")["subnet"]
     ]
     assert any(own and len({*own["tokens"]}) == 1 and 4 < own["tokens"][0] < 15 for own in tried)
+    # The file ranks tokens where the chosen one drops some, so all of its rows drop there.
+    fields = read(folder / "model/ldsearch_subnet.json")["subnet"]
+    chosen = drop_places([Subnet.from_fields(fields)], fields["encoder"]["lengths"]["reference"])
+    assert {len(row["keep"]) for row in read(folder / "model/budgets.json")["rows"]} == {len(chosen)}
     # Vectors of another model are refused before anything is trained.
     short = [{"text": text, "label": [1.0, 2.0]} for text in rows["text"]]
     Path("short.jsonl").write_text("".join(json.dumps(row) + "\n" for row in short))
