@@ -104,12 +104,16 @@ class Pairs:
 
     name, tokens = "stsb", 64
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, wide: bool = False) -> None:
         train, held = (
             pd.read_json(data / f"stsb/{role}.jsonl.gz", lines=True) for role in ("train", "validation")
         )
         both = pd.concat([train["sentence1"], train["sentence2"]]).drop_duplicates()
         own = {*held["sentence1"], *held["sentence2"]}
+        if wide:
+            captions = pd.read_json(data / "multi30k_de_en/train.jsonl.gz", lines=True)["en"]
+            questions = pd.read_json(data / "squad_v1.1/devsplit_train.jsonl.gz", lines=True)["question"]
+            both = pd.concat([both, captions, questions]).drop_duplicates()
         self.own = [text for text in both.sample(frac=1, random_state=0) if text not in own]
         self.pairs = held
 
@@ -164,7 +168,7 @@ def every_other(data: Reviews | Pairs, runs: Path, minutes: float) -> Path:
     return place
 
 
-def measured(data: Reviews | Pairs, runs: Path, train: float | None) -> dict[str, Any]:
+def measured(data: Reviews | Pairs, runs: Path, train: float | None, blocks: int | None) -> dict[str, Any]:
     """All budgets of one kind of text."""
     model, tokenizer = load_model(str(minilm()))
     full = data.vectors(embedder(model.eval(), tokenizer, data.tokens))
@@ -174,6 +178,7 @@ def measured(data: Reviews | Pairs, runs: Path, train: float | None) -> dict[str
         [len(ids) for ids in tokenizer(own, truncation=True, max_length=data.tokens)["input_ids"]]
     )
     taught = [] if train is None else ["--train", f"{train:g}"]
+    taught += [] if blocks is None else ["--blocks", str(blocks)]
     rows: list[dict[str, Any]] = [{"name": "full, fp32", "macs": 1.0, **data.score(full, full)}]
     for budget in BUDGETS:
         place = runs / data.name
@@ -198,7 +203,7 @@ def measured(data: Reviews | Pairs, runs: Path, train: float | None) -> dict[str
         )
         for row in rows[-2:]:
             print({key: value for key, value in row.items() if key != "said"}, flush=True)
-    if train is not None:
+    if train is not None and blocks is None:
         halved, _ = load_model(str(every_other(data, runs, train)))
         vectors = data.vectors(embedder(halved.eval(), tokenizer, data.tokens))
         rows.append({"name": "every other block, fp32", "macs": 0.5, **data.score(vectors, full)})
@@ -242,6 +247,10 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=5_000, help="reviews that are searched")
     parser.add_argument("--queries", type=int, default=500, help="reviews whose neighbours are asked for")
     parser.add_argument("--train", type=float, help="minutes of training (default: none)")
+    parser.add_argument("--blocks", type=int, help="that stay, with --train (default: all)")
+    parser.add_argument(
+        "--wide", action="store_true", help="of STS-B: captions of Multi30k and SQuAD's questions train too"
+    )
     parser.add_argument("--kinds", nargs="*", default=["stsb", "imdb"], choices=["stsb", "imdb"])
     options = parser.parse_args()
     options.runs.mkdir(parents=True, exist_ok=True)
@@ -250,12 +259,13 @@ def main() -> None:
     result: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"data": {}}
     result["machine"] = device_facts(torch.device("cpu"), torch.float32)
     result |= {"documents": options.documents, "queries": options.queries, "minutes": options.train}
+    result |= {"blocks": options.blocks, "wide": options.wide}
     kinds = {
-        "stsb": lambda: Pairs(options.data),
+        "stsb": lambda: Pairs(options.data, options.wide),
         "imdb": lambda: Reviews(options.data, options.documents, options.queries),
     }
     for name in options.kinds:
-        result["data"][name] = measured(kinds[name](), options.runs, options.train)
+        result["data"][name] = measured(kinds[name](), options.runs, options.train, options.blocks)
         write_json(path, result)
         (options.out / "table.md").write_text(table(result), encoding="utf-8")
     print(json.dumps(result, default=str))
