@@ -14,7 +14,7 @@ from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.work.interruption import Interrupted, interruptible
 from tests.stops import ask_to_stop
 from tests.tiny import small_setting, tiny_model
-from tests.training.test_trainer import TOKENIZER, examples, trainer_for
+from tests.training.test_trainer import assert_same, examples, trainer_for
 
 # 24 examples in batches of 4: six steps an epoch.
 LAST = 18
@@ -40,10 +40,13 @@ class SignalAt(TrainerCallback):
             ask_to_stop()
 
 
-def make(folder: Path, score: str = "column", **arguments) -> SupernetTrainer:
+def make(folder: Path, score: str = "column", taught: bool = False, **arguments) -> SupernetTrainer:
+    """If ``taught``, distilled from another model, which reads every row before the first step."""
     torch.manual_seed(0)
     strategy, supernet = make_strategy("lengthdrop", small_setting(0.2)), Supernet(tiny_model("bert"), score)
-    return trainer_for(folder, strategy, supernet, num_train_epochs=3, **arguments)
+    given = {"distillation": Distillation(0.5, 1.0), "teacher": Supernet(tiny_model("bert", seed=1))}
+    given = {**given, "taught": examples()} if taught else None
+    return trainer_for(folder, strategy, supernet, given, num_train_epochs=3, **arguments)
 
 
 def train(trainer: SupernetTrainer, folder: Path) -> None:
@@ -52,63 +55,33 @@ def train(trainer: SupernetTrainer, folder: Path) -> None:
         trainer.train(resume_from_checkpoint=last_complete_checkpoint(folder))
 
 
+def ends_where_an_uninterrupted_one_ends(folder: Path, build, step: int):
+    """Bit for bit, if it stops after this step with a checkpoint; the trainers of both, at their ends."""
+    whole = build(folder / "whole")
+    train(whole, folder / "whole")
+    broken = build(folder / "broken")
+    broken.add_callback(SignalAt(step))
+    with pytest.raises(Interrupted):
+        train(broken, folder / "broken")
+    assert broken.state.global_step == step
+    assert last_complete_checkpoint(folder / "broken") == str(folder / f"broken/checkpoint-{step}")
+    resumed = build(folder / "broken")
+    train(resumed, folder / "broken")
+    assert resumed.state.best_metric == whole.state.best_metric
+    assert whole.supernet.model.config.hidden_dropout_prob > 0
+    assert_same(resumed.supernet.model, whole.supernet.model)
+    return whole, resumed
+
+
 @pytest.mark.parametrize(
     ("arguments", "step"),
-    [({}, 8), (BEST, 12), (APART, 12), ({"score": "learned"}, 8)],
-    ids=["never saves, mid-epoch", "keeps the best", "apart", "learned token score"],
+    [({}, 8), (BEST, 12), (APART, 12), ({"score": "learned"}, 8), ({"taught": True}, 8)],
+    ids=["never saves, mid-epoch", "keeps the best", "apart", "learned token score", "targets computed once"],
 )
 def test_it_stops_after_the_step_with_a_checkpoint_and_ends_where_an_uninterrupted_one_ends(
     tmp_path, arguments, step
 ):
-    whole = make(tmp_path / "whole", **arguments)
-    assert whole.supernet.model.config.hidden_dropout_prob > 0
-    train(whole, tmp_path / "whole")
-
-    folder = tmp_path / "broken"
-    broken = make(folder, **arguments)
-    broken.add_callback(SignalAt(step))
-    with pytest.raises(Interrupted):
-        train(broken, folder)
-    assert broken.state.global_step == step
-    assert last_complete_checkpoint(folder) == str(folder / f"checkpoint-{step}")
-
-    resumed = make(folder, **arguments)
-    train(resumed, folder)
-    assert resumed.state.best_metric == whole.state.best_metric
-    for name, parameter in whole.supernet.model.state_dict().items():
-        assert torch.equal(resumed.supernet.model.state_dict()[name], parameter), name
-
-
-def taught(folder: Path) -> SupernetTrainer:
-    """Distilled from another model, which reads every row before the first step."""
-    torch.manual_seed(0)
-    strategy = make_strategy("lengthdrop", small_setting(0.2))
-    plain = trainer_for(folder, strategy, num_train_epochs=3)
-    return SupernetTrainer(
-        plain.supernet,
-        strategy,
-        plain.args,
-        task=plain.task,
-        train=examples(),
-        search=examples(8, seed=1),
-        tokenizer=TOKENIZER,
-        distillation=Distillation(0.5, 1.0),
-        teacher=Supernet(tiny_model("bert", seed=1)),
-        taught=examples(),
-    )
-
-
-def test_targets_that_are_computed_once_are_the_same_after_an_interruption(tmp_path):
-    whole = taught(tmp_path / "whole")
-    train(whole, tmp_path / "whole")
-    broken = taught(tmp_path / "broken")
-    broken.add_callback(SignalAt(8))
-    with pytest.raises(Interrupted):
-        train(broken, tmp_path / "broken")
-    resumed = taught(tmp_path / "broken")
-    train(resumed, tmp_path / "broken")
-    for name, parameter in whole.supernet.model.state_dict().items():
-        assert torch.equal(resumed.supernet.model.state_dict()[name], parameter), name
+    ends_where_an_uninterrupted_one_ends(tmp_path, lambda folder: make(folder, **arguments), step)
 
 
 def test_a_stop_at_the_last_step_simply_finishes(tmp_path):

@@ -18,10 +18,9 @@ from ldsearch.training import trainer as trainer_module
 from ldsearch.training.checkpoints import last_complete_checkpoint
 from ldsearch.training.strategies import Setting, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
-from ldsearch.work.interruption import Interrupted
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, ldsearch, place, read, trained
 from tests.tiny import VOCABULARY, tiny_encoder_decoder, tiny_model
-from tests.training.test_interrupted import SignalAt, train
+from tests.training.test_interrupted import ends_where_an_uninterrupted_one_ends
 from tests.training.test_trainer import trainer_for, without_dropout
 
 __all__ = ["ldsearch", "place", "trained"]  # fixtures
@@ -81,7 +80,7 @@ def planted(seed: int) -> tuple[Supernet, Encoded]:
 def test_planted_useless_blocks_end_with_the_highest_rates(tmp_path, seed):
     supernet, rows = planted(seed)
     options = {"max_steps": 300, "per_device_train_batch_size": 16, "learning_rate": 3e-4}
-    _, rates = learned(tmp_path, supernet, 0.3, rows=rows, seed=seed, **options)
+    _, rates = learned(tmp_path, supernet, 0.3, given={"train": rows}, seed=seed, **options)
     assert set(np.argsort(-rates[-1])[:2].tolist()) == USELESS
     # Clear of the others, not by chance.
     ordered = np.sort(rates[-1][1:])
@@ -123,27 +122,18 @@ def test_but_for_their_rates_weights_train_as_with_layerdrop(tmp_path, monkeypat
 
 
 def test_interrupted_and_resumed_rates_and_weights_equal_uninterrupted_ones(tmp_path):
-    def make(folder: Path) -> tuple[SupernetTrainer, Setting]:
+    def make(folder: Path) -> SupernetTrainer:
         torch.manual_seed(0)
         supernet = Supernet(tiny_model("bert"))
         setting = Setting.of(supernet, 16, layer_drop=(0.4,), schedule="learned")
-        return trainer_for(folder, make_strategy("layerdrop", setting), supernet, num_train_epochs=3), setting
+        return trainer_for(folder, make_strategy("layerdrop", setting), supernet, num_train_epochs=3)
 
-    whole, rates = make(tmp_path / "whole")
-    train(whole, tmp_path / "whole")
-    folder = tmp_path / "broken"
-    broken, _ = make(folder)
-    broken.add_callback(SignalAt(8))
-    with pytest.raises(Interrupted):
-        train(broken, folder)
-    resumed, again = make(folder)
-    train(resumed, folder)
+    trainers = ends_where_an_uninterrupted_one_ends(tmp_path, make, 8)
+    rates, again = (trainer.strategy.setting for trainer in trainers)
     assert again.now.stacks == rates.now.stacks != rates.stacks
-    for name, parameter in whole.supernet.model.state_dict().items():
-        assert torch.equal(resumed.supernet.model.state_dict()[name], parameter), name
     # Half-written rates are no checkpoint to go on from.
-    (folder / "checkpoint-8" / "drop_rates.pt").write_bytes(b"cut short")
-    assert last_complete_checkpoint(folder) is None
+    (tmp_path / "broken" / "checkpoint-8" / "drop_rates.pt").write_bytes(b"cut short")
+    assert last_complete_checkpoint(tmp_path / "broken") is None
 
 
 def test_the_record_holds_the_last_rates_and_the_rule_keeps_the_lowest(

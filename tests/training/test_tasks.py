@@ -16,15 +16,16 @@ from ldsearch.tasks.classification import MultiLabelClassification, TextRegressi
 from ldsearch.tasks.objectives import kl_divergence
 from ldsearch.tasks.tokens import EncodedWords, TokenClassification
 from ldsearch.training.strategies import Pass
-from ldsearch.training.trainer import SupernetTrainer
 from tests.tiny import tiny_model
 from tests.training.test_trainer import (
     FULL,
     HALF,
     TOKENIZER,
     Fixed,
+    batch_of,
     examples,
     gradients,
+    gradients_of,
     trainer_for,
     without_dropout,
 )
@@ -54,21 +55,19 @@ def labelled(kind: str, count: int, seed: int = 0) -> Encoded:
     return EncodedWords(features=tuple(rows), reference=16, tags=tags, firsts=firsts)
 
 
-def trainer_of(tmp_path, kind: str, passes: list[Pass], **arguments) -> SupernetTrainer:
+def trainer_of(tmp_path, kind: str, passes: list[Pass], **arguments):
     head, task = HEADS[kind]
     supernet = without_dropout(Supernet(tiny_model("bert", head=head, labels=len(task.labels))))
-    plain = trainer_for(tmp_path, Fixed(passes), supernet, **arguments)
-    data = {"train": labelled(kind, 24), "search": labelled(kind, 11, seed=1)}
-    return SupernetTrainer(supernet, Fixed(passes), plain.args, task=task, tokenizer=TOKENIZER, **data)
+    given = {"task": task, "train": labelled(kind, 24), "search": labelled(kind, 11, seed=1)}
+    return trainer_for(tmp_path, Fixed(passes), supernet, given, **arguments)
 
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_step_takes_its_losses_from_the_task(tmp_path, kind):
     trainer = trainer_of(tmp_path, kind, [Pass(FULL, "label", 0.75), Pass(HALF, "distill", 0.25)])
-    batch = trainer.data_collator([dict(row) for row in labelled(kind, 5)])
+    batch = batch_of(trainer, labelled(kind, 5))
     ours = gradients(trainer, batch)
     supernet, labels = trainer.supernet, batch["labels"]
-    supernet.zero_grad()
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
     full, half = supernet(inputs, FULL).logits, supernet(inputs, HALF).logits
     if kind == "regression":
@@ -85,9 +84,7 @@ def test_a_step_takes_its_losses_from_the_task(tmp_path, kind):
         real = labels != -100
         divergence = kl_divergence(full.detach()[real], half[real])
     (0.75 * loss + 0.25 * divergence).backward()
-    for name, parameter in supernet.named_parameters():
-        if parameter.grad is not None:
-            torch.testing.assert_close(ours[name], parameter.grad, atol=1e-5, rtol=1e-4, msg=name)
+    torch.testing.assert_close(ours, gradients_of(supernet), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -114,24 +111,14 @@ def test_a_batch_is_prepared_once_a_step_from_draws_of_its_own(tmp_path):
             return {**batch, "labels": torch.zeros_like(batch["labels"])}
 
     supernet = without_dropout(Supernet(tiny_model("bert")))
-    plain = trainer_for(tmp_path, Fixed([Pass(FULL, "label", 1.0)]), supernet, max_steps=3)
-    task = Shuffles({}, ("a", "b", "c"), {})
-    trainer = SupernetTrainer(
-        supernet,
-        plain.strategy,
-        plain.args,
-        task=task,
-        train=examples(),
-        search=examples(8),
-        tokenizer=TOKENIZER,
-    )
-    batch = trainer.data_collator([dict(row) for row in examples(4)])
+    strategy, task = Fixed([Pass(FULL, "label", 1.0)]), Shuffles({}, ("a", "b", "c"), {})
+    trainer = trainer_for(tmp_path, strategy, supernet, {"task": task}, max_steps=3)
+    batch = batch_of(trainer, examples(4))
     ours = gradients(trainer, batch)
     zeros = {**batch, "labels": torch.zeros_like(batch["labels"])}
     assert (batch["labels"] > 0).any()
-    expected = gradients(trainer_for(tmp_path, plain.strategy, supernet), zeros)
-    for name, gradient in expected.items():
-        assert torch.equal(ours[name], gradient)
+    expected = gradients(trainer_for(tmp_path, strategy, supernet), zeros)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=0)
     Shuffles.drawn.clear()
     trainer.train()
     assert len(set(Shuffles.drawn)) == len(Shuffles.drawn) == 3
