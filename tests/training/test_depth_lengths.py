@@ -74,11 +74,8 @@ class TestContract(StrategyContract):
     def settings(self):
         free = [one for one in super().settings() if not any(stack.pinned for stack in one.stacks.values())]
         drawn = {"encoder_tasks": 1, "batch_share": 0.5, "reduction": "mean", "plain_share": 0.0}
-        return [
-            replace(one, depth_lengths=True, **options)
-            for one in free
-            for options in ({"plain_share": 0.4}, drawn)
-        ]
+        how = ({"plain_share": 0.4}, drawn)
+        return [replace(one, depth_lengths=True, **options) for one in free for options in how]
 
 
 def test_every_depth_runs_at_full_length_and_at_one_draw_and_one_at_the_smallest():
@@ -174,9 +171,8 @@ def make(kind: str, folder: Path):
     options = replace(setting({"encoder": 4} if kind == "bert" else two_stacks.DEPTHS), reference=16)
     if kind == "bert":
         strategy = make_strategy("flexible-depth", options)
-        ours, theirs = (
-            one_stack.without_dropout(Supernet(tiny_model("bert"), "column")).double() for _ in range(2)
-        )
+        nets = (Supernet(tiny_model("bert"), "column") for _ in range(2))
+        ours, theirs = (one_stack.without_dropout(net).double() for net in nets)
         return one_stack.trainer_for(folder, strategy, ours), theirs, one_stack.examples(4)
     ours, theirs = (Supernet(two_stacks.still("mbart"), "column", memory=kind).double() for _ in range(2))
     trainer = two_stacks.trainer_for(folder, ours, "flexible-depth", options)
@@ -186,34 +182,24 @@ def make(kind: str, folder: Path):
 @pytest.mark.parametrize("kind", ["bert", "restored", "kept"])
 def test_one_step_is_the_sum_of_separate_gradients(kind, tmp_path):
     trainer, reference, rows = make(kind, tmp_path)
-    batch = trainer.data_collator([dict(row) for row in rows])
+    batch = one_stack.batch_of(trainer, rows)
     found = one_stack.gradients(trainer, batch)
     passes = trainer.strategy.passes(lambda i: np.random.default_rng([42, 0, 0, i]), 0.0)
     inputs, real = reference.inputs(batch), batch["labels"] != -100
     labels = batch["labels"][real]
     teacher = None
-    summed = {name: torch.zeros_like(p) for name, p in reference.named_parameters()}
     for one in passes:
-        reference.zero_grad()
         # The model that the sub-network is, of its own.
-        own = reference.materialise(one.subnet)
-        logits = logits_of(own(**inputs))[real]
-        if teacher is None:
-            teacher = logits.detach()
-        losses = {
-            "label": cross_entropy(logits, labels),
-            "distill": kl_div(
-                logits.log_softmax(-1), teacher.log_softmax(-1), reduction="sum", log_target=True
-            )
-            / len(labels),
-        }
-        losses[one.loss].backward()
-        for name, gradient in two_stacks.gradients(reference).items():
-            summed[name] += gradient
+        logits = logits_of(reference.materialise(one.subnet)(**inputs))[real]
+        teacher = logits.detach() if teacher is None else teacher
+        if one.loss == "label":
+            cross_entropy(logits, labels).backward()
+        else:
+            ours, theirs = logits.log_softmax(-1), teacher.log_softmax(-1)
+            kl_div(ours, theirs, reduction="batchmean", log_target=True).backward()
     assert {one.loss for one in passes} == {"label", "distill"}
-    for name, gradient in found.items():
-        torch.testing.assert_close(gradient, summed[name], atol=2e-5, rtol=2e-5, msg=name)
-    assert max(float(gradient.abs().max()) for gradient in summed.values()) > 1e-2
+    torch.testing.assert_close(found, one_stack.gradients_of(reference), atol=2e-5, rtol=2e-5)
+    assert max(float(gradient.abs().max()) for gradient in found.values()) > 1e-2
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +212,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for stack in ("encoder", "decoder"):
         sizes |= {f"{stack}_attention_heads": 2, f"{stack}_ffn_dim": 32}
     (folder / "config.json").write_text(json.dumps({"model_type": "pegasus", **sizes}))
+    (folder / "text.txt").write_text("".join(f"{text}\n" for text in sentences(60)))
+    gpt2 = {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
+    (folder / "gpt2.json").write_text(json.dumps(gpt2))
     return folder
 
 
@@ -238,8 +227,7 @@ def test_a_training_with_a_drop_bound_records_depths_and_lengths(place, monkeypa
     with pytest.raises(SystemExit) as exit_:
         main()
     assert not exit_.value.code
-    bench = Bench.open("runs/both")
-    record = bench.record
+    record = Bench.open("runs/both").record
     assert (record.strategy, record.drop_bound, record.memory) == ("flexible-depth", "9/25", "kept")
     assert record.training["depth_tasks"]["assignment"] == "optimal"
     assert record.training["depth_tasks"]["lengths"]
@@ -259,11 +247,7 @@ def test_without_a_drop_bound_the_record_says_depths_alone_and_stock_forwards_re
     record = read_record(train_supernet(place / "depths", options))
     assert (record.drop_bound, record.training["plain_share"]) == (None, None)
     assert not record.training["depth_tasks"]["lengths"]
-    (place / "gpt2.json").write_text(
-        json.dumps({"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64})
-    )
     lines = {"task": "causal", "data": str(place / "text.txt"), "model": str(place / "gpt2.json")}
-    (place / "text.txt").write_text("".join(f"{text}\n" for text in sentences(60)))
     refused = replace(options, **lines, validation=None, drop_bound=0.2)
     with pytest.raises(TrainingError, match=r"depth-only.*or flexible-depth without --drop-bound"):
         train_supernet(place / "refused", refused)

@@ -1,24 +1,24 @@
 """Training models that write: flexible depth's one step, LayerDrop on both stacks, recomputed blocks."""
 
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import PreTrainedModel
 
 from ldsearch.errors import TrainingError
 from ldsearch.space.assignments import configurations
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.base import Encoded
 from ldsearch.tasks.sequences import SequenceToSequence
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
 from tests.tiny import padded_batch, tiny_decoder, tiny_encoder_decoder
+from tests.training import test_trainer
+from tests.training.test_trainer import batch_of, gradients_of
 from tests.translators import word_tokenizer
 
 DEPTHS = {"encoder": 3, "decoder": 4}
@@ -48,58 +48,38 @@ def trainer_for(
     folder: Path, supernet: Supernet, strategy: str, options: Setting, rows: int = 4, accumulated: int = 1
 ) -> SupernetTrainer:
     """Of one step on four examples with plain SGD."""
-    return SupernetTrainer(
-        supernet,
+    given = {"task": SequenceToSequence({}, (), {}), "train": examples(4), "search": examples(2)}
+    return test_trainer.trainer_for(
+        folder,
         make_strategy(strategy, options),
-        TrainingArguments(
-            output_dir=folder,
-            per_device_train_batch_size=rows,
-            gradient_accumulation_steps=accumulated,
-            max_steps=1,
-            optim="sgd",
-            learning_rate=RATE,
-            lr_scheduler_type="constant",
-            max_grad_norm=0,
-            report_to="none",
-            use_cpu=True,
-            dataloader_pin_memory=False,
-            remove_unused_columns=False,
-            disable_tqdm=True,
-            save_strategy="no",
-            logging_strategy="no",
-        ),
-        task=SequenceToSequence({}, (), {}),
-        train=examples(4),
-        search=examples(2),
-        tokenizer=word_tokenizer(),
+        supernet,
+        {**given, "tokenizer": word_tokenizer()},
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=accumulated,
+        max_steps=1,
+        optim="sgd",
+        learning_rate=RATE,
+        lr_scheduler_type="constant",
+        max_grad_norm=0,
     )
-
-
-def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("name", ["bart", "t5"])
 def test_one_step_of_flexible_depth_is_the_sum_of_its_tasks_separate_gradients(name, tmp_path):
     supernet, reference = Supernet(still(name).double()), still(name).double()
     trainer = trainer_for(tmp_path, supernet, "flexible-depth", setting())
-    batch = trainer.data_collator([dict(row) for row in examples(4)])
+    batch = batch_of(trainer, examples(4))
     tasks = configurations(DEPTHS, "optimal")
     assert len(tasks) == 6  # two depths of the encoder, three of the decoder
     before = {key: p.detach().clone() for key, p in supernet.model.named_parameters()}
-    summed = {key: torch.zeros_like(p) for key, p in before.items()}
     for subnet in tasks.values():
-        reference.zero_grad()
         # Stock loss of the stock model that the sub-network is, of its own weights.
         Supernet(reference).materialise(subnet)(**batch).loss.backward()
-        for key, gradient in gradients(reference).items():
-            summed[key] += gradient
     trainer.train()
     assert trainer.state.global_step == 1
-    for key, parameter in supernet.model.named_parameters():
-        taken = (before[key] - parameter.detach()) / RATE
-        torch.testing.assert_close(taken, summed[key], atol=1e-6, rtol=1e-6, msg=key)
-    assert any(float(gradient.abs().max()) > 1e-3 for gradient in summed.values())
+    taken = {key: (before[key] - p.detach()) / RATE for key, p in supernet.model.named_parameters()}
+    torch.testing.assert_close(taken, gradients_of(reference), atol=1e-6, rtol=1e-6)
+    assert any(float(gradient.abs().max()) > 1e-3 for gradient in taken.values())
 
 
 @pytest.mark.parametrize(("rows", "accumulated"), [(2, 2), (1, 4)])
@@ -111,104 +91,46 @@ def test_a_token_weighs_the_same_in_every_micro_batch_of_an_update(rows, accumul
     for split in ((4, 1), (rows, accumulated)):
         supernet = Supernet(still("bart").double())
         trainer_for(tmp_path, supernet, "plain", setting(), *split).train()
-        updated.append(dict(supernet.model.named_parameters()))
-    for key, parameter in updated[0].items():
-        torch.testing.assert_close(updated[1][key] / RATE, parameter / RATE, atol=1e-5, rtol=0, msg=key)
+        updated.append({key: p / RATE for key, p in supernet.model.named_parameters()})
+    torch.testing.assert_close(*updated, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["bart", "t5"])
-def test_what_is_trained_at_a_depth_is_what_runs_at_it(name, tmp_path, monkeypatch):
-    supernet, seen = Supernet(still(name)), []
-    options = setting(batch_share=0.5)
-    trainer, run = trainer_for(tmp_path, supernet, "flexible-depth", options), Supernet.forward
-
-    def watched(self, batch, subnet, between=None):
-        output = run(self, batch, subnet, between)
-        seen.append((batch, subnet, self.training, output.logits.detach()))
-        return output
-
-    monkeypatch.setattr(Supernet, "forward", watched)
-    trainer.current_gradient_accumulation_steps = 1
-    batch = trainer.data_collator([dict(row) for row in examples(4)])
-    trainer.training_step(supernet, dict(batch))
-    trained = [*seen]
-    assert {subnet for _, subnet, _, _ in trained} == {*configurations(DEPTHS, "optimal").values()}
-    assert all(training for _, _, training, _ in trained)
-    rows = trained[0][0]["input_ids"]
-    assert any(torch.equal(rows, batch["input_ids"][offset::2]) for offset in (0, 1))
-    for read, subnet, _, logits in trained:
-        assert torch.equal(read["input_ids"], rows)
-        torch.testing.assert_close(inference(supernet, read, subnet), logits, atol=1e-5, rtol=1e-5)
-        own = supernet.materialise(subnet).eval()
-        with torch.inference_mode():
-            torch.testing.assert_close(own(**read).logits, logits, atol=1e-5, rtol=1e-5)
-
-
-def test_layerdrop_drops_blocks_of_both_stacks_each_by_itself(tmp_path):
-    """And gradients reach what ran: nobody else has any."""
-    supernet = Supernet(still("bart"))
-    drawn = make_strategy("layerdrop", setting(0.5))
-    passes = [drawn.passes(lambda i, s=s: np.random.default_rng([s, i]), 0.0) for s in range(400)]
-    runs = np.array(
-        [
-            [
-                block in one.subnet.stacks()[name].blocks
-                for name, depth in DEPTHS.items()
-                for block in range(depth)
-            ]
-            for (one,) in passes
-        ]
-    )
+def test_layerdrop_drops_blocks_of_both_stacks_each_by_itself():
+    drawn, runs = make_strategy("layerdrop", setting(0.5)), np.zeros((400, 7))
+    for seed in range(400):
+        (one,) = drawn.passes(lambda i, seed=seed: np.random.default_rng([seed, i]), 0.0)
+        runs[seed, list(one.subnet.encoder.blocks)] = 1
+        runs[seed, [3 + block for block in one.subnet.decoder.blocks]] = 1
     # 400 fair coins a block: within four standard deviations of a half, and no two blocks alike.
     assert (np.abs(runs.mean(axis=0) - 0.5) < 0.1).all()
     assert (np.abs(np.corrcoef(runs.T) - np.eye(7)) < 0.2).all()
-    trainer = trainer_for(tmp_path, supernet, "layerdrop", setting(0.5))
-    trainer.current_gradient_accumulation_steps = 1
-    trainer.training_step(supernet, dict(trainer.data_collator([dict(row) for row in examples(4)])))
-    (one,) = trainer.strategy.passes(lambda i: np.random.default_rng([42, 0, 0, i]), 0.0)
-    assert 0 < sum(len(stack.blocks) for stack in one.subnet.stacks().values()) < 7
-    for name, stack in one.subnet.stacks().items():
-        for block, layer in enumerate(supernet.layers_of(name)):
-            assert {p.grad is not None for p in layer.parameters()} == {block in stack.blocks}, (name, block)
 
 
-RECOMPUTED: list[tuple[Callable[[], PreTrainedModel], Subnet, dict[str, int]]] = [
-    (lambda: tiny_decoder("llama"), Subnet(decoder=Stack((1, 3))), {"decoder": 3}),
-    (lambda: tiny_encoder_decoder("t5"), Subnet(Stack((1, 2)), Stack((1, 3))), {"encoder": 2, "decoder": 3}),
-    (
-        lambda: tiny_encoder_decoder("bart"),
-        Subnet(Stack((0, 2), Lengths((6, 3), 8)), Stack((1, 3))),
-        {"encoder": 2, "decoder": 3},
-    ),
-]
+RECOMPUTED = {
+    "llama": (tiny_decoder, Subnet(decoder=Stack((1, 3)))),
+    "t5": (tiny_encoder_decoder, Subnet(Stack((1, 2)), Stack((1, 3)))),
+    "bart": (tiny_encoder_decoder, Subnet(Stack((0, 2), Lengths((6, 3), 8)), Stack((1, 3)))),
+}
 
 
-@pytest.mark.parametrize(("make", "subnet", "watched"), RECOMPUTED, ids=["llama", "t5", "bart"])
-def test_recomputed_blocks_have_the_same_gradients(make, subnet, watched):
-    found, runs = [], []
-    for recompute in (False, True):
-        supernet = Supernet(make()).train()
-        if recompute:
+@pytest.mark.parametrize("name", RECOMPUTED)
+def test_recomputed_blocks_run_twice_and_have_the_same_gradients(name):
+    (make, subnet), found = RECOMPUTED[name], []
+    for times in (1, 2):
+        supernet, calls = Supernet(make(name)).train(), []
+        if times == 2:
             supernet.gradient_checkpointing_enable()
-        calls = dict.fromkeys(watched, 0)
-
-        def count(name, calls=calls):
-            calls[name] += 1
-
-        for name, block in watched.items():
+        for stack, own in subnet.stacks().items():
             # Inside the block, whose copies share it; the last modules are not run again.
-            inside = next(m for m in supernet.layers_of(name)[block].modules() if "Norm" in type(m).__name__)
-            inside.register_forward_hook(lambda module, inputs, output, name=name: count(name))
+            modules = supernet.layers_of(stack)[own.blocks[-1]].modules()
+            inside = next(module for module in modules if "Norm" in type(module).__name__)
+            inside.register_forward_hook(lambda *_, calls=calls, stack=stack: calls.append(stack))
         batch = {**padded_batch([8, 5]), "labels": padded_batch([6, 6], seed=1)["input_ids"]}
         torch.manual_seed(0)
         supernet(supernet.inputs(batch), subnet).logits.square().sum().backward()
-        found.append(gradients(supernet.model))
-        runs.append(calls)
-    assert runs[0] == dict.fromkeys(watched, 1)
-    assert runs[1] == dict.fromkeys(watched, 2)
-    assert found[0].keys() == found[1].keys()
-    for key, gradient in found[0].items():
-        torch.testing.assert_close(found[1][key], gradient, msg=key)
+        found.append(gradients_of(supernet.model))
+        assert sorted(calls) == sorted([*subnet.stacks()] * times)
+    torch.testing.assert_close(*found)
 
 
 def test_stacks_have_rates_of_their_own():
