@@ -15,7 +15,6 @@ from ldsearch.training.drop_rates import (
     DropRates,
     constant,
     layer_rates,
-    linear,
     mean_rate,
     rates_of,
     target_rate,
@@ -25,20 +24,9 @@ from ldsearch.training.strategies.layerdrop import draw_stack
 from tests.planted import WIDTH
 
 
-def test_the_linear_schedule_ends_at_its_highest_rate():
-    assert linear(0.8, 4) == (0.2, 0.4, 0.6, 0.8)
-    assert linear(0.5, 1) == (0.5,)
-    assert linear(0.0, 3) == (0.0, 0.0, 0.0)
-
-
 def test_the_mean_of_equal_rates_is_that_rate():
     for blocks in range(1, 49):
         assert mean_rate(constant(0.2, blocks)) == 0.2  # a sum of floats misses it from 3 blocks on
-
-
-def test_a_target_depth_has_the_paper_s_rate():
-    for blocks, keep, rate in ((16, 8, 1 / 2), (12, 3, 3 / 4), (12, 8, 1 / 3), (6, 6, 0.0)):
-        assert layer_rates(blocks, None, "constant", keep) == (rate,) * blocks
 
 
 @pytest.mark.parametrize(
@@ -65,6 +53,11 @@ def test_what_is_asked_for_becomes_one_rate_per_block():
     assert layer_rates(4, (0.8,), "linear", None) == (0.2, 0.4, 0.6, 0.8)
     assert layer_rates(5, None, "linear", None) == (0.04, 0.08, 0.12, 0.16, 0.2)
     assert layer_rates(3, (0.0, 1.0, 0.5), "constant", None) == (0.0, 1.0, 0.5)
+    assert layer_rates(1, (0.5,), "linear", None) == (0.5,)
+    assert layer_rates(3, (0.0,), "linear", None) == (0.0, 0.0, 0.0)
+    # The paper's, of a target depth.
+    for blocks, keep, rate in ((16, 8, 1 / 2), (12, 3, 3 / 4), (12, 8, 1 / 3), (6, 6, 0.0)):
+        assert layer_rates(blocks, None, "constant", keep) == (rate,) * blocks
 
 
 @pytest.mark.parametrize(
@@ -216,10 +209,8 @@ def test_hidden_states_get_the_gradient_of_what_was_handed_on():
         found.between(np.full(5, uniform))(2, before, after).sum().backward()
         for state, value in ((before, to_before), (after, to_after)):
             gradient = state.hidden.grad
-            assert torch.equal(
-                torch.zeros_like(state.hidden) if gradient is None else gradient,
-                torch.full_like(state.hidden, value),
-            )
+            gradient = torch.zeros_like(state.hidden) if gradient is None else gradient
+            assert torch.equal(gradient, torch.full_like(state.hidden, value))
 
 
 def test_the_running_mean_is_over_real_tokens_and_forgets_old_batches():

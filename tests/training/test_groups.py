@@ -4,12 +4,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import torch
 
 from ldsearch.errors import LdsearchError, TrainingError
-from ldsearch.subnet import Stack, Subnet
-from ldsearch.supernet import Supernet
-from ldsearch.supernet.supernet import inference
+from ldsearch.subnet import Stack
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
 from ldsearch.training.strategies.layerdrop import (
     GROUPS,
@@ -18,7 +15,6 @@ from ldsearch.training.strategies.layerdrop import (
     drops_whole_blocks,
     parts_of,
 )
-from tests.tiny import padded_batch, tiny_model
 
 KINDS = ("layer", "sublayer", "head", "ffn", "head+layer", "head+sublayer", "layer+sublayer", "head+ffn")
 HEADS = 2
@@ -113,13 +109,25 @@ def test_every_group_is_off_as_often_as_independent_draws_say(kind, expected):
         assert found[name] == pytest.approx(probability(np.array(rates)), abs=0.03), name
 
 
-def test_a_group_is_off_iff_its_uniform_is_below_the_rate():
-    below = np.nextafter(0.5, 0)
-    assert planted("head", [[below, 0.5], [0.5, below]]) == Stack((0, 1), heads_off=((0, 0), (1, 1)))
-    assert planted("ffn", [[below], [0.5]]) == Stack((0, 1), ffn_share=((0, 0.5),))
-    assert planted("sublayer", [[below], [0.5]], [[0.5], [below]]) == Stack(
-        (0, 1), sublayers_off=((0, "attention"), (1, "feed_forward"))
-    )
+def test_blocks_are_skipped_each_on_its_own():
+    skipped = np.ones((10_000, 12))
+    for draw, stack in zip(skipped, stacks("layer", 10_000, blocks=12, rate=0.2), strict=True):
+        draw[list(stack.blocks)] = 0
+    assert skipped.sum(axis=1).mean() == pytest.approx(2.4, abs=0.05)
+    assert skipped.mean(axis=0) == pytest.approx(0.2, abs=0.015)
+    together = skipped.T @ skipped / len(skipped)
+    assert together[~np.eye(12, dtype=bool)] == pytest.approx(0.04, abs=0.01)
+
+
+@pytest.mark.parametrize("rate", [0.2, 1 / 3, 0.75, 1.0, 1e-300, 5e-324])
+def test_a_group_is_off_iff_its_uniform_is_below_the_rate(rate):
+    below, above = np.nextafter(rate, 0), np.nextafter(rate, 2)
+    assert planted("layer", [[below], [rate], [above]], rate=rate) == Stack((1, 2))
+    heads = planted("head", [[below, rate], [rate, below]], rate=rate)
+    assert heads == Stack((0, 1), heads_off=((0, 0), (1, 1)))
+    assert planted("ffn", [[below], [rate]], rate=rate) == Stack((0, 1), ffn_share=((0, 0.5),))
+    sublayers = planted("sublayer", [[below], [rate]], [[rate], [below]], rate=rate)
+    assert sublayers == Stack((0, 1), sublayers_off=((0, "attention"), (1, "feed_forward")))
 
 
 def test_a_sub_network_has_one_form():
@@ -133,12 +141,9 @@ def test_a_sub_network_has_one_form():
     # Nothing is said of the inside of what is off.
     inside = planted("head+layer", [[off], [on]], [[off, on], [off, on]])
     assert inside == Stack((1,), heads_off=((1, 0),))
-    assert planted("head+sublayer", [[off]], [[on]], [[off, on]]) == Stack(
-        (0,), sublayers_off=((0, "attention"),)
-    )
-    assert planted("sublayer+ffn", [[on]], [[off]], [[off]]) == Stack(
-        (0,), sublayers_off=((0, "feed_forward"),)
-    )
+    no_attention, no_units = (Stack((0,), sublayers_off=((0, n),)) for n in ("attention", "feed_forward"))
+    assert planted("head+sublayer", [[off]], [[on]], [[off, on]]) == no_attention
+    assert planted("sublayer+ffn", [[on]], [[off]], [[off]]) == no_units
 
 
 def test_a_pinned_block_stays_without_its_sub_layers():
@@ -147,6 +152,10 @@ def test_a_pinned_block_stays_without_its_sub_layers():
         (0,), sublayers_off=((0, "attention"), (0, "feed_forward"))
     )
     assert planted("layer", off, pinned=(0,)) == Stack((0,))
+    # It counts as running.
+    assert planted("layer", [[0.5]] * 4, rate=1.0, pinned=(2,), min_layers=1) == Stack((2,))
+    two = planted("layer", [[0.1], [0.2], [0.0], [0.3]], rate=1.0, pinned=(2,), min_layers=2)
+    assert two == Stack((2, 3))
     assert planted("head+layer", off, [[0.1, 0.9]] * 2, pinned=(0,)) == Stack((0,), heads_off=((0, 0),))
 
 
@@ -168,16 +177,21 @@ def test_enough_blocks_run_and_only_those_put_back_change(kind):
     assert (changed > 0) == drops_whole_blocks(parts_of(kind))
 
 
+def test_blocks_are_put_back_until_enough_run():
+    uniforms = [[0.1], [0.9], [0.4], [0.3], [0.2]]
+    for least, blocks in enumerate([(1,), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), (0, 1, 2, 3, 4)]):
+        assert planted("layer", uniforms, min_layers=least) == Stack(blocks)
+    # Lowering all rates by one factor until a block runs: 0.18 of 0.2 is nearer than 0.5 of 0.8.
+    assert planted("layer", [[0.18], [0.5]], layer_rates=(0.2, 0.8), min_layers=1) == Stack((0,))
+
+
 def test_a_block_put_back_runs_what_is_nearest_to_running():
     # Block 1's feed-forward layer, at 0.45 of 0.5, is nearer than anything of block 0.
     attention, feed_forward = [[0.4], [0.1]], [[0.3], [0.45]]
     assert planted("sublayer", attention, feed_forward) == Stack(())
-    assert planted("sublayer", attention, feed_forward, min_layers=1) == Stack(
-        (1,), sublayers_off=((1, "attention"),)
-    )
-    assert planted("sublayer", attention, feed_forward, min_layers=2) == Stack(
-        (0, 1), sublayers_off=((0, "feed_forward"), (1, "attention"))
-    )
+    one, two = (planted("sublayer", attention, feed_forward, min_layers=least) for least in (1, 2))
+    assert one == Stack((1,), sublayers_off=((1, "attention"),))
+    assert two == Stack((0, 1), sublayers_off=((0, "feed_forward"), (1, "attention")))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -224,24 +238,16 @@ def test_heads_of_a_model_without_heads_cannot_be_dropped():
         make_strategy("layerdrop", setting(heads=0, drop_groups="head+layer"))
 
 
-def test_the_strategy_draws_the_groups_of_its_setting():
-    (one,) = make_strategy("layerdrop", setting(drop_groups="head+sublayer")).passes(
-        lambda index: np.random.default_rng([4, index]), 0.5
-    )
-    rng = np.random.default_rng([4, 0])
-    assert one.subnet.encoder == draw_stack(stack_of(), parts_of("head+sublayer"), rng)
+def test_the_strategy_draws_the_groups_of_its_setting_and_learns_from_labels():
+    strategy = make_strategy("layerdrop", setting(drop_groups="head+sublayer"))
+    for progress in (0.5, 0.9):
+        (one,) = strategy.passes(lambda index: np.random.default_rng([4, index]), progress)
+        rng = np.random.default_rng([4, 0])
+        assert one.subnet.encoder == draw_stack(stack_of(), parts_of("head+sublayer"), rng)
+        assert (one.loss, one.weight, one.rows) == ("label", 1.0, (0, 1))
 
 
 def test_a_pinned_block_has_no_rate_where_only_layers_are_dropped():
     assert applied_rates(stack_of(pinned=(0,)), "layer") == (0.0, 0.5, 0.5)
     assert applied_rates(stack_of(pinned=(0,)), "head+layer") == (0.5, 0.5, 0.5)
     assert applied_rates(stack_of(), "layer") == (0.5, 0.5, 0.5)
-
-
-def test_a_block_without_its_sub_layers_is_the_same_function_as_no_block():
-    supernet, batch = Supernet(tiny_model("modernbert")), padded_batch([5, 9])
-    hollow = Stack((0, 1, 2, 3), sublayers_off=((2, "attention"), (2, "feed_forward")))
-    assert torch.equal(
-        inference(supernet, batch, Subnet(encoder=hollow)),
-        inference(supernet, batch, Subnet.of_encoder((0, 1, 3))),
-    )

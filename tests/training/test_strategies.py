@@ -127,6 +127,28 @@ def test_genes_say_what_the_subnetworks_differ_in():
             make_strategy("lengthdrop", setting(genes=genes))
 
 
+def test_lengthdrop_draws_its_sub_networks_at_the_rates_of_layerdrop():
+    rates, skipped = (0.0, 0.25, 0.5, 1.0), np.zeros((3, 4))
+    strategy = make_strategy("lengthdrop", setting(stacks={"encoder": StackSetting(4, rates)}))
+    for seed in range(600):
+        full, *shortened = strategy.passes(draws_of(seed), 0.5)
+        assert full.subnet == Subnet.full(4)
+        for count, one in zip(skipped, shortened, strict=True):
+            count[list({*range(4)} - {*one.subnet.encoder.blocks})] += 1
+    for share in skipped / 600:
+        assert share == pytest.approx(rates, abs=0.08)
+
+
+def test_lengthdrop_keeps_pinned_and_enough_blocks_in_its_teacher_under_parity_too():
+    stacks = {"encoder": StackSetting(4, (1.0,) * 4, pinned=(0,), min_layers=2)}
+    strategy = make_strategy("lengthdrop", setting(stacks=stacks, teacher_drops=True))
+    for seed in range(20):
+        for one in strategy.passes(draws_of(seed), 0.5):
+            blocks = one.subnet.encoder.blocks
+            assert blocks[0] == 0
+            assert len(blocks) == 2
+
+
 def test_the_plain_share_comes_first():
     strategy = make_strategy("lengthdrop", setting(plain_share=0.4))
     assert len(strategy.passes(draws_of(0), 0.39)) == 1
@@ -138,6 +160,10 @@ def test_senseless_options_are_refused():
     for changes in ({"plain_share": 1.0}, {"plain_share": -0.1}):
         with pytest.raises(TrainingError):
             setting(**changes)
+    senseless = [((0.2, 0.2), 0), ((0.2, 0.2, 1.5), 0), ((0.2, 0.2, float("nan")), 0)]
+    for rates, least in (*senseless, ((0.2,) * 3, 4), ((0.2,) * 3, -1)):
+        with pytest.raises(TrainingError):
+            StackSetting(3, rates, min_layers=least)
     with pytest.raises(TrainingError, match=r"unknown sandwich 'club': use paper, shares, taught"):
         make_strategy("lengthdrop", setting(sandwich="club"))
     with pytest.raises(TrainingError, match="plain, layerdrop, lengthdrop"):
