@@ -1,5 +1,6 @@
 """The command line, a place with a finished search, and checks that start no process."""
 
+import shutil
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from ldsearch.latency.measure import MeasuredLatency
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import ldsearch, wild, wild_place
 
-__all__ = ["FORMS", "ldsearch", "timing_jobs", "wild", "wild_place"]
+__all__ = ["FORMS", "ldsearch", "mine", "timing_jobs", "wild", "wild_place"]
 
 FORMS = {
     "hf": write_huggingface,
@@ -58,3 +59,13 @@ def timing_jobs(monkeypatch: pytest.MonkeyPatch) -> list[timing.TimingJob]:
     monkeypatch.setattr(check, "run_reader", reader.main)
     monkeypatch.setattr("ldsearch.latency.clock.SECONDS", 0.0)
     return jobs
+
+
+@pytest.fixture
+def mine(wild_place: Path) -> Path:
+    """The supernet's folder as anybody's fine-tuned model: nothing in it is of this package."""
+    folder = wild_place / "mine"
+    shutil.copytree(wild_place / "runs" / "tiny", folder, ignore=shutil.ignore_patterns("checkpoints"))
+    for name in ("supernet.json", "training.json"):
+        (folder / name).unlink(missing_ok=True)
+    return folder

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-import ldsearch
+from ldsearch import Bench, load
 from ldsearch.errors import BudgetError, SubnetError, SupernetError
 from ldsearch.export.elastic import keep_within, rows_beside
 from ldsearch.latency.runtimes import graph_runtime
@@ -110,15 +110,16 @@ def test_what_one_graph_can_run():
         keep_of(Subnet.of_encoder([0], [4], REFERENCE, "absolute"), REFERENCE)
 
 
-def budgets(folder: Path) -> None:
+def budgets(folder: Path, full: float, macs: Sequence[float]) -> None:
+    """Rows of so many MACs keep 1, 2, ... tokens, and take so many fifths of a millisecond."""
     rows = [
         {
-            "keep": [macs // 10] * 2,
-            "costs": {"macs": macs, "parameters": 5.0},
-            "full_costs": {"macs": 100.0, "parameters": 5.0},
-            "latency": [{"batch": 8, "length": 16, "median_ms": macs / 5, "full_ms": 20.0}],
+            "keep": [keep],
+            "costs": {"macs": own, "parameters": 5.0},
+            "full_costs": {"macs": full, "parameters": 5.0},
+            "latency": [{"batch": 8, "length": 16, "median_ms": own / 5, "full_ms": full / 5}],
         }
-        for macs in (30, 50, 80)
+        for keep, own in enumerate(macs, 1)
     ]
     (folder / "budgets.json").write_text(json.dumps({"reference": 16, "rows": rows}))
 
@@ -126,14 +127,21 @@ def budgets(folder: Path) -> None:
 def test_a_budget_takes_the_dearest_row_within_it(tmp_path):
     with pytest.raises(SupernetError, match=r"only an export with --elastic has budgets"):
         keep_within(tmp_path, "0.5")
-    budgets(tmp_path)
-    asked = ("0.5", 5), ("0.79", 5), ("1", 8), ("10ms@batch=8,length=16", 5), ("60macs", 5), ("3x", 3)
+    budgets(tmp_path, 100.0, (30, 50, 80))
+    asked = ("0.5", 2), ("0.79", 2), ("1", 3), ("10ms@batch=8,length=16", 2), ("60macs", 2), ("3x", 1)
     for budget, keep in asked:
-        assert keep_within(tmp_path, budget) == (keep, keep)
+        assert keep_within(tmp_path, budget) == (keep,)
     with pytest.raises(BudgetError, match=r"the cheapest takes 1\.50 times that"):
         keep_within(tmp_path, "0.2")
     with pytest.raises(BudgetError, match=r"batch=1,length=16: it has batch=8,length=16"):
         keep_within(tmp_path, "5ms@batch=1,length=16")
+    # The whole model is within a share of one, whatever its MACs are rounded to.
+    budgets(tmp_path, 3.0, (1.5, 3.0 * (1 + 1.4e-10)))
+    assert keep_within(tmp_path, 1) == keep_within(tmp_path, "1.0") == (2,)
+    assert keep_within(tmp_path, 0.5) == (1,)
+    # A share with two digits names its row: 0.504 is 0.50 in tables, 0.507 is 0.51.
+    budgets(tmp_path, 3.0, (0.7, 1.512, 1.521))
+    assert [keep_within(tmp_path, share) for share in (0.5, 0.51, "1.511macs")] == [(2,), (3,), (1,)]
 
 
 @pytest.mark.usefixtures("timing_jobs")
@@ -153,56 +161,12 @@ def test_a_frontier_is_one_file(ldsearch: Ldsearch, wild_place: Path):
         if own.subnet.encoder.lengths:
             assert tuple(each["keep"]) == own.subnet.encoder.lengths.tokens
     batch = padded_batch([9, 5], seed=3)
-    supernet = ldsearch_supernet(wild_place)
+    supernet = Bench.open(wild_place / "runs/tiny", "search").supernet.eval()
     cheap = rows[0]
     share = cheap["costs"]["macs"] / cheap["full_costs"]["macs"]
     with torch.inference_mode():
-        found = ldsearch_load(wild_place / "out", budget=f"{share + 1e-6:.6f}")(**batch).logits
-        fed_now = ldsearch_load(wild_place / "out")(**batch, keep=torch.tensor([cheap["keep"]])).logits
+        found = load(wild_place / "out", budget=f"{share + 1e-6:.6f}")(**batch).logits
+        fed_now = load(wild_place / "out")(**batch, keep=torch.tensor([cheap["keep"]])).logits
     want = inference(supernet, batch, Subnet.from_json(json.dumps(cheap["subnet"])))
     torch.testing.assert_close(found, want, atol=1e-4, rtol=0)
     torch.testing.assert_close(fed_now, want, atol=1e-4, rtol=0)
-
-
-def ldsearch_load(folder: Path, **named: str):
-    return ldsearch.load(folder, **named)
-
-
-def ldsearch_supernet(place: Path) -> Supernet:
-    return ldsearch.Bench.open(place / "runs/tiny", "search").supernet.eval()
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ([RUN, "out", "--elastic"], "use --format onnx, without --all"),
-        ([RUN, "out", "--elastic", "--all", "--format", "onnx"], "use --format onnx, without --all"),
-        (["runs/tiny", "out", "--subnet", "full", "--elastic", "--format", "onnx"], "is no search run"),
-    ],
-)
-def test_what_is_no_elastic_export_is_one_line(ldsearch: Ldsearch, wild_place: Path, options, said):
-    outcome = ldsearch("export", *options)
-    assert outcome.code == 2
-    assert said in outcome.err
-    assert not (wild_place / "out").exists()
-
-
-def test_the_whole_model_is_within_a_share_of_one(tmp_path: Path) -> None:
-    rows = [
-        {"keep": [keep], "costs": {"macs": macs}, "full_costs": {"macs": 3.0}, "latency": []}
-        for keep, macs in ((1, 1.5), (2, 3.0 * (1 + 1.4e-10)))
-    ]
-    (tmp_path / "budgets.json").write_text(json.dumps({"rows": rows}))
-    assert keep_within(tmp_path, 1) == keep_within(tmp_path, "1.0") == (2,)
-    assert keep_within(tmp_path, 0.5) == (1,)
-
-
-def test_a_share_with_two_digits_names_its_row(tmp_path: Path) -> None:
-    rows = [
-        {"keep": [keep], "costs": {"macs": macs}, "full_costs": {"macs": 3.0}, "latency": []}
-        for keep, macs in ((1, 0.7), (2, 1.512), (3, 1.521))
-    ]
-    (tmp_path / "budgets.json").write_text(json.dumps({"rows": rows}))
-    assert keep_within(tmp_path, 0.5) == (2,)  # 0.504, which tables show as 0.50; 0.507 is 0.51
-    assert keep_within(tmp_path, 0.51) == (3,)
-    assert keep_within(tmp_path, "1.511macs") == (1,)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -76,19 +77,30 @@ def test_without_the_data_random_rows_are_checked_and_that_is_said(ldsearch: Lds
     assert not (wild_place / "no").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["runs/tiny", "out", "--all", "--subnet", "full"], "leave --subnet out"),
-        (["runs/tiny", "out", "--all"], "--subnet"),
-        ([RUN, "runs", "--all"], "not empty"),
-        ([RUN, "out", "--push-to-hub", "a b"], "--push-to-hub a b"),
-    ],
-)
-def test_bad_input_is_one_line_and_writes_nothing(
-    ldsearch: Ldsearch, wild_place: Path, arguments: list[str], said: str
-):
-    outcome = ldsearch("export", *arguments)
+REFUSED = [
+    ("runs/tiny out --all --subnet full", "leave --subnet out"),
+    ("runs/tiny out --all", "--subnet"),
+    (f"{RUN} runs --all", "not empty"),
+    (f"{RUN} out --push-to-hub 'a b'", "--push-to-hub a b"),
+    (f"{RUN} out --elastic", "use --format onnx, without --all"),
+    (f"{RUN} out --elastic --all --format onnx", "use --format onnx, without --all"),
+    ("runs/tiny out --subnet full --elastic --format onnx", "is no search run"),
+    (f"{RUN} out --runtime onnx-int8", "--runtime onnx-int8 runs an ONNX file: use --format onnx"),
+    (f"{RUN} out --runtime eager --format onnx", "unknown runtime of files 'eager'"),
+    (f"{RUN} out --format onnx --least-agreement 2", "--least-agreement is a share"),
+    (f"{RUN} out --format onnx-int8", "unknown format 'onnx-int8': use hf or onnx"),
+    (f"{RUN} out --text-column text", "tell how those of a model"),
+    # A model that others fine-tuned.
+    ('mine out --subnet \'{"encoder": {"blocks": [0]}}\'', "was not trained by ldsearch"),
+    ("mine out --all", "is no search run"),
+    ("mine out --data gone.csv", "gone.csv"),
+]
+
+
+@pytest.mark.usefixtures("timing_jobs", "mine")
+@pytest.mark.parametrize(("arguments", "said"), REFUSED, ids=[arguments for arguments, _ in REFUSED])
+def test_bad_input_is_one_line_and_writes_nothing(ldsearch: Ldsearch, wild_place: Path, arguments, said):
+    outcome = ldsearch("export", *shlex.split(arguments))
     assert outcome.code == 2
     assert said in outcome.err
     assert "Traceback" not in outcome.err

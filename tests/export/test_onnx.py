@@ -22,7 +22,7 @@ from ldsearch.supernet import Supernet, graph
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import one_of_each
 from tests.export.test_export import PROVENANCE, TOKENIZER
-from tests.tiny import learned, padded_batch, row, tiny_decoder, tiny_encoder_decoder, tiny_model
+from tests.tiny import padded_batch, row, tiny_decoder, tiny_encoder_decoder, tiny_model
 
 HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
 SUBNETS = {
@@ -53,59 +53,39 @@ def real(logits: np.ndarray, batch: dict[str, torch.Tensor]) -> np.ndarray:
     return logits[batch["attention_mask"].bool().numpy()] if logits.ndim == 3 else logits
 
 
-def assert_equal_to_torch_and_to_its_rows(supernet: Supernet, subnet: Subnet, folder: Path) -> None:
+KINDS = one_of_each(3, 24)
+GRAPHS = [
+    *(("bert", head, "column", SUBNETS.values()) for head in HEADS),
+    ("distilbert", HEADS[0], "column", SUBNETS.values()),
+    ("modernbert", HEADS[1], "column", SUBNETS.values()),
+    # Without its pinned block.
+    ("modernbert", HEADS[0], "column", [Subnet.of_encoder([1, 2], [9, 4], 24)]),
+    ("modernbert", HEADS[0], "power", [SUBNETS["lengths"]]),
+    ("bert", HEADS[0], "power", [SUBNETS["lengths"]]),
+    *(
+        ("bert", HEADS[0], "column", [KINDS[kind]])
+        for kind in ("nothing", "all at once", "sub-layers", "lengths that level off")
+    ),
+    # Of the example that is traced, rows are alike in length after this one's first block.
+    ("bert", HEADS[0], "column", [Subnet.of_encoder([0, 1, 2], [4, 4, 3], 24)]),
+]
+
+
+@pytest.mark.parametrize(("family", "head", "score", "subnets"), GRAPHS)
+def test_a_graph_is_its_subnetwork_and_a_batch_its_rows(tmp_path, family, head, score, subnets):
+    """Of the learned score and of the other families the family contract tells."""
+    supernet = Supernet(tiny_model(family, blocks=3, head=head), score)
     alone = [row(batch, index) for batch in BATCHES for index in range(len(batch["input_ids"]))]
     asked = [{name: t.numpy() for name, t in batch.items()} for batch in (*BATCHES, *alone)]
-    outputs = read(written(supernet, subnet, folder), asked)
-    together = []
-    for batch, found in zip(BATCHES, outputs, strict=False):
-        np.testing.assert_allclose(
-            real(found, batch), real(of_torch(supernet, batch, subnet), batch), atol=1e-5, rtol=1e-5
-        )
-        lengths = batch["attention_mask"].sum(1).tolist()
-        together += [own[:n] if found.ndim == 3 else own for own, n in zip(found, lengths, strict=True)]
-    for of_batch, by_itself in zip(together, outputs[len(BATCHES) :], strict=True):
-        np.testing.assert_allclose(of_batch, by_itself[0], atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("family", "head"),
-    [*(("bert", head) for head in HEADS), ("distilbert", HEADS[0]), ("modernbert", HEADS[1])],
-)
-def test_a_graph_is_its_subnetwork_and_a_batch_its_rows(tmp_path, family, head):
-    supernet = Supernet(tiny_model(family, blocks=3, head=head))
-    for name, subnet in SUBNETS.items():
-        assert_equal_to_torch_and_to_its_rows(supernet, subnet, tmp_path / name)
-
-
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
-@pytest.mark.parametrize("score", ["power", "learned"])
-def test_other_token_scores_choose_in_a_graph_as_in_torch(tmp_path, family, score):
-    supernet = Supernet(learned(tiny_model(family, blocks=3)).model, score)
-    assert_equal_to_torch_and_to_its_rows(supernet, SUBNETS["lengths"], tmp_path)
-
-
-@pytest.mark.parametrize("family", ["roberta", "electra"])
-def test_the_other_registered_families_too(tmp_path, family):
-    supernet = Supernet(tiny_model(family, blocks=3, head="TokenClassification"))
-    assert_equal_to_torch_and_to_its_rows(supernet, SUBNETS["lengths"], tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["nothing", "all at once", "sub-layers", "lengths that level off"])
-def test_structured_groups_too(tmp_path, kind):
-    supernet = Supernet(tiny_model("bert", blocks=3))
-    assert_equal_to_torch_and_to_its_rows(supernet, one_of_each(3, 24)[kind], tmp_path)
-
-
-def test_a_graph_holds_nothing_of_the_example_it_was_traced_with(tmp_path):
-    """Whose rows are alike in length after the first block of this one."""
-    supernet = Supernet(tiny_model("bert", blocks=3))
-    assert_equal_to_torch_and_to_its_rows(supernet, Subnet.of_encoder([0, 1, 2], [4, 4, 3], 24), tmp_path)
-
-
-def test_modernbert_without_its_pinned_block(tmp_path):
-    supernet = Supernet(tiny_model("modernbert", blocks=3))
-    assert_equal_to_torch_and_to_its_rows(supernet, Subnet.of_encoder([1, 2], [9, 4], 24), tmp_path)
+    for place, subnet in enumerate(subnets):
+        outputs, together = read(written(supernet, subnet, tmp_path / str(place)), asked), []
+        for batch, found in zip(BATCHES, outputs, strict=False):
+            expected = real(of_torch(supernet, batch, subnet), batch)
+            np.testing.assert_allclose(real(found, batch), expected, atol=1e-5, rtol=1e-5)
+            lengths = batch["attention_mask"].sum(1).tolist()
+            together += [own[:n] if found.ndim == 3 else own for own, n in zip(found, lengths, strict=True)]
+        for of_batch, by_itself in zip(together, outputs[len(BATCHES) :], strict=True):
+            np.testing.assert_allclose(of_batch, by_itself[0], atol=1e-5, rtol=1e-5)
 
 
 def test_segments_are_read(tmp_path):
@@ -122,11 +102,10 @@ def test_segments_are_read(tmp_path):
 def test_kept_counts_are_the_exact_ceiling():
     lengths, n = torch.arange(1, 400), range(1, 400)
     for kept, reference in ((3, 7), (269, 384), (1, 384), (90, 128), (7, 7)):
-        of_two = Lengths((reference, kept), reference)
-        counts = graph.kept_counts(of_two, [1, 0], lengths[:, None])
+        ratio, absolute = (Lengths((reference, kept), reference, mode) for mode in ("ratio", "absolute"))
+        counts = graph.kept_counts(ratio, [1, 0], lengths[:, None])
         assert counts.tolist() == [[math.ceil(Fraction(own * kept, reference)), own] for own in n]
-        of_two = Lengths((reference, kept), reference, "absolute")
-        counts = graph.kept_counts(of_two, [1, 0], lengths[:, None])
+        counts = graph.kept_counts(absolute, [1, 0], lengths[:, None])
         assert counts.tolist() == [[min(kept, own), min(reference, own)] for own in n]
 
 
@@ -192,9 +171,8 @@ def test_positions_in_whole_multiples_change_no_output(tmp_path, family, head, p
     supernet = Supernet(tiny_model(family, blocks=3, head=head))
     widths: dict[int, set[int]] = {}
     for multiple in (1, 8):
-        graph.trace(
-            supernet, SUBNETS["lengths"], path := tmp_path / "model.onnx", fed=places, multiple=multiple
-        )
+        path = tmp_path / "model.onnx"
+        graph.trace(supernet, SUBNETS["lengths"], path, fed=places, multiple=multiple)
         model = onnx.load(path)
         outputs = [entry.name for entry in model.graph.output]
         norms = [node.output[0] for node in model.graph.node if node.op_type == "LayerNormalization"]
@@ -258,10 +236,8 @@ def test_the_folder_says_what_it_is(tmp_path):
 
 def test_what_is_no_encoder_is_refused_in_one_line(tmp_path):
     for model in (tiny_decoder("gpt2"), tiny_encoder_decoder("bart")):
-        supernet = Supernet(model)
-        with pytest.raises(
-            ExportError, match=f"not of a {type(model).__name__}: take train-supernet"
-        ) as refusal:
+        supernet, says = Supernet(model), f"not of a {type(model).__name__}: take train-supernet"
+        with pytest.raises(ExportError, match=says) as refusal:
             write_onnx(supernet, TOKENIZER, supernet.full, tmp_path / "out", PROVENANCE)
         assert "\n" not in str(refusal.value)
     with pytest.MonkeyPatch.context() as patch:
