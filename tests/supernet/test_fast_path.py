@@ -44,23 +44,27 @@ def by_hand(attention: Attention) -> tuple[Tensor, Tensor]:
     return context, scores
 
 
+@pytest.fixture
+def parts(monkeypatch):
+    """One entry for each chunk."""
+    seen, plain = [], Attention.part
+    monkeypatch.setattr(Attention, "part", lambda self, *own: seen.append(own) or plain(self, *own))
+    return seen
+
+
 # Of one head, two heads, one row, two rows and a little, and everything.
 @pytest.mark.parametrize("heads", [0.5, 1, 2, HEADS, 2.5 * HEADS, 1000])
 @pytest.mark.parametrize("lengths", [[10, 10, 10, 10], [10, 3, 7, 1]])
 @pytest.mark.parametrize("window", [False, True])
-def test_attention_in_chunks_is_attention(monkeypatch, heads, lengths, window):
+def test_attention_in_chunks_is_attention(monkeypatch, parts, heads, lengths, window):
     attention = attention_of(lengths, window=window)
-    parts = []
-    plain = Attention.part
-    monkeypatch.setattr(Attention, "part", lambda self, *own: parts.append(own) or plain(self, *own))
     monkeypatch.setattr(tokens, "CHUNK_BYTES", int(heads * PROBABILITIES_OF_A_HEAD))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     context, scores = attend(attention, tokens.column)
     expected, received = by_hand(attention)
     real = attention.real
-    torch.testing.assert_close(
-        context.transpose(1, 2)[real], expected.transpose(1, 2)[real], atol=1e-6, rtol=0
-    )
+    ours, theirs = (one.transpose(1, 2)[real] for one in (context, expected))
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
     torch.testing.assert_close(scores[real], received[real], atol=1e-5, rtol=1e-6)
     assert len(parts) == {0.5: 12, 1: 12, 2: 8, HEADS: 4, 2.5 * HEADS: 2, 1000: 0}[heads]
 
@@ -79,14 +83,6 @@ def test_a_score_that_is_no_sum_over_heads_sees_all_of_them(monkeypatch):
     context, scores = attend(attention, lambda given: given.probabilities.amax(dim=1).sum(dim=1))
     assert torch.equal(scores, attention.probabilities.amax(dim=1).sum(dim=1))
     torch.testing.assert_close(context, attention.probabilities @ attention.values)
-
-
-@pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_logits_do_not_depend_on_chunks(monkeypatch, family):
-    supernet, batch = Supernet(tiny_model(family, blocks=3)), padded_batch([24, 9, 3, 24])
-    expected = inference(supernet, batch, SUBNET)
-    monkeypatch.setattr(tokens, "CHUNK_BYTES", 1)
-    torch.testing.assert_close(inference(supernet, batch, SUBNET), expected, atol=1e-6, rtol=0)
 
 
 def test_gradients_do_not_depend_on_chunks(monkeypatch):
@@ -122,10 +118,7 @@ def test_only_padded_products_are_masked(monkeypatch, lengths, masks):
     assert len(masked) == masks
 
 
-def test_a_chunk_is_as_much_as_the_threads_caches_hold(monkeypatch):
-    parts = []
-    plain = Attention.part
-    monkeypatch.setattr(Attention, "part", lambda self, *own: parts.append(own) or plain(self, *own))
+def test_a_chunk_is_as_much_as_the_threads_caches_hold(monkeypatch, parts):
     monkeypatch.setattr(tokens, "CHUNK_BYTES", PROBABILITIES_OF_A_HEAD)
     for threads, chunks in ((1, 12), (2, 8), (3, 4), (12, 0)):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)

@@ -1,12 +1,10 @@
 """The learned token score: which tokens it keeps, and that its weights go where the model goes."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertTokenizer
 
 from ldsearch.errors import SupernetError
@@ -82,46 +80,34 @@ def test_stock_classes_load_what_is_saved_without_a_word(tmp_path: Path):
     torch.testing.assert_close(model.eval()(**BATCH).logits, inference(supernet, BATCH, supernet.full))
 
 
-def test_weights_of_another_model_are_refused(tmp_path: Path):
-    save_model(learned(tiny_model("bert", blocks=3)).model, TOKENIZER, tmp_path)
-    for width, blocks, says in (
-        (16, 4, "no attribute"),
-        (16, 2, "no weights for block 2"),
-        (32, 3, "weights a layer"),
+def test_weights_of_another_model_or_that_make_no_sense_are_refused(tmp_path: Path):
+    model = learned(tiny_model("bert", blocks=3)).model
+    save_model(model, TOKENIZER, tmp_path)
+    own = score_weights(model)
+    for weights, says in (
+        (score_weights(learned(tiny_model("bert", blocks=4)).model), "no attribute"),
+        (score_weights(learned(tiny_model("bert", blocks=2)).model), "no weights for block 2"),
+        (score_weights(learned(tiny_model("bert", blocks=3, width=32)).model), "weights a layer"),
+        ({name: tensor[None].contiguous() for name, tensor in own.items()}, "weights a layer"),
+        ({name: tensor / 0 for name, tensor in own.items()}, "NaN or infinite"),
     ):
-        other = learned(tiny_model("bert", blocks=blocks, width=width))
-        save_file(score_weights(other.model), tmp_path / WEIGHTS_FILE)
+        save_file(weights, tmp_path / WEIGHTS_FILE)
         with pytest.raises(SupernetError, match=says):
             Supernet(load_model(str(tmp_path))[0], LEARNED)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"), [(lambda own: own[None], "weights a layer"), (lambda own: own / 0, "NaN or infinite")]
-)
-def test_weights_that_make_no_sense_are_refused(
-    tmp_path: Path, change: Callable[[Tensor], Tensor], says: str
+def test_an_export_that_drops_needs_its_weights_and_stock_classes_see_none_in_another(
+    tmp_path: Path,
 ):
-    model = learned(tiny_model("bert", blocks=3)).model
-    save_model(model, TOKENIZER, tmp_path)
-    own = {name: change(weights).contiguous() for name, weights in score_weights(model).items()}
-    save_file(own, tmp_path / WEIGHTS_FILE)
-    with pytest.raises(SupernetError, match=says):
-        Supernet(load_model(str(tmp_path))[0], LEARNED)
-
-
-@pytest.mark.parametrize("kind", ["lengths", "all at once", "no first block"])
-def test_an_export_chooses_as_the_supernet_does(tmp_path: Path, kind: str):
-    """Heads that are cut out take their weights along."""
-    supernet, subnet = learned(tiny_model("bert", blocks=3)), one_of_each(3, 24)[kind]
-    write_huggingface(supernet, TOKENIZER, subnet, tmp_path, UNKNOWN)
-    expected = inference(supernet, BATCH, subnet)
-    loaded = load_exported(tmp_path)
-    torch.testing.assert_close(loaded(**BATCH).logits, expected, atol=1e-5, rtol=1e-5)
-    if kind == "lengths":
-        (tmp_path / WEIGHTS_FILE).unlink()
-        with pytest.raises(SupernetError, match="has no token_score"):
-            load_exported(tmp_path)
-    if kind == "no first block":
-        model, found = AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
-        assert not found["unexpected_keys"]
-        torch.testing.assert_close(model.eval()(**BATCH).logits, expected, atol=1e-5, rtol=1e-5)
+    """That it chooses as the supernet does is the family contract's."""
+    supernet, folders = learned(tiny_model("bert", blocks=3)), [tmp_path / "lengths", tmp_path / "depth"]
+    short, depth = (one_of_each(3, 24)[kind] for kind in ("lengths", "no first block"))
+    for subnet, folder in zip((short, depth), folders, strict=True):
+        write_huggingface(supernet, TOKENIZER, subnet, folder, UNKNOWN)
+    (folders[0] / WEIGHTS_FILE).unlink()
+    with pytest.raises(SupernetError, match="has no token_score"):
+        load_exported(folders[0])
+    model, found = AutoModelForSequenceClassification.from_pretrained(folders[1], output_loading_info=True)
+    assert not found["unexpected_keys"]
+    expected = inference(supernet, BATCH, depth)
+    torch.testing.assert_close(model.eval()(**BATCH).logits, expected, atol=1e-5, rtol=1e-5)

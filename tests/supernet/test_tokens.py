@@ -35,11 +35,6 @@ def test_power_leaves_out_what_a_token_gives_itself():
     torch.testing.assert_close(power(planted(PROBABILITIES, ALL)), torch.tensor([[0.8, 0.3, 0.5]]))
 
 
-def test_heads_add_up():
-    both = PROBABILITIES.expand(1, 2, 3, 3)
-    torch.testing.assert_close(column(planted(both, ALL)), torch.tensor([[3.0, 1.2, 1.8]]))
-
-
 def test_pads_are_attended_by_nobody_and_their_rows_count_only_under_parity():
     real = torch.tensor([[True, True, False]])
     attention = planted(PROBABILITIES, real)
