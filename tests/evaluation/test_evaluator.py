@@ -1,5 +1,7 @@
 """The evaluator: right scores in the examples' own order, counted, cached."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,6 @@ from ldsearch.costs.workload import Workload
 from ldsearch.disk.fingerprint import digest
 from ldsearch.evaluation import Evaluator
 from ldsearch.evaluation.batches import length_batches
-from ldsearch.evaluation.memory import peak_memory
 from ldsearch.storage import MeasurementCache
 from ldsearch.storage.sidecar import Sidecar
 from ldsearch.subnet import Subnet
@@ -27,15 +28,10 @@ HALF = Subnet.of_encoder([0, 1, 3], [12, 8, 4], 24)
 @pytest.fixture
 def encoded() -> Encoded:
     rng = np.random.default_rng(0)
-    rows = tuple(
-        {
-            "input_ids": rng.integers(5, 60, n).tolist(),
-            "attention_mask": [1] * n,
-            "labels": int(rng.integers(3)),
-        }
-        for n in rng.integers(1, 25, 41).tolist()
-    )
-    return Encoded(rows, 24)
+    lengths = rng.integers(1, 25, 41).tolist()
+    drawn = [(rng.integers(5, 60, n).tolist(), int(rng.integers(3))) for n in lengths]
+    rows = [{"input_ids": ids, "attention_mask": [1] * len(ids), "labels": own} for ids, own in drawn]
+    return Encoded(tuple(rows), 24)
 
 
 def evaluator_for(encoded: Encoded, **changes) -> Evaluator:
@@ -84,9 +80,7 @@ def test_outputs_per_token_come_without_padding_and_count_word_by_word(encoded, 
         with torch.inference_mode():
             alone.append(supernet(one, subnet).logits[0].argmax(-1).tolist())
     assert [output.tolist() for output in outputs] == alone
-    right = [
-        p == t for own, tags in zip(alone, words.tags, strict=True) for p, t in zip(own, tags, strict=True)
-    ]
+    right = [p == t for p, t in zip(chain(*alone), chain(*words.tags), strict=True)]
     trial = evaluator([subnet])[0]
     assert trial.score.value == pytest.approx(np.mean(right))
     assert (trial.examples, trial.metric) == (41, "accuracy")
@@ -175,11 +169,8 @@ def test_a_process_killed_between_statistics_and_trial_goes_on_to_the_same_trial
     after = evaluator([HALF])[0]
     counts = evaluator.counts
     assert (counts.measured, counts.cached, counts.executed_macs) == (0, 1, 0)
-    assert (after.score, after.standard_error, after.costs) == (
-        straight.score,
-        straight.standard_error,
-        straight.costs,
-    )
+    for name in ("score", "standard_error", "costs"):
+        assert getattr(after, name) == getattr(straight, name)
     assert [trial.subnet for trial in cache.trials()] == [HALF]
 
 
@@ -264,22 +255,15 @@ def test_the_cuts():
     assert length_batches([], lambda n: 1, 1) == []
 
 
-def test_the_peak_grows_with_what_is_allocated():
-    before = peak_memory()
-    block = np.ones(2**27, dtype=np.uint8)
-    assert peak_memory() >= max(before, block.nbytes)
-
-
 def test_the_equivalents_are_the_costs_of_every_subnetwork(encoded):
     evaluator = evaluator_for(encoded)
     evaluator(RATIOS[:4])
     evaluator(RATIOS[4:])
-    shape = evaluator.supernet.shape
-    assert evaluator.counts.full_pass_macs == pytest.approx(
-        41 * Macs(shape, encoded.workload)([Subnet.full(4)])[0]
-    )
-    assert evaluator.counts.padded_macs == pytest.approx(41 * Macs(shape, Workload.padded(24))(RATIOS).sum())
-    assert evaluator.counts.alone_macs == pytest.approx(41 * Macs(shape, encoded.workload)(RATIOS).sum())
+    counts, shape = evaluator.counts, evaluator.supernet.shape
+    own, padded = (Macs(shape, workload) for workload in (encoded.workload, Workload.padded(24)))
+    assert counts.full_pass_macs == pytest.approx(41 * own([Subnet.full(4)])[0])
+    assert counts.padded_macs == pytest.approx(41 * padded(RATIOS).sum())
+    assert counts.alone_macs == pytest.approx(41 * own(RATIOS).sum())
 
 
 @pytest.mark.parametrize("cache_budget", [0, 2**20, 2**30])

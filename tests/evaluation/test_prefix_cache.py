@@ -35,12 +35,11 @@ def test_logits_are_those_of_one_by_one_in_any_budget(family, head, budget):
     random.Random(0).shuffle(subnets)
     for generation in generations(subnets, 9):
         found: dict[int, torch.Tensor] = {}
-        executor.run(
-            whole,
-            generation,
-            lambda ends, logits, found=found: found.update(dict.fromkeys(ends, logits)),
-            cache,
-        )
+
+        def keep(ends, logits, found=found):
+            found.update(dict.fromkeys(ends, logits))
+
+        executor.run(whole, generation, keep, cache)
         assert cache.bytes <= budget
         for place, subnet in enumerate(generation):
             for index, length in enumerate(LENGTHS):
@@ -57,9 +56,7 @@ def test_every_prefix_is_evaluated_once_over_all_generations(head):
     drops = [encoder(EVERY, lengths) for lengths in itertools.combinations((20, 16, 12, 9, 6, 3), 4)]
     subnets = [encoder(EVERY, sorted(s.encoder.lengths.tokens, reverse=True)) for s in drops]
     random.Random(1).shuffle(subnets)
-    prefixes = {
-        subnet.encoder.lengths.tokens[:position] for subnet in subnets for position in range(len(EVERY))
-    }
+    prefixes = {subnet.encoder.lengths.tokens[:place] for subnet in subnets for place in range(len(EVERY))}
     executor, cache = Executor(supernet), PrefixCache(2**30)
     for generation in generations(subnets, 4):
         executor.run(padded_batch([REFERENCE]), generation, nothing, cache)
@@ -67,10 +64,8 @@ def test_every_prefix_is_evaluated_once_over_all_generations(head):
     macs = executor.work.macs
     executor.run(padded_batch([REFERENCE]), subnets, nothing, cache)
     assert executor.work.evaluations == len(prefixes)
-    heads = executor.work.macs - macs
-    assert heads <= len(subnets) * (
-        supernet.shape.head_per_example + REFERENCE * supernet.shape.head_per_token
-    )
+    own = supernet.shape.head_per_example + REFERENCE * supernet.shape.head_per_token
+    assert executor.work.macs - macs <= len(subnets) * own
     without = Executor(supernet)
     for generation in generations(subnets, 4):
         without.run(padded_batch([REFERENCE]), generation, nothing)

@@ -42,6 +42,12 @@ def texts(supernet: Supernet, read: Sequence[int], written: Sequence[int]) -> di
     return supernet.inputs({**batch, "labels": padded_batch(written)["input_ids"].clamp(min=3)})
 
 
+def assert_bit_by_bit(executor: StockExecutor, batch: dict[str, torch.Tensor], subnets: list[Subnet]) -> None:
+    for subnet, logits in zip(subnets, together(executor, batch, subnets), strict=True):
+        assert torch.equal(logits, inference(executor.supernet, batch, subnet)), subnet.describe()
+        assert not logits.requires_grad
+
+
 @pytest.mark.parametrize("name", DECODERS)
 def test_every_depth_of_a_decoder_bit_by_bit_also_behind_padding(name):
     supernet = Supernet(tiny_decoder(name))
@@ -51,8 +57,7 @@ def test_every_depth_of_a_decoder_bit_by_bit_also_behind_padding(name):
     random.Random(0).shuffle(subnets)
     for given in (batch, {n: t.flip(1) for n, t in batch.items()}):
         executor = StockExecutor(supernet, Free())
-        for subnet, logits in zip(subnets, together(executor, given, subnets), strict=True):
-            assert torch.equal(logits, inference(supernet, given, subnet)), subnet.describe()
+        assert_bit_by_bit(executor, given, subnets)
         # Of 4 blocks, every choice but none is the prefix of some choice.
         assert (executor.work.evaluations, executor.work.heads) == (15, 16)
 
@@ -63,10 +68,7 @@ def test_every_depth_of_an_encoder_decoder_bit_by_bit(name):
     batch = texts(supernet, [9, 4], [6, 3])
     subnets = [Subnet(Stack(e), Stack(d)) for e in choices(3) for d in choices(4)[::2]]
     random.Random(1).shuffle(subnets)
-    for subnet, logits in zip(
-        subnets, together(StockExecutor(supernet, Free()), batch, subnets), strict=True
-    ):
-        assert torch.equal(logits, inference(supernet, batch, subnet)), subnet.describe()
+    assert_bit_by_bit(StockExecutor(supernet, Free()), batch, subnets)
 
 
 @pytest.mark.parametrize("memory", ["restored", "kept"])
@@ -77,8 +79,7 @@ def test_encoders_that_drop_tokens(memory):
     encoders += [Stack((0, 1, 2)), Stack((0, 2)), Stack((0, 2), heads_off=((2, 1),))]
     subnets = [Subnet(e, Stack(d)) for d in choices(4) for e in encoders]
     executor = StockExecutor(supernet, Free())
-    for subnet, logits in zip(subnets, together(executor, batch, subnets), strict=True):
-        assert torch.equal(logits, inference(supernet, batch, subnet)), subnet.describe()
+    assert_bit_by_bit(executor, batch, subnets)
     # The five encoders' own blocks, and behind each every choice of decoder blocks but none.
     assert executor.work.evaluations == 3 + 3 + 3 + 2 + 2 + 5 * 15
 
@@ -127,11 +128,7 @@ def test_an_unregistered_encoder_and_the_model_afterwards():
     supernet = Supernet(LayoutLMForSequenceClassification(config)).train()
     batch, subnets = padded_batch([9, 4]), [Subnet(Stack(blocks)) for blocks in choices(4)]
     before = inference(supernet, batch, supernet.full)
-    for subnet, logits in zip(
-        subnets, together(StockExecutor(supernet, Free()), batch, subnets), strict=True
-    ):
-        assert torch.equal(logits, inference(supernet, batch, subnet))
-        assert not logits.requires_grad
+    assert_bit_by_bit(StockExecutor(supernet, Free()), batch, subnets)
     assert supernet.training
     assert torch.equal(inference(supernet, batch, supernet.full), before)
     assert all("forward" not in vars(module) for module in supernet.model.modules())

@@ -56,12 +56,12 @@ def only(monkeypatch: pytest.MonkeyPatch):
     return these
 
 
-@pytest.fixture
-def supernet() -> Supernet:
-    return SUPERNET
+def timed(*cells):
+    """In a cell of one row at least."""
+    return time_full_model(SUPERNET, [(1, 8), *cells], share_of_full(SUPERNET, BATCHES), 0.98)
 
 
-def test_the_fastest_that_keeps_the_answers_is_taken(only, supernet):
+def test_the_fastest_that_keeps_the_answers_is_taken(only):
     only(
         slow=planted(0.03),
         wrong=planted(0.005, wrong=True),
@@ -70,7 +70,7 @@ def test_the_fastest_that_keeps_the_answers_is_taken(only, supernet):
         own=lambda supernet, subnet: lambda inputs: "of one's own",
         never=Runtime("slow to start", refused, candidate=False),
     )
-    full = time_full_model(supernet, [(1, 8), (2, 8)], share_of_full(supernet, BATCHES), 0.98)
+    full = timed((2, 8))
     assert list(full.milliseconds) == ["wrong", "file", "slow"]
     assert full.milliseconds["file"][0] == pytest.approx(15, rel=0.5)
     assert full.agreement == {"wrong": 0.0, "file": 1.0}  # "slow" need not be asked
@@ -81,16 +81,16 @@ def test_the_fastest_that_keeps_the_answers_is_taken(only, supernet):
     assert told[-1] == "  missing: is not installed here"
 
 
-def test_what_serves_no_file_is_the_rival_and_is_not_exported(only, supernet):
-    model = supernet.materialise(supernet.full).eval()
+def test_what_serves_no_file_is_the_rival_and_is_not_exported(only):
+    model = SUPERNET.materialise(SUPERNET.full).eval()
     only(torch=Runtime("stock", lambda supernet, subnet: lambda inputs: model(**inputs)), file=planted(0.02))
-    full = time_full_model(supernet, [(1, 8)], share_of_full(supernet, BATCHES), 0.98)
+    full = timed()
     assert (full.fastest(), full.fastest(files=True)) == ("torch", "file")
 
 
-def test_none_that_keeps_the_answers_is_one_line(only, supernet):
+def test_none_that_keeps_the_answers_is_one_line(only):
     only(wrong=planted(0.0, wrong=True), missing=Runtime("missing", refused))
-    full = time_full_model(supernet, [(1, 8)], share_of_full(supernet, BATCHES), 0.98)
+    full = timed()
     with pytest.raises(ExportError, match="keeps this model's answers: is not installed here"):
         full.fastest()
 
@@ -104,11 +104,11 @@ def test_a_library_that_is_missing_is_named_with_its_extra():
     assert {"onnx", "onnx-int8", "openvino", "openvino-f32", "torch-bf16"} <= set(RUNTIMES)
 
 
-def test_what_serves_no_file_and_takes_far_too_long_is_not_timed_further(only, supernet):
+def test_what_serves_no_file_and_takes_far_too_long_is_not_timed_further(only):
     def sleeping(supernet, subnet):
         return lambda inputs: time.sleep(0.06)
 
     only(far=Runtime("far away", sleeping), file=planted(0.005), slow=planted(0.05))
-    full = time_full_model(supernet, [(1, 8)], share_of_full(supernet, BATCHES), 0.98)
+    full = timed()
     assert list(full.milliseconds) == ["file", "slow"]  # a runtime of files stays, however slow
     assert "times as long as the fastest" in full.left_out["far"]

@@ -28,10 +28,7 @@ SUBNETS = (
 # The most that outputs are off by, as a share of their spread over rows and labels.
 FP32, BF16, INT8 = 1e-5, 0.03, 0.05
 OFF = {
-    "eager": FP32,
-    "own": FP32,
-    "onnx": FP32,
-    "openvino-f32": FP32,
+    **dict.fromkeys(("eager", "own", "onnx", "openvino-f32"), FP32),
     "torch-bf16": BF16,
     "openvino": BF16,
     "onnx-int8": INT8,
