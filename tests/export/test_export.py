@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
-from transformers import AutoConfig, BertTokenizer, dynamic_module_utils
+from transformers import AutoConfig, AutoModelForSequenceClassification, BertTokenizer, dynamic_module_utils
 
 from ldsearch.errors import ExportError, RunError, SupernetError
 from ldsearch.export.card import Alone, Provenance, model_card
@@ -46,9 +45,9 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
     return found[BATCH["attention_mask"].bool()] if found.ndim == 3 else found
 
 
-def alone_in(folder: Path, head: str = "SequenceClassification") -> torch.Tensor:
+def alone_in(folder: Path) -> torch.Tensor:
     """What stock AutoModel makes of the folder, ldsearch's file or not."""
-    return logits(getattr(transformers, f"AutoModelFor{head}").from_pretrained(folder))
+    return logits(AutoModelForSequenceClassification.from_pretrained(folder))
 
 
 def wanted(supernet: Supernet, subnet: Subnet) -> torch.Tensor:

@@ -197,9 +197,8 @@ def test_a_graph_runs_without_masks(tmp_path):
     supernet = Supernet(tiny_model("bert"))
     loaded = ldsearch.load(written_onnx(supernet, LENGTHS, tmp_path / "out"))
     alone = {"input_ids": BATCH["input_ids"][:1]}
-    torch.testing.assert_close(
-        loaded(**alone).logits, inference(supernet, {**alone}, LENGTHS), atol=1e-5, rtol=0
-    )
+    expected = inference(supernet, {**alone}, LENGTHS)
+    torch.testing.assert_close(loaded(**alone).logits, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.usefixtures("modules")
@@ -214,23 +213,16 @@ def test_trusted_code_runs_the_sub_network(tmp_path, subnet, head):
 
 
 @pytest.mark.usefixtures("modules")
-def test_a_pipeline_runs_trusted_code_too(tmp_path):
+def test_a_repository_brings_its_code_to_pipelines_too(tmp_path, cache):
     supernet = Supernet(tiny_model("bert"))
     folder = exported(supernet, LENGTHS, tmp_path / "out")
-    classify = pipeline("text-classification", model=str(folder), trust_remote_code=True)
-    assert isinstance(classify.model, FixedSubnet)
-    text = "[UNK] [SEP] [UNK] [UNK]"
-    expected = inference(supernet, dict(TOKENIZER(text, return_tensors="pt")), LENGTHS).softmax(-1).max()
-    assert classify(text)[0]["score"] == pytest.approx(float(expected), abs=1e-5)
-
-
-@pytest.mark.usefixtures("modules")
-def test_a_repository_brings_its_code(tmp_path, cache):
-    supernet = Supernet(tiny_model("bert"))
-    cached(cache, exported(supernet, LENGTHS, tmp_path / "out"))
+    cached(cache, folder)
     loaded = AutoModelForSequenceClassification.from_pretrained(NAME, trust_remote_code=True)
     torch.testing.assert_close(logits(loaded), wanted(supernet, LENGTHS), atol=1e-5, rtol=0)
     assert load_model(NAME)[0].config.model_type == "bert"  # as a start of training: the code is known
+    classify = pipeline("text-classification", model=str(folder), trust_remote_code=True)
+    assert isinstance(classify.model, FixedSubnet)
+    torch.testing.assert_close(logits(classify.model), wanted(supernet, LENGTHS), atol=1e-5, rtol=0)
 
 
 @pytest.mark.usefixtures("modules")
@@ -337,6 +329,5 @@ def test_an_export_is_exported_again_at_its_lengths(ldsearch: Ldsearch, wild_pla
     folder = exported(supernet, LENGTHS, wild_place / "first")
     outcome = ldsearch("export", folder, "second", "--format", "onnx", "--runtime", "onnx")
     assert outcome.code == 0, outcome.err
-    torch.testing.assert_close(
-        logits(OnnxModel(wild_place / "second")), wanted(supernet, LENGTHS), atol=1e-5, rtol=0
-    )
+    again = OnnxModel(wild_place / "second")
+    torch.testing.assert_close(logits(again), wanted(supernet, LENGTHS), atol=1e-5, rtol=0)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,19 +42,20 @@ def served(labels: int, form: str, folder: Path) -> Supernet:
     return supernet
 
 
-def wanted(supernet: Supernet, texts: list[str], pairs: list[str] | None = None) -> np.ndarray:
+def each(*texts: list[str]) -> list[dict[str, torch.Tensor]]:
+    """Of every text, or pair of texts, a batch."""
+    return [dict(TOKENIZER(*parts, return_tensors="pt")) for parts in zip(*texts, strict=True)]
+
+
+def wanted(supernet: Supernet, *texts: list[str]) -> np.ndarray:
     """What the sub-network gives each text alone."""
-    rows = zip(texts, pairs or [None] * len(texts), strict=True)
-    batches = [TOKENIZER(*(part for part in row if part is not None), return_tensors="pt") for row in rows]
-    return torch.cat([inference(supernet, dict(batch), LENGTHS) for batch in batches]).numpy()
+    return torch.cat([inference(supernet, batch, LENGTHS) for batch in each(*texts)]).numpy()
 
 
-def alone(folder: Path, texts: list[str], pairs: list[str] | None = None) -> np.ndarray:
+def alone(folder: Path, *texts: list[str]) -> np.ndarray:
     """What ONNX Runtime gives each text of an int8 graph alone: it scales a batch as a whole."""
     loaded = ldsearch.load(folder)
-    rows = zip(texts, pairs or [None] * len(texts), strict=True)
-    batches = [TOKENIZER(*(part for part in row if part is not None), return_tensors="pt") for row in rows]
-    return torch.cat([loaded(**batch).logits for batch in batches]).numpy()
+    return torch.cat([loaded(**batch).logits for batch in each(*texts)]).numpy()
 
 
 def test_a_graph_lies_where_each_of_them_looks(tmp_path):
@@ -61,14 +63,8 @@ def test_a_graph_lies_where_each_of_them_looks(tmp_path):
         served(3, form, tmp_path / form)
         assert {path.name for path in (tmp_path / form / "onnx").iterdir()} == names
         assert len({(tmp_path / form / "onnx" / name).read_bytes() for name in names}) == 1
-        beside = {
-            "config.json",
-            "tokenizer.json",
-            "tokenizer_config.json",
-            "README.md",
-            "ldsearch_subnet.json",
-        }
-        assert {path.name for path in (tmp_path / form).iterdir()} == {"onnx", *beside}
+        beside = {"tokenizer.json", "tokenizer_config.json", "README.md", "ldsearch_subnet.json"}
+        assert {path.name for path in (tmp_path / form).iterdir()} == {"onnx", "config.json", *beside}
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "electra", "modernbert"])
@@ -231,26 +227,18 @@ def test_only_what_is_known_is_said_of_where_a_model_comes_from(tmp_path, monkey
 
 def test_the_card_is_one_that_the_hub_reads(tmp_path):
     supernet = Supernet(tiny_model("bert"))
-    known = {
-        "origin": Origin(["somebody/base"], ["somebody/reviews"], "apache-2.0"),
-        "metric": "accuracy",
-    }
-    for name, more in (("known", known), ("unknown", {})):
+    origin = Origin(["somebody/base"], ["somebody/reviews"], "apache-2.0")
+    known = {"base_model": ["somebody/base"], "datasets": ["somebody/reviews"], "license": "apache-2.0"}
+    for name, more, said in (
+        ("known", {"origin": origin, "metric": "accuracy"}, {**known, "metrics": ["accuracy"]}),
+        ("unknown", {}, {}),
+    ):
         for form in FORMS:
-            provenance = type(PROVENANCE)(**{**vars(PROVENANCE), **more})
+            provenance = replace(PROVENANCE, **more)
             written = FORMS[form](supernet, TOKENIZER, LENGTHS, tmp_path / name / form, provenance)
             verify(supernet, [written], random_rows(supernet), least_agreement=0.01)
             data = ModelCard.load(written.folder / "README.md").data.to_dict()
             assert data.pop("pipeline_tag") == "text-classification"
             assert data.pop("library_name") == ("transformers" if form == "hf" else "onnx")
             assert data.pop("tags")[0] == "ldsearch"
-            assert data == (
-                {
-                    "base_model": ["somebody/base"],
-                    "datasets": ["somebody/reviews"],
-                    "license": "apache-2.0",
-                    "metrics": ["accuracy"],
-                }
-                if more
-                else {}
-            )
+            assert data == said

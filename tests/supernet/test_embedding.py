@@ -8,19 +8,16 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, PreTrainedTokenizerBase
 
-import ldsearch as ld
 from ldsearch import testing
 from ldsearch.errors import DataError, SupernetError
-from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.embedding import OUTPUT, write_modules
 from ldsearch.supernet.folder import load_model, save_model
-from ldsearch.supernet.supernet import inference
 from ldsearch.tasks.classification import TextExamples
 from ldsearch.tasks.embedding import SentenceEmbedding
 from ldsearch.tasks.tokenizer import train_wordpiece
-from tests.tiny import padded_batch, tiny_model
 
+POOLING = "1_Pooling/config.json"
 TEXTS = ["a b c d e f g h", "c d", "b b a h g f e d c b a a b c", "h"]
 
 
@@ -51,7 +48,7 @@ def sentence_folder(
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("normalised", [True, False])
 def test_its_vectors_are_those_of_sentence_transformers(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerBase, pooling: str, normalised: bool
+    tmp_path: Path, tokenizer, pooling, normalised
 ) -> None:
     library = pytest.importorskip("sentence_transformers")
     folder = sentence_folder(tmp_path / "model", tokenizer, pooling, normalised=normalised)
@@ -74,40 +71,15 @@ def test_its_vectors_are_those_of_sentence_transformers(
     assert np.allclose(np.linalg.norm(wanted, axis=1), 1.0) == normalised
 
 
-def test_a_dropped_token_adds_nothing_to_the_mean() -> None:
-    """What the last block drops was read by all others there: only the mean is of fewer states."""
-    model = tiny_model("bert", blocks=3, head="SentenceEmbedding", attention="eager").eval()
-    supernet, batch = Supernet(model), padded_batch([12, 7, 5, 9])
-    subnet = Subnet.of_encoder(range(3), [12, 12, 6], 12)
-    with torch.no_grad():
-        whole = model.base_model(**batch, output_attentions=True)
-    real = batch["attention_mask"].bool()
-    received = (whole.attentions[-1] * real[:, None, :, None]).sum(dim=(1, 2)).masked_fill(~real, -1)
-    for row, vector in enumerate(inference(supernet, batch, subnet)):
-        count = -(-int(real[row].sum()) // 2)
-        kept = whole.last_hidden_state[row, received[row].topk(count).indices].mean(dim=0)
-        torch.testing.assert_close(vector, kept / kept.norm(), atol=1e-5, rtol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("file", "change", "message"),
     [
-        (
-            "modules.json",
-            {"type": "sentence_transformers.models.Dense"},
-            "makes its vectors by Transformer, Dense",
-        ),
-        (
-            "1_Pooling/config.json",
-            {"pooling_mode_max_tokens": True},
-            "pools by mean and pooling_mode_max_tokens",
-        ),
-        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "pools by lasttoken: mean and cls"),
+        ("modules.json", {"type": "sentence_transformers.models.Dense"}, "its vectors by Transformer, Dense"),
+        (POOLING, {"pooling_mode_max_tokens": True}, "pools by mean and pooling_mode_max_tokens"),
+        (POOLING, {"pooling_mode": "lasttoken"}, "pools by lasttoken: mean and cls"),
     ],
 )
-def test_other_ways_to_make_a_vector_are_one_line(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerBase, file: str, change: dict[str, object], message: str
-) -> None:
+def test_other_ways_to_make_a_vector_are_one_line(tmp_path: Path, tokenizer, file, change, message) -> None:
     folder = sentence_folder(tmp_path / "model", tokenizer, "mean", normalised=True)
     fields = json.loads((folder / file).read_text())
     if isinstance(fields, list):
@@ -124,26 +96,6 @@ def test_newer_files_name_the_way_in_one_word(tmp_path: Path, tokenizer: PreTrai
     path = folder / "1_Pooling/config.json"
     path.write_text(json.dumps({"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True}))
     assert Supernet(load_model(str(folder))[0]).reads_first
-
-
-def test_an_export_of_fewer_blocks_is_a_folder_of_sentence_transformers(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    library = pytest.importorskip("sentence_transformers")
-    from ldsearch.export.card import Provenance
-    from ldsearch.export.folder import write_huggingface
-
-    model, own = load_model(str(sentence_folder(tmp_path / "model", tokenizer, "mean", normalised=True)))
-    supernet, subnet = Supernet(model).eval(), Subnet.of_encoder([0, 2])
-    provenance = Provenance("it", "no", "none", "by hand", "none")
-    folder = write_huggingface(supernet, own, subnet, tmp_path / "two", provenance).folder
-    inputs = own(TEXTS, padding=True, truncation=True, return_tensors="pt")
-    wanted = inference(supernet, dict(inputs), subnet).numpy()
-    stock = library.SentenceTransformer(str(folder), device="cpu")
-    np.testing.assert_allclose(stock.encode(TEXTS), wanted, atol=1e-5)
-    with torch.no_grad():
-        loaded = ld.load(folder)(**inputs)
-    np.testing.assert_allclose(loaded.sentence_embedding.numpy(), wanted, atol=1e-5)
 
 
 def test_vectors_of_another_width_are_refused_in_whatever_split_they_are() -> None:

@@ -1,6 +1,7 @@
 """Loading a model: its head, and nothing that lies beside it executed, no pickle, no Python of its own."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -82,11 +83,8 @@ def test_a_model_comes_with_the_head_it_was_saved_with(folder: Path) -> None:
 def test_a_new_head_has_the_outputs_that_are_asked_for_and_the_encoder_its_weights(folder: Path) -> None:
     saved = tiny_model("bert", head="MaskedLM")
     saved.save_pretrained(folder)
-    asked = {
-        "id2label": {0: "bad", 1: "good"},
-        "label2id": {"bad": 0, "good": 1},
-        "problem_type": "multi_label_classification",
-    }
+    asked = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
+    asked["problem_type"] = "multi_label_classification"
     model, _ = load_model(str(folder), HEADS["TokenClassification"], asked)
     assert type(model).__name__ == "BertForTokenClassification"
     assert model.classifier.out_features == model.config.num_labels == 2
@@ -97,58 +95,48 @@ def test_a_new_head_has_the_outputs_that_are_asked_for_and_the_encoder_its_weigh
 
 
 @pytest.mark.parametrize("architectures", [["BertModel"], [], None])
-def test_a_model_without_a_head_is_refused_where_none_is_asked_for(
-    folder: Path, architectures: list[str] | None
-) -> None:
+def test_a_model_without_a_head_is_refused_where_none_is_asked_for(folder: Path, architectures) -> None:
     change(folder / "config.json", architectures=architectures)
     says = "BertModel" if architectures else "a model without a head"
-    with pytest.raises(SupernetError, match=f"^{says}: only heads for SequenceClassification") as refused:
-        load_model(str(folder))
-    assert "\n" not in str(refused.value)
+    refused(folder, f"^{says}: only heads for SequenceClassification")
     assert load_model(str(folder), HEADS["SequenceClassification"])
 
 
-def test_pickled_weights_are_refused_in_one_line_and_not_unpickled(folder: Path, tmp_path: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    torch.save({"classifier.bias": Touches(tmp_path / "ran")}, folder / "pytorch_model.bin")
-    with pytest.raises(SupernetError, match=r"only as \.bin, .* save the model as safetensors") as refused:
+def refused(folder: Path, says: str) -> None:
+    with pytest.raises(SupernetError, match=says) as refusal:
         load_model(str(folder))
-    assert "\n" not in str(refused.value)
-    assert not (tmp_path / "ran").exists()
+    assert "\n" not in str(refusal.value)
 
 
-def test_safetensors_are_read_where_pickled_weights_lie_beside_them(folder: Path, tmp_path: Path) -> None:
-    torch.save({"classifier.bias": Touches(tmp_path / "ran")}, folder / "pytorch_model.bin")
+@pytest.fixture
+def trap(folder: Path, tmp_path: Path) -> Iterator[Touches]:
+    """What must not be unpickled; ``own.py`` beside the model must not run either."""
+    ran = tmp_path / "ran"
+    (folder / "own.py").write_text(f"import pathlib\npathlib.Path({str(ran)!r}).touch()\n")
+    yield Touches(ran)
+    assert not ran.exists()
+
+
+def test_pickled_weights_are_not_unpickled_and_without_others_refused(folder: Path, trap: Touches) -> None:
+    pickled = folder / "pytorch_model.bin"
+    torch.save({"classifier.bias": trap}, pickled)
     load_model(str(folder))
-    assert not (tmp_path / "ran").exists()
-
-
-def test_no_weights_at_all_are_one_line(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    with pytest.raises(SupernetError, match=r"no file named model\.safetensors") as refused:
-        load_model(str(folder))
-    assert "\n" not in str(refused.value)
+    refused(folder, r"only as \.bin, .* save the model as safetensors")
+    pickled.unlink()
+    refused(folder, r"no file named model\.safetensors")
 
 
+@pytest.mark.usefixtures("trap")
 @pytest.mark.parametrize("model_type", ["bert", "own"])
-def test_a_model_with_code_of_its_own_is_refused_in_one_line_and_its_code_not_run(
-    folder: Path, tmp_path: Path, model_type: str
-) -> None:
-    (folder / "own.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
-    own = {
-        "AutoConfig": "own.OwnConfig",
-        "AutoModelForSequenceClassification": "own.OwnModel",
-    }
+def test_a_model_with_code_of_its_own_is_refused_and_its_code_not_run(folder: Path, model_type: str) -> None:
+    own = {"AutoConfig": "own.OwnConfig", "AutoModelForSequenceClassification": "own.OwnModel"}
     change(folder / "config.json", model_type=model_type, auto_map=own)
-    with pytest.raises(SupernetError, match="brings code of its own") as refused:
-        load_model(str(folder))
-    assert "\n" not in str(refused.value)
-    assert not (tmp_path / "ran").exists()
+    refused(folder, "brings code of its own")
 
 
-def test_a_tokenizer_with_code_of_its_own_does_not_run_it(folder: Path, tmp_path: Path) -> None:
-    (folder / "own.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
+@pytest.mark.usefixtures("trap")
+def test_a_tokenizer_with_code_of_its_own_does_not_run_it(folder: Path) -> None:
     own = {"AutoTokenizer": ["own.OwnTokenizer", None]}
     change(folder / "tokenizer_config.json", tokenizer_class="OwnTokenizer", auto_map=own)
     load_model(str(folder))
-    assert not (tmp_path / "ran").exists()

@@ -96,9 +96,7 @@ def test_weights_of_another_model_or_that_make_no_sense_are_refused(tmp_path: Pa
             Supernet(load_model(str(tmp_path))[0], LEARNED)
 
 
-def test_an_export_that_drops_needs_its_weights_and_stock_classes_see_none_in_another(
-    tmp_path: Path,
-):
+def test_an_export_that_drops_needs_its_weights_and_stock_classes_see_none_in_another(tmp_path: Path):
     """That it chooses as the supernet does is the family contract's."""
     supernet, folders = learned(tiny_model("bert", blocks=3)), [tmp_path / "lengths", tmp_path / "depth"]
     short, depth = (one_of_each(3, 24)[kind] for kind in ("lengths", "no first block"))

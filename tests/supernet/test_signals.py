@@ -23,10 +23,6 @@ def influence(network: Planted, data: list[dict[str, torch.Tensor]]) -> np.ndarr
     return collector.values()
 
 
-def ranking(values: np.ndarray) -> list[int]:
-    return np.argsort(-values, kind="stable").tolist()
-
-
 def test_a_turn_by_an_angle_counts_one_minus_its_cosine_and_length_does_not_count():
     entered = torch.tensor([[[1.0, 0.0], [0.0, 3.0]]])
     angles = (0.0, 1e-3, 0.5, np.pi / 2, np.pi)
@@ -69,7 +65,7 @@ def test_batching_does_not_matter_because_tokens_are_weighed():
 def test_identity_blocks_rank_last_with_exactly_no_influence():
     network = carriers_and_identities()
     values = influence(network, batches(4, seed=0))
-    assert set(ranking(values)[-3:]) == network.useless
+    assert {*np.argsort(-values, kind="stable")[-3:].tolist()} == network.useless
     assert values[list(network.useless)].tolist() == [0.0] * 3
     assert np.delete(values, list(network.useless)).min() > 1e-3
 

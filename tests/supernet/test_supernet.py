@@ -125,13 +125,11 @@ def test_subnetworks_that_do_not_fit_are_refused(subnet):
         assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("make", [lambda: tiny_model("bert"), generic])
 @pytest.mark.parametrize("mask", [[0, 1, 1], [1, 0, 1], [0, 0, 0]], ids=["left", "gap", "nothing"])
-def test_padding_before_a_token_is_refused(mask):
-    supernet = Supernet(tiny_model("bert"))
-    batch = {
-        "input_ids": torch.tensor([[5, 6, 7], [5, 6, 7]]),
-        "attention_mask": torch.tensor([[1, 1, 1], mask]),
-    }
+def test_padding_before_a_token_is_refused(make, mask):
+    supernet = Supernet(make())
+    batch = {"input_ids": torch.tensor([[5, 6, 7]] * 2), "attention_mask": torch.tensor([[1, 1, 1], mask])}
     with pytest.raises(SupernetError, match="left-padded"):
         inference(supernet, batch, Subnet.full(4))
     batch["attention_mask"][1] = torch.tensor([1, 1, 0])

@@ -16,13 +16,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.stock import shifted
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import assert_close, stock_output
-from tests.tiny import (
-    DECODERS,
-    VOCABULARY,
-    padded_batch,
-    tiny_decoder,
-    tiny_encoder_decoder,
-)
+from tests.tiny import DECODERS, VOCABULARY, padded_batch, tiny_decoder, tiny_encoder_decoder
 from tests.translators import word_tokenizer
 
 BATCH = padded_batch([12, 5, 9])
@@ -87,19 +81,10 @@ def test_an_export_is_an_ordinary_folder_that_writes(name, tmp_path):
 
 
 def test_the_decoder_of_an_encoder_decoder_on_its_own_keeps_its_depth(tmp_path):
-    config = transformers.MarianConfig(
-        vocab_size=VOCABULARY,
-        d_model=16,
-        encoder_layers=3,  # which is not there
-        decoder_layers=3,
-        decoder_attention_heads=2,
-        decoder_ffn_dim=8,
-        max_position_embeddings=32,
-        is_decoder=True,
-        pad_token_id=0,
-        eos_token_id=2,
-        decoder_start_token_id=2,
-    )
+    sizes = {"vocab_size": VOCABULARY, "d_model": 16, "decoder_layers": 3, "decoder_attention_heads": 2}
+    sizes |= {"decoder_ffn_dim": 8, "max_position_embeddings": 32, "encoder_layers": 3}  # which is not there
+    tokens = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+    config = transformers.MarianConfig(**sizes, **tokens, is_decoder=True)
     supernet = Supernet(transformers.MarianForCausalLM(config).eval())
     supernet.materialise(of((1, 2))).save_pretrained(tmp_path)
     loaded, info = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import BertTokenizer, TrainingArguments
 
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded, TextClassification
 from ldsearch.tasks.tokens import TokenClassification
 from ldsearch.training.strategies import Setting, StackSetting, make_strategy
-from ldsearch.training.trainer import SupernetTrainer
 from tests.tiny import VOCABULARY, tiny_model
+from tests.training.test_trainer import trainer_for, without_dropout
 
 ROWS, LENGTH, STEPS = 240, 12, 20
 CASES = [("lengthdrop", "classification"), ("layerdrop", "classification"), ("lengthdrop", "tokens")]
@@ -55,39 +54,24 @@ def train(folder: Path, batch: int, strategy: str, kind: str) -> None:
     """Dropout is off, so that processes differ in nothing but the rows they see."""
     head, task = KINDS[kind]
     model = tiny_model("bert", labels=3, head=head).double()
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    encoded = Encoded(rows_of(kind), LENGTH)
-    supernet = Supernet(model)
+    encoded, supernet = Encoded(rows_of(kind), LENGTH), without_dropout(Supernet(model))
     setting = Setting({"encoder": StackSetting(4, (0.5,) * 4, heads=2)}, LENGTH, Fraction(1, 3))
     if strategy == "layerdrop":
         setting = Setting.of(supernet, LENGTH, layer_drop=(0.5,), schedule="learned")
-    trainer = SupernetTrainer(
-        supernet,
+    trainer = trainer_for(
+        folder,
         make_strategy(strategy, setting),
-        TrainingArguments(
-            output_dir=str(folder),
-            per_device_train_batch_size=batch,
-            gradient_accumulation_steps=2,
-            max_steps=STEPS,
-            learning_rate=0.05,
-            # A bound would hide a gradient of the wrong size.
-            max_grad_norm=0.0,
-            # Adam would blow up rounding where a gradient is zero but for it (key biases).
-            optim="sgd",
-            use_cpu=True,
-            ddp_backend="gloo" if "WORLD_SIZE" in os.environ else None,
-            report_to="none",
-            save_strategy="no",
-            disable_tqdm=True,
-            remove_unused_columns=False,
-            dataloader_pin_memory=False,
-        ),
-        task=task({}, ("a", "b", "c"), {}),
-        train=encoded,
-        search=encoded,
-        tokenizer=BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}),
+        supernet,
+        {"task": task({}, ("a", "b", "c"), {}), "train": encoded, "search": encoded},
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=2,
+        max_steps=STEPS,
+        learning_rate=0.05,
+        # A bound would hide a gradient of the wrong size.
+        max_grad_norm=0.0,
+        # Adam would blow up rounding where a gradient is zero but for it (key biases).
+        optim="sgd",
+        ddp_backend="gloo" if "WORLD_SIZE" in os.environ else None,
     )
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     drawn: list[Subnet] = []

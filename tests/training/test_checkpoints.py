@@ -12,11 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, TrainerState
 from ldsearch.disk.files import report_disk_full
 from ldsearch.errors import MachineError, TrainingError
 from ldsearch.supernet.saliency import WEIGHTS_FILE
-from ldsearch.training.checkpoints import (
-    average_checkpoints,
-    average_last,
-    last_complete_checkpoint,
-)
+from ldsearch.training.checkpoints import average_checkpoints, average_last, last_complete_checkpoint
 from ldsearch.training.strategies import make_strategy
 from tests.tiny import small_setting
 from tests.training.test_trainer import TOKENIZER, trainer_for
@@ -69,9 +65,8 @@ def test_the_trainer_writes_its_state_last_and_only_then_removes_the_checkpoint_
 
     def saving(self, path):
         missing = {*WHOLE} - {*os.listdir(os.path.dirname(path))}
-        seen.append(
-            (self.global_step, missing, [found.name for found in tmp_path.glob("checkpoint-6/trainer_*")])
-        )
+        before = [found.name for found in tmp_path.glob("checkpoint-6/trainer_*")]
+        seen.append((self.global_step, missing, before))
         save(self, path)
 
     strategy = make_strategy("plain", small_setting(0.0))
@@ -91,28 +86,20 @@ def no_room():
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def by_python(folder):
-    (folder / "trainer_state.json").write_text("x" * 4000)
-
-
-def by_safetensors(folder):
-    save_file({"weight": torch.zeros(4000)}, folder / "model.safetensors")
-
-
-def by_tokenizers(folder):
-    TOKENIZER.save_pretrained(folder)
-
-
-def by_torch(folder):
-    torch.save({"state": torch.zeros(4000)}, folder / "optimizer.pt")
+SAVES = {
+    "python": lambda folder: (folder / "trainer_state.json").write_text("x" * 4000),
+    "safetensors": lambda folder: save_file({"weight": torch.zeros(4000)}, folder / "model.safetensors"),
+    "tokenizers": TOKENIZER.save_pretrained,
+    "torch": lambda folder: torch.save({"state": torch.zeros(4000)}, folder / "optimizer.pt"),
+}
 
 
 @pytest.mark.usefixtures("no_room")
-@pytest.mark.parametrize("save", [by_python, by_safetensors, by_tokenizers, by_torch])
-def test_a_lack_of_room_is_one_line_whichever_library_meets_it(tmp_path, save):
+@pytest.mark.parametrize("library", SAVES)
+def test_a_lack_of_room_is_one_line_whichever_library_meets_it(tmp_path, library):
     with pytest.raises(MachineError) as refused, report_disk_full(tmp_path):
-        save(tmp_path)
-    reason = "torch could not write a file to its end" if save is by_torch else "File too large"
+        SAVES[library](tmp_path)
+    reason = "torch could not write a file to its end" if library == "torch" else "File too large"
     line = f"cannot write to {tmp_path}: {reason}; free some space and run the same command again"
     assert str(refused.value) == line
 
@@ -144,21 +131,16 @@ def weights(folder, tensors, name="model.safetensors"):
     return folder
 
 
-def checkpoint(folder, step, value, names=WHOLE):
-    path = folder / f"checkpoint-{step}"
-    write(path, names)
-    save_file({"weight": torch.full((2,), float(value))}, path / "model.safetensors")
+def checkpoint(folder, step, value):
+    write(folder / f"checkpoint-{step}")
+    weights(folder / f"checkpoint-{step}", {"weight": torch.full((2,), float(value))})
 
 
 def test_the_mean_of_numbers_and_the_last_of_everything_else(tmp_path):
-    rows = [([1.0, -2.0], 5, True), ([2.0, 0.0], 7, False), ([6.0, 8.0], 9, True)]
-    folders = [
-        weights(
-            tmp_path / str(step),
-            {"w": torch.tensor(weight), "steps": torch.tensor(count), "seen": torch.tensor([seen])},
-        )
-        for step, (weight, count, seen) in enumerate(rows)
-    ]
+    rows = [([1.0, -2.0], 5, [True]), ([2.0, 0.0], 7, [False]), ([6.0, 8.0], 9, [True])]
+    names = ("w", "steps", "seen")
+    tensors = [dict(zip(names, map(torch.tensor, row), strict=True)) for row in rows]
+    folders = [weights(tmp_path / str(step), own) for step, own in enumerate(tensors)]
     mean = average_checkpoints(folders)
     assert torch.equal(mean["w"], torch.tensor([3.0, 2.0]))
     assert (mean["steps"].dtype, mean["steps"].item()) == (torch.int64, 9)

@@ -11,14 +11,7 @@ from scipy.special import softmax
 from ldsearch.errors import TrainingError
 from ldsearch.search.rules import strongest
 from ldsearch.supernet.tokens import State
-from ldsearch.training.drop_rates import (
-    DropRates,
-    constant,
-    layer_rates,
-    mean_rate,
-    rates_of,
-    target_rate,
-)
+from ldsearch.training.drop_rates import DropRates, constant, layer_rates, mean_rate, rates_of, target_rate
 from ldsearch.training.strategies import StackSetting
 from ldsearch.training.strategies.layerdrop import draw_stack
 from tests.planted import WIDTH
@@ -157,24 +150,6 @@ def test_a_gate_hands_on_output_or_input_exactly_as_the_uniform_number_says():
     for block in range(5):
         assert torch.equal(kept(block, before, after), after.hidden)
         assert torch.equal(dropped(block, before, after), before.hidden)
-
-
-def test_blocks_are_dropped_as_often_as_their_rates_say_and_independently():
-    found = moved(scale=2.0).float()
-    rates = found.rates().detach().numpy()
-    assert np.ptp(rates) > 0.3
-    before, after = (
-        State(torch.full((1, 1, WIDTH), value), torch.ones(1, 1, dtype=torch.bool)) for value in (0.0, 1.0)
-    )
-    runs = np.zeros((800, 5), dtype=bool)
-    for step, row in enumerate(runs):
-        gate = found.between(np.random.default_rng([7, step]).random(5))
-        row[:] = [bool(gate(block, before, after).max()) for block in range(5)]
-    deviation = np.sqrt(rates * (1 - rates) / len(runs))
-    assert (np.abs(1 - runs.mean(axis=0) - rates) <= 4 * deviation).all()
-    free = deviation > 0
-    correlation = np.corrcoef(runs[:, free].T)
-    assert np.abs(correlation[~np.eye(free.sum(), dtype=bool)]).max() < 4 / len(runs) ** 0.5
 
 
 def test_the_gradient_of_the_gates_is_that_of_expected_residuals():

@@ -42,14 +42,7 @@ def depths_of(subnets: list[Subnet]) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 @pytest.mark.parametrize(
     ("percent", "share", "encoder", "decoder"),
-    [
-        (100, 1, 6, 4),
-        (50, 1, 3, 4),
-        (50, 0.5, 6, 4),
-        (25, 1, 6, 1),
-        (25, 1, 3, 2),
-        (25, 0.25, 6, 4),
-    ],
+    [(100, 1, 6, 4), (50, 1, 3, 4), (50, 0.5, 6, 4), (25, 1, 6, 1), (25, 1, 3, 2), (25, 0.25, 6, 4)],
 )
 def test_burdens_are_those_of_table_5(percent, share, encoder, decoder):
     strategy = flexible(encoder_tasks=encoder, decoder_tasks=decoder, batch_share=share)

@@ -109,16 +109,6 @@ def test_every_group_is_off_as_often_as_independent_draws_say(kind, expected):
         assert found[name] == pytest.approx(probability(np.array(rates)), abs=0.03), name
 
 
-def test_blocks_are_skipped_each_on_its_own():
-    skipped = np.ones((10_000, 12))
-    for draw, stack in zip(skipped, stacks("layer", 10_000, blocks=12, rate=0.2), strict=True):
-        draw[list(stack.blocks)] = 0
-    assert skipped.sum(axis=1).mean() == pytest.approx(2.4, abs=0.05)
-    assert skipped.mean(axis=0) == pytest.approx(0.2, abs=0.015)
-    together = skipped.T @ skipped / len(skipped)
-    assert together[~np.eye(12, dtype=bool)] == pytest.approx(0.04, abs=0.01)
-
-
 @pytest.mark.parametrize("rate", [0.2, 1 / 3, 0.75, 1.0, 1e-300, 5e-324])
 def test_a_group_is_off_iff_its_uniform_is_below_the_rate(rate):
     below, above = np.nextafter(rate, 0), np.nextafter(rate, 2)

@@ -14,6 +14,7 @@ from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, ldsearch, place, read, t
 __all__ = ["ldsearch", "place", "trained"]  # fixtures
 
 
+LEARNED = ("--layer-drop-schedule", "learned")
 LAYERDROP = (*TRAIN, *EPOCHS, "--strategy", "layerdrop", "--name", "new")
 
 
@@ -37,9 +38,7 @@ def test_a_trained_supernet_says_what_was_dropped(ldsearch: Ldsearch, place: Pat
     assert lines["LayerDrop"].strip() == says
 
 
-def test_the_trained_passes_are_drawn_at_the_rates_that_were_asked_for(
-    ldsearch: Ldsearch, monkeypatch, place
-):
+def test_the_trained_passes_are_drawn_at_the_rates_that_were_asked_for(ldsearch, place, monkeypatch):
     seen, forward = [], Supernet.forward
 
     def recording(self, batch, subnet, *more):
@@ -104,6 +103,11 @@ def test_a_record_from_before_there_were_rates_per_block_still_loads(trained: Pa
         (("--min-layers", "3"), "--min-layers must lie in 0..2"),
         (("--drop-groups", "neuron"), "layer, sublayer, head, ffn"),
         (("--strategy", "lengthdrop", "--drop-groups", "head"), "for --strategy layerdrop, not lengthdrop"),
+        # What has no rates to learn.
+        ((*LEARNED, "--layer-drop", "0.1,0.2"), "takes one rate, not one per block"),
+        ((*LEARNED, "--layer-drop", "1"), "must lie in (0, 1)"),
+        ((*LEARNED, "--drop-groups", "sublayer"), "for --strategy layerdrop that drops layers"),
+        ((*LEARNED, "--strategy", "lengthdrop"), "for --strategy layerdrop that drops layers"),
     ],
 )
 def test_contradictions_are_one_line_and_leave_nothing_behind(ldsearch: Ldsearch, place: Path, flags, says):

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from ldsearch.errors import TrainingError
 from ldsearch.search.rules import strongest
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.signals import BlockInfluence
 from ldsearch.supernet.supernet import inference
 from ldsearch.training.drop_rates import DropRates, learn_drop_rates
 from tests.planted import (
@@ -119,30 +117,6 @@ def test_a_gated_pass_is_the_subnetwork_of_the_blocks_whose_gates_are_open(famil
     gated = supernet(batch, Subnet.full(4), between=gates).logits
     torch.testing.assert_close(gated, inference(supernet, batch, Subnet.of_encoder((0, 2))))
     assert not torch.allclose(gated, inference(supernet, batch, Subnet.full(4)), atol=1e-2)
-
-
-def test_both_signals_find_the_silenced_blocks_of_a_real_model():
-    # Some random blocks do next to nothing either; of this model none, whichever torch drew its weights.
-    model = tiny_model("modernbert", blocks=6, seed=1)
-    silenced = {1, 4}
-    for block in silenced:
-        # Pre-norm: with nothing to add, a block is the identity.
-        layer = model.model.layers[block]
-        nn.init.zeros_(layer.attn.Wo.weight)
-        nn.init.zeros_(layer.mlp.Wo.weight)
-    supernet = Supernet(model)
-    data = [padded_batch([9, 5, 12, 7] * 4, seed) for seed in range(20)]
-    for batch in data:
-        # What the full model says, so that the other blocks carry the task.
-        batch["labels"] = inference(supernet, batch, Subnet.full(6)).argmax(dim=-1)
-    observer = BlockInfluence(6)
-    for batch in data[:2]:
-        inference(
-            supernet, {k: v for k, v in batch.items() if k != "labels"}, Subnet.full(6), observer.observe
-        )
-    assert set(np.flatnonzero(observer.values() == 0)) == silenced
-    learned = learn_drop_rates(supernet, data, loss_of, rate=1 / 3, steps=100, seed=0, learning_rate=0.01)
-    assert set(range(6)) - set(strongest(learned.importance(), 4)) == silenced
 
 
 def test_learning_without_steps_or_batches_is_refused():

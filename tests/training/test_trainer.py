@@ -1,5 +1,7 @@
 """The trainer: its gradient against gradients taken by hand, its draws, its data order, its checkpoints."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -256,9 +258,8 @@ def test_the_trained_weights_are_measured_in_fp32_after_bf16_training(tmp_path):
 def test_weights_that_the_sub_network_does_not_use_stay_as_they_are(tmp_path):
     supernet = Supernet(tiny_model("bert"))
     before = {name: tensor.clone() for name, tensor in supernet.model.state_dict().items()}
-    trainer_for(
-        tmp_path, Fixed([Pass(HALF, "label", 1.0)]), supernet, learning_rate=1e-2, max_steps=3
-    ).train()
+    passes = Fixed([Pass(HALF, "label", 1.0)])
+    trainer_for(tmp_path, passes, supernet, learning_rate=1e-2, max_steps=3).train()
     after = supernet.model.state_dict()
     unused = [name for name in after if ".layer.2." in name]
     assert unused
@@ -285,15 +286,14 @@ def test_the_order_is_a_function_of_seed_and_epoch():
     assert len({tuple(order(seed, epoch)) for seed in range(3) for epoch in range(3)}) == 9
 
 
+def padding(indices: Sequence[int]) -> int:
+    batches = [[LENGTHS[i] for i in indices[start : start + 16]] for start in range(0, len(indices), 16)]
+    return sum(max(batch) * len(batch) - sum(batch) for batch in batches)
+
+
 def test_batches_hold_examples_of_like_length():
-    indices = order(0, 2)
-    batches = [indices[i : i + 16] for i in range(0, len(indices), 16)]
-    padding = sum(max(LENGTHS[i] for i in b) * len(b) - sum(LENGTHS[i] for i in b) for b in batches)
-    rng = np.random.default_rng(1)
-    shuffled = rng.permutation(len(LENGTHS))
-    random = [shuffled[i : i + 16] for i in range(0, len(shuffled), 16)]
-    random_padding = sum(max(LENGTHS[i] for i in b) * len(b) - sum(LENGTHS[i] for i in b) for b in random)
-    assert padding < random_padding / 10
+    shuffled = np.random.default_rng(1).permutation(len(LENGTHS))
+    assert padding(order(0, 2)) < padding(shuffled) / 10
 
 
 def test_the_longest_batch_comes_first_and_the_short_one_last():
