@@ -1,10 +1,12 @@
 """The command line in this process, and a place with data, a model configuration and a trained supernet."""
 
+import csv
 import json
 import random
+import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,30 @@ class Outcome:
     err: str
 
 
-Ldsearch = Callable[..., Outcome]
+class Ldsearch:
+    """``ldsearch`` with arguments, as the console script runs it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+
+    def __call__(self, *arguments: object) -> Outcome:
+        self.monkeypatch.setattr(sys, "argv", ["ldsearch", *map(str, arguments)])
+        self.capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        return Outcome(int(exit_.value.code or 0), *self.capsys.readouterr())
+
+    def done(self, *arguments: object) -> Outcome:
+        outcome = self(*arguments)
+        assert outcome.code == 0, outcome.err
+        return outcome
+
+    def refused(self, *arguments: object) -> str:
+        """The one line that a command says whose input is wrong, without ``error: ``."""
+        outcome = self(*arguments)
+        assert outcome.code == 2, outcome
+        assert re.fullmatch(r"error: .+\n", outcome.err), outcome.err
+        return outcome.err.removeprefix("error: ")
 
 
 def reviews(rows: int = 60, seed: int = 1) -> str:
@@ -68,6 +93,11 @@ def read(path: Path) -> dict[str, Any]:
     return fields
 
 
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -75,17 +105,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def ldsearch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ldsearch:
-    """Run ``ldsearch`` with arguments, as the console script does."""
-
-    def run(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["ldsearch", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        out, err = capsys.readouterr()
-        return Outcome(int(exit_.value.code or 0), out, err)
-
-    return run
+    return Ldsearch(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -42,8 +42,7 @@ def small(ldsearch: Ldsearch, tuned: Path, quick: None, tmp_path_factory: pytest
     """What a run printed that is made once; the place has a copy of it, runs/small."""
     kept = tmp_path_factory.getbasetemp() / "compressed-once"
     if not kept.exists():
-        outcome = ldsearch(*RUN, "--budget", 0.7)
-        assert outcome.code == 0, outcome.err
+        outcome = ldsearch.done(*RUN, "--budget", 0.7)
         Path("runs/said.txt").write_text(outcome.out)
         shutil.copytree("runs", kept)
     shutil.copytree(kept, "runs", dirs_exist_ok=True)
@@ -112,11 +111,11 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
     assert len(said) >= 3
     assert all(line in shown for line in said)
     assert "0.7" in ldsearch("info", folder, "--budget", "0.7").out
-    assert ldsearch("report", folder).code == 0
+    ldsearch.done("report", folder)
     page = Path("report.html").read_text()
     assert "<title>Report: small</title>" in page
     assert page.index(f"{chosen['score']:.4f}") < page.index("search space")
-    assert ldsearch("evaluate", folder).code == 0
+    ldsearch.done("evaluate", folder)
 
     # A service takes of the same file what fits its time.
     rows = read(folder / "model/budgets.json")["rows"]
@@ -124,8 +123,7 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
     for line, row in zip(said, (rows[-1], rows[0]), strict=True):
         assert f"blocks keep {row['keep']}" in line
 
-    again = ldsearch(*RUN, "--budget", 0.5)
-    assert again.code == 0, again.err
+    ldsearch.done(*RUN, "--budget", 0.5)
     assert read(folder / "compress.json")["points"][1]["macs"] <= 0.5
     after = Run.open(folder)
     # One of each shape that just meets this budget, what is below the other's range, and the search's own.
@@ -136,8 +134,7 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
 def test_without_labels_the_models_own_answers_are_the_target(
     ldsearch: Ldsearch, tuned: Path, quick: None
 ) -> None:
-    outcome = ldsearch("compress", "tuned", "--data", "texts.txt", "--max-length", 16, "--budget", 0.9)
-    assert outcome.code == 0, outcome.err
+    ldsearch.done("compress", "tuned", "--data", "texts.txt", "--max-length", 16, "--budget", 0.9)
     folder = tuned / "runs/tuned-compressed"
     found = read(folder / "compress.json")
     names = AutoModelForSequenceClassification.from_pretrained("tuned").config.id2label
@@ -153,7 +150,7 @@ def test_without_labels_the_models_own_answers_are_the_target(
 
     # What is chosen next takes the place of what was exported.
     first = Run.open(folder).best.subnet
-    assert ldsearch("compress", "tuned", "--data", "texts.txt", "--max-length", 16, "--budget", 0.3).code == 0
+    ldsearch.done("compress", "tuned", "--data", "texts.txt", "--max-length", 16, "--budget", 0.3)
     kept = Subnet.from_fields(read(folder / "model/ldsearch_subnet.json")["subnet"])
     assert kept == Run.open(folder).best.subnet != first
 
@@ -173,8 +170,7 @@ def test_what_was_stopped_goes_on_and_ends_the_same(
     assert "run the same command again" in outcome.err
     known = {path: path.stat().st_mtime_ns for path in folder.glob("supernet/*")}
     assert known
-    again = ldsearch(*RUN, "--budget", 0.7)
-    assert again.code == 0, again.err
+    ldsearch.done(*RUN, "--budget", 0.7)
     assert {path: path.stat().st_mtime_ns for path in known} == known
     one, other = (Run.open(tuned / "runs" / name) for name in ("whole", "small"))
     assert one.best.subnet == other.best.subnet
@@ -244,8 +240,7 @@ def test_labelled_test_rows_beside_unlabelled_texts_score(
     rows = pd.read_csv("more.csv")
     rows.loc[:110, ["text"]].to_csv("both/train.csv", index=False)
     rows.loc[110:].to_csv("both/test.csv", index=False)
-    outcome = ldsearch("compress", "tuned", "--data", "both", "--budget", 0.7, "--max-length", 16)
-    assert outcome.code == 0, outcome.err
+    ldsearch.done("compress", "tuned", "--data", "both", "--budget", 0.7, "--max-length", 16)
     folder = tuned / "runs/tuned-compressed"
     found, held = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
     assert found["metric"] == "accuracy"
@@ -296,8 +291,7 @@ def test_where_every_ratio_loses_too_much_nothing_is_dropped(
     ldsearch: Ldsearch, tuned: Path, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compress, "MARGIN_OF_AGREEMENT", -1.0)  # all lose more than a gain of 1
-    outcome = ldsearch("compress", "tuned", "--data", "texts.txt", "--max-length", 16)
-    assert outcome.code == 0, outcome.err
+    ldsearch.done("compress", "tuned", "--data", "texts.txt", "--max-length", 16)
     found = read(tuned / "runs/tuned-compressed/compress.json")
     full, chosen, *others = found["points"]
     assert chosen["macs"] == pytest.approx(1, abs=0.01)

@@ -87,8 +87,7 @@ def test_a_folder_of_sentence_transformers_keeps_its_vectors(
     model.base_model.save_pretrained("sentences")
     AutoTokenizer.from_pretrained("tuned").save_pretrained("sentences")
     write_modules(model.config, Path("sentences"), 16)
-    outcome = ldsearch("compress", "sentences", "--data", "texts.txt", "--budget", 0.7)
-    assert outcome.code == 0, outcome.err
+    outcome = ldsearch.done("compress", "sentences", "--data", "texts.txt", "--budget", 0.7)
     folder = tuned / "runs/sentences-compressed"
     found, rows = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
     whole, tokenizer = load_model("sentences")
@@ -142,8 +141,7 @@ def test_a_cross_encoder_keeps_the_order_of_a_querys_documents(
     ]
     table = pd.DataFrame(rows, columns=["query", "document", "label"])
     (table if labelled else table.drop(columns="label")).to_csv("queries.csv", index=False)
-    outcome = ldsearch("compress", "reranker", "--data", "queries.csv", "--budget", 0.7, "--pin-query")
-    assert outcome.code == 0, outcome.err
+    ldsearch.done("compress", "reranker", "--data", "queries.csv", "--budget", 0.7, "--pin-query")
     folder = tuned / "runs/reranker-compressed"
     found, held = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
     assert found["metric"] == ("ndcg@10" if labelled else "agreement (ndcg@10)")
@@ -230,8 +228,7 @@ def test_every_other_head_is_compressed(
     head.from_config(own).save_pretrained("headed")
     AutoTokenizer.from_pretrained("tuned").save_pretrained("headed")
     Path("own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
-    outcome = ldsearch("compress", "headed", "--data", "own.jsonl", "--budget", 0.7)
-    assert outcome.code == 0, outcome.err
+    ldsearch.done("compress", "headed", "--data", "own.jsonl", "--budget", 0.7)
     found = read(tuned / "runs/headed-compressed/compress.json")
     assert found["metric"] == metric
     assert 0.5 < found["points"][1]["macs"] <= 0.7

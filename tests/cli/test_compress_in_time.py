@@ -23,8 +23,7 @@ from tests.cli.test_compress import RUN
 def test_a_budget_in_milliseconds_is_met_as_far_as_it_can_be_measured(
     ldsearch: Ldsearch, tuned: Path, quick: None
 ) -> None:
-    outcome = ldsearch(*RUN, "--budget", "900s@batch=2,length=16")
-    assert outcome.code == 0, outcome.err
+    ldsearch.done(*RUN, "--budget", "900s@batch=2,length=16")
     chosen = read(tuned / "runs/small/compress.json")["points"][1]
     assert [*chosen["ms"]] == ["1x9", "8x9", "2x16"]
     assert Run.open(tuned / "runs/small").goal.budget is not None
@@ -50,8 +49,7 @@ def test_a_speed_up_is_over_the_whole_models_own_file_at_batch_8_and_the_mean_le
     # Of eight ratios the fourth takes half of the ten milliseconds.
     clock = PlantedTimes((2, 9))
     monkeypatch.setattr(short_search, "clock_of_models", lambda device: clock)
-    outcome = ldsearch(*RUN, "--budget", "2x")
-    assert outcome.code == 0, outcome.err
+    outcome = ldsearch.done(*RUN, "--budget", "2x")
     assert not clock.ends
     folder = tuned / "runs/small"
     assert "chosen (budget 2x@batch=8,length=9, by the times of some ratios" in " ".join(outcome.out.split())
@@ -76,8 +74,7 @@ def test_a_speed_up_is_over_the_fastest_runtime_whichever_serves(
 
     monkeypatch.setattr(short_search, "clock_of_models", lambda device: PlantedTimes((2, 9)))
     monkeypatch.setattr(short_search, "RUNTIMES", Watched())
-    outcome = ldsearch(*RUN, "--budget", "2x", "--runtime", "openvino-f32")
-    assert outcome.code == 0, outcome.err
+    ldsearch.done(*RUN, "--budget", "2x", "--runtime", "openvino-f32")
     assert timed == ["onnx"]
     done = read(tuned / "runs/small/compress.json")
     assert (done["runtime"], done["points"][0]["name"]) == ("openvino-f32", "full model, onnx")
@@ -100,8 +97,7 @@ def test_what_meets_a_budget_in_time_is_taken_and_where_nothing_does_that_is_sai
     ends = [plain, trained]
     monkeypatch.setattr(short_search, "clock_of_models", lambda device: PlantedTimes(ends.pop(0)))
     asked = (*RUN, "--train", 0.02, "--blocks", 2, "--budget", "2x")
-    outcome = ldsearch(*asked)
-    assert outcome.code == 0, outcome.err
+    outcome = ldsearch.done(*asked)
     folder = tuned / "runs/small"
     assert read(folder / "compress.json")["search"] == ("search-trained" if taken else "search")
     if taken:

@@ -20,8 +20,7 @@ from tests.cli.test_compress import RUN
 def test_a_training_by_the_model_itself_is_taken_where_it_is_better(
     ldsearch: Ldsearch, tuned: Path, quick: None
 ) -> None:
-    outcome = ldsearch(*RUN, "--budget", 0.5, "--train", 0.02)
-    assert outcome.code == 0, outcome.err
+    ldsearch.done(*RUN, "--budget", 0.5, "--train", 0.02)
     folder = tuned / "runs/small"
     plain, trained = (Run.open(folder / name) for name in ("search", "search-trained"))
     assert trained.best.costs["macs"] <= plain.best.costs["macs"] * 1.01
@@ -41,8 +40,7 @@ def test_a_training_by_the_model_itself_is_taken_where_it_is_better(
     assert sum(len(lines(folder / f"data/{name}.jsonl")) for name in ("train", "validation", "test")) == 160
 
     # Where nothing is asked for, losses are counted from the model as it was given, and MACs decide.
-    outcome = ldsearch(*RUN, "--train", 0.02)
-    assert outcome.code == 0, outcome.err
+    ldsearch.done(*RUN, "--train", 0.02)
     given, other = (Bench.open(folder / name, runs=folder) for name in ("supernet", "trained"))
     rows = [replace(one, runtime="onnx") for one in (given, other)]
     best = Run.open(folder / "search-trained").best.subnet
@@ -54,7 +52,7 @@ def test_a_training_by_the_model_itself_is_taken_where_it_is_better(
     assert rows[1].loss_bound(other.full) == 0
     assert Run.open(folder / "search-trained").best.selector == "at least full-0.01"
     # A margin that nothing exceeds takes the cheapest of either.
-    assert ldsearch(*RUN, "--train", 0.02, "--at-least", "full-100%").code == 0
+    ldsearch.done(*RUN, "--train", 0.02, "--at-least", "full-100%")
     runs = [Run.open(folder / name) for name in ("search", "search-trained")]
     assert {run.best.selector for run in runs} == {"at least full-100%"}
     cheapest = min(runs, key=lambda run: run.best.costs["macs"])
@@ -65,8 +63,7 @@ def test_with_blocks_left_out_everything_is_told_of_the_model_as_it_was_given(
     ldsearch: Ldsearch, tuned: Path, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compressing, "_rank", lambda found, better: found.run.folder.name == "search-trained")
-    outcome = ldsearch(*RUN, "--train", 0.02, "--blocks", 2)
-    assert outcome.code == 0, outcome.err
+    outcome = ldsearch.done(*RUN, "--train", 0.02, "--blocks", 2)
     folder = tuned / "runs/small"
     found, run = read(folder / "compress.json"), Run.open(folder)
     given, own = (Bench.open(folder / name, runs=folder) for name in ("supernet", "trained"))
@@ -88,9 +85,9 @@ def test_with_blocks_left_out_everything_is_told_of_the_model_as_it_was_given(
     assert first["score"] == pytest.approx(given.evaluator([given.full])[0].score.value)
     assert given.held_out is not None
     whole = given.held_out([given.full])[0].score.value
-    assert ldsearch("evaluate", folder).code == 0
-    assert ldsearch("info", folder).code == 0
-    assert ldsearch("report", folder).code == 0
+    ldsearch.done("evaluate", folder)
+    ldsearch.done("info", folder)
+    ldsearch.done("report", folder)
     assert f"{whole:.4f}" in ldsearch("evaluate", folder).out
     rows = list(lines(folder / "data/test.jsonl")["text"])
     assert np.isfinite(

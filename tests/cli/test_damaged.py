@@ -5,6 +5,7 @@ Each row of the table ended in a traceback, a hang or a silent acceptance once.
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -16,8 +17,8 @@ import pytest
 
 from ldsearch.errors import MachineError
 from tests.cli.conftest import WILD_SEARCH, Ldsearch
-from tests.cli.test_bad_input import expect_refusal, listing
-from tests.cli.test_border import EVOLVE, RUN, Damage, content
+from tests.cli.test_bad_input import RUN, expect_refusal, listing
+from tests.cli.test_border import EVOLVE, Damage, content
 
 
 def edited(name: str, **changes: Any) -> Damage:
@@ -57,9 +58,16 @@ def sql(statement: str) -> Damage:
     return change
 
 
-RECORD = "runs/tiny/supernet.json"
+TINY, RECORD = "runs/tiny", "runs/tiny/supernet.json"
 COSTS = '"{\\"macs\\": \\"x\\"}"'
 DAMAGES: dict[str, tuple[str, Damage]] = {
+    "no folder": ("evolve", lambda place: shutil.rmtree(place / TINY)),
+    "empty folder": ("evolve", lambda place: [path.unlink() for path in (place / TINY).iterdir()]),
+    "no record": ("evolve", content(RECORD, "{")),
+    "no weights": ("evolve", lambda place: (place / TINY / "model.safetensors").unlink()),
+    "cut weights": ("evolve", lambda place: os.truncate(place / TINY / "model.safetensors", 300)),
+    "other shapes": ("evolve", edited("runs/tiny/config.json", intermediate_size=48)),
+    "no database": ("evolve", content("runs/measurements.db", b"no database" * 500)),
     "metrics": ("info runs/tiny", edited(RECORD, metrics=[[]])),
     "source text": ("evaluate RUN", edited(RECORD, source="x")),
     "source list": ("evaluate RUN", edited(RECORD, source=[])),
@@ -124,7 +132,7 @@ def test_statistics_that_a_killed_worker_was_writing_are_removed_by_the_next_cal
 ) -> None:
     for folder in (wild_place / "runs/statistics").iterdir():
         (folder / ".0123456789abcdef.npy.abcdefgh").write_text("half")
-    assert ldsearch("evolve", *WILD_SEARCH).code == 0
+    ldsearch.done("evolve", *WILD_SEARCH)
     assert not list((wild_place / "runs/statistics").rglob(".*"))
 
 
@@ -132,9 +140,9 @@ def test_statistics_that_a_killed_worker_was_writing_are_removed_by_the_next_cal
 def test_measurements_lie_where_the_path_says(ldsearch: Ldsearch, wild_place: Path, name: str) -> None:
     (wild_place / "runs").rename(wild_place / name)
     before = set(listing(wild_place))
-    assert ldsearch("info", f"{name}/tiny-evolve", "--budget", "0.8").code == 0
+    ldsearch.done("info", f"{name}/tiny-evolve", "--budget", "0.8")
     command = ("evolve", "--supernet", f"{name}/tiny", "--runs", name, "--strategy", "every-other")
-    assert ldsearch(*command).code == 0
+    ldsearch.done(*command)
     assert all(path.startswith(name) for path in set(listing(wild_place)) - before)
 
 

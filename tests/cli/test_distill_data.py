@@ -86,7 +86,7 @@ def test_an_interruption_says_how_to_go_on(
     assert stopped.code == 130
     assert stopped.err.endswith("\ninterrupted: run the same command again; nothing decoded is lost\n")
     assert not (here / "d.jsonl").exists()
-    assert ldsearch(*COMMAND, "--out", "d.jsonl").code == 0
+    ldsearch.done(*COMMAND, "--out", "d.jsonl")
     assert len((here / "d.jsonl").read_text().splitlines()) == 10
 
 

@@ -78,13 +78,3 @@ def test_sub_networks_of_a_bin_cost_about_the_same() -> None:
     assert all(space.contains(subnet) for subnet in subnets)
     assert (subnets, bins) == draw_in_bins(space, macs, 14, seed=1)
     assert subnets != draw_in_bins(space, macs, 14, seed=2)[0]
-
-
-@pytest.mark.parametrize(
-    "flags", [("--count", 2), ("--start", "nowhere"), ("--not_a_flag", 1), ("--space", "nowhere.yaml")]
-)
-def test_bad_health_options_are_one_line(ldsearch: Ldsearch, place: Path, flags: tuple[object, ...]) -> None:
-    outcome = ldsearch("report", "--health", "--steps", 2, *flags)
-    assert outcome.code == 2
-    assert len(outcome.err.strip().splitlines()) <= 2  # the announcement of a sub-network may come first
-    assert "Traceback" not in outcome.err

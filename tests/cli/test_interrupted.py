@@ -38,7 +38,7 @@ def test_a_stop_after_the_last_step_lets_the_training_finish(
         save(self, folder, state_dict=state_dict)
 
     monkeypatch.setattr(PreTrainedModel, "save_pretrained", signalled)
-    assert ldsearch(*TRAIN, *EPOCHS, "--save_strategy", "no", "--name", "again").code == 0
+    ldsearch.done(*TRAIN, *EPOCHS, "--save_strategy", "no", "--name", "again")
     assert (place / "runs/again/supernet.json").exists()
 
 
@@ -72,7 +72,7 @@ def test_a_lack_of_room_for_a_checkpoint_is_one_line_and_training_goes_on_later(
         assert last_line(full).endswith(ROOM)
         assert "Traceback" not in full.err
         assert not (place / "runs/again/supernet.json").exists()
-    assert ldsearch(*command).code == 0
+    ldsearch.done(*command)
 
 
 def test_a_full_disk_at_the_very_end_costs_no_training(
@@ -96,7 +96,7 @@ def test_a_full_disk_at_the_very_end_costs_no_training(
     assert (place / "runs/again/checkpoints/checkpoint-2").exists()
     with monkeypatch.context() as patch:
         patch.delattr(SupernetTrainer, "training_step")  # the stock Trainer's would fail
-        assert ldsearch(*command).code == 0
+        ldsearch.done(*command)
 
 
 class Touches:
@@ -148,9 +148,9 @@ def test_an_interrupted_training_goes_on_and_ends_at_the_weights_of_an_uninterru
 
     with monkeypatch.context() as patch:
         patch.setattr(SupernetTrainer, "training_step", counting)
-        assert ldsearch(*command, "--name", "a").code == 0
+        ldsearch.done(*command, "--name", "a")
     assert steps == [3, 4, 5]
-    assert ldsearch(*command, "--name", "b").code == 0
+    ldsearch.done(*command, "--name", "b")
     resumed, straight = weights(place / "runs/a"), weights(place / "runs/b")
     assert all(torch.equal(resumed[name], straight[name]) for name in straight)
 

@@ -80,7 +80,7 @@ def test_a_control_is_measured_and_marked_as_the_search_is(wild: Path) -> None:
 def test_held_out_columns_are_what_a_fresh_measurement_of_the_other_rows_says(
     ldsearch: Ldsearch, wild_place: Path
 ) -> None:
-    assert ldsearch("evolve", *WILD_SEARCH, "--swap").code == 0
+    ldsearch.done("evolve", *WILD_SEARCH, "--swap")
     run, (chosen_on, other) = wild_place / "runs/tiny-evolve-swap", ("report", "search")
     choosing, held = (
         Fresh(wild_place / "runs/tiny", split, wild_place / "new") for split in (chosen_on, other)
@@ -187,7 +187,7 @@ def test_a_score_that_nothing_reaches_is_one_line_and_the_measurements_stay(
     (line,) = [text for text in refused.err.splitlines() if text]
     assert line.startswith("error: none of the 11 measured sub-networks has accuracy at least 1.01 (1.0100)")
     assert f"the best has {best:.4f}" in line
-    assert ldsearch(*search, "--most-accurate").code == 0
+    ldsearch.done(*search, "--most-accurate")
     run = read(wild_place / "runs/new/run.json")
     # The search itself is known, and what it has to beat; random search comes after the choice.
     assert run["this_call"]["search"]["measured"] <= sum(run["controls"].values()) - 2
@@ -203,8 +203,7 @@ def test_a_space_below_the_trained_lengths_is_noted_with_the_blocks(
 ) -> None:
     # Trained down to 7, 3 and 2 of 16 tokens: always 0.41 of the tokens before.
     def notes(*space: str) -> str:
-        outcome = ldsearch("evolve", "--supernet", "runs/tiny", "--name", "new", *space, "--dry-run")
-        assert outcome.code == 0
+        outcome = ldsearch.done("evolve", "--supernet", "runs/tiny", "--name", "new", *space, "--dry-run")
         return outcome.err
 
     # 6, 3, 2; 5, 2, 2; 8, 4, 2; 8, 4, 4 on a grid of quarters.
@@ -221,7 +220,7 @@ def test_a_space_below_the_trained_lengths_is_noted_with_the_blocks(
 
 
 def test_a_short_search_spans_the_cost_range_too(ldsearch: Ldsearch, wild_place: Path) -> None:
-    assert ldsearch("evolve", "--evaluations", 6, "--name", "short").code == 0
+    ldsearch.done("evolve", "--evaluations", 6, "--name", "short")
     found = rows(wild_place / "runs/short/trials.csv")
     assert len(found) == 6
     every = rows(wild_place / "runs/tiny-evolve/trials.csv")

@@ -103,11 +103,10 @@ def test_rows_of_ones_own_are_searched_by_divergence(ldsearch: Ldsearch, place: 
     """The mean over talks of the mean over their turns, against SciPy's."""
     pd.DataFrame(talks(60, 3)).to_json("talks.jsonl", orient="records", lines=True)
     train = ("train-supernet", "--task", "talk", "--data", "talks.jsonl", "--model", "config.json")
-    outcome = ldsearch(*train, "--name", "talks", "--max-length", 16, "--max_steps", 2)
-    assert outcome.code == 0, outcome.err
+    ldsearch.done(*train, "--name", "talks", "--max-length", 16, "--max_steps", 2)
     unsettle(place / "runs/talks")
     flags = ("--supernet", "runs/talks", "--objective", "kl", "--budget", "0.9", "--evaluations", 6)
-    assert (searched := ldsearch("evolve", *flags)).code == 0, searched.err
+    ldsearch.done("evolve", *flags)
     bench = Bench.open("runs/talks")
     best = read(place / "runs/talks-evolve-kl/best.json")
     assert best["metric"] == "accuracy"
@@ -142,8 +141,7 @@ def test_options_of_ones_own_reach_a_finished_run(ldsearch: Ldsearch, place: Pat
             option = ("--option", given) if given else ()
             name = given or "plain"
             flags = ("--strategy", "first", "--budget", "1.0", "--name", name.replace(",", "-"))
-            outcome = ldsearch("evolve", *flags, *option)
-            assert outcome.code == 0, outcome.err
+            ldsearch.done("evolve", *flags, *option)
             folder = place / "runs" / name.replace(",", "-")
             found[given] = pd.read_csv(folder / "trials.csv")["macs"][1:].tolist()
             run = read(folder / "run.json")

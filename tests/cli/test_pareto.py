@@ -72,8 +72,8 @@ def test_a_new_budget_is_answered_without_weights(ldsearch: Ldsearch, ruined: Pa
     rows = measured(ruined / RUN)
     answers = set()
     for share in (0.5, 0.55, 0.7, 0.9, 1.0):
-        outcome = ldsearch("info", RUN, "--budget", share)
-        assert (outcome.code, outcome.err) == (0, "")
+        outcome = ldsearch.done("info", RUN, "--budget", share)
+        assert outcome.err == ""
         # Two sub-networks may have one score and one cost.
         assert chosen(outcome.out)[:2] == told(best_within(rows, share))[:2]
         answers.add(chosen(outcome.out))
@@ -118,7 +118,7 @@ def test_at_least_and_most_accurate_choose_among_the_same_and_show_its_frontier(
 def test_measurements_of_every_search_count_and_a_supernet_stands_for_its_newest(
     ldsearch: Ldsearch, wild_place: Path
 ) -> None:
-    assert ldsearch("evolve", "--strategy", "every-other", "--supernet", "runs/tiny").code == 0
+    ldsearch.done("evolve", "--strategy", "every-other", "--supernet", "runs/tiny")
     rows = measured(wild_place / RUN, wild_place / "runs/tiny-every-other")
     (wild_place / "runs/tiny/model.safetensors").unlink()
     one_block = min(float(row["macs_share"]) for row in rows)
@@ -131,7 +131,7 @@ def test_measurements_of_every_search_count_and_a_supernet_stands_for_its_newest
 
 def test_measurements_of_the_other_rows_do_not_mix_in(ldsearch: Ldsearch, wild_place: Path) -> None:
     before = ldsearch("info", RUN, "--budget", 0.7).out
-    assert ldsearch("evolve", *WILD_SEARCH, "--swap").code == 0
+    ldsearch.done("evolve", *WILD_SEARCH, "--swap")
     assert ldsearch("info", RUN, "--budget", 0.7).out == before
     # Not the newest run, which chose by the report rows.
     assert ldsearch("info", "runs/tiny", "--budget", 0.7).out == before
@@ -154,8 +154,7 @@ def test_what_is_saved_is_what_evaluate_takes(ldsearch: Ldsearch, wild_place: Pa
     assert Subnet.from_json(json.dumps(kept["subnet"])).describe() == description
     # The rows that chose it do not report on it, unless asked to, and then it is said.
     assert " report examples" in ldsearch("evaluate", "runs/tiny", "--subnet", "kept/half.json").out
-    outcome = ldsearch("evaluate", RUN, "--subnet", "kept/half.json", "--split", "search")
-    assert outcome.code == 0
+    outcome = ldsearch.done("evaluate", RUN, "--subnet", "kept/half.json", "--split", "search")
     assert "chose by these very examples" in outcome.err
     assert description in outcome.out
     assert re.search(rf"^accuracy +{score} on 40 search examples$", outcome.out, flags=re.MULTILINE)

@@ -21,8 +21,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_a_subnetwork_of_a_supernet_beside_the_full_model(ldsearch: Ldsearch, place: Path) -> None:
     asked = ("profile", "runs/tiny", "--subnet", PRUNED, "--batch", "1,2", "--length", "8,data")
-    outcome = ldsearch(*asked, "--repeats", "2", "--threads", "1")
-    assert outcome.code == 0, outcome.err
+    outcome = ldsearch.done(*asked, "--repeats", "2", "--threads", "1")
     found = rows(place / "runs/tiny-profile/latency.csv")
     assert [(row["batch"], row["length"]) for row in found[::3]] == [
         ("1", "8"),
@@ -58,8 +57,7 @@ def test_a_runs_frontier_is_drawn_and_its_folder_holds_the_reports(
     frontier = [row["subnet"] for row in rows(folder / "frontier.csv")]
     assert len(frontier) >= 3
     before = {path.name for path in folder.iterdir()}
-    outcome = ldsearch("profile", folder, "--frontier", *QUICK)
-    assert outcome.code == 0, outcome.err
+    ldsearch.done("profile", folder, "--frontier", *QUICK)
     assert {path.name for path in folder.iterdir()} - before == {
         "latency.csv",
         "latency.json",
@@ -81,11 +79,11 @@ def test_a_runs_frontier_is_drawn_and_its_folder_holds_the_reports(
     assert first.split()[2] == f"{held['score']:.4f}"
     assert "{low:+.4f} to {high:+.4f}".format(**held["difference"]) in first
     assert f"{float(line['ratio']):.2f} at 2x8" in " ".join(said.split())
-    assert ldsearch("report", folder).code == 0
+    ldsearch.done("report", folder)
     page = Path("report.html").read_text()
     assert page.index(f"<td>{held['score']:.4f}</td>") < page.index("search space")
     # The run's best, elsewhere, and no figure of a single point.
-    assert ldsearch("profile", folder, *QUICK, "--name", "alone").code == 0
+    ldsearch.done("profile", folder, *QUICK, "--name", "alone")
     assert {path.name for path in (wild_place / "runs/alone").iterdir()} == {"latency.csv", "latency.json"}
     best = json.dumps(read(folder / "best.json")["subnet"], sort_keys=True, separators=(",", ":"))
     assert best in {row["subnet"] for row in rows(wild_place / "runs/alone/latency.csv")}
@@ -97,8 +95,7 @@ def test_a_runs_frontier_is_drawn_and_its_folder_holds_the_reports(
 
 def test_a_table_is_filled_and_kept(ldsearch: Ldsearch, place: Path) -> None:
     asked = ("profile", "runs/tiny", "--table", "latency_table.csv", "--length", "8", "--repeats", "1")
-    outcome = ldsearch(*asked, "--batch", "2")
-    assert outcome.code == 0, outcome.err
+    ldsearch.done(*asked, "--batch", "2")
     path = place / "latency_table.csv"
     found = LatencyTable.load(path)
     assert found.facts["lengths"] == [2, 3, 4, 5, 6, 7, 8]
@@ -108,7 +105,7 @@ def test_a_table_is_filled_and_kept(ldsearch: Ldsearch, place: Path) -> None:
     again = ldsearch(*asked, "--batch", "2").out
     assert "measured now: 0" in again
     assert path.read_bytes() == before
-    assert ldsearch(*asked, "--batch", "1,2").code == 0
+    ldsearch.done(*asked, "--batch", "1,2")
     assert {batch for _, batch, _, _ in LatencyTable.load(path).cells} == {1, 2}
 
 
@@ -120,9 +117,8 @@ def test_predictions_of_the_table_beside_the_supernet_are_judged(
     asked = ("profile", folder, "--frontier", *QUICK)
     outcome = ldsearch(*asked, "--name", "without")
     assert "predict" not in outcome.out + outcome.err
-    assert ldsearch("profile", "runs/tiny", "--table", path, *QUICK).code == 0
-    outcome = ldsearch(*asked, "--name", "with")
-    assert outcome.code == 0, outcome.err
+    ldsearch.done("profile", "runs/tiny", "--table", path, *QUICK)
+    outcome = ldsearch.done(*asked, "--name", "with")
     found = rows(wild_place / "runs/with/latency.csv")
     table = LatencyTable.load(path)
     own = [row for row in found if row["runtime"] == "eager"]
@@ -138,33 +134,3 @@ def test_predictions_of_the_table_beside_the_supernet_are_judged(
     outcome = ldsearch(*asked, "--name", "other")
     assert "note: nothing is predicted: the latency table is of another device" in outcome.err
     assert not any(row["predicted_ms"] for row in rows(wild_place / "runs/other/latency.csv"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("runs/tiny", "--frontier"), "is a model, not a search run"),
-        (("runs/tiny", "--frontier", "--subnet", "full"), "exclude each other"),
-        (("runs/tiny", "--subnet", PRUNED.replace("[1]", "[7]")), "block 7 of a model of 2 blocks"),
-        (("runs/tiny", "--subnet", "full", "--runtime", "tpu"), "use one of eager, own, compile"),
-        (("runs/tiny", "--subnet", "full", "--batch", "0"), "cannot read --batch '0'"),
-        (("runs/tiny", "--subnet", "full", "--length", "8,x"), "cannot read --length '8,x'"),
-        (("runs/tiny", "--subnet", "full", "--length", "9999"), "positions, too few for 9999 tokens"),
-        (("runs/tiny", "--subnet", "full", "--batch", "999", "--length", "data"), "a batch of 999 needs"),
-        (("runs/tiny", "--table", "t.csv", "--subnet", "full"), "--table goes with none of"),
-        (("runs/tiny", "--table", "t.csv", "--runtime", "sloth"), "unknown runtime 'sloth'"),
-        (("runs/tiny", "--table", "t.csv", "--length", "data"), "--length data is none"),
-        (("runs/tiny", "--table", "reviews.csv", "--length", "8"), "reviews.csv is no latency table"),
-    ],
-)
-def test_bad_input_is_one_line(
-    ldsearch: Ldsearch, place: Path, arguments: tuple[str, ...], words: str
-) -> None:
-    before = {path.name for path in (place / "runs").iterdir()}
-    outcome = ldsearch("profile", *arguments)
-    assert outcome.code == 2
-    assert outcome.err.startswith("error: ")
-    assert outcome.err.count("\n") == 1
-    assert words in outcome.err
-    assert {path.name for path in (place / "runs").iterdir()} == before
-    assert not (place / "t.csv").exists()

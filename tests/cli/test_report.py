@@ -32,8 +32,8 @@ def renamed(words: list[str], name: str) -> list[str]:
 
 
 def test_a_page_on_one_run(ldsearch: Ldsearch, wild_place: Path) -> None:
-    outcome = ldsearch("report", RUN)
-    assert (outcome.code, outcome.err) == (0, "")
+    outcome = ldsearch.done("report", RUN)
+    assert outcome.err == ""
     text = Path("report.html").read_text()
     read = Reader(text)
     front = pd.read_csv(f"{RUN}/frontier.csv")
@@ -71,7 +71,7 @@ def test_a_page_on_one_run(ldsearch: Ldsearch, wild_place: Path) -> None:
     ]
     assert titles == ["Frontier"]  # chapters without content are left out
     # The same run gives the same page; its own files are replaced, no others.
-    assert ldsearch("report", RUN).code == 0
+    ldsearch.done("report", RUN)
     assert Path("report.html").read_text() == text
     Path("report-1-kept.png").write_bytes(b"mine")
     assert "report-1-kept.png" in expect_refusal(ldsearch, wild_place, "report", RUN)
@@ -81,8 +81,8 @@ def test_a_page_on_one_run(ldsearch: Ldsearch, wild_place: Path) -> None:
 def test_the_commands_on_the_page_rebuild_the_run(ldsearch: Ldsearch, wild_place: Path) -> None:
     ldsearch("report", RUN)
     train, search = commands(Reader(Path("report.html").read_text()))
-    assert ldsearch(*renamed(train, "again")).code == 0
-    assert ldsearch(*renamed(search, "again-evolve")).code == 0
+    ldsearch.done(*renamed(train, "again"))
+    ldsearch.done(*renamed(search, "again-evolve"))
     known, again = (read_json(Path(f"runs/{name}/training.json"))["identity"] for name in ("tiny", "again"))
     assert again == known
     for name in ("trials.csv", "controls.csv", "frontier.csv"):
@@ -92,10 +92,12 @@ def test_the_commands_on_the_page_rebuild_the_run(ldsearch: Ldsearch, wild_place
 
 def test_several_runs_side_by_side(ldsearch: Ldsearch, wild_place: Path) -> None:
     other = ("evolve", "--supernet", "runs/tiny", "--strategy", "every-other", "--keep", "2", "--swap")
-    assert ldsearch(*other).code == 0
+    ldsearch.done(*other)
     shutil.copytree(RUN, "runs/<script>$a_b$")
-    outcome = ldsearch("report", "runs/<script>$a_b$", "runs/tiny-every-other-swap", "--output", "a/all.html")
-    assert (outcome.code, outcome.err) == (0, "")
+    outcome = ldsearch.done(
+        "report", "runs/<script>$a_b$", "runs/tiny-every-other-swap", "--output", "a/all.html"
+    )
+    assert outcome.err == ""
     read = Reader(Path("a/all.html").read_text())
     assert len(read.named("script")) == 1  # ours: a run's name is none
     assert "1 <script>$a_b$" in read.text
@@ -141,7 +143,7 @@ QUIET += ("--disable-background-networking", "--disable-component-update", "--di
 def test_points_show_their_cards_by_mouse_keyboard_and_touch(
     ldsearch: Ldsearch, wild_place: Path, width: int
 ) -> None:
-    assert ldsearch("report", RUN).code == 0
+    ldsearch.done("report", RUN)
     page = Path("report.html").read_text()
     Path("driven.html").write_text(page.replace("</body>", DRIVE))
     own = (f"--user-data-dir={wild_place / 'chromium'}", f"--window-size={width},900", "--dump-dom")
@@ -169,15 +171,14 @@ def test_points_show_their_cards_by_mouse_keyboard_and_touch(
 
 
 def test_the_command_on_a_card_exports_that_sub_network(ldsearch: Ldsearch, wild_place: Path) -> None:
-    assert ldsearch("report", RUN).code == 0
+    ldsearch.done("report", RUN)
     lines = re.findall(r"<dt>export</dt><dd><code>(.*?)</code>", Path("report.html").read_text())
     front = pd.read_csv(f"{RUN}/frontier.csv")["subnet"]
     assert len(lines) == len(front)
     words = shlex.split(html.unescape(lines[0]))
     assert words[:3] == ["ldsearch", "export", RUN]
     assert json.loads(words[words.index("--subnet") + 1]) == json.loads(front[0])
-    done = ldsearch(*words[1:])
-    assert done.code == 0, done.err
+    ldsearch.done(*words[1:])
 
 
 def test_what_was_measured_beside_a_run_is_shown(ldsearch: Ldsearch, wild_place: Path) -> None:
@@ -198,7 +199,7 @@ def test_what_was_measured_beside_a_run_is_shown(ldsearch: Ldsearch, wild_place:
     Path(RUN, "latency.csv").write_text(
         f"{heads}\n{full},eager,forward,8,data,12.345,12,13,0.512,0.6,True,False,24.1,own\n"
     )
-    assert ldsearch("report", RUN, "--importance", "--subsets", "2").code == 0
+    ldsearch.done("report", RUN, "--importance", "--subsets", "2")
     read = Reader(Path("report.html").read_text())
     assert "-0.5000" not in read.text
     losses = [f"{loss:.4f}" for loss in pd.read_csv("runs/tiny-importance/importance.csv")["loss"]]
@@ -244,7 +245,7 @@ def test_what_is_no_finished_search_is_refused(ldsearch: Ldsearch, wild_place: P
 
 def test_what_is_gone_is_said(ldsearch: Ldsearch, wild_place: Path) -> None:
     def page() -> Reader:
-        assert ldsearch("report", RUN).code == 0
+        ldsearch.done("report", RUN)
         read = Reader(Path("report.html").read_text())
         assert [words[1] for words in commands(read)] == ["evolve"]
         assert "the command that trained the supernet is not recorded" in read.text

@@ -91,8 +91,7 @@ def test_training_without_a_terminal_says_count_and_time_left(
     ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Lines, "EVERY", 0.001)  # seconds
-    outcome = ldsearch(*TRAIN, "--name", "told", "--max_steps", 4, "--logging_steps", 2)
-    assert outcome.code == 0, outcome.err
+    outcome = ldsearch.done(*TRAIN, "--name", "told", "--max_steps", 4, "--logging_steps", 2)
     lines = outcome.out.splitlines()
     assert [line for line in lines if line.startswith("training: 3 of 4, about ")]
     assert [line for line in lines if "'loss'" in line]  # what the Trainer logs stays
@@ -168,8 +167,7 @@ def test_columns_are_aligned_and_never_wrapped(capsys: pytest.CaptureFixture[str
 
 
 def test_a_search_ends_on_one_screen(ldsearch: Ldsearch, wild_place: Path) -> None:
-    outcome = ldsearch("evolve", *WILD, "--budget", "0.8")
-    assert outcome.code == 0, outcome.err
+    outcome = ldsearch.done("evolve", *WILD, "--budget", "0.8")
     lines = outcome.out.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
@@ -193,15 +191,13 @@ def test_a_search_ends_on_one_screen(ldsearch: Ldsearch, wild_place: Path) -> No
     assert "next: ldsearch export runs/tiny-evolve exported/tiny-evolve" in lines
     # The rest: every point of the frontier, and what held-out rows say of it.
     run = read(wild_place / "runs/tiny-evolve/run.json")
-    told = ldsearch("info", "runs/tiny-evolve")
-    assert told.code == 0, told.err
+    told = ldsearch.done("info", "runs/tiny-evolve")
     assert len(re.findall(r"^\d\.\d{3} .* encoder blocks", told.out, re.MULTILINE)) == run["frontier"]
     for sentence in run["held_out"]["in_words"]:
         assert sentence in " ".join(told.out.split())
 
 
 def test_rules_without_controls_say_so(ldsearch: Ldsearch, place: Path) -> None:
-    outcome = ldsearch("evolve", "--strategy", "every-other")
-    assert outcome.code == 0, outcome.err
+    outcome = ldsearch.done("evolve", "--strategy", "every-other")
     assert "a rule has no controls" in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 80

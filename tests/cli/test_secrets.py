@@ -49,13 +49,12 @@ def test_no_file_of_a_run_holds_the_token_and_no_report_or_card_a_path(
     ldsearch: Ldsearch,
     place: Path,
 ) -> None:
-    assert ldsearch(*TRAIN, "--max_steps", 1, "--hub_token", SECRET, "--name", "new").code == 0
+    ldsearch.done(*TRAIN, "--max_steps", 1, "--hub_token", SECRET, "--name", "new")
     search = ("evolve", "--supernet", "runs/new", "--evaluations", 4, "--name", "found")
-    assert ldsearch(*search).code == 0
-    assert ldsearch("report", "runs/found").code == 0
+    ldsearch.done(*search)
+    ldsearch.done("report", "runs/found")
     (place / "runs/found").rename(place / "runs/<b>found|[x]")
-    outcome = ldsearch("export", "runs/<b>found|[x]", "out")
-    assert outcome.code == 0, outcome.err
+    ldsearch.done("export", "runs/<b>found|[x]", "out")
     files = [path for path in place.rglob("*") if path.is_file()]
     assert {"training.json", "supernet.json", "run.json", "report.html", "README.md"} <= {
         p.name for p in files

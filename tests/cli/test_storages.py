@@ -48,7 +48,7 @@ def test_a_full_disk_is_one_line_the_same_command_goes_on_and_pareto_reads_the_s
     kept = len(MeasurementCache(storage, fingerprint))
     assert 0 < kept < ROOM
 
-    assert ldsearch(*search).code == 0
+    ldsearch.done(*search)
     told = read(wild_place / run / "run.json")
     assert told["storage"] == f"{wild_place}/shared.log"
     # As found again, and not measured again; a lone search finds its own, too.
@@ -62,8 +62,8 @@ def test_a_full_disk_is_one_line_the_same_command_goes_on_and_pareto_reads_the_s
     assert lost.err == (
         f"error: the workers of {run} shared {wild_place}/shared.log: say where it is with --storage\n"
     )
-    found = ldsearch("info", run, "--budget", 0.7, "--storage", storage)
-    assert (found.code, found.err) == (0, "")
+    found = ldsearch.done("info", run, "--budget", 0.7, "--storage", storage)
+    assert found.err == ""
     # Of what this storage has: the search's own measurements and its controls'.
     tables = [pd.read_csv(wild_place / run / name) for name in ("trials.csv", "controls.csv")]
     measured = pd.concat(tables).query("macs_share <= 0.7")

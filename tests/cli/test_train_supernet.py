@@ -33,8 +33,7 @@ def test_a_trained_supernet_is_an_ordinary_model_with_the_names_of_its_labels(pl
 
 
 def test_the_token_score_is_the_one_that_was_asked_for(ldsearch: Ldsearch, place: Path) -> None:
-    outcome = ldsearch(*TRAIN, *EPOCHS, "--token-score", "power", "--name", "powered")
-    assert outcome.code == 0, outcome.err
+    ldsearch.done(*TRAIN, *EPOCHS, "--token-score", "power", "--name", "powered")
     assert read(place / "runs/powered/supernet.json")["score"] == "power"
     assert read(place / "runs/tiny/supernet.json")["score"] == "learned"
     assert Bench.open("runs/powered").supernet.score == "power"
@@ -47,8 +46,7 @@ def test_a_learned_token_score_goes_from_training_to_export(ldsearch: Ldsearch, 
         ("evolve", "--supernet", "runs/learned", "--evaluations", "8", "--budget", "0.9", "--name", "found"),
         ("export", "runs/found", "out"),
     ):
-        outcome = ldsearch(*words)
-        assert outcome.code == 0, outcome.err
+        outcome = ldsearch.done(*words)
         assert "UNEXPECTED" not in outcome.err  # what transformers says of tensors that it does not know
     trained = Bench.open("runs/learned").supernet
     assert all(bool(layer.token_score.any()) for layer in trained.layers_of("encoder"))
@@ -57,7 +55,7 @@ def test_a_learned_token_score_goes_from_training_to_export(ldsearch: Ldsearch, 
     assert torch.equal(stock(input_ids=ids).logits, trained.model(input_ids=ids).logits)
     assert load_exported("out").supernet.score == "learned"
     after = (*TRAIN, *EPOCHS, "--model", "runs/learned", "--token-score", "column", "--name", "after")
-    assert ldsearch(*after).code == 0
+    ldsearch.done(*after)
     assert not (place / "runs/after" / WEIGHTS_FILE).exists()  # of another score it would be out of date
 
 
@@ -65,14 +63,14 @@ def test_the_learned_token_score_is_fitted_to_the_model_as_training_left_it(
     ldsearch: Ldsearch, place: Path
 ) -> None:
     words = (*TRAIN, *EPOCHS, "--learning_rate", "0.01", "--name", "moved")
-    assert ldsearch(*words).code == 0
+    ldsearch.done(*words)
     assert_fitted("runs/moved")
 
 
 def test_a_start_without_a_token_score_has_it_fitted_to_its_own_states(
     ldsearch: Ldsearch, place: Path
 ) -> None:
-    assert ldsearch(*TRAIN, *EPOCHS, "--token-score", "column", "--name", "column").code == 0
+    ldsearch.done(*TRAIN, *EPOCHS, "--token-score", "column", "--name", "column")
     still = TrainSupernet(trainer={"max_steps": 1, "learning_rate": 0.0})
     halves = Subnet.of_encoder([0, 1], [12, 6], 16)
     train_fixed(Bench.open("runs/tiny"), Path("runs/again"), halves, still, start=Path("runs/column"))
@@ -95,16 +93,15 @@ def assert_fitted(folder: str) -> None:
 
 def test_without_steps_a_token_score_is_fitted_and_nothing_trained(ldsearch: Ldsearch, place: Path) -> None:
     words = (*TRAIN, "--genes", "lengths", "--name", "fitted")
-    assert ldsearch(*TRAIN, *EPOCHS, "--token-score", "column", "--name", "column").code == 0
+    ldsearch.done(*TRAIN, *EPOCHS, "--token-score", "column", "--name", "column")
     fine_tuned = ("--model", "runs/column")  # which brings no weights of a score
-    outcome = ldsearch(*words, *fine_tuned, "--max_steps", "0")
-    assert outcome.code == 0, outcome.err
+    outcome = ldsearch.done(*words, *fine_tuned, "--max_steps", "0")
     before, after = weights(place / "runs/column"), weights(place / "runs/fitted")
     assert all(torch.equal(before[name], after[name]) for name in before)
     supernet = Bench.open("runs/fitted").supernet
     assert all(bool(layer.token_score.any()) for layer in supernet.layers_of("encoder"))
     assert "not by ldsearch: the learned token score is fitted" in ldsearch("info", "runs/fitted").out
-    assert ldsearch("evolve", "--supernet", "runs/fitted", "--evaluations", "6", "--name", "found").code == 0
+    ldsearch.done("evolve", "--supernet", "runs/fitted", "--evaluations", "6", "--name", "found")
     for refused in (("--token-score", "power", *fine_tuned), ()):  # no such score, no fine-tuned model
         outcome = ldsearch(*words, *refused, "--max_steps", "0", "--name", "nothing")
         assert (outcome.code, "--max_steps must be above 0, not 0" in outcome.err) == (2, True)
@@ -112,7 +109,7 @@ def test_without_steps_a_token_score_is_fitted_and_nothing_trained(ldsearch: Lds
 
 def test_a_fine_tuned_classifier_keeps_its_head_and_its_labels(ldsearch: Ldsearch, place: Path) -> None:
     again = ("--model", "runs/tiny", "--learning_rate", "0", "--name", "again")
-    assert ldsearch(*TRAIN, *EPOCHS, *again).code == 0
+    ldsearch.done(*TRAIN, *EPOCHS, *again)
     before, after = weights(place / "runs/tiny"), weights(place / "runs/again")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -120,34 +117,31 @@ def test_a_fine_tuned_classifier_keeps_its_head_and_its_labels(ldsearch: Ldsearc
 
 
 def test_norms_of_skipped_sublayers_stay_from_training_to_export(ldsearch: Ldsearch, place: Path) -> None:
-    refused = ldsearch(*TRAIN, *EPOCHS, "--strategy", "layerdrop", "--skipped", "norm", "--name", "whole")
-    assert (refused.code, "--skipped is for --drop-groups" in refused.err) == (2, True)
     sublayers = ("--strategy", "layerdrop", "--drop-groups", "sublayer", "--skipped", "norm")
-    assert ldsearch(*TRAIN, *EPOCHS, *sublayers, "--name", "normed").code == 0
+    ldsearch.done(*TRAIN, *EPOCHS, *sublayers, "--name", "normed")
     assert "of sublayer groups, norms stay" in ldsearch("info", "runs/normed").out
     unsettle(place / "runs/normed")
     search = ("evolve", "--supernet", "runs/normed", "--genes", "sublayer", "--evaluations", 4)
-    assert ldsearch(*search, "--budget", "0.7", "--name", "found").code == 0
+    ldsearch.done(*search, "--budget", "0.7", "--name", "found")
     bench = Bench.open("runs/normed")
     best = Subnet.from_json(json.dumps(read(place / "runs/found/best.json")["subnet"]))
     assert best.encoder.sublayers_off
     # A fresh process answers as the supernet does, or this fails.
-    assert ldsearch("export", "runs/found", "exported").code == 0
+    ldsearch.done("export", "runs/found", "exported")
     other = replace(bench.record, skipped="identity")
     other.save(place / "runs/normed")
     assert Bench.open("runs/normed").evaluator.fingerprint != bench.evaluator.fingerprint
 
 
 def test_parity_trains_and_searches_as_the_reference_does(ldsearch: Ldsearch, place: Path) -> None:
-    assert ldsearch(*TRAIN, *EPOCHS, "--parity", "--name", "reference").code == 0
+    ldsearch.done(*TRAIN, *EPOCHS, "--parity", "--name", "reference")
     record = read(place / "runs/reference/supernet.json")
     assert (record["drop_bound"], record["length_mode"]) == ("1/5", "absolute")
     assert (record["score"], record["parity"]) == ("column-with-pads", True)
     plan = ldsearch("evolve", "--supernet", "runs/reference", "--parity", "--dry-run")
     # Two lengths of 2 to 16, never rising: (2..16) over (2..first).
     assert f"up to {sum(first - 1 for first in range(2, 17))} sub-networks" in plan.out
-    outcome = ldsearch("evolve", "--supernet", "runs/reference", "--parity", "--name", "search")
-    assert outcome.code == 0, outcome.err
+    ldsearch.done("evolve", "--supernet", "runs/reference", "--parity", "--name", "search")
     with (place / "runs/search/trials.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["length_mode"] for row in rows} == {"absolute", ""}

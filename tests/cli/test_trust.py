@@ -14,7 +14,7 @@ def fingerprint(place: Path) -> str:
 
 
 def test_changed_weights_are_measured_again(ldsearch: Ldsearch, place: Path) -> None:
-    assert ldsearch("evolve", "--strategy", "every-other").code == 0
+    ldsearch.done("evolve", "--strategy", "every-other")
     before = fingerprint(place)
     path = place / "runs/tiny/model.safetensors"
     weights = load_file(path)
@@ -23,14 +23,14 @@ def test_changed_weights_are_measured_again(ldsearch: Ldsearch, place: Path) -> 
     refused = ldsearch("evolve", "--strategy", "every-other")
     assert refused.code == 2
     assert "differs in fingerprint" in refused.err
-    assert ldsearch("evolve", "--strategy", "every-other", "--name", "again").code == 0
+    ldsearch.done("evolve", "--strategy", "every-other", "--name", "again")
     run = json.loads((place / "runs/again/run.json").read_text())
     assert [calls["cached"] for calls in run["this_call"].values()] == [0, 0]
     assert json.loads((place / "runs/again/best.json").read_text())["fingerprint"] != before
 
 
 def test_a_changed_configuration_is_another_model(ldsearch: Ldsearch, place: Path) -> None:
-    assert ldsearch("evolve", "--strategy", "every-other").code == 0
+    ldsearch.done("evolve", "--strategy", "every-other")
     path = place / "runs/tiny/config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "hidden_act": "relu"}))
     assert "differs in fingerprint" in ldsearch("evolve", "--strategy", "every-other").err
@@ -40,8 +40,8 @@ def test_the_best_checkpoint_is_kept_where_the_trainer_is_asked_to(ldsearch: Lds
     flags = ("--load_best_model_at_end", "--eval_strategy", "epoch", "--metric_for_best_model", "accuracy")
     # So high a rate that the second epoch undoes the first: the best is not the last.
     diverges = ("--num_train_epochs", "2", "--learning_rate", "0.5", "--save_total_limit", "2")
-    assert ldsearch(*TRAIN, *EPOCHS, *diverges, *flags, "--name", "best").code == 0
-    assert ldsearch(*TRAIN, *EPOCHS, *diverges, "--name", "last").code == 0
+    ldsearch.done(*TRAIN, *EPOCHS, *diverges, *flags, "--name", "best")
+    ldsearch.done(*TRAIN, *EPOCHS, *diverges, "--name", "last")
     best, last = (load_file(place / "runs" / name / "model.safetensors") for name in ("best", "last"))
     assert any(not torch.equal(best[name], last[name]) for name in best)
 
@@ -52,12 +52,12 @@ def test_only_checkpoints_are_removed_after_training(ldsearch: Ldsearch, place: 
     (logs / "events").write_text("kept")
     first = json.loads((place / "runs/tiny/training.json").read_text())
     (place / "runs/logged/training.json").write_text(json.dumps(first))
-    assert ldsearch(*TRAIN, *EPOCHS, "--name", "logged").code == 0
+    ldsearch.done(*TRAIN, *EPOCHS, "--name", "logged")
     assert [path.name for path in (place / "runs/logged/checkpoints").iterdir()] == ["runs"]
 
 
 def test_an_answer_is_gone_as_soon_as_another_question_is_asked(ldsearch: Ldsearch, place: Path) -> None:
-    assert ldsearch("evolve", "--budget", "0.9", "--evaluations", 4).code == 0
+    ldsearch.done("evolve", "--budget", "0.9", "--evaluations", 4)
     folder = place / "runs/tiny-evolve"
     assert (folder / "best.json").is_file()
     assert ldsearch("evolve", "--at-least", "2", "--evaluations", 4).code == 2  # no accuracy is 2
@@ -68,7 +68,7 @@ def test_an_answer_is_gone_as_soon_as_another_question_is_asked(ldsearch: Ldsear
 
 def test_a_training_does_not_go_on_from_another_model(ldsearch: Ldsearch, place: Path) -> None:
     command = (*TRAIN, *EPOCHS, "--save_strategy", "steps", "--save_steps", "1", "--name", "changed")
-    assert ldsearch(*command).code == 0
+    ldsearch.done(*command)
     (place / "runs/changed/supernet.json").unlink()  # as if it had been interrupted
     config = json.loads((place / "config.json").read_text())
     (place / "config.json").write_text(json.dumps(config | {"num_attention_heads": 4}))
@@ -76,4 +76,4 @@ def test_a_training_does_not_go_on_from_another_model(ldsearch: Ldsearch, place:
     assert outcome.code == 2
     assert "another run, which differs in start" in outcome.err
     (place / "config.json").write_text(json.dumps(config))
-    assert ldsearch(*command).code == 0
+    ldsearch.done(*command)

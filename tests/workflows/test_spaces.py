@@ -179,20 +179,20 @@ def test_a_named_space_is_searched_as_it_is_and_its_gaps_are_noted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "arguments"),
+    ("changes", "arguments", "says"),
     [
-        ({}, {"genes": "width"}),
-        ({}, {"genes": "depth+depth"}),
-        ({}, {"genes": "depth", "name": "demo"}),
-        ({}, {"genes": "depth", "parity": True}),
-        ({}, {"genes": "lengths+sublayer"}),
-        ({}, {"name": "joint-6x128"}),
-        ({}, {"name": "length-adaptive-12x128"}),
-        ({"why_depth_only": "no tokens"}, {"genes": "lengths"}),
-        ({"why_depth_only": "no tokens"}, {"genes": "ffn"}),
-        ({"depths": {"encoder": 6, "decoder": 6}}, {"genes": "head"}),
+        ({}, {"genes": "width"}, "unknown genes 'width'"),
+        ({}, {"genes": "depth+depth"}, r"unknown genes 'depth\+depth'"),
+        ({}, {"genes": "depth", "name": "demo"}, "name it or --genes, not both"),
+        ({}, {"genes": "depth", "parity": True}, "--parity is the length-adaptive paper's search"),
+        ({}, {"genes": "lengths+sublayer"}, "attention scores the tokens"),
+        ({}, {"name": "joint-6x128"}, "tokens"),
+        ({}, {"name": "length-adaptive-12x128"}, "12} blocks, the supernet has"),
+        ({"why_depth_only": "no tokens"}, {"genes": "lengths"}, "no tokens"),
+        ({"why_depth_only": "no tokens"}, {"genes": "ffn"}, "no tokens"),
+        ({"depths": {"encoder": 6, "decoder": 6}}, {"genes": "head"}, "a decoder works depth-only"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(changes: dict[str, Any], arguments: dict[str, Any]):
-    with pytest.raises(SpaceError):
+def test_what_cannot_be_searched_is_refused(changes: dict[str, Any], arguments: dict[str, Any], says: str):
+    with pytest.raises(SpaceError, match=says):
         search_space(bench("lengthdrop", drop_bound="9/25", **changes), **arguments)
