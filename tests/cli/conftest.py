@@ -7,7 +7,9 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,8 +30,7 @@ from ldsearch.latency.runtimes import RUNTIMES
 TRAIN = ("train-supernet", "--data", "reviews.csv", "--model", "config.json", "--max-length", "16")
 EPOCHS = ("--num_train_epochs", "1")
 # A seed whose search finds more than two frontier points.
-WILD = ("--supernet", "runs/tiny", "--evaluations", "30", "--seed", "4")
-WILD_SEARCH = (*WILD, "--budget", "0.8")
+WILD_SEARCH = ("--supernet", "runs/tiny", "--evaluations", "30", "--seed", "4", "--budget", "0.8")
 CONFIG = {
     "model_type": "bert",
     "hidden_size": 16,
@@ -153,7 +154,7 @@ def place(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A place like ``trained`` whose supernet guesses differently at every length, and one finished search.
 
-    Its scores differ, mean nothing, and make a frontier.
+    Its scores differ, mean nothing, and make a frontier; said.txt is what the search printed.
     """
     if "wild" not in _MADE:
         _MADE["wild"] = _wild(tmp_path_factory)
@@ -170,11 +171,12 @@ def _wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
         train = (*TRAIN, "--max_steps", "1", "--name", "tiny", "--genes", "lengths")
         for arguments in (train, ("evolve", *WILD_SEARCH)):
             patch.setattr(sys, "argv", ["ldsearch", *arguments])
-            with pytest.raises(SystemExit) as exit_:
+            with redirect_stdout(StringIO()) as said, pytest.raises(SystemExit) as exit_:
                 main()
             assert not exit_.value.code
             if not (place / "runs/tiny-evolve").exists():
                 unsettle(place / "runs/tiny")
+    (place / "said.txt").write_text(said.getvalue())
     return place
 
 

@@ -79,9 +79,7 @@ def test_a_speed_up_is_over_the_fastest_runtime_whichever_serves(
     done = read(tuned / "runs/small/compress.json")
     assert (done["runtime"], done["points"][0]["name"]) == ("openvino-f32", "full model, onnx")
     assert read(tuned / "runs/small/model" / SUBNET_FILE)["runtime"] == "openvino-f32"
-    again = ldsearch(*RUN, "--budget", "2x")
-    assert again.code == 2
-    assert "holds another run, which differs in runtime" in again.err
+    assert "holds another run, which differs in runtime" in ldsearch.refused(*RUN, "--budget", "2x")
 
 
 @pytest.mark.parametrize(("plain", "trained", "taken"), [((20, 30), (2, 9), True), ((2, 9), (20, 30), False)])
@@ -97,11 +95,9 @@ def test_what_meets_a_budget_in_time_is_taken_and_where_nothing_does_that_is_sai
     ends = [plain, trained]
     monkeypatch.setattr(short_search, "clock_of_models", lambda device: PlantedTimes(ends.pop(0)))
     asked = (*RUN, "--train", 0.02, "--blocks", 2, "--budget", "2x")
-    outcome = ldsearch.done(*asked)
+    ldsearch.done(*asked)
     folder = tuned / "runs/small"
     assert read(folder / "compress.json")["search"] == ("search-trained" if taken else "search")
     if taken:
         ends = [(20, 30), (20, 30)]
-        outcome = ldsearch(*asked[:-1], "3x")
-        assert outcome.code == 2
-        assert "no sub-network meets the budget 3x@batch=8,length=9" in outcome.err
+        assert "no sub-network meets the budget 3x@batch=8,length=9" in ldsearch.refused(*asked[:-1], "3x")

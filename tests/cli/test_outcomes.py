@@ -1,6 +1,5 @@
 """What a search reports: its controls, its frontier on rows that chose nothing, and what was asked for."""
 
-import csv
 import json
 from pathlib import Path
 
@@ -11,14 +10,9 @@ from ldsearch.bench import Bench
 from ldsearch.search.spaces import search_space
 from ldsearch.subnet import Subnet
 from ldsearch.trials.intervals import paired_bootstrap
-from tests.cli.conftest import WILD, WILD_SEARCH, Ldsearch, read
+from tests.cli.conftest import WILD_SEARCH, Ldsearch, read, rows
 
 Row = dict[str, str]
-
-
-def rows(path: Path) -> list[Row]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def by_strategy(path: Path) -> dict[str, list[Row]]:
@@ -47,12 +41,9 @@ class Fresh:
         return self(Subnet.from_json(row["subnet"]))
 
 
-def test_the_frontier_has_more_than_one_point(wild: Path) -> None:
-    assert len(rows(wild / "runs/tiny-evolve/frontier.csv")) >= 3  # or what follows would test little
-
-
 def test_random_search_makes_as_many_measurements_as_the_search_in_the_same_space(wild: Path) -> None:
     trials = rows(wild / "runs/tiny-evolve/trials.csv")
+    assert len(rows(wild / "runs/tiny-evolve/frontier.csv")) >= 3  # or what follows would test little
     controls = by_strategy(wild / "runs/tiny-evolve/controls.csv")
     assert set(controls) == {"random", "constant-ratio"}
     assert len(trials) == len(controls["random"]) == 30
@@ -77,10 +68,14 @@ def test_a_control_is_measured_and_marked_as_the_search_is(wild: Path) -> None:
             assert [row[name] for name in same] == [measured[row["subnet"]][name] for name in same]
 
 
-def test_held_out_columns_are_what_a_fresh_measurement_of_the_other_rows_says(
+def test_a_swapped_search_chooses_on_report_and_its_held_out_columns_are_a_fresh_measurement_of_the_others(
     ldsearch: Ldsearch, wild_place: Path
 ) -> None:
-    ldsearch.done("evolve", *WILD_SEARCH, "--swap")
+    before = (wild_place / "runs/tiny-evolve/trials.csv").read_bytes()
+    outcome = ldsearch.done("evolve", *WILD_SEARCH, "--swap")
+    assert outcome.out.startswith("supernet runs/tiny: 40 report examples\n")
+    assert "on 40 search examples, which chose nothing" in outcome.out
+    assert (wild_place / "runs/tiny-evolve/trials.csv").read_bytes() == before
     run, (chosen_on, other) = wild_place / "runs/tiny-evolve-swap", ("report", "search")
     choosing, held = (
         Fresh(wild_place / "runs/tiny", split, wild_place / "new") for split in (chosen_on, other)
@@ -98,17 +93,11 @@ def test_held_out_columns_are_what_a_fresh_measurement_of_the_other_rows_says(
             (own.mean() - held(full).mean(), expected.low, expected.high), abs=1e-9
         )
     assert not (wild_place / "new").exists()
-
-
-def test_the_choice_carries_its_held_out_score(ldsearch: Ldsearch, wild_place: Path) -> None:
-    outcome = ldsearch("evolve", *WILD_SEARCH)
-    best = read(wild_place / "runs/tiny-evolve/best.json")
-    held = Fresh(wild_place / "runs/tiny", "report", wild_place / "new")
-    own, full = held(Subnet.from_json(json.dumps(best["subnet"]))), held(Subnet.full(3))
-    found = best["held_out"]
-    assert (found["split"], found["score"], found["full_score"]) == ("report", own.mean(), full.mean())
-    assert found["difference"]["mean"] == pytest.approx(own.mean() - full.mean())
-    assert f"on 40 report examples, which chose nothing: {own.mean():.4f}" in outcome.out
+    trials, best = rows(run / "trials.csv"), read(run / "best.json")
+    assert {row["split"] for row in trials} == {"report"}
+    affordable = [number(row, "score")[0] for row in trials[1:] if float(row["macs_share"]) <= 0.8]
+    assert best["score"] == pytest.approx(max(affordable))
+    assert (best["split"], best["held_out"]["split"]) == ("report", "search")
 
 
 def area(staircase: list[tuple[float, float]], low: float, high: float) -> float:
@@ -120,11 +109,16 @@ def area(staircase: list[tuple[float, float]], low: float, high: float) -> float
     )
 
 
-def test_what_the_search_gained_can_be_computed_from_its_files(ldsearch: Ldsearch, wild_place: Path) -> None:
-    outcome = ldsearch("evolve", *WILD_SEARCH)
-    run = wild_place / "runs/tiny-evolve"
+def test_what_the_search_chose_and_gained_can_be_computed_from_its_files(wild: Path, tmp_path: Path) -> None:
+    run, printed = wild / "runs/tiny-evolve", " ".join((wild / "said.txt").read_text().split())
     tables = {"": rows(run / "frontier.csv"), **by_strategy(run / "controls.csv")}
-    held = Fresh(wild_place / "runs/tiny", "report", wild_place / "new")
+    held = Fresh(wild / "runs/tiny", "report", tmp_path / "new")
+    best = read(run / "best.json")
+    own, full = held(Subnet.from_json(json.dumps(best["subnet"]))), held(Subnet.full(3))
+    found = best["held_out"]
+    assert (found["split"], found["score"], found["full_score"]) == ("report", own.mean(), full.mean())
+    assert found["difference"]["mean"] == pytest.approx(own.mean() - full.mean())
+    assert f"on 40 report examples, which chose nothing: {own.mean():.4f}" in printed
     stairs, choices = {}, {}
     for name, table in tables.items():
         front = [row for row in table if row["on_frontier"] == "True"]
@@ -134,7 +128,6 @@ def test_what_the_search_gained_can_be_computed_from_its_files(ldsearch: Ldsearc
         choices[name] = max(affordable, key=lambda row: float(row["macs"]))  # the best of a frontier
     low, high = max(one[0][0] for one in stairs.values()), number(rows(run / "trials.csv")[0], "macs")[0]
     gains = read(run / "run.json")["held_out"]["gains"]
-    printed = " ".join(outcome.out.split())
     for name in ("random", "constant-ratio"):
         gain = area(stairs[""], low, high) - area(stairs[name], low, high)
         assert gains[name]["mean"] == pytest.approx(gain, abs=1e-12)
@@ -144,39 +137,7 @@ def test_what_the_search_gained_can_be_computed_from_its_files(ldsearch: Ldsearc
         assert f"by its choice, at {number(choices[name], 'macs_share')[0]:.3f}; {gain:+.4f} (" in printed
 
 
-def test_a_swapped_search_chooses_on_report_and_stands_beside_the_other(
-    ldsearch: Ldsearch, wild_place: Path
-) -> None:
-    before = (wild_place / "runs/tiny-evolve/trials.csv").read_bytes()
-    outcome = ldsearch("evolve", *WILD_SEARCH, "--swap")
-    assert outcome.out.startswith("supernet runs/tiny: 40 report examples\n")
-    assert "on 40 search examples, which chose nothing" in outcome.out
-    run = wild_place / "runs/tiny-evolve-swap"
-    trials, best = rows(run / "trials.csv"), read(run / "best.json")
-    assert {row["split"] for row in trials} == {"report"}
-    affordable = [number(row, "score")[0] for row in trials[1:] if float(row["macs_share"]) <= 0.8]
-    assert best["score"] == pytest.approx(max(affordable))
-    assert (best["split"], best["held_out"]["split"]) == ("report", "search")
-    assert (wild_place / "runs/tiny-evolve/trials.csv").read_bytes() == before
-
-
-def test_at_least_full_takes_the_cheapest_that_is_no_worse_than_the_full_model(
-    ldsearch: Ldsearch, wild_place: Path
-) -> None:
-    search = ("evolve", *WILD)
-    outcome = ldsearch(*search, "--at-least", "full")
-    trials = rows(wild_place / "runs/tiny-evolve/trials.csv")
-    full = number(trials[0], "score")[0]
-    enough = [row for row in trials[1:] if number(row, "score")[0] >= full]
-    cheapest = min(enough, key=lambda row: number(row, "macs"))
-    best = read(wild_place / "runs/tiny-evolve/best.json")
-    assert best["costs"]["macs"] == pytest.approx(number(cheapest, "macs")[0])
-    assert Subnet.from_json(json.dumps(best["subnet"])) == Subnet.from_json(cheapest["subnet"])
-    assert best["selector"] == "at least full"
-    assert "chosen (at least full): accuracy" in outcome.out
-
-
-def test_a_score_that_nothing_reaches_is_one_line_and_the_measurements_stay(
+def test_a_score_that_nothing_reaches_is_one_line_and_another_is_chosen_from_the_same_measurements(
     ldsearch: Ldsearch, wild_place: Path
 ) -> None:
     search = ("evolve", "--supernet", "runs/tiny", "--evaluations", "12", "--name", "new")
@@ -187,7 +148,13 @@ def test_a_score_that_nothing_reaches_is_one_line_and_the_measurements_stay(
     (line,) = [text for text in refused.err.splitlines() if text]
     assert line.startswith("error: none of the 11 measured sub-networks has accuracy at least 1.01 (1.0100)")
     assert f"the best has {best:.4f}" in line
-    ldsearch.done(*search, "--most-accurate")
+    outcome = ldsearch.done(*search, "--at-least", "full")
+    full = number(trials[0], "score")[0]
+    enough = [row for row in trials[1:] if number(row, "score")[0] >= full]
+    cheapest = min(enough, key=lambda row: number(row, "macs"))
+    best = read(wild_place / "runs/new/best.json")
+    assert Subnet.from_json(json.dumps(best["subnet"])) == Subnet.from_json(cheapest["subnet"])
+    assert "chosen (at least full): accuracy" in outcome.out
     run = read(wild_place / "runs/new/run.json")
     # The search itself is known, and what it has to beat; random search comes after the choice.
     assert run["this_call"]["search"]["measured"] <= sum(run["controls"].values()) - 2

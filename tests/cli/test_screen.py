@@ -14,7 +14,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.trials.goal import Goal
 from ldsearch.trials.trial import Score, Trial
 from ldsearch.work.progress import Counted, Lines, in_minutes
-from tests.cli.conftest import TRAIN, WILD, Ldsearch, read
+from tests.cli.conftest import TRAIN, Ldsearch, read
 
 
 def trial(macs: float, score: float, split: str = "search", seconds: float = 1.0) -> Trial:
@@ -167,27 +167,16 @@ def test_columns_are_aligned_and_never_wrapped(capsys: pytest.CaptureFixture[str
 
 
 def test_a_search_ends_on_one_screen(ldsearch: Ldsearch, wild_place: Path) -> None:
-    outcome = ldsearch.done("evolve", *WILD, "--budget", "0.8")
-    lines = outcome.out.splitlines()
+    lines = (wild_place / "said.txt").read_text().splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     best = read(wild_place / "runs/tiny-evolve/best.json")
     (chosen,) = [line for line in lines if line.startswith("*")]
     share = best["costs"]["macs"] / best["full_costs"]["macs"]
     held = best["held_out"]
-    words = [
-        f"{share:.3f}",
-        f"{best['score']:.4f}",
-        f"{held['score']:.4f}",
-        f"{held['difference']['low']:+.4f}",
-    ]
-    assert chosen[1:].split()[:4] == words
+    scores = f"{share:.3f} {best['score']:.4f} {held['score']:.4f} {held['difference']['low']:+.4f}"
+    assert chosen[1:].split()[:4] == scores.split()
     assert any(line.startswith(" 1.000") and "full model" in line for line in lines)
-    said = " ".join(outcome.out.split())
-    assert (
-        f"on {held['difference']['examples']} report examples, which chose nothing: {held['score']:.4f}"
-        in said
-    )
     assert "next: ldsearch export runs/tiny-evolve exported/tiny-evolve" in lines
     # The rest: every point of the frontier, and what held-out rows say of it.
     run = read(wild_place / "runs/tiny-evolve/run.json")
@@ -195,9 +184,3 @@ def test_a_search_ends_on_one_screen(ldsearch: Ldsearch, wild_place: Path) -> No
     assert len(re.findall(r"^\d\.\d{3} .* encoder blocks", told.out, re.MULTILINE)) == run["frontier"]
     for sentence in run["held_out"]["in_words"]:
         assert sentence in " ".join(told.out.split())
-
-
-def test_rules_without_controls_say_so(ldsearch: Ldsearch, place: Path) -> None:
-    outcome = ldsearch.done("evolve", "--strategy", "every-other")
-    assert "a rule has no controls" in outcome.out
-    assert max(map(len, outcome.out.splitlines())) <= 80
