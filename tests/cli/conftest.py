@@ -88,6 +88,31 @@ def reviews(rows: int = 60, seed: int = 1) -> str:
     return "\n".join(lines) + "\n"
 
 
+def rows_of(task: str, count: int = 80, seed: int = 1) -> list[dict[str, Any]]:
+    """The texts of ``reviews`` with what a task asks of them."""
+    made: list[dict[str, Any]] = []
+    for place, line in enumerate(reviews(count, seed).splitlines()[1:]):
+        text, _, label = line.partition(",")
+        words = text.split()
+        word = words[place % len(words)]
+        answers = {"text": [word], "answer_start": [text.index(word)]}
+        row = {
+            "classification": {"text": text, "label": label},
+            "masked": {"text": text},
+            "multi-label": {"text": text, "labels": [name for name in ("a", "the") if name in words]},
+            "pairs": {"sentence1": text, "sentence2": " ".join(words[::-1]), "label": len(text) / 10},
+            "questions": {"context": f"{text} {place}", "question": f"which {word}", "answers": answers},
+            "regression": {"text": text, "label": len(text) / 10},
+            "tokens": {"tokens": words, "ner_tags": ["B-X" if len(own) < 4 else "O" for own in words]},
+        }
+        made.append(row[task])
+    return made
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def read(path: Path) -> dict[str, Any]:
     fields = json.loads(path.read_text())
     assert isinstance(fields, dict)
@@ -132,22 +157,26 @@ def _trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("trained")
     (place / "reviews.csv").write_text(reviews())
     (place / "config.json").write_text(json.dumps(CONFIG))
-    with pytest.MonkeyPatch.context() as patch:
+    run_in(place, *TRAIN, *EPOCHS, "--name", "tiny")
+    return place
+
+
+def run_in(place: Path, *arguments: str) -> str:
+    """What a command prints there."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as said:
         patch.chdir(place)
-        patch.setattr(sys, "argv", ["ldsearch", *TRAIN, *EPOCHS, "--name", "tiny"])
+        patch.setattr(sys, "argv", ["ldsearch", *arguments])
         with pytest.raises(SystemExit) as exit_:
             main()
     assert not exit_.value.code
-    return place
+    return said.getvalue()
 
 
 @pytest.fixture
 def place(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the trained place; the working directory."""
-    copy = tmp_path / "place"
-    shutil.copytree(trained, copy)
-    monkeypatch.chdir(copy)
-    return copy
+    monkeypatch.chdir(shutil.copytree(trained, tmp_path / "place"))
+    return tmp_path / "place"
 
 
 @pytest.fixture(scope="session")
@@ -165,18 +194,10 @@ def _wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("wild")
     (place / "reviews.csv").write_text(reviews(400))
     (place / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 3}))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
-        # Lengths alone: with depth one block would be the cheapest and, in a guessing model, as good as any.
-        train = (*TRAIN, "--max_steps", "1", "--name", "tiny", "--genes", "lengths")
-        for arguments in (train, ("evolve", *WILD_SEARCH)):
-            patch.setattr(sys, "argv", ["ldsearch", *arguments])
-            with redirect_stdout(StringIO()) as said, pytest.raises(SystemExit) as exit_:
-                main()
-            assert not exit_.value.code
-            if not (place / "runs/tiny-evolve").exists():
-                unsettle(place / "runs/tiny")
-    (place / "said.txt").write_text(said.getvalue())
+    # Lengths alone: with depth one block would be the cheapest and, in a guessing model, as good as any.
+    run_in(place, *TRAIN, "--max_steps", "1", "--name", "tiny", "--genes", "lengths")
+    unsettle(place / "runs/tiny")
+    (place / "said.txt").write_text(run_in(place, "evolve", *WILD_SEARCH))
     return place
 
 
@@ -198,10 +219,16 @@ def unsettle(folder: Path) -> None:
 @pytest.fixture
 def wild_place(wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the wild place; the working directory."""
-    copy = tmp_path / "place"
-    shutil.copytree(wild, copy)
-    monkeypatch.chdir(copy)
-    return copy
+    monkeypatch.chdir(shutil.copytree(wild, tmp_path / "place"))
+    return tmp_path / "place"
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place with a model configuration and nothing else; the working directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    return tmp_path
 
 
 @pytest.fixture

@@ -59,17 +59,6 @@ def stock(texts: list[str]) -> np.ndarray:
         return model(**inputs).logits.numpy()
 
 
-def example(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
-) -> list[str]:
-    """The lines that examples/serve_elastic.py prints."""
-    monkeypatch.setattr(sys, "argv", ["serve_elastic.py", *words])
-    monkeypatch.setattr(sys, "stdin", io.StringIO("the film was fine\na sad and cold book\n"))
-    capsys.readouterr()
-    runpy.run_path(str(ROOT / "examples/serve_elastic.py"), run_name="__main__")
-    return capsys.readouterr().out.splitlines()
-
-
 def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_what_is_known(
     ldsearch: Ldsearch,
     tuned: Path,
@@ -119,7 +108,12 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
 
     # A service takes of the same file what fits its time.
     rows = read(folder / "model/budgets.json")["rows"]
-    said = example(tuned, monkeypatch, capsys, "runs/small/model", "--milliseconds", "1e9", "0")
+    words = ["serve_elastic.py", "runs/small/model", "--milliseconds", "1e9", "0"]
+    monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the film was fine\na sad and cold book\n"))
+    capsys.readouterr()
+    runpy.run_path(str(ROOT / "examples/serve_elastic.py"), run_name="__main__")
+    said = capsys.readouterr().out.splitlines()
     for line, row in zip(said, (rows[-1], rows[0]), strict=True):
         assert f"blocks keep {row['keep']}" in line
 
@@ -129,6 +123,8 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
     # One of each shape that just meets this budget, what is below the other's range, and the search's own.
     assert after.fields["this_call"]["search"]["measured"] <= 8
     assert after.fields["this_call"]["search"]["measured"] < len(after.trials)
+    Path("more.csv").write_text(reviews(160, seed=5))
+    assert "holds another run, which differs in data" in ldsearch.refused(*RUN, "--budget", 0.7)
 
 
 def test_without_labels_the_models_own_answers_are_the_target(
@@ -181,6 +177,7 @@ def test_what_was_stopped_goes_on_and_ends_the_same(
     ("arguments", "message"),
     [
         (("compress", "tuned"), "--data texts.csv; some hundreds are enough"),
+        (("compress", "tuned", "--data", "more.csv", "--label-column", "stars"), "stars"),
         (("compress", "--data", "more.csv"), "name the fine-tuned model"),
         (("compress", "tuned", "--data", "few.csv"), "has 30 rows: --data needs 50"),
         (("compress", "tuned", "--data", "strange.csv"), "the model classifies"),
@@ -204,18 +201,8 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     tokenizer = AutoTokenizer.from_pretrained("tuned")
     decoding = tiny_encoder_decoder("bart", "SequenceClassification", vocab_size=len(tokenizer))
     save_model(decoding, tokenizer, Path("bart"))
-    outcome = ldsearch(*arguments)
-    assert outcome.code == 2
-    assert message in outcome.err
-    assert len(outcome.err.strip().splitlines()) == 1
+    assert message in ldsearch.refused(*arguments)
     assert not Path("runs").exists() or "ms@" in str(arguments)
-
-
-def test_another_model_or_other_texts_are_refused_in_the_folder(
-    ldsearch: Ldsearch, tuned: Path, small: str
-) -> None:
-    Path("more.csv").write_text(reviews(160, seed=5))
-    assert "holds another run, which differs in data" in ldsearch.refused(*RUN, "--budget", 0.7)
 
 
 def test_from_python_a_list_a_frame_or_a_dataset_gives_a_model_that_predicts(
@@ -248,11 +235,6 @@ def test_labelled_test_rows_beside_unlabelled_texts_score(
     assert "what chose had no labels" in " ".join(found["words"])
     chose = lines(folder / "data/validation.jsonl")
     assert [*chose["label"]] == [names[one] for one in stock([*chose["text"]]).argmax(axis=1)]
-
-
-def test_a_label_column_that_is_not_there_is_refused(ldsearch: Ldsearch, tuned: Path) -> None:
-    assert "stars" in ldsearch.refused("compress", "tuned", "--data", "more.csv", "--label-column", "stars")
-    assert not Path("runs/tuned-compressed").exists()
 
 
 @pytest.mark.parametrize(

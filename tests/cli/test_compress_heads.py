@@ -1,7 +1,6 @@
 """compress: what a head answers, and rows as it needs them."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from ldsearch.supernet.embedding import write_modules
 from ldsearch.supernet.folder import load_model
 from ldsearch.tasks import DataSource, load_task
 from ldsearch.work.progress import Progress
-from tests.cli.conftest import Ldsearch, lines, read, reviews
+from tests.cli.conftest import Ldsearch, lines, read, reviews, rows_of, write
 
 pytest.importorskip("onnxruntime")
 
@@ -112,8 +111,7 @@ def test_a_folder_of_sentence_transformers_keeps_its_vectors(
     chosen = drop_places([Subnet.from_fields(fields)], fields["encoder"]["lengths"]["reference"])
     assert {len(row["keep"]) for row in read(folder / "model/budgets.json")["rows"]} == {len(chosen)}
     # Vectors of another model are refused before anything is trained.
-    short = [{"text": text, "label": [1.0, 2.0]} for text in rows["text"]]
-    Path("short.jsonl").write_text("".join(json.dumps(row) + "\n" for row in short))
+    write(Path("short.jsonl"), [{"text": text, "label": [1.0, 2.0]} for text in rows["text"]])
     assert "vectors have 2 numbers, the model's" in ldsearch.refused(
         "train-supernet", "--task", "embedding", "--model", "sentences", "--data", "short.jsonl"
     )
@@ -158,76 +156,24 @@ def test_a_cross_encoder_keeps_the_order_of_a_querys_documents(
     assert np.mean(scores) == pytest.approx(found["points"][1]["score"], abs=1e-3)
 
 
-def question_rows() -> list[dict[str, object]]:
-    """Questions whose answer is a word of the text."""
-    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
-    words = [(text, text.split()[place % len(text.split())]) for place, text in enumerate(texts)]
-    return [
-        {
-            "context": f"{text} {place}",
-            "question": f"which is {word} of {place}",
-            "answers": {"text": [word], "answer_start": [text.index(word)]},
-        }
-        for place, (text, word) in enumerate(words)
-    ]
-
-
-def tag_rows() -> list[dict[str, object]]:
-    """Sentences in which short words are entities."""
-    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
-    return [
-        {"tokens": text.split(), "ner_tags": ["B-X" if len(word) < 4 else "O" for word in text.split()]}
-        for text in texts
-    ]
-
-
-def number_rows() -> list[dict[str, object]]:
-    """Texts and how long they are."""
-    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
-    return [{"text": text, "label": len(text) / 10} for text in texts]
-
-
-def several_rows() -> list[dict[str, object]]:
-    """Texts and which of two words they have."""
-    texts = [line.partition(",")[0] for line in reviews(160, seed=3).splitlines()[1:]]
-    return [
-        {"text": text, "labels": [word for word in ("a", "the") if word in text.split()]} for text in texts
-    ]
-
-
 @pytest.mark.parametrize(
-    ("head", "config", "rows", "metric"),
+    ("task", "head", "config", "metric"),
     [
-        (AutoModelForQuestionAnswering, {}, question_rows, "f1"),
-        (AutoModelForTokenClassification, {"id2label": {0: "O", 1: "B-X"}}, tag_rows, "f1"),
-        (
-            AutoModelForSequenceClassification,
-            {"num_labels": 1, "problem_type": "regression"},
-            number_rows,
-            "pearson",
-        ),
-        (
-            AutoModelForSequenceClassification,
-            {"id2label": {0: "a", 1: "the"}, "problem_type": "multi_label_classification"},
-            several_rows,
-            "micro-f1",
-        ),
+        ("questions", AutoModelForQuestionAnswering, {}, "f1"),
+        ("tokens", AutoModelForTokenClassification, {"id2label": {0: "O", 1: "B-X"}}, "f1"),
+        ("regression", AutoModelForSequenceClassification, {"num_labels": 1}, "pearson"),
+        ("multi-label", AutoModelForSequenceClassification, {"id2label": {0: "a", 1: "the"}}, "micro-f1"),
     ],
 )
 def test_every_other_head_is_compressed(
-    ldsearch: Ldsearch,
-    tuned: Path,
-    quick: None,
-    head: Any,
-    config: dict[str, Any],
-    rows: Callable[[], list[Any]],
-    metric: str,
+    ldsearch: Ldsearch, tuned: Path, quick: None, task: str, head: Any, config: dict[str, Any], metric: str
 ) -> None:
     torch.manual_seed(0)
-    own = AutoConfig.from_pretrained("tuned", initializer_range=0.5, **config)
+    problem = {"regression": "regression", "multi-label": "multi_label_classification"}.get(task)
+    own = AutoConfig.from_pretrained("tuned", initializer_range=0.5, problem_type=problem, **config)
     head.from_config(own).save_pretrained("headed")
     AutoTokenizer.from_pretrained("tuned").save_pretrained("headed")
-    Path("own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    write(Path("own.jsonl"), rows_of(task, 160, 3))
     ldsearch.done("compress", "headed", "--data", "own.jsonl", "--budget", 0.7)
     found = read(tuned / "runs/headed-compressed/compress.json")
     assert found["metric"] == metric

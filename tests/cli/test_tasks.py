@@ -2,65 +2,23 @@
 
 import itertools
 import json
-import random
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from transformers import AutoTokenizer
 
 import ldsearch as package
-from tests.cli.conftest import CONFIG, EPOCHS, Ldsearch, read, weights
+from tests.cli.conftest import CONFIG, EPOCHS, Ldsearch, read, rows_of, weights, write
 
-WORDS = ("alpha", "beta", "gamma", "delta", "kind", "cold", "warm", "dark", "seven", "river")
-ROWS = 80
-
-
-def sentence(draw: random.Random) -> list[str]:
-    return [draw.choice(WORDS) for _ in range(draw.randint(4, 12))]
-
-
-def regression(draw: random.Random) -> dict[str, Any]:
-    first, second = sentence(draw), sentence(draw)
-    return {"sentence1": " ".join(first), "sentence2": " ".join(second), "label": first.count("warm") + 0.5}
-
-
-def multi_label(draw: random.Random) -> dict[str, Any]:
-    words = sentence(draw)
-    return {"text": " ".join(words), "label": [name for name in ("warm", "cold") if name in words]}
-
-
-def tokens(draw: random.Random) -> dict[str, Any]:
-    words = sentence(draw)
-    return {"tokens": words, "ner_tags": ["B-X" if word == "river" else "O" for word in words]}
-
-
-def questions(draw: random.Random) -> dict[str, Any]:
-    words = [*sentence(draw), "river", *sentence(draw)]
-    context = " ".join(words)
-    answer = {"text": ["river"], "answer_start": [context.index("river")]}
-    return {"context": context, "question": "where is it", "answers": answer}
-
-
-def masked(draw: random.Random) -> dict[str, Any]:
-    return {"text": " ".join(sentence(draw))}
-
-
-Row = Callable[[random.Random], dict[str, Any]]
-CASES: dict[str, tuple[Row, str]] = {
-    "regression": (regression, "pearson"),
-    "multi-label": (multi_label, "micro-f1"),
-    "tokens": (tokens, "f1"),
-    "questions": (questions, "f1"),
-    "masked": (masked, "perplexity"),
+# The rows of each task, and its metric.
+CASES = {
+    "regression": ("pairs", "pearson"),
+    "multi-label": ("multi-label", "micro-f1"),
+    "tokens": ("tokens", "f1"),
+    "questions": ("questions", "f1"),
+    "masked": ("masked", "perplexity"),
 }
-
-
-def write(path: Path, row: Row, count: int = ROWS) -> None:
-    draw = random.Random(0)
-    path.write_text("\n".join(json.dumps(row(draw)) for _ in range(count)) + "\n")
 
 
 def train(ldsearch: Ldsearch, task: str, *more: object) -> None:
@@ -69,16 +27,14 @@ def train(ldsearch: Ldsearch, task: str, *more: object) -> None:
 
 
 @pytest.mark.parametrize("task", CASES)
-def test_a_task_goes_all_the_way(ldsearch: Ldsearch, tmp_path: Path, monkeypatch, task: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    row, metric = CASES[task]
-    write(tmp_path / "rows.jsonl", row)
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+def test_a_task_goes_all_the_way(ldsearch: Ldsearch, bare: Path, task: str) -> None:
+    rows, metric = CASES[task]
+    write(bare / "rows.jsonl", rows_of(rows))
     stride = ("--stride", 4) if task == "questions" else ()
     train(ldsearch, task, "--model", "config.json", "--name", "net", *stride)
-    assert list(read(tmp_path / "runs/net/supernet.json")["metrics"]) == [f"search_{metric}"]
+    assert list(read(bare / "runs/net/supernet.json")["metrics"]) == [f"search_{metric}"]
     ldsearch.done("evolve", "--supernet", "runs/net", "--budget", "0.9", "--evaluations", 4)
-    best = read(tmp_path / "runs/net-evolve/best.json")
+    best = read(bare / "runs/net-evolve/best.json")
     assert best["metric"] == metric
     assert best["held_out"]["difference"]["low"] <= best["held_out"]["difference"]["high"]
     scored = ldsearch.done("evaluate", "runs/net-evolve")
@@ -87,26 +43,23 @@ def test_a_task_goes_all_the_way(ldsearch: Ldsearch, tmp_path: Path, monkeypatch
         return  # their exports are alike
     ldsearch.done("export", "runs/net-evolve", "exported")
     model, tokenizer = package.load("exported"), AutoTokenizer.from_pretrained("exported")
-    output = model(**tokenizer("alpha river", return_tensors="pt"))
+    output = model(**tokenizer("fine day", return_tensors="pt"))
     assert torch.isfinite(next(iter(output.values()))).all()
 
 
-def test_pretrained_with_layerdrop_pruned_and_fine_tuned_without(
-    ldsearch: Ldsearch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "rows.jsonl", masked)
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": 4}))
+def test_pretrained_with_layerdrop_pruned_and_fine_tuned_without(ldsearch: Ldsearch, bare: Path) -> None:
+    write(bare / "rows.jsonl", rows_of("masked"))
+    (bare / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": 4}))
     drop = ("--strategy", "layerdrop", "--layer-drop", "0.5")
     train(ldsearch, "masked", "--model", "config.json", "--name", "pretrained", *drop)
     select = ("evolve", "--supernet", "runs/pretrained", "--keep", 2)
     for strategy in ("every-other", "influence"):
         ldsearch.done(*select, "--strategy", strategy)
-    assert len(read(tmp_path / "runs/pretrained-influence/run.json")["signal"]) == 4
+    assert len(read(bare / "runs/pretrained-influence/run.json")["signal"]) == 4
     ldsearch.done("export", "runs/pretrained-every-other", "two-blocks")
-    write(tmp_path / "rows.jsonl", regression)
+    write(bare / "rows.jsonl", rows_of("pairs"))
     train(ldsearch, "regression", "--model", "two-blocks", "--strategy", "plain", "--name", "tuned")
-    record = read(tmp_path / "runs/tuned/supernet.json")
+    record = read(bare / "runs/tuned/supernet.json")
     assert (record["blocks"], record["layer_drop"]) == (2, 0.0)
 
 
