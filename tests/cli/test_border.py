@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
@@ -22,14 +23,6 @@ EVOLVE = ("evolve", "--supernet", "runs/tiny", "--evaluations", "4", "--name", "
 LENGTHS = "lengths: {reference: 16, mode: ratio, drop_bound: 0.5, levels: 4}"
 LAUGHS = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))
 Damage = Callable[[Path], object]
-
-
-def trained_model(place: Path) -> Path:
-    """A copy of the supernet as a plain model folder."""
-    folder = place / "m"
-    shutil.copytree(place / "runs/tiny", folder)
-    (folder / "supernet.json").unlink()
-    return folder
 
 
 def rows(name: str, cells: dict[str, list[Any]]) -> Damage:
@@ -118,30 +111,24 @@ def test_configurations_of_no_model(ldsearch: Ldsearch, place: Path, fields: dic
     assert "config.json" in expect_refusal(ldsearch, place, *NEW)
 
 
-def poisoned(number: float) -> Damage:
-    def change(folder: Path) -> None:
+def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Damage:
+    def write(folder: Path) -> None:
         path = folder / "model.safetensors"
-        weights = load_file(path)
-        weights["classifier.weight"][0, 0] = number
-        save_file(weights, path, metadata={"format": "pt"})
+        tensors = load_file(path)
+        change(tensors)
+        save_file(tensors, path, metadata={"format": "pt"})
 
-    return change
+    return write
+
+
+def poisoned(number: float) -> Damage:
+    return weights(lambda tensors: tensors["classifier.weight"][0].fill_(number))
 
 
 def indexed(index: str) -> Damage:
     def change(folder: Path) -> None:
         (folder / "model.safetensors").rename(folder / "x.bin")
         (folder / "model.safetensors.index.json").write_text(index)
-
-    return change
-
-
-def without(name: str) -> Damage:
-    def change(folder: Path) -> None:
-        path = folder / "model.safetensors"
-        weights = load_file(path)
-        del weights[name]
-        save_file(weights, path, metadata={"format": "pt"})
 
     return change
 
@@ -163,12 +150,13 @@ def without(name: str) -> Damage:
 def test_model_folders_that_would_train_or_score_by_accident(
     ldsearch: Ldsearch, place: Path, damage: Damage, says: str
 ) -> None:
-    damage(trained_model(place))
+    shutil.copytree(place / "runs/tiny", place / "m", ignore=shutil.ignore_patterns("supernet.json"))
+    damage(place / "m")
     assert says in expect_refusal(ldsearch, place, *NEW, "--model", "m")
 
 
 def test_a_supernet_without_one_of_its_weights(ldsearch: Ldsearch, place: Path) -> None:
-    without("classifier.weight")(place / "runs/tiny")
+    weights(lambda tensors: tensors.pop("classifier.weight"))(place / "runs/tiny")
     assert "classifier.weight is missing" in expect_refusal(ldsearch, place, *EVOLVE)
 
 

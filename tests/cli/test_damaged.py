@@ -16,13 +16,13 @@ import pandas as pd
 import pytest
 
 from ldsearch.errors import MachineError
-from tests.cli.conftest import WILD_SEARCH, Ldsearch
+from tests.cli.conftest import Ldsearch
 from tests.cli.test_bad_input import RUN, expect_refusal, listing
 from tests.cli.test_border import EVOLVE, Damage, content
 
 
 def edited(name: str, **changes: Any) -> Damage:
-    """Fields of a JSON file changed; ``a__b`` is field b of a."""
+    """Fields of a JSON file changed, or removed for ``...``; ``a__b`` is field b of a."""
 
     def change(place: Path) -> None:
         path = place / name
@@ -32,6 +32,8 @@ def edited(name: str, **changes: Any) -> Damage:
             for part in outer:
                 fields = fields[part]
             fields[last] = value
+            if value is ...:
+                del fields[last]
         path.write_text(json.dumps(whole))
 
     return change
@@ -51,23 +53,36 @@ def cell(name: str, column: str, value: str) -> Damage:
 
 def sql(statement: str) -> Damage:
     def change(place: Path) -> None:
-        with sqlite3.connect(place / "runs/measurements.db") as connection:
+        with sqlite3.connect(place / DATABASE) as connection:
             connection.execute(statement)
         connection.close()
 
     return change
 
 
+DATABASE = "runs/measurements.db"
 TINY, RECORD = "runs/tiny", "runs/tiny/supernet.json"
 COSTS = '"{\\"macs\\": \\"x\\"}"'
-DAMAGES: dict[str, tuple[str, Damage]] = {
+# The command, what is damaged, and what is said.
+DAMAGES: dict[str, Any] = {
+    "unfinished": ("report RUN", lambda place: (place / RUN / "best.json").unlink(), "unfinished"),
+    "no table": ("report RUN", content(f"{RUN}/trials.csv", "score\n1\n"), "strategy"),
+    "no controls": ("report RUN", lambda place: (place / RUN / "controls.csv").unlink(), "controls.csv"),
+    "no call": ("report RUN", edited(f"{RUN}/run.json", this_call=...), "this_call"),
+    "no end": ("info RUN --most-accurate", edited(f"{RUN}/run.json", supernet=...), "is no finished search"),
+    "lost": (
+        "info RUN --most-accurate",
+        lambda place: (place / DATABASE).unlink(),
+        f"has no measurements of {RUN}",
+    ),
+    "gone": ("compare RUN", lambda place: shutil.rmtree(place / TINY), "is no longer at runs/tiny"),
     "no folder": ("evolve", lambda place: shutil.rmtree(place / TINY)),
     "empty folder": ("evolve", lambda place: [path.unlink() for path in (place / TINY).iterdir()]),
     "no record": ("evolve", content(RECORD, "{")),
     "no weights": ("evolve", lambda place: (place / TINY / "model.safetensors").unlink()),
     "cut weights": ("evolve", lambda place: os.truncate(place / TINY / "model.safetensors", 300)),
     "other shapes": ("evolve", edited("runs/tiny/config.json", intermediate_size=48)),
-    "no database": ("evolve", content("runs/measurements.db", b"no database" * 500)),
+    "no database": ("evolve", content(DATABASE, b"no database" * 500)),
     "metrics": ("info runs/tiny", edited(RECORD, metrics=[[]])),
     "source text": ("evaluate RUN", edited(RECORD, source="x")),
     "source list": ("evaluate RUN", edited(RECORD, source=[])),
@@ -112,10 +127,11 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damaged_files_of_ours(ldsearch: Ldsearch, wild_place: Path, name: str) -> None:
-    command, damage = DAMAGES[name]
+    command, damage, *says = DAMAGES[name]
     damage(wild_place)
     words = list(EVOLVE) if command == "evolve" else command.replace("RUN", RUN).split(" ")
-    expect_refusal(ldsearch, wild_place, *words)
+    said = expect_refusal(ldsearch, wild_place, *words)
+    assert all(words in said for words in says)
 
 
 def test_statistics_that_are_no_numbers_are_measured_again(ldsearch: Ldsearch, wild_place: Path) -> None:
@@ -125,15 +141,6 @@ def test_statistics_that_are_no_numbers_are_measured_again(ldsearch: Ldsearch, w
         path.write_bytes(data[:128] + b"\xff" * (len(data) - 128))
     assert ldsearch("evaluate", RUN).out == before
     assert "nan" not in before
-
-
-def test_statistics_that_a_killed_worker_was_writing_are_removed_by_the_next_call(
-    ldsearch: Ldsearch, wild_place: Path
-) -> None:
-    for folder in (wild_place / "runs/statistics").iterdir():
-        (folder / ".0123456789abcdef.npy.abcdefgh").write_text("half")
-    ldsearch.done("evolve", *WILD_SEARCH)
-    assert not list((wild_place / "runs/statistics").rglob(".*"))
 
 
 @pytest.mark.parametrize("name", ["r?x=1", "r%41b", "r#a b"])
@@ -147,7 +154,7 @@ def test_measurements_lie_where_the_path_says(ldsearch: Ldsearch, wild_place: Pa
 
 
 def test_readers_leave_a_database_that_is_not_ours_as_it_is(ldsearch: Ldsearch, wild_place: Path) -> None:
-    path = wild_place / "runs/measurements.db"
+    path = wild_place / DATABASE
     for make in (
         lambda: path.write_bytes(b""),
         lambda: sqlite3.connect(path).execute("CREATE TABLE mine (a)"),

@@ -1,6 +1,5 @@
 """ldsearch info RUN --budget: another budget from what is measured, with no model and no forward pass."""
 
-import csv
 import json
 import re
 import subprocess
@@ -13,7 +12,7 @@ from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.supernet import Supernet
 from ldsearch.trials.trial import Score, Trial
-from tests.cli.conftest import WILD_SEARCH, Ldsearch
+from tests.cli.conftest import WILD_SEARCH, Ldsearch, rows
 
 RUN = "runs/tiny-evolve"
 
@@ -23,19 +22,15 @@ def measured(*runs: Path) -> list[dict[str, str]]:
     found = {}
     for run in runs:
         for path in sorted(run.glob("[tc]*s.csv")):
-            with path.open(newline="") as file:
-                found.update({row["subnet"]: row for row in csv.DictReader(file)})
+            found.update({row["subnet"]: row for row in rows(path)})
     assert len(found) > 30
     return list(found.values())
 
 
 def held_out_of(run: Path) -> list[dict[str, str]]:
     """What a run scored on rows that chose nothing: its frontier and those of its controls."""
-    found = []
-    for name in ("trials.csv", "controls.csv"):
-        with (run / name).open(newline="") as file:
-            found += [row for row in csv.DictReader(file) if row["on_frontier"] == "True"]
-    return found
+    tables = [*rows(run / "trials.csv"), *rows(run / "controls.csv")]
+    return [row for row in tables if row["on_frontier"] == "True"]
 
 
 def best_within(rows: list[dict[str, str]], share: float) -> dict[str, str]:
@@ -69,13 +64,13 @@ def ruined(wild_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_new_budget_is_answered_without_weights(ldsearch: Ldsearch, ruined: Path) -> None:
     assert ldsearch("evolve", *WILD_SEARCH, "--name", "new").code == 2  # so it is with anything that runs
-    rows = measured(ruined / RUN)
+    table = measured(ruined / RUN)
     answers = set()
     for share in (0.5, 0.55, 0.7, 0.9, 1.0):
         outcome = ldsearch.done("info", RUN, "--budget", share)
         assert outcome.err == ""
         # Two sub-networks may have one score and one cost.
-        assert chosen(outcome.out)[:2] == told(best_within(rows, share))[:2]
+        assert chosen(outcome.out)[:2] == told(best_within(table, share))[:2]
         answers.add(chosen(outcome.out))
     assert len(answers) > 1
 
@@ -99,17 +94,17 @@ def test_it_says_how_far_the_nearest_measured_are_from_the_budget(ldsearch: Ldse
 def test_at_least_and_most_accurate_choose_among_the_same_and_show_its_frontier(
     ldsearch: Ldsearch, ruined: Path
 ) -> None:
-    rows = measured(ruined / RUN)
-    full = next(row for row in rows if not row["lengths"])
-    enough = [row for row in rows if float(row["score"]) >= float(full["score"])]
+    table = measured(ruined / RUN)
+    full = next(row for row in table if not row["lengths"])
+    enough = [row for row in table if float(row["score"]) >= float(full["score"])]
     cheapest = min(enough, key=lambda row: (float(row["macs"]), -float(row["score"])))
     assert chosen(ldsearch("info", RUN, "--at-least", "full").out) == told(cheapest)
     out = ldsearch("info", RUN, "--most-accurate").out
-    assert chosen(out) == told(best_within(rows, 1.0))
+    assert chosen(out) == told(best_within(table, 1.0))
     assert "nearest" not in out
-    points = {(float(row["macs"]), float(row["score"])) for row in rows}
+    points = {(float(row["macs"]), float(row["score"])) for row in table}
     unbeaten = [p for p in points if not any(q != p and q[0] <= p[0] and q[1] >= p[1] for q in points)]
-    assert f"frontier: {len(unbeaten)} of {len(rows)} measured sub-networks" in out
+    assert f"frontier: {len(unbeaten)} of {len(table)} measured sub-networks" in out
     most = max(macs for macs, _ in points)
     shown = re.findall(r"^│ (\d\.\d{3}) +│ (\d\.\d{4})", out, flags=re.MULTILINE)
     assert shown == [(f"{macs / most:.3f}", f"{score:.4f}") for macs, score in sorted(unbeaten)]
@@ -119,14 +114,14 @@ def test_measurements_of_every_search_count_and_a_supernet_stands_for_its_newest
     ldsearch: Ldsearch, wild_place: Path
 ) -> None:
     ldsearch.done("evolve", "--strategy", "every-other", "--supernet", "runs/tiny")
-    rows = measured(wild_place / RUN, wild_place / "runs/tiny-every-other")
+    table = measured(wild_place / RUN, wild_place / "runs/tiny-every-other")
     (wild_place / "runs/tiny/model.safetensors").unlink()
-    one_block = min(float(row["macs_share"]) for row in rows)
+    one_block = min(float(row["macs_share"]) for row in table)
     assert one_block < 0.4  # cheaper than any with all three blocks
     answers = [ldsearch("info", f"runs/{name}", "--budget", 0.4) for name in ("tiny-evolve", "tiny")]
     for outcome in answers:
-        assert chosen(outcome.out) == told(best_within(rows, 0.4))
-        assert f"of {len(rows)} measured sub-networks" in outcome.out
+        assert chosen(outcome.out) == told(best_within(table, 0.4))
+        assert f"of {len(table)} measured sub-networks" in outcome.out
 
 
 def test_measurements_of_the_other_rows_do_not_mix_in(ldsearch: Ldsearch, wild_place: Path) -> None:
@@ -159,23 +154,6 @@ def test_what_is_saved_is_what_evaluate_takes(ldsearch: Ldsearch, wild_place: Pa
     assert description in outcome.out
     assert re.search(rf"^accuracy +{score} on 40 search examples$", outcome.out, flags=re.MULTILINE)
     assert f"{share} of the full model's" in outcome.out
-
-
-def test_an_unfinished_search_and_lost_measurements_are_one_line(
-    ldsearch: Ldsearch, wild_place: Path
-) -> None:
-    fields = json.loads((wild_place / RUN / "run.json").read_text())
-    (wild_place / RUN / "run.json").write_text(json.dumps({"identity": fields["identity"]}))
-    unfinished = ldsearch("info", RUN, "--most-accurate")
-    assert unfinished.code == 2
-    assert re.fullmatch(r"error: runs/tiny-evolve is no finished search .*\n", unfinished.err)
-    assert "nothing was measured on runs/tiny yet" in ldsearch("info", "runs/tiny", "--most-accurate").err
-    (wild_place / RUN / "run.json").write_text(json.dumps(fields))
-    (wild_place / "runs/measurements.db").unlink()
-    lost = ldsearch("info", RUN, "--most-accurate")
-    assert lost.code == 2
-    assert re.fullmatch(r"error: runs/measurements.db has no measurements of runs/tiny-evolve\n", lost.err)
-    assert not (wild_place / "runs/measurements.db").exists()
 
 
 def planted(place: Path, *stored: tuple[Subnet, float, float]) -> None:

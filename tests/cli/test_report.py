@@ -221,28 +221,6 @@ def test_verdicts() -> None:
     assert "30 or more" not in verdict(study(0.9, 0.2, count=30))
 
 
-def test_what_is_no_finished_search_is_refused(ldsearch: Ldsearch, wild_place: Path) -> None:
-    for name in ("unfinished", "health", "damaged", "holed"):
-        shutil.copytree(RUN, f"runs/{name}")
-    Path("runs/unfinished/best.json").unlink()
-    Path("runs/health/health.json").write_text("{}")
-    Path("runs/health/run.json").write_text('{"identity": {"strategy": "health"}}')
-    Path("runs/damaged/trials.csv").write_text("score\n1\n")
-    fields = read_json(Path("runs/holed/run.json"))
-    del fields["this_call"]
-    Path("runs/holed/run.json").write_text(json.dumps(fields))
-    for name, says in {
-        "unfinished": "unfinished",
-        "health": "health run",
-        "damaged": "strategy",
-        "holed": "this_call",
-        "tiny": "is a model",
-        "nowhere": "run.json",
-    }.items():
-        assert says in expect_refusal(ldsearch, wild_place, "report", f"runs/{name}")
-    assert "named twice" in expect_refusal(ldsearch, wild_place, "report", RUN, f"{RUN}/../tiny-evolve")
-
-
 def test_what_is_gone_is_said(ldsearch: Ldsearch, wild_place: Path) -> None:
     def page() -> Reader:
         ldsearch.done("report", RUN)
@@ -256,5 +234,3 @@ def test_what_is_gone_is_said(ldsearch: Ldsearch, wild_place: Path) -> None:
     page()
     shutil.rmtree("runs/tiny")
     assert "The supernet is not at runs/tiny any more" in page().text
-    Path(RUN, "controls.csv").unlink()
-    assert "controls.csv" in expect_refusal(ldsearch, wild_place, "report", RUN)
