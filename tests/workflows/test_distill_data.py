@@ -1,4 +1,7 @@
-"""Distilled data: the teacher's own answers to the training rows, however often the work was killed."""
+"""Distilled data: the teacher's own answers to the training rows, however often the work was killed.
+
+At the end the command: what it says, and what it refuses.
+"""
 
 import json
 import shutil
@@ -7,17 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from transformers import MarianMTModel
+from transformers import BertConfig, BertModel, MarianMTModel
 
 from ldsearch.commands.distill_data import distill_data
 from ldsearch.errors import RunError
 from ldsearch.options import DistillData
 from ldsearch.tasks import DataSource, load_task
 from ldsearch.work.interruption import Interrupted
-from ldsearch.work.progress import Progress
+from ldsearch.work.progress import Counted, Progress
+from tests.cli.conftest import ldsearch
+from tests.cli.test_bad_input import expect_refusal
 from tests.stops import ask_to_stop
 from tests.translators import PAD, sentences, tiny_translator, word_tokenizer
 
+__all__ = ["ldsearch"]  # a fixture of the command line's tests
 TRAINED_ON = sentences(22, seed=2)
 HELD_OUT = sentences(8, seed=3)
 
@@ -132,24 +138,21 @@ def test_killed_and_run_again_it_ends_at_the_same_bytes(options, undisturbed, ba
     assert sorted(files(options.out.parent)) == ["distilled.jsonl", "distilled.jsonl.json"]
 
 
-@pytest.mark.parametrize("torn", [1, 30, 120])
-def test_a_torn_journal_costs_the_batches_it_tore(options, undisturbed, torn):
+@pytest.mark.parametrize(
+    ("torn", "more", "left"),
+    [(1, b"", (3,)), (30, b"", (3,)), (120, b"", (3, 4, 5)), (0, b"\0" * 40 + b"\n7\n", (2,))],
+)
+def test_a_torn_journal_costs_the_batches_it_tore_and_a_crashed_machines_zeros_none(
+    options, undisturbed, torn, more, left
+):
     with pytest.raises(KeyboardInterrupt):
         distill_data(options, Batches(4))
     journal = options.out.with_name("distilled.jsonl.part")
-    journal.write_bytes(journal.read_bytes()[:-torn])
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[: len(whole) - torn] + more)
     others = Batches()
     distill_data(options, others)
-    assert others.left in (3, 4, 5)
-    assert options.out.read_bytes() == undisturbed
-
-
-def test_zeros_that_a_crashed_machine_left_in_the_journal_do_not_matter(options, undisturbed):
-    with pytest.raises(KeyboardInterrupt):
-        distill_data(options, Batches(2))
-    with options.out.with_name("distilled.jsonl.part").open("ab") as journal:
-        journal.write(b"\0" * 40 + b"\n" + b"7\n")
-    distill_data(options)
+    assert others.left in left
     assert options.out.read_bytes() == undisturbed
 
 
@@ -240,12 +243,85 @@ def test_rows_cut_from_a_lone_file_are_not_decoded_and_targets_without_text_coun
     assert result["blank"] == sum(pair["target"] == "" for pair in pairs) > 0
 
 
-def test_another_file_is_never_overwritten(options, tmp_path):
-    out = tmp_path / "thesis.jsonl"
-    out.write_text("years of work")
-    with pytest.raises(RunError, match="exists and is not ldsearch's"):
-        distill_data(replace(options, out=out))
-    assert out.read_bytes() == b"years of work"
+def test_a_damaged_record_is_refused(options, tmp_path):
     (tmp_path / "new.jsonl.json").write_text("{}")
     with pytest.raises(RunError, match="damaged"):
         distill_data(replace(options, out=tmp_path / "new.jsonl"))
+
+
+SMALL = ("--max-source", 20, "--max-target", 10, "--batch-size", 4, "--beams", 2)
+DATA = ("--data", "data/train.jsonl", "--validation", "data/validation.jsonl")
+COMMAND = ("distill-data", "teacher", *DATA, *SMALL, "--out", "d.jsonl")
+
+
+@pytest.fixture
+def here(shared, tmp_path, monkeypatch):
+    """The working directory, with links to what is shared, and an encoder."""
+    place = tmp_path / "place"
+    place.mkdir()
+    for name in ("teacher", "data"):
+        (place / name).symlink_to(shared / name)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    BertModel(BertConfig(vocab_size=30, **sizes)).save_pretrained(place / "encoder")
+    word_tokenizer().save_pretrained(place / "encoder")
+    monkeypatch.chdir(place)
+    return place
+
+
+def test_it_says_what_it_wrote_and_how_to_train_on_it(ldsearch, here, undisturbed):
+    done = ldsearch.done(*COMMAND, "--out", "new/distilled.jsonl")
+    assert (here / "new/distilled.jsonl").read_bytes() == undisturbed
+    said = " ".join(done.out.split())
+    assert "new/distilled.jsonl: 22 pairs (beam 2, length penalty 1, 1 to 10 tokens)" in said
+    flags = "--task translation --data new/distilled.jsonl --validation data/validation.jsonl"
+    assert f"{flags} --search-rows half --model teacher" in said
+    # A teacher of random weights seldom ends its sentences: 10 tokens are 9 and the end.
+    endless = sum(len(json.loads(line)["target"].split()) >= 9 for line in undisturbed.splitlines())
+    assert endless > 1
+    assert f"note: {endless} of 22 targets run to the limit of 10 tokens: raise --max-target" in done.err
+
+
+def test_targets_that_end_are_not_remarked_on(ldsearch, here, monkeypatch):
+    ended = ["one two three four five six seven eight"] * 22  # and the end: 9 of 10 tokens
+    monkeypatch.setattr("ldsearch.commands.distill_data._decode", lambda *inputs: ended)
+    Path("d.jsonl.part").touch()
+    assert ldsearch.done(*COMMAND).err == ""
+
+
+def test_rows_cut_from_a_lone_file_are_pointed_out(ldsearch, here):
+    done = ldsearch.done("distill-data", "teacher", "--data", DATA[1], *SMALL, "--out", "d.jsonl")
+    assert f"note: {DATA[1]} has no validation rows of its own" in done.err
+    assert "--validation <the original validation file>" in " ".join(done.out.split())
+
+
+def test_an_interruption_says_how_to_go_on(ldsearch, here, monkeypatch):
+    def once(bars):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Counted, "step", once)
+    stopped = ldsearch(*COMMAND)
+    assert stopped.code == 130
+    assert stopped.err.endswith("\ninterrupted: run the same command again; nothing decoded is lost\n")
+    assert not (here / "d.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--task classification", "use translation or summarisation"),
+        ("--label-column fr", "no column 'fr'; it has source, target"),
+        ("--beams 0", "1 beam or more"),
+        ("--max-source 65", "64 positions"),
+        ("--batch-size 0", "--batch-size"),
+        ("--limit 0", "--limit"),
+        ("--out distilled.csv", "is a .jsonl file"),
+        ("--out data/validation.jsonl", "exists and is not ldsearch's"),
+        ("--out data/train.jsonl/d.jsonl", "cannot write"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(ldsearch, here, flags, says):
+    assert says in expect_refusal(ldsearch, here, *COMMAND, *flags.split())
+
+
+def test_what_is_no_encoder_decoder_is_named(ldsearch, here):
+    assert "encoder" in expect_refusal(ldsearch, here, "distill-data", "encoder", *COMMAND[2:])
