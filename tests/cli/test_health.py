@@ -1,6 +1,5 @@
 """Health: inherited scores beside those of sub-networks trained on their own."""
 
-import csv
 from json import dumps
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from ldsearch.search.health import draw_in_bins
 from ldsearch.space import load_space
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from tests.cli.conftest import Ldsearch, read
+from tests.cli.conftest import Ldsearch, read, rows
 from tests.tiny import tiny_model
 
 
@@ -27,12 +26,11 @@ def test_fine_tuning_with_a_rate_of_zero_changes_no_score(ldsearch: Ldsearch, pl
     (place / "reviews.csv").rename(place / "elsewhere/reviews.csv")
     moved = ("--data", "elsewhere/reviews.csv")
     assert health(ldsearch, "--learning_rate", 0, *moved, "--start", "runs/tiny").code == 0
-    with (place / "runs/tiny-health/health.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 3
+    found = rows(place / "runs/tiny-health/health.csv")
+    assert len(found) == 3
     for split, columns in (("search", ("inherited",)), ("report", ("fine_tuned", "from_start"))):
         bench = Bench.open(place / "runs/tiny", split, "elsewhere/reviews.csv")
-        for row in rows:
+        for row in found:
             score = bench.score(bench.evaluator.statistics(Subnet.from_json(row["subnet"]))).value
             assert [float(row[column]) for column in columns] == pytest.approx([score] * len(columns))
 
@@ -62,7 +60,8 @@ def test_taus_are_of_the_table_and_finished_sub_networks_are_kept(ldsearch: Ldse
     assert "at equal cost 0.333" in outcome.out
     assert "30 or more can tell" in outcome.out
     assert "0.333" in ldsearch("info", "runs/tiny-health").out
-    assert "is a health run" in ldsearch.refused("evaluate", "runs/tiny-health")
+    for verb in ("evaluate", "report"):
+        assert "is a health run" in ldsearch.refused(verb, "runs/tiny-health")
 
 
 def test_sub_networks_of_a_bin_cost_about_the_same() -> None:

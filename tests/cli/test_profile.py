@@ -1,6 +1,5 @@
 """ldsearch profile: what it prints and writes, and what it refuses in one line."""
 
-import csv
 import json
 from pathlib import Path
 
@@ -8,15 +7,10 @@ import pytest
 
 from ldsearch.latency.table import LatencyTable
 from ldsearch.subnet import Subnet
-from tests.cli.conftest import Ldsearch, read
+from tests.cli.conftest import Ldsearch, read, rows
 
 PRUNED = '{"version":1,"encoder":{"blocks":[1]}}'
 QUICK = ("--batch", "2", "--length", "8", "--repeats", "2")
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_a_subnetwork_of_a_supernet_beside_the_full_model(ldsearch: Ldsearch, place: Path) -> None:
@@ -29,21 +23,13 @@ def test_a_subnetwork_of_a_supernet_beside_the_full_model(ldsearch: Ldsearch, pl
         ("1", "data"),
         ("2", "data"),
     ]
-    for eager, own, pruned in zip(found[::3], found[1::3], found[2::3], strict=True):
-        assert [eager["runtime"], own["runtime"], pruned["runtime"]] == ["eager", "own", "eager"]
-        best = min(float(eager["median_ms"]), float(own["median_ms"]))
-        assert float(pruned["ratio"]) == pytest.approx(float(pruned["median_ms"]) / best, rel=1e-6)
-        # One block of two; pooler and classifier are 16 x 16 + 16 x 2, once.
-        assert 0.5 < float(pruned["macs_ratio"]) < 0.53
-        assert float(eager["low_ms"]) <= float(eager["median_ms"]) <= float(eager["p95_ms"])
-        assert int(pruned["weight_bytes"]) < int(eager["weight_bytes"])
-        assert eager["peak_activation_bytes"] == eager["cache_bytes_per_token"] == ""
+    assert [row["runtime"] for row in found] == ["eager", "own", "eager"] * 4
+    # One block of two; pooler and classifier are 16 x 16 + 16 x 2, once.
+    assert all(0.5 < float(pruned["macs_ratio"]) < 0.53 for pruned in found[2::3])
+    assert all(row["peak_activation_bytes"] == row["cache_bytes_per_token"] == "" for row in found)
     facts = read(place / "runs/tiny-profile/latency.json")
-    assert facts["threads"] == 1
-    assert facts["device"].startswith("cpu: ")
-    assert facts["dtype"] == "float32"
+    assert (facts["threads"], facts["dtype"]) == (1, "float32")
     assert set(facts["noise"]) == {f"batch {b}, length {n}" for b in (1, 2) for n in (8, "data")}
-    assert "torch" in facts["versions"]
     assert "#1: encoder blocks 1; weights" in outcome.out
     assert "activations not measured" in outcome.out
     # Noise is said in words on stderr, once for each noisy cell.
@@ -93,22 +79,6 @@ def test_a_runs_frontier_is_drawn_and_its_folder_holds_the_reports(
     )
 
 
-def test_a_table_is_filled_and_kept(ldsearch: Ldsearch, place: Path) -> None:
-    asked = ("profile", "runs/tiny", "--table", "latency_table.csv", "--length", "8", "--repeats", "1")
-    ldsearch.done(*asked, "--batch", "2")
-    path = place / "latency_table.csv"
-    found = LatencyTable.load(path)
-    assert found.facts["lengths"] == [2, 3, 4, 5, 6, 7, 8]
-    assert found.facts["device"].startswith("cpu: ")
-    assert (found.predict([Subnet.full(2), Subnet.of_encoder([1])], 2, 8) > 0).all()
-    before = path.read_bytes()
-    again = ldsearch(*asked, "--batch", "2").out
-    assert "measured now: 0" in again
-    assert path.read_bytes() == before
-    ldsearch.done(*asked, "--batch", "1,2")
-    assert {batch for _, batch, _, _ in LatencyTable.load(path).cells} == {1, 2}
-
-
 def test_predictions_of_the_table_beside_the_supernet_are_judged(
     ldsearch: Ldsearch, wild_place: Path
 ) -> None:
@@ -118,6 +88,9 @@ def test_predictions_of_the_table_beside_the_supernet_are_judged(
     outcome = ldsearch(*asked, "--name", "without")
     assert "predict" not in outcome.out + outcome.err
     ldsearch.done("profile", "runs/tiny", "--table", path, *QUICK)
+    before = path.read_bytes()
+    assert "measured now: 0" in ldsearch.done("profile", "runs/tiny", "--table", path, *QUICK).out
+    assert path.read_bytes() == before
     outcome = ldsearch.done(*asked, "--name", "with")
     found = rows(wild_place / "runs/with/latency.csv")
     table = LatencyTable.load(path)
