@@ -1,5 +1,6 @@
 """The happy path of every command, and what a second call finds."""
 
+import io
 import os
 import re
 import subprocess
@@ -69,6 +70,8 @@ def test_a_dry_run_counts_and_writes_nothing(ldsearch: Ldsearch, place: Path) ->
     assert "at most 15 evaluations" in outcome.out
     peak = float(outcome.out.split("peak memory: at most some ")[1].split(" GiB")[0])
     assert 0.3 < peak <= 4
+    noted = ldsearch.done("evolve", "--genes", "ffn", "--dry-run").err
+    assert noted.startswith("note: feed-forward halves were not trained")
     assert sorted(place.rglob("*")) == before
 
 
@@ -116,6 +119,25 @@ def test_info_and_evaluate_take_a_supernet_and_a_sub_network_may_lie_in_a_file(
     assert "1.000 of the full model's" in full
     (place / "subnet.json").write_text('{"version":1,"encoder":{"blocks":[1]}}')
     assert "encoder blocks 1" in ldsearch.done("evaluate", "runs/tiny", "--subnet", "subnet.json").out
+
+
+def test_a_folder_of_runs_is_listed_and_cleaned_after_asking(
+    ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = place / "runs/tiny/.best.abcdefgh"  # a folder that no process has locked
+    left.mkdir()
+    (left / "model").write_bytes(b"x" * 3 * 2**20)
+    before = {path for path in place.rglob("*") if left not in (path, *path.parents)}
+    told = ldsearch.done("info", "runs")
+    assert "supernet" in told.out
+    assert ".best.abcdefgh (3.0 MiB)" in told.out
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert ldsearch("info", "runs", "--clean").code == 130
+    assert left.exists()
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    ldsearch.done("info", "runs", "--clean")
+    assert set(place.rglob("*")) == before
+    assert "nothing was left" in ldsearch("info", "runs", "--clean").out
 
 
 @pytest.mark.parametrize("command", VERBS)
