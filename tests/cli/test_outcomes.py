@@ -161,31 +161,6 @@ def test_a_score_that_nothing_reaches_is_one_line_and_another_is_chosen_from_the
     assert run["this_call"]["search"]["cached"] >= 12
 
 
-SPACE = "{{name: deep, source: here, blocks: 3, lengths: {{"
-SPACE += "reference: 16, drop_bound: {}, levels: {}, per_block: true}}}}"
-
-
-def test_a_space_below_the_trained_lengths_is_noted_with_the_blocks(
-    ldsearch: Ldsearch, wild_place: Path
-) -> None:
-    # Trained down to 7, 3 and 2 of 16 tokens: always 0.41 of the tokens before.
-    def notes(*space: str) -> str:
-        outcome = ldsearch.done("evolve", "--supernet", "runs/tiny", "--name", "new", *space, "--dry-run")
-        return outcome.err
-
-    # 6, 3, 2; 5, 2, 2; 8, 4, 2; 8, 4, 4 on a grid of quarters.
-    for bound, levels, below in ((0.65, 16, "0"), (0.7, 16, "0, 1"), (0.5, 16, ""), (0.59, 4, "")):
-        (wild_place / "space.yaml").write_text(SPACE.format(bound, levels))
-        told = (
-            "note: the search space goes below the trained lengths (bound 59/100) at blocks "
-            f"{below}: scores there will suffer\n"
-        )
-        said = notes("--space", "space.yaml")
-        assert said.startswith(told) if below else said == ""
-        assert ("single blocks may drop more than the 59/100" in said) == (bound > 0.59)
-    assert notes() == ""
-
-
 def test_a_short_search_spans_the_cost_range_too(ldsearch: Ldsearch, wild_place: Path) -> None:
     ldsearch.done("evolve", "--evaluations", 6, "--name", "short")
     found = rows(wild_place / "runs/short/trials.csv")

@@ -69,18 +69,10 @@ def test_a_search_without_labels_measures_its_frontier_by_the_score(ldsearch: Ld
     assert run["held_out"]["split"] == "report"
 
 
-def test_a_search_out_of_time_takes_the_best_so_far_and_the_same_command_goes_on(
-    ldsearch: Ldsearch, wild_place: Path
-) -> None:
-    search = ("evolve", "--evaluations", 30, "--seed", 4, "--name", "timed")
-    short = ldsearch.done(*search, "--minutes", "0")
+def test_a_search_out_of_time_takes_the_best_so_far(ldsearch: Ldsearch, wild_place: Path) -> None:
+    short = ldsearch.done("evolve", "--evaluations", 30, "--name", "timed", "--minutes", "0")
     assert "stopped: time" in " ".join(short.out.split())
-    first = rows(wild_place / "runs/timed/trials.csv")
-    assert 2 <= len(first) < 30
-    ldsearch.done(*search)
-    whole = rows(wild_place / "runs/timed/trials.csv")
-    assert [row["subnet"] for row in whole[: len(first)]] == [row["subnet"] for row in first]
-    assert len(whole) == 30
+    assert 2 <= len(rows(wild_place / "runs/timed/trials.csv")) < 30
 
 
 def test_a_stopped_halving_goes_on_to_the_same_end_and_scores_on_few_rows_stay_apart(

@@ -45,15 +45,6 @@ def held(frontier: list[Trial], full: Trial = FULL, **controls: list[Trial]) -> 
     return hold_out(frontier, full, "report", RIGHT.__getitem__, controls)
 
 
-def test_a_step_is_the_difference_to_the_next_cheaper_point():
-    first, second, third = held([FRONTIER[0], trial("d", 5.0, 0.85), FULL]).rows
-    assert first.step is None
-    assert second.step is not None
-    assert second.step.mean == pytest.approx(0.4)
-    assert third.step is not None
-    assert third.step.mean == pytest.approx(-0.2)
-
-
 def test_the_area_weighs_held_out_scores_by_the_choices_of_the_search():
     # From 2 to 5 the search takes a, from 5 to 10 b; the full model pays off nowhere before its own cost.
     assert held(FRONTIER).area == pytest.approx(3 / 8 * 0.6 + 5 / 8 * 0.7)

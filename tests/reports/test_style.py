@@ -15,6 +15,7 @@ from matplotlib.text import Text
 from ldsearch.reports.figures import draw_comparison, draw_frontier, draw_overlay
 from ldsearch.reports.latency import draw_tradeoff
 from ldsearch.reports.style import (
+    GENERATOR,
     INK,
     LEAST_ERRORS,
     PALETTE,
@@ -148,6 +149,7 @@ def test_files_are_the_same_twice_and_have_no_date(name: str, tmp_path: Path) ->
     for kind in ("png", "svg"):
         first, second = ((tmp_path / place / f"same.{kind}").read_bytes() for place in ("one", "two"))
         assert first == second
+        assert GENERATOR.encode() in first
     assert (tmp_path / "one/same.png").read_bytes().startswith(b"\x89PNG")
     assert "<dc:date>" not in (tmp_path / "one/same.svg").read_text()
 

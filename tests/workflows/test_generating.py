@@ -14,13 +14,6 @@ from ldsearch.training.train_supernet import train_supernet
 from tests.workflows.conftest import texts_options
 
 
-def test_every_pair_of_blocks_of_a_language_model_is_measured(writer, tmp_path):
-    outcome = evolve(writer, tmp_path / "two", Evolve(strategy="validation", keep=(2,)))
-    tried = [trial for trial in outcome.result.trials if trial.subnet != writer.full]
-    assert {trial.subnet.decoder.blocks for trial in tried} == {(0, 1), (0, 2), (1, 2)}
-    assert outcome.best.score.value == min(trial.score.value for trial in tried)
-
-
 @pytest.mark.slow  # the export is checked in a fresh process
 def test_lengths_of_a_translator_are_searched_and_its_export_generates(translator, tmp_path):
     found = evolve(translator, tmp_path / "short", Evolve(genes="lengths", budget="0.95", evaluations=4))

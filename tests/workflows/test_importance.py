@@ -1,9 +1,9 @@
 """Importance of blocks: planted additive scores, three blocks by hand, going on after a kill, refusals."""
 
-import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,7 +16,7 @@ from ldsearch.runs.run import CACHE_FILE
 from ldsearch.subnet import Subnet
 from ldsearch.trials.trial import Score, Trial
 from ldsearch.work.progress import Progress
-from tests.cli.conftest import Ldsearch, ldsearch, place, read, trained, wild, wild_place
+from tests.cli.conftest import Ldsearch, ldsearch, place, read, rows, trained, wild, wild_place
 
 __all__ = ["ldsearch", "place", "trained", "wild", "wild_place"]  # fixtures of the command line's tests
 WEIGHTS = (4.0, -1.0, 0.5, 0.0, 2.0, 8.0)
@@ -49,47 +49,30 @@ class PlantedEvaluator:
         return trials
 
 
-def planted_bench(place: Path, higher: bool, pinned: tuple[int, ...] = (), **depths: int) -> SimpleNamespace:
-    """As much of a bench as importance looks at."""
-    stack = next(iter(depths))
-    supernet = SimpleNamespace(
-        depths=depths, stack=stack, pinned_of=lambda name: pinned if name == stack else ()
-    )
+@pytest.mark.parametrize(("higher", "keep"), [(True, None), (False, 2)])
+def test_planted_contributions_of_one_stack_come_back_exactly(
+    tmp_path: Path, higher: bool, keep: int | None
+) -> None:
+    pinned = {"encoder": (), "decoder": (0,)}
+    supernet = SimpleNamespace(depths={"encoder": 3, "decoder": 6}, pinned_of=pinned.__getitem__)
     evaluator = PlantedEvaluator(higher)
-    folder = place / "runs" / "planted"
-    return SimpleNamespace(
-        folder=folder, supernet=supernet, evaluator=evaluator, require_supernet=lambda: None
+    # As much of a bench as importance looks at.
+    bench: Any = SimpleNamespace(
+        folder=tmp_path / "net", supernet=supernet, evaluator=evaluator, require_supernet=lambda: None
     )
-
-
-@pytest.mark.parametrize(("higher", "keep"), [(True, None), (False, 2), (True, 5)])
-def test_planted_contributions_come_back_exactly(tmp_path: Path, higher: bool, keep: int | None) -> None:
-    bench = planted_bench(tmp_path, higher, decoder=6)
-    study = block_importance(bench, tmp_path / "i", Report(keep=keep, subsets=4))
-    assert study.table["block"].tolist() == list(range(6))
-    assert study.table["loss"].tolist() == list(WEIGHTS)
-    assert study.table["standard_error"].tolist() == [0.0] * 6
-    kept = keep or 3
-    assert {len(subnet.decoder.blocks) for subnet in bench.evaluator.measured} == {kept, kept + 1}
+    study = block_importance(bench, tmp_path / "i", Report(stack="decoder", keep=keep, subsets=4))
+    assert study.table["block"].tolist() == [1, 2, 3, 4, 5]
+    assert study.table["loss"].tolist() == list(WEIGHTS[1:])
+    assert study.table["standard_error"].tolist() == [0.0] * 5
     assert [study.fields[name] for name in ("metric", "examples", "split")] == ["planted", 7, "search"]
-
-
-def test_a_stack_of_two_is_named_and_the_other_one_stays_whole(tmp_path: Path) -> None:
-    bench = planted_bench(tmp_path, True, encoder=3, decoder=6)
-    study = block_importance(bench, tmp_path / "d", Report(stack="decoder", subsets=3))
-    assert study.table["loss"].tolist() == list(WEIGHTS)
-    assert {subnet.encoder.blocks for subnet in bench.evaluator.measured} == {(0, 1, 2)}
+    kept = keep or 3
+    assert {len(subnet.decoder.blocks) for subnet in evaluator.measured} == {kept, kept + 1}
+    assert all(0 in subnet.decoder.blocks for subnet in evaluator.measured)
+    assert {subnet.encoder.blocks for subnet in evaluator.measured} == {(0, 1, 2)}
     with pytest.raises(RunError, match=r"more than one stack: choose --stack encoder or --stack decoder"):
         block_importance(bench, tmp_path / "e", Report())
-
-
-def test_pinned_blocks_run_in_all_and_have_no_importance(tmp_path: Path) -> None:
-    bench = planted_bench(tmp_path, True, pinned=(0,), encoder=6)
-    study = block_importance(bench, tmp_path / "i", Report(keep=2))
-    assert study.table["block"].tolist() == [1, 2, 3, 4, 5]
-    assert all(0 in subnet.encoder.blocks for subnet in bench.evaluator.measured)
     with pytest.raises(SpaceError, match="cannot keep 6 of 6"):
-        block_importance(bench, tmp_path / "no", Report(keep=6))
+        block_importance(bench, tmp_path / "no", Report(stack="decoder", keep=6))
 
 
 class Killer(Progress):
@@ -120,8 +103,7 @@ def test_three_blocks_by_hand_after_a_kill_and_the_same_command_again_measures_n
 
     outcome = ldsearch.done("report", "runs/tiny", "--importance", "--keep", 1)
     assert {path.name for path in folder.iterdir()} == FILES
-    with (folder / "importance.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    table = rows(folder / "importance.csv")
 
     def accuracy(*blocks: int) -> float:
         return float(bench.evaluator.statistics(Subnet.of_encoder(blocks)).mean())
@@ -134,8 +116,8 @@ def test_three_blocks_by_hand_after_a_kill_and_the_same_command_again_measures_n
         (two[0, 1] - one[0] + two[1, 2] - one[2]) / 2,
         (two[0, 2] - one[0] + two[1, 2] - one[1]) / 2,
     ]
-    assert [float(row["loss"]) for row in rows] == pytest.approx(by_hand)
-    assert [float(row["without"]) for row in rows] == pytest.approx(
+    assert [float(row["loss"]) for row in table] == pytest.approx(by_hand)
+    assert [float(row["without"]) for row in table] == pytest.approx(
         [(one[1] + one[2]) / 2, (one[0] + one[2]) / 2, (one[0] + one[1]) / 2]
     )
     assert all(f"{loss:+.4f}" in outcome.out for loss in by_hand)
