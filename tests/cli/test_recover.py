@@ -8,14 +8,11 @@ from safetensors.torch import load_file, save_file
 
 from ldsearch.runs.run import newest_supernet
 from ldsearch.trials.trial import Score
-from tests.cli.conftest import Ldsearch, Outcome, weights
+from tests.cli.conftest import Ldsearch, weights
 
 PART = '{"version":1,"encoder":{"blocks":[0]}}'
-
-
-def recover(ldsearch: Ldsearch, *flags: object) -> Outcome:
-    how = ("--subnet", PART, "--learning_rate", "1e-3", "--name", "recovered")
-    return ldsearch("train-supernet", "--model", "runs/tiny", *how, "--max_steps", 4, *flags)
+RECOVER = ("train-supernet", "--model", "runs/tiny", "--subnet", PART, "--learning_rate", "1e-3")
+RECOVER += ("--name", "recovered", "--max_steps", "4")
 
 
 @pytest.fixture
@@ -25,9 +22,7 @@ def recovered(
     """The place with the recovered model, which is trained once."""
     kept = tmp_path_factory.getbasetemp() / "recovered-once"
     if not kept.exists():
-        outcome = recover(ldsearch)
-        assert outcome.code == 0, outcome.err
-        assert "inherited" in outcome.out
+        assert "inherited" in ldsearch.done(*RECOVER).out
         shutil.copytree(place / "runs/recovered", kept)
     shutil.copytree(kept, place / "runs/recovered", dirs_exist_ok=True)
     return place
@@ -54,29 +49,24 @@ def test_the_better_of_before_and_after_on_the_search_rows_is_kept(
 ) -> None:
     scores = iter([Score(after), Score(0.85)])
     monkeypatch.setattr("ldsearch.training.recover.search_score", lambda *_: next(scores))
-    outcome = recover(ldsearch)
-    assert outcome.code == 0, outcome.err
+    outcome = ldsearch.done(*RECOVER)
     before, found = weights(place / "runs/tiny"), weights(place / "runs/recovered")
     assert all(before[name].equal(found[name]) for name in before) == (kept == "inherited")
     assert ("kept as it was" in outcome.out) == (kept == "inherited")
-    assert ("the weights from before were kept" in ldsearch("info", "runs/recovered").out) == (
-        kept == "inherited"
-    )
+    told = ldsearch("info", "runs/recovered").out
+    assert ("the weights from before were kept" in told) == (kept == "inherited")
     ldsearch.done("evaluate", "runs/recovered")
-    assert recover(ldsearch).code == 0  # nothing is trained again: no scores are left
+    ldsearch.done(*RECOVER)  # nothing is trained again: no scores are left
 
 
 def test_the_same_recovery_again_trains_nothing_and_another_is_refused(
     ldsearch: Ldsearch, recovered: Path
 ) -> None:
     stamp = (recovered / "runs/recovered/model.safetensors").stat().st_mtime_ns
-    again = recover(ldsearch)
-    assert (again.code, again.err) == (0, "")
+    assert ldsearch.done(*RECOVER).err == ""
     assert (recovered / "runs/recovered/model.safetensors").stat().st_mtime_ns == stamp
     for flags in (("--seed", 1), ("--teacher", "none"), ("--adam_beta1", 0.5)):
-        other = recover(ldsearch, *flags)
-        assert (other.code, other.err.count("\n")) == (2, 1)
-        assert "another run" in other.err
+        assert "another run" in ldsearch.refused(*RECOVER, *flags)
 
 
 def test_a_choice_of_the_report_rows_is_recovered_and_reported_on_the_search_rows(
@@ -120,6 +110,5 @@ def test_what_was_trained_for_one_sub_network_is_no_supernet_any_more(
         ("report", "runs/recovered", "--health"),
         ("train-supernet", "--model", "runs/recovered", "--subnet", PART, "--name", "twice"),
     ):
-        outcome = ldsearch(*command)
-        assert outcome.code == 2
-        assert outcome.err.endswith("has one sub-network trained on its own and is no supernet any more\n")
+        said = ldsearch.refused(*command)
+        assert said.endswith("has one sub-network trained on its own and is no supernet any more\n")

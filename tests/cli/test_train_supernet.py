@@ -1,6 +1,5 @@
 """train-supernet: what it leaves; the reference code's choices end to end."""
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet.saliency import WEIGHTS_FILE
 from ldsearch.training.recover import train_fixed
 from ldsearch.training.saliency import fit_saliency
-from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, read, unsettle, weights
+from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, read, rows, unsettle, weights
 
 
 def test_a_trained_supernet_is_an_ordinary_model_with_the_names_of_its_labels(place: Path) -> None:
@@ -26,17 +25,10 @@ def test_a_trained_supernet_is_an_ordinary_model_with_the_names_of_its_labels(pl
     assert (record["blocks"], record["reference"], record["strategy"]) == (2, 16, "lengthdrop")
     assert record["splits"]["train"]["examples"] == 48
     assert record["splits"]["search"]["examples"] == 6
-    assert record["training"]["plain_share"] == 0.4
+    assert (record["score"], record["training"]["plain_share"]) == ("learned", 0.4)
     assert record["training"]["arguments"]["num_train_epochs"] == 1
     assert record["training"]["arguments"]["learning_rate"] == 5e-4
     assert not (place / "runs/tiny/checkpoints").exists()
-
-
-def test_the_token_score_is_the_one_that_was_asked_for(ldsearch: Ldsearch, place: Path) -> None:
-    ldsearch.done(*TRAIN, *EPOCHS, "--token-score", "power", "--name", "powered")
-    assert read(place / "runs/powered/supernet.json")["score"] == "power"
-    assert read(place / "runs/tiny/supernet.json")["score"] == "learned"
-    assert Bench.open("runs/powered").supernet.score == "power"
 
 
 def test_a_learned_token_score_goes_from_training_to_export(ldsearch: Ldsearch, place: Path) -> None:
@@ -56,6 +48,7 @@ def test_a_learned_token_score_goes_from_training_to_export(ldsearch: Ldsearch, 
     assert load_exported("out").supernet.score == "learned"
     after = (*TRAIN, *EPOCHS, "--model", "runs/learned", "--token-score", "column", "--name", "after")
     ldsearch.done(*after)
+    assert Bench.open("runs/after").supernet.score == "column"
     assert not (place / "runs/after" / WEIGHTS_FILE).exists()  # of another score it would be out of date
 
 
@@ -65,18 +58,6 @@ def test_the_learned_token_score_is_fitted_to_the_model_as_training_left_it(
     words = (*TRAIN, *EPOCHS, "--learning_rate", "0.01", "--name", "moved")
     ldsearch.done(*words)
     assert_fitted("runs/moved")
-
-
-def test_a_start_without_a_token_score_has_it_fitted_to_its_own_states(
-    ldsearch: Ldsearch, place: Path
-) -> None:
-    ldsearch.done(*TRAIN, *EPOCHS, "--token-score", "column", "--name", "column")
-    still = TrainSupernet(trainer={"max_steps": 1, "learning_rate": 0.0})
-    halves = Subnet.of_encoder([0, 1], [12, 6], 16)
-    train_fixed(Bench.open("runs/tiny"), Path("runs/again"), halves, still, start=Path("runs/column"))
-    before, after = weights(place / "runs/column"), weights(place / "runs/again")
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    assert_fitted("runs/again")
 
 
 def assert_fitted(folder: str) -> None:
@@ -91,20 +72,26 @@ def assert_fitted(folder: str) -> None:
         torch.testing.assert_close(own, layer.token_score, rtol=1e-3, atol=1e-6)
 
 
-def test_without_steps_a_token_score_is_fitted_and_nothing_trained(ldsearch: Ldsearch, place: Path) -> None:
+def test_a_start_without_a_token_score_and_a_training_without_steps_have_it_fitted_to_their_states(
+    ldsearch: Ldsearch, place: Path
+) -> None:
     words = (*TRAIN, "--genes", "lengths", "--name", "fitted")
     ldsearch.done(*TRAIN, *EPOCHS, "--token-score", "column", "--name", "column")
     fine_tuned = ("--model", "runs/column")  # which brings no weights of a score
-    outcome = ldsearch.done(*words, *fine_tuned, "--max_steps", "0")
-    before, after = weights(place / "runs/column"), weights(place / "runs/fitted")
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    supernet = Bench.open("runs/fitted").supernet
-    assert all(bool(layer.token_score.any()) for layer in supernet.layers_of("encoder"))
+    still = TrainSupernet(trainer={"max_steps": 1, "learning_rate": 0.0})
+    halves = Subnet.of_encoder([0, 1], [12, 6], 16)
+    train_fixed(Bench.open("runs/tiny"), Path("runs/again"), halves, still, start=Path("runs/column"))
+    ldsearch.done(*words, *fine_tuned, "--max_steps", "0")
+    before = weights(place / "runs/column")
+    for name in ("again", "fitted"):
+        after = weights(place / "runs" / name)
+        assert all(torch.equal(before[name], after[name]) for name in before)
+        assert_fitted(f"runs/{name}")
     assert "not by ldsearch: the learned token score is fitted" in ldsearch("info", "runs/fitted").out
     ldsearch.done("evolve", "--supernet", "runs/fitted", "--evaluations", "6", "--name", "found")
     for refused in (("--token-score", "power", *fine_tuned), ()):  # no such score, no fine-tuned model
-        outcome = ldsearch(*words, *refused, "--max_steps", "0", "--name", "nothing")
-        assert (outcome.code, "--max_steps must be above 0, not 0" in outcome.err) == (2, True)
+        said = ldsearch.refused(*words, *refused, "--max_steps", "0", "--name", "nothing")
+        assert "--max_steps must be above 0, not 0" in said
 
 
 def test_a_fine_tuned_classifier_keeps_its_head_and_its_labels(ldsearch: Ldsearch, place: Path) -> None:
@@ -142,9 +129,8 @@ def test_parity_trains_and_searches_as_the_reference_does(ldsearch: Ldsearch, pl
     # Two lengths of 2 to 16, never rising: (2..16) over (2..first).
     assert f"up to {sum(first - 1 for first in range(2, 17))} sub-networks" in plan.out
     ldsearch.done("evolve", "--supernet", "runs/reference", "--parity", "--name", "search")
-    with (place / "runs/search/trials.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert {row["length_mode"] for row in rows} == {"absolute", ""}
-    assert len(rows) == sum(first - 10 for first in range(13, 17))  # (16, 16) is the full model itself
-    full = next(row for row in rows if not row["lengths"])
+    found = rows(place / "runs/search/trials.csv")
+    assert {row["length_mode"] for row in found} == {"absolute", ""}
+    assert len(found) == sum(first - 10 for first in range(13, 17))  # (16, 16) is the full model itself
+    full = next(row for row in found if not row["lengths"])
     assert float(full["score"]) == pytest.approx(record["metrics"]["search_accuracy"])
