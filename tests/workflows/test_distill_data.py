@@ -140,7 +140,13 @@ def test_killed_and_run_again_it_ends_at_the_same_bytes(options, undisturbed, ba
 
 @pytest.mark.parametrize(
     ("torn", "more", "left"),
-    [(1, b"", (3,)), (30, b"", (3,)), (120, b"", (3, 4, 5)), (0, b"\0" * 40 + b"\n7\n", (2,))],
+    [
+        (1, b"", (3,)),
+        (30, b"", (3,)),
+        (120, b"", (3, 4, 5)),
+        (0, b"\0" * 40 + b"\n", (2,)),
+        (0, b"7\n", (2,)),
+    ],
 )
 def test_a_torn_journal_costs_the_batches_it_tore_and_a_crashed_machines_zeros_none(
     options, undisturbed, torn, more, left
