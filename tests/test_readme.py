@@ -21,11 +21,8 @@ from ldsearch.costs.named import COSTS, added_costs
 from ldsearch.costs.workload import Workload
 from ldsearch.reports.held_out import HELD_OUT_COLUMNS
 from ldsearch.reports.tables import COLUMNS, COST_COLUMNS
-from ldsearch.search.strategies import SEARCHES
 from ldsearch.subnet import Lengths, Stack, Subnet
-from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.supernet import inference
-from ldsearch.tasks import TASKS
 from ldsearch.tasks.tokenizer import train_wordpiece
 from tests.cli.conftest import CONFIG, reviews
 from tests.test_imports import ORDER
@@ -170,27 +167,6 @@ def test_the_library_example_trains_searches_and_exports_as_printed(
     torch.testing.assert_close(
         exported(**batch).logits, inference(names["net"], dict(batch), best.subnet), rtol=0, atol=1e-5
     )
-
-
-def test_the_examples_of_extensions_keep_their_contracts():
-    examples = (
-        ("TestRoCBert", 21, FAMILIES, "roc_bert"),
-        ("TestDownhill", 26, SEARCHES, "downhill"),
-        ("TestTalk", 31, TASKS, "talk"),
-    )
-    for test, lines, registry, name in examples:
-        (block,) = [block for block in fenced("python") if test in block]
-        assert len(block.splitlines()) <= lines
-        names: dict[str, object] = {}
-        try:
-            exec(block, names)
-            inherited = names[test]()
-            laws = [law for law in dir(inherited) if law.startswith("test_")]
-            assert len(laws) >= 3
-            for law in laws:
-                getattr(inherited, law)()
-        finally:
-            registry.remove(name)
 
 
 def test_the_example_of_a_cost_counts_what_it_says():
