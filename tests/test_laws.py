@@ -1,7 +1,6 @@
 """The laws that hold the house together: every family × every shipped space, scaled to a tiny model."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,8 +12,7 @@ from ldsearch.costs.workload import Workload
 from ldsearch.search.evolve import Evolve, Surrogate
 from ldsearch.search.loop import StrategyContext, search
 from ldsearch.search.reference import Reference
-from ldsearch.space import LengthGenes, Space, load_space, space_folder
-from ldsearch.space.space import grouped
+from ldsearch.space import Space, load_space, space_folder
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
@@ -27,7 +25,6 @@ from tests.tiny import (
     FAMILIES,
     HEADED,
     OWN_PARTS,
-    VOCABULARY,
     learned,
     padded_batch,
     row,
@@ -38,16 +35,14 @@ from tests.tiny import (
 BLOCKS, REFERENCE = 4, 24
 SHIPPED = sorted(path.stem for path in space_folder().glob("*.yaml"))
 SPACES = [name for name in SHIPPED if load_space(name).full().decoder is None]  # depth grids have two stacks
-LENGTHS = [24, 3, 17, 9, 1, 24, 12, 5]
 
 
 def scaled(name: str) -> Space:
     return load_space(name, blocks=BLOCKS, reference=REFERENCE)
 
 
-def samples(space: Space, count: int = 12) -> list[Subnet]:
-    rng = np.random.default_rng(0)
-    return [space.smallest(), space.largest(), *(space.sample(rng) for _ in range(count))]
+def samples(space: Space) -> list[Subnet]:
+    return [space.smallest(), space.largest(), space.sample(np.random.default_rng(0))]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +73,7 @@ class TestFamilies(FamilyContract):
     def subnets(self, model: PreTrainedModel) -> list[Subnet]:
         return [
             *super().subnets(model),
-            *(s for name in self.shipped for s in samples(scaled(name), count=1)),
+            *(s for name in self.shipped for s in samples(scaled(name))),
         ]
 
 
@@ -112,31 +107,6 @@ class TestStrategies(StrategyContract):
         if self.chosen != "flexible-depth":
             return list(given)
         return [one for one in given if not any(stack.pinned for stack in one.stacks.values())]
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_law_3_nothing_removed_ever_costs_more(name):
-    supernet = Supernet(tiny_model("bert", blocks=BLOCKS))
-    workload = Workload.from_lengths(LENGTHS, REFERENCE)
-    macs, parameters = supernet.macs(workload), supernet.parameters_cost
-    for subnet in samples(scaled(name)):
-        (whole,) = macs([subnet])
-        stack = subnet.encoder
-        if stack.lengths is None:
-            less = [Subnet(grouped(stack.blocks[1:], {b: stack.groups(b) for b in stack.blocks}))]
-        else:
-            tokens = stack.lengths.tokens
-            shorter = (
-                [*tokens[:i], *(min(t, tokens[i] - 1) for t in tokens[i:])] for i in range(len(tokens))
-            )
-            less = [
-                Subnet(replace(stack, lengths=replace(stack.lengths, tokens=tuple(vector))))
-                for vector in shorter
-                if min(vector) > 0
-            ]
-        assert less
-        assert (macs(less) <= whole).all()
-        assert (parameters(less) <= parameters([subnet])).all()
 
 
 def test_law_4_the_reference_codes_pad_counting_score_breaks_it_which_is_why_it_is_parity_only():
@@ -194,29 +164,3 @@ def test_law_5_one_seed_asks_the_same_in_another_process():
         here = searched(make, space, macs, most)
         assert line.split("|") == [subnet.to_json() for subnet in here]
         assert searched(make, space, macs, most, seed=4) != here
-
-
-@pytest.mark.parametrize("pin_last", [True, False])
-def test_law_6_evolution_run_until_a_small_space_is_exhausted_equals_brute_force(pin_last):
-    space = Space.of_lengths(LengthGenes.build(BLOCKS, REFERENCE, 0.5, levels=6, pin_last=pin_last))
-    macs = Macs(Supernet(tiny_model("bert", blocks=BLOCKS)).shape, Workload.padded(REFERENCE))
-    evaluate = fake_trials(space, macs)
-    result = search(Evolve(StrategyContext(space, macs)), evaluate, space.full(), patience=None)
-    everything = evaluate([space.full(), *(s for s in space.enumerate() if s != space.full())], 0)
-    assert result.stopped == "exhausted"
-    assert {t.subnet for t in result.trials} == {t.subnet for t in everything}
-
-    def points(trials):
-        return {(t.costs["macs"], t.score.value) for t in trials}
-
-    brute = {
-        (cost, value)
-        for cost, value in points(everything)
-        if not any((c <= cost and v >= value) and (c, v) != (cost, value) for c, v in points(everything))
-    }
-    assert points(result.frontier) == brute
-    assert all(b >= a for a, b in itertools.pairwise(result.areas))
-
-
-def test_the_vocabulary_of_the_tiny_models_covers_their_batches():
-    assert int(padded_batch(LENGTHS)["input_ids"].max()) < VOCABULARY

@@ -16,7 +16,6 @@ from ldsearch.space import load_space
 from ldsearch.space.lengths import constant_ratio_lengths, default_bound, draw_lengths, shrink
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.tasks.objectives import kl_divergence
 
 D, FF = 768, 3072
 SPAN_HEAD = {"head_per_token": 2 * D}
@@ -126,9 +125,3 @@ def test_every_other_keeps_evenly_spaced_blocks_as_the_literal_rule_does_where_t
     for keep in (0, 13, -1):
         with pytest.raises(SpaceError):
             every_other(12, keep)
-
-
-def test_the_divergences_have_their_closed_form_values():
-    teacher, student = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]])
-    assert kl_divergence(teacher, student).item() == pytest.approx(0.8287, abs=5e-5)
-    assert kl_divergence(teacher, student, reverse=True).item() == pytest.approx(1.0068, abs=5e-5)
