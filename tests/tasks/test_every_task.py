@@ -100,18 +100,9 @@ def source(kind: str, tmp_path: Path) -> DataSource:
     return DataSource(write(tmp_path / "train.jsonl", train), validation=write(tmp_path / "held.jsonl", held))
 
 
-@pytest.fixture
-def task(kind: str, source: DataSource) -> Task:
-    return load_task(kind, source)
-
-
-def test_validation_rows_are_halved_and_training_rows_stay(task: Task) -> None:
-    sizes = {name: len(split) for name, split in task.splits.items()}
-    assert sizes == {"train": 40, "search": 6, "report": 6}
-    assert task.overlap == ""
-
-
-def test_parquet_has_the_same_rows_as_jsonl(kind: str, source: DataSource, tmp_path: Path) -> None:
+def test_parquet_has_the_same_rows_as_jsonl_and_validation_rows_are_halved(
+    kind: str, source: DataSource, tmp_path: Path
+) -> None:
     tables = [tmp_path / f"{role}.parquet" for role in ("train", "held")]
     for table, path in zip(tables, (source.data, source.validation), strict=True):
         pd.DataFrame([json.loads(line) for line in Path(str(path)).read_text().splitlines()]).to_parquet(
@@ -119,6 +110,8 @@ def test_parquet_has_the_same_rows_as_jsonl(kind: str, source: DataSource, tmp_p
         )
     parquet = load_task(kind, replace(source, data=str(tables[0]), validation=str(tables[1])))
     assert fingerprints_of(parquet) == fingerprints_of(load_task(kind, source))
+    sizes = {name: len(split) for name, split in parquet.splits.items()}
+    assert sizes == {"train": 40, "search": 6, "report": 6}
 
 
 @pytest.mark.parametrize("kind", HIDDEN)
@@ -142,8 +135,8 @@ def away(vectors: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return torch.tensor(np.mean([cosine(a, b) for a, b in zip(vectors, labels, strict=True)])).float()
 
 
-def test_the_loss_is_the_stock_models(kind: str, task: Task) -> None:
-    tokenizer = tokenizer_of(kind)
+def test_the_loss_is_the_stock_models(kind: str, source: DataSource) -> None:
+    task, tokenizer = load_task(kind, source), tokenizer_of(kind)
     model, encoded = stock_model(task, len(tokenizer)), task.encode("train", tokenizer, 32)
     for size in (1, 7):
         features = encoded.features[:size]

@@ -71,9 +71,20 @@ def as_json(content: Any) -> dict[str, str]:
     return {"data.json": json.dumps(content)}
 
 
-def tagged(mark: str, before: str = "") -> Callable[[int], str]:
+def tagged(mark: str, end: str = "\n") -> Callable[[int], str]:
     """The words of a sentence, a line each."""
-    return lambda row: before + "".join(f"{word}{mark}{tag}\n" for word, tag in zip(*WORDS[row], strict=True))
+    return lambda row: "".join(f"{word}{mark}{tag}{end}" for word, tag in zip(*WORDS[row], strict=True))
+
+
+def as_tsv(header: Sequence[str], *columns: Sequence[Any], start: str = "") -> str:
+    """As GLUE's: no cell is quoted."""
+    rows = [header, *zip(*columns, strict=True)] if header else zip(*columns, strict=True)
+    return start + "".join("\t".join(map(str, row)) + "\n" for row in rows)
+
+
+def conll(row: int) -> str:
+    start = "" if row else "\ufeff-DOCSTART- -X- O\r\n\r\n"
+    return start + tagged((" NN ", "\tVB ")[row % 2], "\r\n")(row)
 
 
 def conllu(row: int) -> str:
@@ -84,14 +95,21 @@ def conllu(row: int) -> str:
     return "\n".join([f"# sent_id = {row}", "# text = x", *cells]) + "\n"
 
 
-def squad(every: int) -> Any:
-    """SQuAD v2's file, in which every so manieth question has no answer."""
-    qas = [
-        {"question": question, "id": str(row), "is_impossible": row % every == 0,
-         "answers": [{"text": NAMES[row], "answer_start": 0}] if row % every else []}
-        for row, (_, question) in enumerate(ASKED)
-    ]  # fmt: skip
-    return {"data": [{"paragraphs": [{"context": c, "qas": [qa]} for c, qa in zip(LIVES, qas, strict=True)]}]}
+def squad(rows: Sequence[int] = ROWS, every: int = 99) -> Any:
+    """SQuAD v2's file, in which every so manieth text has no answer: two questions each."""
+    articles: list[Any] = [{"title": name, "paragraphs": []} for name in "ab"]
+    for row in rows:
+        answers = [{"text": NAMES[row], "answer_start": 0}] if row % every else []
+        asked = {"answers": answers, "is_impossible": not answers}
+        both = [{"question": question, "id": f"{row}", **asked} for question in (ASKED[row][1], "Who?")]
+        articles[row % 2]["paragraphs"].append({"context": LIVES[row], "qas": both})
+    return {"data": articles, "version": "v2.0"}
+
+
+def squads_rows(every: int = 99) -> list[Any]:
+    """What ``squad`` holds."""
+    asked = [(row, question) for row in ROWS for question in (ASKED[row][1], "Who?")]
+    return [(LIVES[row], question, ((0, NAMES[row]),) if row % every else ()) for row, question in asked]
 
 
 FRAME = pd.DataFrame({"text": TEXTS, "label": AB})
@@ -105,6 +123,28 @@ OFFSETS = [{"id": 1, "label": "PER", "start_offset": 0, "end_offset": len(name) 
 ENDS = [{"start": 0, "end": len(name), "text": name, "labels": ["PER"]} for name in NAMES]
 LISTED = [list(words) for words, _ in WORDS]
 TAGS = [list(tags) for _, tags in WORDS]
+
+NUMBERS = [row / 8 - 1 for row in ROWS]
+SPACED = [f"  {row} " for row in ROWS]
+# The columns of GLUE's files, and where the two texts stand; labels are last, in MRPC first.
+GLUE = {
+    "mnli": (["index", "promptID", "sentence1_parse", "sentence1", "sentence2", "label1", "gold_label"], 3),
+    "mrpc": (["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"], 3),
+    "qnli": (["index", "question", "sentence", "label"], 1),
+    "qqp": (["id", "qid1", "qid2", "question1", "question2", "is_duplicate"], 3),
+    "stsb": (["index", "genre", "source1", "sentence1", "sentence2", "score"], 3),
+}
+
+
+def glue(name: str) -> tuple[Given, list[Any]]:
+    header, first = GLUE[name]
+    kind, labels = ("regression", NUMBERS) if name == "stsb" else ("classification", AB)
+    columns: list[Sequence[Any]] = [ROWS] * len(header)
+    columns[first : first + 2] = TEXTS, OTHERS
+    columns[0 if name == "mrpc" else -1] = labels
+    given = Given(kind, {"train.tsv": as_tsv(header, *columns, start="\ufeff")}, folder=True)
+    return given, list(zip(TEXTS, OTHERS, labels, strict=True))
+
 
 READ: dict[str, tuple[Given, Sequence[Any]]] = {
     # Texts and pairs.
@@ -144,6 +184,32 @@ READ: dict[str, tuple[Given, Sequence[Any]]] = {
         Given("classification", jsonl(id=ROWS, text=TEXTS, label=[[one] for one in AB])),
         SINGLE,
     ),
+    # A quotation mark opens a cell and never closes; the test file has a header, and no labels.
+    "CoLA": (
+        Given(
+            "classification",
+            {
+                "train.tsv": as_tsv([], AB[:14], HOT["joy"][:14], ["*", ""] * 7, ['"one', *TEXTS[1:14]]),
+                "dev.tsv": as_tsv([], AB[14:], HOT["joy"][14:], [""] * 6, TEXTS[14:]),
+                "test.tsv": as_tsv(["index", "sentence"], [0], ['"one']),
+            },
+            folder=True,
+        ),
+        [(text, None, str(row % 2)) for row, text in enumerate(['"one', *TEXTS[1:]])],
+    ),
+    **{f"GLUE's {name}": glue(name) for name in GLUE},
+    "fastText's lines": (
+        Given("classification", lines("train.txt", lambda row: f"__label__{AB[row]} {TEXTS[row]}")),
+        SINGLE,
+    ),
+    "fastText's several labels": (
+        Given("multi-label", lines("train.txt", lambda row: f"__label__x __label__{AB[row]} {TEXTS[row]}")),
+        [(text, None, (label, "x")) for text, _, label in SINGLE],
+    ),
+    "spaces, and what looks like nothing": (
+        Given("classification", jsonl(premise=SPACED, hypothesis=["NA", ""] * 10, label=AB)),
+        list(zip(SPACED, ["NA", ""] * 10, AB, strict=True)),
+    ),
     "a folder a class": (
         Given(
             "classification",
@@ -165,6 +231,20 @@ READ: dict[str, tuple[Given, Sequence[Any]]] = {
         Given("multi-label", as_csv(text=TEXTS, labels=[list(own) for own in SEVERAL])),
         [(text, None, own) for text, own in zip(TEXTS, SEVERAL, strict=True)],
     ),
+    **{
+        f"names with commas between in a {kind}": (
+            Given("multi-label", made(text=TEXTS, labels=[" , ".join(own) for own in SEVERAL])),
+            [(text, None, own) for text, own in zip(TEXTS, SEVERAL, strict=True)],
+        )
+        for kind, made in (("csv", as_csv), ("jsonl", jsonl))
+    },
+    **{
+        f"numbers in a {kind}": (
+            Given("regression", made(sentence1=TEXTS, sentence2=OTHERS, label=NUMBERS)),
+            [(one, two, number) for one, two, number in zip(TEXTS, OTHERS, NUMBERS, strict=True)],
+        )
+        for kind, made in (("csv", as_csv), ("jsonl", jsonl))
+    },
     **{
         f"pandas' {orient}": (Given("classification", {"data.json": FRAME.to_json(orient=orient)}), SINGLE)
         for orient in ("split", "index", "columns", "records", "table")
@@ -255,15 +335,39 @@ READ: dict[str, tuple[Given, Sequence[Any]]] = {
         f"word and tag in .{kind}": (Given("tokens", lines(f"d.{kind}", tagged("\t"))), WORDS)
         for kind in ("tsv", "bio", "iob2", "conll", "txt")
     },
+    # With a byte order mark, Windows' line ends, columns between, and blank lines that hold a space.
+    "CoNLL-2003": (
+        Given("tokens", lines("d.txt", conll, end=" \r\n")),
+        WORDS,
+    ),
+    "a folder of such files": (
+        Given(
+            "tokens",
+            {
+                f"{name}.txt": "\n".join(tagged(" ")(row) for row in own)
+                for name, own in (("train", ROWS[:14]), ("valid", ROWS[14:17]), ("test", ROWS[17:]))
+            },
+            folder=True,
+        ),
+        WORDS,
+    ),
     "CoNLL-U": (
         Given("tokens", lines("d.conllu", conllu)),
         [(words, ("UPOS1", "UPOS0", "UPOS1", "UPOS0", "UPOS1")) for words, _ in WORDS],
     ),
     "lists of words in a csv": (Given("tokens", as_csv(tokens=LISTED, ner_tags=TAGS)), WORDS),
     # Questions.
-    "SQuAD v2": (
-        Given("questions", as_json(squad(every=4))),
-        [(*asked[:2], asked[2] if row % 4 else ()) for row, asked in enumerate(ANSWERED)],
+    "SQuAD v2": (Given("questions", as_json(squad(every=4))), squads_rows(every=4)),
+    "SQuAD's two files": (
+        Given(
+            "questions",
+            {
+                "train-v1.1.json": json.dumps(squad(ROWS[:14])),
+                "dev-v1.1.json": json.dumps(squad(ROWS[14:])),
+            },
+            folder=True,
+        ),
+        squads_rows(),
     ),
     "answers as text": (
         Given("questions", jsonl(context=CONTEXTS, question=QUESTIONS, answer=NAMES)),
@@ -323,6 +427,13 @@ READ: dict[str, tuple[Given, Sequence[Any]]] = {
         ),
         list(zip(OTHERS, TEXTS, strict=True)),
     ),
+    "languages in one column": (
+        Given(
+            "translation",
+            jsonl(id=ROWS, translation=[{"de": a, "en": b} for a, b in zip(TEXTS, OTHERS, strict=True)]),
+        ),
+        list(zip(TEXTS, OTHERS, strict=True)),
+    ),
     "dialogues": (
         Given("summarisation", jsonl(dialogue=TEXTS, summary=OTHERS)),
         list(zip(TEXTS, OTHERS, strict=True)),
@@ -343,6 +454,8 @@ def rows_of(task: Any) -> list[Any]:
             found += zip(own.contexts, own.questions, answers, strict=True)
         elif task.head == "Seq2SeqLM":
             found += [(source, target) for source, (target,) in zip(own.sources, own.targets, strict=True)]
+        elif task.kind == "regression":
+            found += zip(own.texts, own.pairs, own.labels, strict=True)
         else:
             for text, pair, label in zip(own.texts, own.pairs or [None] * len(own), own.labels, strict=True):
                 several = task.kind == "multi-label"

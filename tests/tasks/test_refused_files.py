@@ -8,7 +8,6 @@ from ldsearch.errors import DataError
 from ldsearch.tasks.tables import Columns
 from tests.tasks.test_files import (
     AB,
-    CONTEXTS,
     HOT,
     LIVES,
     NAMES,
@@ -24,15 +23,9 @@ from tests.tasks.test_files import (
     lines,
 )
 
+EIGHTHS = [row / 8 for row in ROWS]
 TWICE = [f"{name} and {name}" for name in NAMES]
 REFUSED: dict[str, tuple[Given, str]] = {
-    "AG News without names": (
-        Given(
-            "classification",
-            {"d.csv": "".join(f'"{row % 4 + 1}","{TEXTS[row]}","{OTHERS[row]}"\n' for row in ROWS)},
-        ),
-        "put a line of names before it",
-    ),
     "several columns, none named": (
         Given("multi-label", as_csv(text=TEXTS, **HOT)),
         "--label-column joy,anger",
@@ -44,6 +37,54 @@ REFUSED: dict[str, tuple[Given, str]] = {
     "a column that is not there": (
         Given("multi-label", as_csv(text=TEXTS, **HOT), columns=Columns(label="joy,fear")),
         "no column 'fear'; it has text, joy, anger",
+    ),
+    "two texts": (
+        Given("classification", jsonl(first=TEXTS, second=OTHERS, label=AB)),
+        "--pair-column",
+    ),
+    "numbers for labels": (Given("classification", jsonl(text=TEXTS, score=EIGHTHS)), "--task regression"),
+    "numbers that are named as labels": (
+        Given("classification", jsonl(text=TEXTS, score=EIGHTHS), columns=Columns(label="score")),
+        "--task regression",
+    ),
+    "numbers that training did not have": (
+        Given(
+            "classification",
+            {
+                "train.csv": "text,score\n" + "".join(f"{TEXTS[row]},{row % 3 / 8}\n" for row in ROWS),
+                "validation.csv": "text,score\n" + "".join(f"{text},2.083\n" for text in OTHERS),
+            },
+            folder=True,
+            columns=Columns(label="score"),
+        ),
+        "2.083 (numbers to be predicted as numbers are --task regression)",
+    ),
+    **{
+        f"lists of labels, which may be {kind}": (
+            Given(
+                "classification",
+                jsonl(tokens=[text.split() for text in TEXTS], labels=[["O"] * 3] * 20),
+                columns=Columns(text="tokens"),
+            ),
+            f"--task {kind}",
+        )
+        for kind in ("multi-label", "tokens")
+    },
+    "fastText's several labels": (
+        Given("classification", lines("train.txt", lambda row: f"__label__x __label__y {TEXTS[row]}")),
+        "several labels: --task multi-label",
+    ),
+    "words and tags for texts": (
+        Given("classification", {"d.txt": "".join(f"{name} NN B-PER\n\n" for name in NAMES)}),
+        "--task tokens",
+    ),
+    "a word without a tag": (
+        Given("tokens", {"d.conll": "a O\nb\n"}),
+        "a line needs a word and its tag, not 'b' alone",
+    ),
+    "tags for a text": (
+        Given("tokens", jsonl(text=TEXTS, labels=[["B-X", "O", "O"]] * 20), columns=Columns(text="text")),
+        "no list of words",
     ),
     "NumPy's lists in a csv": (
         Given("multi-label", as_csv(text=TEXTS, labels=["['joy' 'anger']"] * 20)),
@@ -71,14 +112,6 @@ REFUSED: dict[str, tuple[Given, str]] = {
         Given("regression", as_csv(mark=";", text=TEXTS, score=[f"{row},5" for row in ROWS])),
         "a decimal point is needed, not a comma (the first is row 0)",
     ),
-    "lists of different lengths": (
-        Given("tokens", jsonl(tokens=[["a", "b"]] * 20, ner_tags=[["O", "O"]] * 5 + [["O"]] * 15)),
-        "15 train rows have not as many tags as words (the first is row 5)",
-    ),
-    "an empty sentence": (
-        Given("tokens", jsonl(tokens=[["a"]] * 19 + [[]], ner_tags=[["O"]] * 19 + [[]])),
-        "no list of words in column 'tokens' (the first is row 19)",
-    ),
     "words in a row without sentences": (
         Given("tokens", as_csv(word=TEXTS, tag=AB)),
         "needs a column sentence_id",
@@ -100,13 +133,6 @@ REFUSED: dict[str, tuple[Given, str]] = {
     "an answer that stands twice": (
         Given("questions", jsonl(context=TWICE, question=QUESTIONS, answer=NAMES)),
         "20 train rows have an answer that stands not once in the context",
-    ),
-    "answers that are missing": (
-        Given(
-            "questions",
-            jsonl(context=CONTEXTS, question=QUESTIONS, answers=[*([[n] for n in NAMES[1:]]), None]),
-        ),
-        "1 train rows have no answer (an empty list says that there is none)",
     ),
     "Moses' files of other languages": (
         Given(
@@ -132,7 +158,6 @@ REFUSED: dict[str, tuple[Given, str]] = {
         Given("causal", jsonl(instruction=TEXTS, output=OTHERS)),
         "a prompt and its answer, is to be one text",
     ),
-    "a spreadsheet": (Given("classification", {"d.xlsx": "PK"}), "unknown format; use one of csv, tsv"),
 }
 
 

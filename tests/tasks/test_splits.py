@@ -183,6 +183,15 @@ def test_keep_overlap_uses_every_row(layout: str) -> None:
     )
 
 
+@pytest.mark.parametrize(("rows", "cut"), [(20_100, 2_000), (64, 6), (6, 1)])
+def test_two_tenths_are_cut_at_most_2000_rows_each_and_nothing_is_lost(rows: int, cut: int) -> None:
+    sides = chosen(texts := {"train": [f"row {row}" for row in range(rows)]}, fix_splits(texts))
+    assert {role: len(own) for role, own in sides.items()} == {
+        "train": rows - 2 * cut, "search": cut, "report": cut,
+    }  # fmt: skip
+    assert sorted(itertools.chain(*sides.values())) == list(range(rows))
+
+
 def test_a_group_that_is_too_large_for_a_side_stays_in_training() -> None:
     texts = {"train": ["same"] * 12 + [f"row {row}" for row in range(48)]}
     found = [fix_splits(texts, seed=seed).rows for seed in range(8)]

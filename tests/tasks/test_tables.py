@@ -74,14 +74,6 @@ def test_every_format_gives_the_rows_that_went_in(tmp_path: Path, name: str) -> 
     assert table["text"].tolist() == TEXTS
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_a_file_is_the_training_rows_and_validation_the_search_rows(tmp_path: Path, kind: str) -> None:
-    train, validation = put(tmp_path / f"t.{kind}"), put(tmp_path / f"v.{kind}", ROWS[:2])
-    tables = read_tables(DataSource(str(train), validation=str(validation)))
-    assert {role: len(table) for role, table in tables.items()} == {"train": 9, "search": 2}
-    assert set(read_tables(DataSource(str(train)))) == {"train"}
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A dataset folder; what datasets caches stays out of the user's home."""

@@ -14,7 +14,6 @@ from transformers import (
 )
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import fingerprints_of
 from ldsearch.tasks.tables import DataSource
 from ldsearch.tasks.tokens import TaggedExamples, TokenClassification
 from tests.tasks.test_every_task import write
@@ -155,36 +154,6 @@ def test_another_metric_may_be_chosen_where_it_fits_the_labels(tmp_path: Path) -
     assert load(tmp_path, rows(), metric="accuracy").metric.name == "accuracy"
     with pytest.raises(DataError, match="not NN: choose --metric accuracy"):
         load(tmp_path, [{**row, "ner_tags": ["NN", "B-X", "O"]} for row in rows()], metric="f1")
-
-
-CONLL = "-DOCSTART- -X- O\n\n" + "".join(
-    f"w{i} NN B-PER\nx{i}\tNN I-PER\ny{i} VB O\n" + ("\n", " \n\n")[i % 2] for i in range(20)
-)
-
-
-@pytest.mark.parametrize("name", ["train.txt", "train.conll"])
-def test_lines_with_a_word_first_and_its_tag_last_are_read_too(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text(CONLL)
-    lines = TokenClassification.load(DataSource(str(tmp_path / name)))
-    assert fingerprints_of(lines) == fingerprints_of(load(tmp_path, rows()))
-    (tmp_path / name).write_text("a O\nb\n")
-    with pytest.raises(DataError, match="a line needs a word and its tag, not 'b' alone"):
-        TokenClassification.load(DataSource(str(tmp_path / name)))
-
-
-def test_a_folder_of_such_files_is_split_by_their_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    folder = tmp_path / "ner"
-    folder.mkdir()
-    (folder / "train.txt").write_text(CONLL)
-    (folder / "valid.txt").write_text("a O\nb B-PER\n\nc O\n")
-    (folder / "test.txt").write_text("d O\n\ne O\nf O\n\ng B-PER")
-    splits = TokenClassification.load(DataSource(str(folder))).splits
-    assert {name: len(split) for name, split in splits.items()} == {"train": 20, "search": 2, "report": 3}
-    assert splits["search"].words == (("a", "b"), ("c",))
-    assert splits["report"].tags == ((2,), (2, 2), (0,))
 
 
 ROW = {"tokens": ["a", "b"], "ner_tags": ["B-X", "O"]}
