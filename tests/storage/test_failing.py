@@ -2,11 +2,10 @@
 
 import contextlib
 import os
-import resource
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from ldsearch.errors import MachineError, RunError
 from ldsearch.storage import MeasurementCache
 from ldsearch.subnet import Subnet
 from tests import fresh
-from tests.storage.test_measurements import FULL, SHORT, trial
+from tests.storage.test_measurements import FULL, KINDS, SHORT, trial
 
 NOBODY = 65534
 
@@ -32,18 +31,23 @@ def filled(path: Path) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["no database", "only a header", "cut", "page of zeros"])
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {  # of a whole database's content
+    "sqlite:///no database": lambda whole: b"no database " * 400,
+    "sqlite:///only a header": lambda whole: b"SQLite format 3\0" + b"x" * 5000,
+    "sqlite:///cut": lambda whole: whole[: len(whole) // 2],
+    "sqlite:///page of zeros": lambda whole: whole[:-4096] + bytes(4096),
+    "journal:no journal": lambda whole: b"no journal\n" * 9,
+    "journal:other json": lambda whole: b'{"a": 1}\n{"b": 2}\n',
+    "journal:no text": lambda whole: b"\xff\xfe\n\n",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_one_line_that_says_what_to_do_and_stays_as_it_is(path: Path, damage: str) -> None:
-    whole = filled(path)
-    content = {
-        "no database": b"no database " * 400,
-        "only a header": b"SQLite format 3\0" + b"x" * 5000,
-        "cut": whole[: len(whole) // 2],
-        "page of zeros": whole[:-4096] + bytes(4096),
-    }[damage]
+    content = DAMAGES[damage](filled(path))
     path.write_bytes(content)
     with pytest.raises(RunError) as caught:
-        MeasurementCache(path, "print")
+        MeasurementCache(f"{damage.split(':')[0]}:{'///' * damage.startswith('sqlite')}{path}", "print")
     assert str(caught.value) == (
         f"the measurement cache {path} is damaged: move it away; measurements will be made again"
     )
@@ -68,43 +72,19 @@ def locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MeasurementC
         yield cache
 
 
-def test_a_file_that_another_process_keeps_locked_is_one_line_when_it_is_opened(
-    path: Path, locked: MeasurementCache
-) -> None:
-    with pytest.raises(RunError, match=r"is locked by another process: run the same command again once"):
-        MeasurementCache(path, "print")
-
-
-def test_a_file_that_another_process_keeps_locked_is_one_line_when_a_measurement_is_stored(
-    locked: MeasurementCache, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_another_process_keeps_locked_is_one_line_when_it_is_opened_and_when_something_is_stored(
+    path: Path, locked: MeasurementCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)  # between Optuna's attempts
-    with pytest.raises(RunError, match=r"is locked by another process: run the same command again once"):
-        locked.put(trial(SHORT))
+    for call in (lambda: MeasurementCache(path, "print"), lambda: locked.put(trial(SHORT))):
+        with pytest.raises(RunError, match=r"is locked by another process: run the same command again once"):
+            call()
     assert locked.get(SHORT) is None
 
 
 def fill(cache: MeasurementCache) -> None:
     for reference in range(16, 400):
         cache.put(trial(Subnet.of_encoder(range(3), (9, 5, 1), reference)))
-
-
-def test_without_room_storing_is_one_line_and_what_was_stored_before_stays(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # between Optuna's attempts
-    cache = MeasurementCache(path, "print")
-    cache.put(trial(FULL))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, hard))
-    try:
-        # A full disk is "database or disk is full"; a limit on files, all that a test can set, is this.
-        with pytest.raises(MachineError, match=f"cannot use the measurement cache {path}: disk I/O error"):
-            fill(cache)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert len(cache) > 1
-    assert len(MeasurementCache(path, "print")) == len(cache)
 
 
 def test_a_file_of_another_version_of_optuna_is_one_line(path: Path) -> None:
@@ -116,20 +96,8 @@ def test_a_file_of_another_version_of_optuna_is_one_line(path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"no journal\n" * 9, b'{"a": 1}\n{"b": 2}\n', b"\xff\xfe\n\n"])
-def test_a_damaged_journal_is_one_line_and_stays_as_it_is(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "m.log"
-    path.write_bytes(content)
-    with pytest.raises(RunError) as caught:
-        MeasurementCache(f"journal:{path}", "print")
-    assert str(caught.value) == (
-        f"the measurement cache {path} is damaged: move it away; measurements will be made again"
-    )
-    assert path.read_bytes() == content
-
-
 FULL_DISK = """
-import resource, sys
+import pathlib, resource, sys
 from ldsearch.errors import MachineError
 from ldsearch.storage import MeasurementCache
 from tests.storage.test_failing import fill
@@ -139,7 +107,8 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 time.sleep = lambda seconds: None
 cache = MeasurementCache(sys.argv[1], "print")
 cache.put(trial(FULL))
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+size = max(file.stat().st_size for file in pathlib.Path(sys.argv[2]).iterdir())
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20_001, resource.RLIM_INFINITY))
 try:
     fill(cache)
 except MachineError as error:
@@ -147,9 +116,11 @@ except MachineError as error:
 """
 
 
-def test_without_room_for_a_journal_it_is_one_line_and_what_was_stored_before_stays(tmp_path: Path) -> None:
-    storage = f"journal:{tmp_path}/m.log"
-    done = fresh.program(FULL_DISK, storage, 20001)
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_room_storing_is_one_line_and_what_was_stored_before_stays(kind: str, tmp_path: Path) -> None:
+    storage = kind.format(tmp_path)
+    done = fresh.program(FULL_DISK, storage, tmp_path)
+    # A full disk is "database or disk is full"; a limit on files is all that a test can set.
     assert "cannot use the measurement cache" in done.stdout, done.stderr
     assert done.stdout.count("\n") == 1
     count = int(done.stdout.split()[0])
@@ -187,7 +158,7 @@ def mere_user() -> Iterator[None]:
             os.seteuid(0)
 
 
-@pytest.mark.parametrize("kind", ["sqlite:///{}/m.db", "journal:{}/m.log"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_storage_that_cannot_be_written_is_read_and_storing_is_one_line(
     kind: str, open_place: Path
 ) -> None:

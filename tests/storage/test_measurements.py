@@ -5,10 +5,10 @@ import math
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import chain, takewhile
 from pathlib import Path
 
-import numpy as np
 import optuna
 import pytest
 from optuna.storages import JournalStorage
@@ -44,18 +44,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "measurements.db"
 
 
-def test_a_stored_trial_comes_back_in_every_field_but_its_seconds(path: Path) -> None:
-    stored = trial(SHORT, 0.1 + 0.2, generation=4)
-    MeasurementCache(path, "print").put(stored)
-    found = MeasurementCache(path, "print").get(SHORT)
-    assert found is not None
-    assert found.subnet == SHORT
-    assert found.score.value == 0.1 + 0.2  # every bit of the double
-    assert found.score.higher_is_better is True
-    assert dict(found.costs) == {"macs": 1234.5, "parameters": 678.0}
-    assert (found.metric, found.examples, found.split) == ("accuracy", 40, "search")
-    assert found.fingerprint == "print"
-    assert found.seconds == 0.0
+def found(cache: MeasurementCache, subnet: Subnet) -> Trial:
+    trial = cache.get(subnet)
+    assert trial is not None
+    return trial
 
 
 def test_a_process_that_dies_in_the_middle_of_storing_leaves_nothing_of_that_measurement(path: Path) -> None:
@@ -95,9 +87,7 @@ def test_what_a_killed_process_wrote_without_committing_is_undone(path: Path) ->
     assert subprocess.run([sys.executable, "-c", program, str(path)]).returncode == 9
     assert path.stat().st_size > before
     assert path.with_name("measurements.db-journal").stat().st_size > 0
-    found = MeasurementCache(path, "print").get(SHORT)
-    assert found is not None
-    assert found.score.value == 0.5
+    assert found(MeasurementCache(path, "print"), SHORT).score.value == 0.5
     assert path.stat().st_size == before
 
 
@@ -113,9 +103,7 @@ def test_trials_of_other_programs_are_no_measurements(path: Path) -> None:
     again = MeasurementCache(path, "print")
     assert (len(again), again.get(SHORT)) == (1, None)
     again.put(trial(SHORT, 0.5))
-    found = MeasurementCache(path, "print").get(SHORT)
-    assert found is not None
-    assert found.score.value == 0.5
+    assert found(MeasurementCache(path, "print"), SHORT).score.value == 0.5
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,7 +145,7 @@ def test_plain_optuna_reads_the_study_and_so_does_its_dashboard(tmp_path: Path, 
     assert (measured.user_attrs["metric"], measured.user_attrs["split"]) == ("accuracy", "search")
     assert failed.state.name == "FAIL"
     assert failed.user_attrs["subnet"] == PRUNED.to_json()
-    assert [found.number for found in study.best_trials] == [measured.number]
+    assert study.best_trials == [measured]
 
 
 def test_the_study_of_a_score_that_falls_minimises_it(path: Path) -> None:
@@ -168,10 +156,8 @@ def test_the_study_of_a_score_that_falls_minimises_it(path: Path) -> None:
         cache.put(Trial(subnet, "perplexity", score, {"macs": macs}, 1, "search", 1.0, "print"))
     study = optuna.load_study(study_name="print", storage=f"sqlite:///{path}")
     assert [direction.name for direction in study.directions] == ["MINIMIZE", "MINIMIZE"]
-    assert sorted(found.number for found in study.best_trials) == [0, 1]
-    again = MeasurementCache(path, "print").get(FULL)
-    assert again is not None
-    assert again.score == Score(3.0, higher_is_better=False)
+    assert sorted(best.number for best in study.best_trials) == [0, 1]
+    assert found(MeasurementCache(path, "print"), FULL).score == Score(3.0, higher_is_better=False)
 
 
 PROGRAM = """
@@ -237,17 +223,14 @@ def test_every_storage_keeps_what_was_measured_and_two_supernets_apart(kind: str
     storage = kind.format(tmp_path / "new")
     cache, other = MeasurementCache(storage, "print"), MeasurementCache(storage, "another supernet's")
     assert not (tmp_path / "new").exists()  # looking makes nothing
-    cache.put(trial(SHORT, 0.1 + 0.2))
+    stored = trial(SHORT, 0.1 + 0.2, generation=4)  # which comes back to the last bit
+    cache.put(stored)
     other.put(trial(FULL, 0.5))
     cache.put(trial(PRUNED, float("nan")))
     again = MeasurementCache(storage, "print")
     assert [one.subnet for one in again.trials()] == [SHORT, PRUNED]
-    found = again.get(SHORT)
-    assert found is not None
-    assert (found.score.value, dict(found.costs)) == (0.1 + 0.2, dict(trial(SHORT).costs))
-    failed = again.get(PRUNED)
-    assert failed is not None
-    assert np.isnan(failed.score.value)
+    assert found(again, SHORT) == replace(stored, seconds=0.0, generation=found(again, SHORT).generation)
+    assert math.isnan(found(again, PRUNED).score.value)
     assert again.get(FULL) is None
     cache.put(trial(FULL))
     assert again.get(FULL) is None
@@ -261,9 +244,7 @@ def test_the_first_of_two_measurements_counts_for_everybody(tmp_path: Path) -> N
     other.put(trial(SHORT, 0.75))
     for cache in (one, other, MeasurementCache(tmp_path / "m.db", "print")):
         cache.refresh()
-        found = cache.get(SHORT)
-        assert found is not None
-        assert found.score.value == 0.25
+        assert found(cache, SHORT).score.value == 0.25
 
 
 def test_a_journal_line_that_was_cut_short_is_undone_and_what_was_whole_stays(tmp_path: Path) -> None:

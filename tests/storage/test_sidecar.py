@@ -44,7 +44,7 @@ def as_npy(array: object) -> bytes:
     return buffer.getvalue()
 
 
-def test_what_was_put_comes_back_bit_for_bit_in_another_process_too(folder: Path) -> None:
+def test_what_was_put_last_comes_back_bit_for_bit_in_another_process_too(folder: Path) -> None:
     assert sidecar(folder).get(FULL) is None
     assert not folder.parent.exists()  # looking makes nothing
     stored(folder)
@@ -53,6 +53,9 @@ def test_what_was_put_comes_back_bit_for_bit_in_another_process_too(folder: Path
     assert found.dtype == np.float64
     assert found.tobytes() == VALUES.tobytes()
     np.testing.assert_array_equal(np.load(only_file(folder)), VALUES)  # anyone may read it
+    sidecar(folder).put(FULL, 1 - VALUES)  # the last counts
+    np.testing.assert_array_equal(np.load(only_file(folder)), 1 - VALUES)
+    assert only_file(folder).suffix == ".npy"
 
 
 def test_a_full_folder_loses_what_was_not_asked_for_longest(folder: Path) -> None:
@@ -69,15 +72,6 @@ def test_a_full_folder_loses_what_was_not_asked_for_longest(folder: Path) -> Non
     assert small.get(subnets[1]) is None
     Sidecar(folder, (EXAMPLES,), digest, most=2 * size).put(FULL, VALUES)  # of an earlier process
     assert len(list(folder.iterdir())) <= 2
-
-
-def test_the_last_that_was_put_counts_and_leaves_one_file(folder: Path) -> None:
-    stored(folder)
-    sidecar(folder).put(FULL, 1 - VALUES)
-    found = sidecar(folder).get(FULL)
-    assert found is not None
-    np.testing.assert_array_equal(found, 1 - VALUES)
-    assert only_file(folder).suffix == ".npy"
 
 
 def test_a_file_cut_short_anywhere_is_measured_again(folder: Path) -> None:

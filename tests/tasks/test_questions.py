@@ -70,7 +70,6 @@ def answered(*answers: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        ([{**GOOD[0], "context": None}], "1 train rows have no context"),
         ([{**GOOD[0], "question": " "}], "1 train rows have no question"),
         ([{**GOOD[0], "answers": None}], "1 train rows have no answer"),
         ([answered([""], [0])], "1 train rows have no answer"),
