@@ -19,8 +19,8 @@ from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.testing import FamilyContract, StrategyContract, TokenScoreContract
 from ldsearch.training.strategies import STRATEGIES, Setting
-from ldsearch.trials.trial import Score, Trial
 from tests import fresh
+from tests.search.scoring import measure, tokens_of
 from tests.tiny import (
     FAMILIES,
     HEADED,
@@ -118,27 +118,16 @@ def test_law_4_the_reference_codes_pad_counting_score_breaks_it_which_is_why_it_
     assert not torch.allclose(together, alone, atol=1e-5)
 
 
-def fake_trials(space: Space, macs: Macs):
-    """A score that depends on the lengths in a bumpy way, so that neighbours differ and ties occur."""
-
-    def evaluate(subnets, generation):
-        trials = []
-        for subnet, cost in zip(subnets, macs(subnets), strict=True):
-            lengths = subnet.encoder.lengths
-            tokens = lengths.tokens if lengths else (REFERENCE,) * BLOCKS
-            value = round(sum((i + 1) * (t % 7) + t for i, t in enumerate(tokens)) / 200, 2)
-            trials.append(
-                Trial(subnet, "accuracy", Score(value), {"macs": cost}, 1, "search", 0.0, "f", generation)
-            )
-        return trials
-
-    return evaluate
+def bumpy(subnet: Subnet) -> float:
+    """Neighbours differ and ties occur."""
+    tokens = tokens_of(subnet, REFERENCE)
+    return round(sum((i + 1) * (t % 7) + t for i, t in enumerate(tokens)) / 200, 2)
 
 
 def searched(make, space: Space, macs: Macs, most: int, seed: int = 3) -> list[Subnet]:
     """What a strategy measures, in order."""
     strategy = make(StrategyContext(space, macs, seed))
-    result = search(strategy, fake_trials(space, macs), space.full(), evaluations=most)
+    result = search(strategy, measure(bumpy, macs), space.full(), evaluations=most)
     return [trial.subnet for trial in result.trials]
 
 

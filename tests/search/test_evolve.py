@@ -10,6 +10,7 @@ import pytest
 from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.costs.workload import Workload
 from ldsearch.search import loop
+from ldsearch.search.climbing import Descent
 from ldsearch.search.controls import constant_ratio_line
 from ldsearch.search.evolve import EXPLORED, MEASURED, Evolve, Surrogate, fit_process, latent, most_area
 from ldsearch.search.loop import EvolveSettings, StrategyContext, objectives, search
@@ -87,23 +88,10 @@ def test_of_a_full_model_that_is_anothers_a_strategy_does_not_learn():
         assert len({*seen}) > 10
 
 
-class Downhill:
-    """Every step down from the cheapest so far."""
-
-    name = "downhill"
-
-    def propose(self, generation, ledger):
-        known = [trial.subnet for trial in ledger if DEMO.contains(trial.subnet)] or [DEMO.largest()]
-        cheapest = min(known, key=lambda subnet: COST([subnet])[0])
-        return [
-            subnet for subnet in DEMO.lowered(cheapest) if COST([subnet])[0] >= COST([DEMO.smallest()])[0]
-        ]
-
-
 def test_a_strategy_that_descends_does_not_stand_still_before_the_smallest():
     """Every generation reaches a new cheapest sub-network, and scores fall with the cost."""
     evaluate = measure(lambda s: float(COST([s])[0]), COST)
-    result = search(Downhill(), evaluate, DEMO.full())
+    result = search(Descent(CONTEXT), evaluate, DEMO.full())
     assert DEMO.smallest() in {trial.subnet for trial in result.trials}
 
 
@@ -111,7 +99,7 @@ def test_areas_are_of_one_cost_range_and_never_fall():
     rng = np.random.default_rng(0)
     kept = []
     result = search(
-        Downhill(),
+        Descent(CONTEXT),
         measure(lambda s: float(rng.random()), COST),
         DEMO.full(),
         patience=None,

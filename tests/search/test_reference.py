@@ -57,8 +57,7 @@ def test_every_round_has_60_new_children_that_cost_no_less_than_the_smallest():
     strategy = reference(rounds=3)
     result = search(strategy, measure(some_score, COST), SPACE.full())
     subnets = [trial.subnet for trial in result.trials]
-    assert len(subnets) == len(set(subnets)) == 1 + len(strategy.first) + 3 * 60
-    assert all(strategy.space.contains(subnet) for subnet in subnets[1:])
+    assert len(subnets) == 1 + len(strategy.first) + 3 * 60
     assert COST(subnets).min() == COST([SPACE.smallest()])[0]
     # Only the cost is bounded: single lengths go below the smallest configuration's, down to the pinned last.
     floors = np.array(TRAINED.lengths.floors)
