@@ -18,7 +18,6 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-import transformers
 
 import ldsearch.registry
 from ldsearch.errors import LdsearchError
@@ -197,19 +196,10 @@ def test_a_law_finds_the_mistake_that_it_is_there_for(kind, right, wrong, law, t
             getattr(contract(), law)()
 
 
-def test_a_registered_family_drops_tokens_and_is_depth_only_without(tmp_path):
-    config = transformers.RoCBertConfig(
-        vocab_size=60,
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=32,
-        shape_vocab_size=9,
-    )
-    model = transformers.RoCBertForSequenceClassification(config).eval()
-    subnet = Subnet.of_encoder(range(3), [6, 4, 2], 8)
-    with registered("family", tmp_path):
-        assert inference(Supernet(model), padded_batch([8, 5]), subnet).isfinite().all()
+def test_without_its_registration_a_family_is_depth_only(tmp_path):
+    with registered("family", tmp_path) as module:
+        (model,) = contract_of(module)().models()
+        assert not Supernet(model).why_depth_only
     assert "depth-only" in Supernet(model).why_depth_only
 
 
