@@ -82,12 +82,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "reviews"
 
 
-@pytest.mark.parametrize("suffix", ["jsonl.gz", "csv", "parquet"])
+@pytest.mark.parametrize(
+    ("suffix", "held"), [("jsonl.gz", "validation"), ("csv", "valid"), ("parquet", "dev-v1.1")]
+)
 def test_a_dataset_folder_is_split_by_the_names_of_its_files(
-    folder: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, suffix: str, held: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(folder / f"train.{suffix}")
-    put(folder / f"validation.{suffix}", ROWS[3:5])
+    put(folder / f"{held}.{suffix}", ROWS[3:5])
     put(folder / f"test.{suffix}", ROWS[5:6])
     monkeypatch.chdir(folder)
     for data in (str(folder), "."):
