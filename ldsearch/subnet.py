@@ -65,6 +65,15 @@ class Lengths:
             return n - (n - tokens) * (n > tokens)
         return -(-n * tokens // self.reference)
 
+    @property
+    def drops(self) -> tuple[int, ...]:
+        """Positions of the blocks that some length leaves with fewer tokens than entered.
+
+        In ratio what is kept of every length alike drops nothing; any length may exceed an absolute one.
+        """
+        entering = [self.reference if self.mode == "ratio" else None, *self.tokens]
+        return tuple(place for place, (before, now) in enumerate(pairwise(entering)) if now != before)
+
 
 @dataclass(frozen=True)
 class Groups:
@@ -343,22 +352,28 @@ def keep_of(subnet: Subnet, reference: int, places: Sequence[int] | None = None)
     Raises:
         SubnetError: If it is no encoder's, or its lengths are not in ratio.
     """
-    stack = subnet.encoder
-    if stack is None or subnet.decoder is not None or (stack.lengths and stack.lengths.mode != "ratio"):
-        raise SubnetError("lengths that can be fed are an encoder's, in ratio")
+    stack = _fed(subnet)
     tokens = stack.lengths.tokens if stack.lengths else (reference,) * len(stack.blocks)
     return tokens if places is None else tuple(tokens[place] for place in places)
 
 
-def drop_places(subnets: Iterable[Subnet], reference: int) -> tuple[int, ...]:
+def drop_places(subnets: Sequence[Subnet]) -> tuple[int, ...]:
     """Places among the blocks that run where one of the sub-networks drops tokens; every place if none does.
 
     Args:
         subnets: As of ``keep_of``, of the same blocks.
-        reference: Tokens that enter the first block.
+
+    Raises:
+        SubnetError: As ``keep_of``.
     """
-    kept = [keep_of(subnet, reference) for subnet in subnets]
-    places = {
-        place for own in kept for place, pair in enumerate(pairwise([reference, *own])) if len({*pair}) > 1
-    }
-    return tuple(sorted(places)) or tuple(range(len(kept[0])))
+    stacks = [_fed(subnet) for subnet in subnets]
+    places = {place for stack in stacks if stack.lengths for place in stack.lengths.drops}
+    return tuple(sorted(places)) or tuple(range(len(stacks[0].blocks)))
+
+
+def _fed(subnet: Subnet) -> Stack:
+    """The stack of a sub-network whose lengths can be fed."""
+    stack = subnet.encoder
+    if stack is None or subnet.decoder is not None or (stack.lengths and stack.lengths.mode != "ratio"):
+        raise SubnetError("lengths that can be fed are an encoder's, in ratio")
+    return stack

@@ -168,7 +168,7 @@ def every_other(data: Reviews | Pairs, runs: Path, minutes: float) -> Path:
     return place
 
 
-def measured(data: Reviews | Pairs, runs: Path, train: float | None, blocks: int | None) -> dict[str, Any]:
+def measured(data: Reviews | Pairs, runs: Path, train: float | None) -> dict[str, Any]:
     """All budgets of one kind of text."""
     model, tokenizer = load_model(str(minilm()))
     full = data.vectors(embedder(model.eval(), tokenizer, data.tokens))
@@ -178,7 +178,6 @@ def measured(data: Reviews | Pairs, runs: Path, train: float | None, blocks: int
         [len(ids) for ids in tokenizer(own, truncation=True, max_length=data.tokens)["input_ids"]]
     )
     taught = [] if train is None else ["--train", f"{train:g}"]
-    taught += [] if blocks is None else ["--blocks", str(blocks)]
     rows: list[dict[str, Any]] = [{"name": "full, fp32", "macs": 1.0, **data.score(full, full)}]
     for budget in BUDGETS:
         place = runs / data.name
@@ -203,7 +202,7 @@ def measured(data: Reviews | Pairs, runs: Path, train: float | None, blocks: int
         )
         for row in rows[-2:]:
             print({key: value for key, value in row.items() if key != "said"}, flush=True)
-    if train is not None and blocks is None:
+    if train is not None:
         halved, _ = load_model(str(every_other(data, runs, train)))
         vectors = data.vectors(embedder(halved.eval(), tokenizer, data.tokens))
         rows.append({"name": "every other block, fp32", "macs": 0.5, **data.score(vectors, full)})
@@ -247,7 +246,6 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=5_000, help="reviews that are searched")
     parser.add_argument("--queries", type=int, default=500, help="reviews whose neighbours are asked for")
     parser.add_argument("--train", type=float, help="minutes of training (default: none)")
-    parser.add_argument("--blocks", type=int, help="that stay, with --train (default: all)")
     parser.add_argument(
         "--wide", action="store_true", help="of STS-B: captions of Multi30k and SQuAD's questions train too"
     )
@@ -259,13 +257,13 @@ def main() -> None:
     result: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"data": {}}
     result["machine"] = device_facts(torch.device("cpu"), torch.float32)
     result |= {"documents": options.documents, "queries": options.queries, "minutes": options.train}
-    result |= {"blocks": options.blocks, "wide": options.wide}
+    result["wide"] = options.wide
     kinds = {
         "stsb": lambda: Pairs(options.data, options.wide),
         "imdb": lambda: Reviews(options.data, options.documents, options.queries),
     }
     for name in options.kinds:
-        result["data"][name] = measured(kinds[name](), options.runs, options.train, options.blocks)
+        result["data"][name] = measured(kinds[name](), options.runs, options.train)
         write_json(path, result)
         (options.out / "table.md").write_text(table(result), encoding="utf-8")
     print(json.dumps(result, default=str))

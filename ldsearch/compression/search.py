@@ -361,9 +361,8 @@ def export_points(
     place, best = folder / "model", run.best
     alike = [point.subnet for point in run.own_points() if point.subnet != best.subnet]
     alike = [alike[at] for at in rows_beside(best.subnet, alike)]
-    reference = bench.record.reference
-    dropping = {*drop_places([best.subnet], reference)}
-    alike = [one for one in alike if dropping >= {*drop_places([one], reference)}] or alike
+    dropping = {*drop_places([best.subnet])}
+    alike = [one for one in alike if dropping >= {*drop_places([one])}] or alike
     if place.is_dir():
         made = [json.dumps(row["subnet"]) for row in read_fields(place / BUDGETS_FILE)["rows"]]
         own = read_fields(place / SUBNET_FILE)["subnet"]

@@ -20,7 +20,7 @@ def budgets(
     reference: int, entries: Sequence[Mapping[str, Any]], subnets: Sequence[Subnet]
 ) -> dict[str, Any]:
     """The object in ``budgets.json``: each row's fields and the lengths fed for it, cheapest first."""
-    places = drop_places(subnets, reference)
+    places = drop_places(subnets)
     pairs = zip(entries, subnets, strict=True)
     rows = [{**entry, "keep": keep_of(subnet, reference, places)} for entry, subnet in pairs]
     return {"reference": reference, "rows": sorted(rows, key=lambda row: float(row["costs"]["macs"]))}

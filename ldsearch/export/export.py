@@ -137,7 +137,7 @@ def export(
     )
     measured = _measured(target, frontier, elastic, format, points)
     subnets = [target.subnet if choice is None else choice.subnet for choice in measured]
-    fed = drop_places(subnets, record.reference) if elastic else ()
+    fed = drop_places(subnets) if elastic else ()
     for each in subnets:
         supernet.check(each)  # before anything is written
     cells = _cells(target, supernet, record) if full is None else [*full.cells]

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -50,7 +49,7 @@ def trace(
         subnet: What runs; of an elastic graph with lengths in ratio.
         path: Where the file goes.
         fed: Places in the stack where lengths are an input too, ``keep``, whose default are the
-            sub-network's; elsewhere no token is dropped then. None: lengths are fixed.
+            sub-network's; elsewhere no token is dropped then. Empty: lengths are fixed.
         multiple: Of positions, in which a batch runs: tokens that a row lacks are masked, as pads are.
 
     Raises:
@@ -217,11 +216,7 @@ class Graph(nn.Module):
         lengths, true_lengths = self.stack.lengths, real.sum(dim=1, keepdim=True)
         if lengths is None:
             return [None] * len(self.stack.blocks)
-        # What is kept of every length alike drops nothing.
-        whole = lengths.reference if lengths.mode == "ratio" else None
-        entering = [whole, *lengths.tokens]
-        dropping = [place for place, (before, now) in enumerate(pairwise(entering)) if now != before]
-        places = self.fed or dropping
+        places = self.fed or lengths.drops
         if not places:
             return [None] * len(lengths.tokens)
         if keep is None:

@@ -130,7 +130,7 @@ class Block:
         return saliency(self.layer, entered, context)
 
     def drop(self, state: State, scores: Tensor, keep: Keep) -> Dropped:
-        """What the best tokens of each row leave."""
+        """Keep the best tokens of each row."""
         assert not isinstance(keep, Chosen)
         return *drop_tokens(state, scores, keep, self.keep_first), None
 

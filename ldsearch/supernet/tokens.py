@@ -47,7 +47,7 @@ class State:
         return whole if self.positions is None else pairs(whole, self.positions)
 
     def take(self, index: Tensor, real: Tensor, padded: bool = True, flat: Tensor | None = None) -> "State":
-        """The state of some tokens, of ``gather``'s arguments."""
+        """The state of the tokens at ``index``, ``real`` (B, k) where they are no padding; see ``gather``."""
         positions = index if self.positions is None else self.positions.gather(1, index)
         per_token = {
             name: gather(tensor.expand(index.shape[0], -1, -1), index, flat)

@@ -108,7 +108,7 @@ def test_a_folder_of_sentence_transformers_keeps_its_vectors(
     assert any(own and len({*own["tokens"]}) == 1 and 4 < own["tokens"][0] < 15 for own in tried)
     # The file ranks tokens where the chosen one drops some, so all of its rows drop there.
     fields = read(folder / "model/ldsearch_subnet.json")["subnet"]
-    chosen = drop_places([Subnet.from_fields(fields)], fields["encoder"]["lengths"]["reference"])
+    chosen = drop_places([Subnet.from_fields(fields)])
     assert {len(row["keep"]) for row in read(folder / "model/budgets.json")["rows"]} == {len(chosen)}
     # Vectors of another model are refused before anything is trained.
     write(Path("short.jsonl"), [{"text": text, "label": [1.0, 2.0]} for text in rows["text"]])

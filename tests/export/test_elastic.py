@@ -86,7 +86,7 @@ def test_a_graph_drops_only_where_a_row_does(tmp_path, runtime):
     """Two blocks that drop: so often tokens are ranked, and two lengths are fed."""
     onnx = pytest.importorskip("onnx")
     rows = [subnet(keep) for keep in ((20, 20, 4, 4), (9, 9, 9, 9), (24, 24, 2, 2))]
-    assert drop_places(rows, REFERENCE) == (0, 2)
+    assert drop_places(rows) == (0, 2)
     supernet = learned(tiny_model("bert")).eval()
     session = opened(supernet, tmp_path, runtime, (0, 2))
     nodes = onnx.load(tmp_path / "model.onnx").graph.node
@@ -97,8 +97,8 @@ def test_a_graph_drops_only_where_a_row_does(tmp_path, runtime):
 
 
 def test_where_nothing_is_dropped_every_length_can_be_fed():
-    assert drop_places([subnet((24,) * 4), Subnet.full(4)], REFERENCE) == (0, 1, 2, 3)
-    assert drop_places([Subnet.full(4), subnet((24, 24, 24, 23))], REFERENCE) == (3,)
+    assert drop_places([subnet((24,) * 4), Subnet.full(4)]) == (0, 1, 2, 3)
+    assert drop_places([Subnet.full(4), subnet((24, 24, 24, 23))]) == (3,)
 
 
 def test_what_one_graph_can_run():
