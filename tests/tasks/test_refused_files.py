@@ -6,7 +6,7 @@ import pytest
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.tables import Columns
-from tests.tasks.test_files import (
+from tests.tasks.file_rows import (
     AB,
     HOT,
     LIVES,
