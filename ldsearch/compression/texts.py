@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.disk.fingerprint import digest
 from ldsearch.errors import DataError, SupernetError
-from ldsearch.evaluation.batches import collated, length_batches
+from ldsearch.evaluation.batches import by_feature, collated, length_batches
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.processor import bf16_is_fast
 from ldsearch.supernet.supernet import inference
@@ -78,8 +79,7 @@ class OwnTexts:
                 encoded = self.encoded(table, tokenizer)
                 # What is only learned from may be rounded; what is compared with is the model in fp32.
                 with torch.autocast("cpu", enabled=role == "train" and bf16_is_fast()):
-                    logits = _logits(encoded, self._task(table), supernet, tokenizer)
-                answers = self.kind.answers(logits, self.names, encoded.origins)
+                    answers = _own_answers(encoded, self._task(table), supernet, tokenizer)
                 table = table.assign(**{self.columns.label or _LABEL: answers})
                 progress.step()
             table.to_json(folder / f"{_FILES[role]}.jsonl", orient="records", lines=True, force_ascii=False)
@@ -144,7 +144,7 @@ def read_texts(
         tables = {role: tables[role] for role in labelled}
     elif not labelled:
         check_columns(tables["train"], source.columns, source.data)
-        source = DataSource(source.data, columns=replace(source.columns, label=_LABEL))
+        source = replace(source, columns=replace(source.columns, label=_LABEL))
         tables["train"] = tables["train"].assign(**{_LABEL: kind.blanks(tables["train"], source, known)})
     first = tables[labelled[0] if labelled else "train"]
     columns = kind.find_columns(first, source)
@@ -152,6 +152,8 @@ def read_texts(
     for role in {*tables} - {*labelled}:
         blanks = kind.blanks(tables[role], source, names)
         tables[role] = tables[role].assign(**{columns.label or _LABEL: blanks})
+    for role, table in tables.items():
+        check_columns(table, columns, f"{source.data} ({role})")
     rows = {role: kind.read_rows(table, columns, names, role) for role, table in tables.items()}
     given = sum(map(len, rows.values()))
     if given < LEAST_ROWS:
@@ -194,13 +196,13 @@ def _embedded() -> dict[str, pd.DataFrame]:
     }
 
 
-def _logits(
+def _own_answers(
     encoded: Encoded, task: Task, supernet: Supernet, tokenizer: PreTrainedTokenizerBase
-) -> NDArray[np.float32]:
-    """The full model's outputs, in the rows' order."""
+) -> list[Any]:
+    """The full model's answers as cells of a label column, in the rows' order."""
     batches = length_batches(encoded.lengths, lambda length: 32, 16)
     found: dict[int, NDArray[np.float32]] = {}
     for index, batch in collated(task, encoded, tokenizer, None, batches):
-        logits = inference(supernet, supernet.inputs(batch), supernet.full).float().cpu().numpy()
-        found.update(zip(index.tolist(), logits, strict=True))
-    return np.stack([found[row] for row in range(len(encoded))])
+        logits = inference(supernet, supernet.inputs(batch), supernet.full).float().cpu()
+        found |= by_feature(task, encoded.lengths, index, task.read(logits, batch).numpy())
+    return task.answers([found[row] for row in range(len(encoded))], encoded)

@@ -332,28 +332,21 @@ class Task(Scorer):
 
     @classmethod
     def blanks(cls, table: pd.DataFrame, source: DataSource, names: Sequence[str]) -> list[Any]:
-        """Cells of a label column that stands in for what ``answers`` gives."""
-        (cell,) = cls.answers(np.zeros((1, max(1, len(names))), dtype=np.float32), names)
-        return [cell] * len(table)
-
-    @classmethod
-    def answers(
-        cls, logits: NDArray[np.float32], names: Sequence[str], origins: Sequence[int] | None = None
-    ) -> list[Any]:
-        """A model's answers as cells of a label column, from logits of shape (features, outputs).
+        """Cells of a label column that stands in for what ``answers`` gives.
 
         Args:
-            logits: Of each feature.
+            table: Rows without labels, as ``prepare_table`` gives them.
+            source: Where they are from.
             names: The labels'.
-            origins: For each feature the example that it is of; None: one feature an example.
 
         Raises:
             DataError: If the kind of task needs labels.
         """
-        raise DataError(
-            f"texts without labels are for models that classify, score or embed a text; {cls.kind} needs "
-            "labels: name their column with --label-column"
-        )
+        raise DataError(f"{cls.kind} needs labels: name their column with --label-column")
+
+    def answers(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[Any]:
+        """A model's answers as cells of a label column, an example each; arguments as ``statistics``'."""
+        raise NotImplementedError
 
     @classmethod
     def split(cls, given: Mapping[str, Rows], source: DataSource) -> tuple[Mapping[str, Rows], str]:

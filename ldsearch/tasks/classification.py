@@ -173,11 +173,13 @@ class TextClassification(Task):
         return TextExamples(texts_of(table[columns.text], role), pairs, values)
 
     @classmethod
-    def answers(
-        cls, logits: NDArray[np.float32], names: Sequence[str], origins: Sequence[int] | None = None
-    ) -> list[Any]:
+    def blanks(cls, table: pd.DataFrame, source: DataSource, names: Sequence[str]) -> list[Any]:
+        """The first class, for each row."""
+        return [names[0]] * len(table)
+
+    def answers(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[Any]:
         """The name of the most likely class of each row."""
-        return [names[best] for best in logits.argmax(axis=-1)]
+        return [self.labels[row.argmax()] for row in outputs]
 
     @property
     def head_config(self) -> Mapping[str, Any]:
@@ -241,11 +243,13 @@ class TextRegression(TextClassification):
         return tuple(numbers.tolist())
 
     @classmethod
-    def answers(
-        cls, logits: NDArray[np.float32], names: Sequence[str], origins: Sequence[int] | None = None
-    ) -> list[Any]:
+    def blanks(cls, table: pd.DataFrame, source: DataSource, names: Sequence[str]) -> list[Any]:
+        """A 0 for each row."""
+        return [0.0] * len(table)
+
+    def answers(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[Any]:
         """The output of each row."""
-        return [float(number) for number in logits[:, 0]]
+        return [float(row[0]) for row in outputs]
 
     def probe(self, logits: Tensor, batch: Batch, generator: torch.Generator) -> Tensor:
         """The outputs: the loss has the same gradient in each row but for a factor, which may be 0."""
@@ -300,11 +304,13 @@ class MultiLabelClassification(TextClassification):
         return tuple(tuple(float(name in row) for name in names) for row in rows)
 
     @classmethod
-    def answers(
-        cls, logits: NDArray[np.float32], names: Sequence[str], origins: Sequence[int] | None = None
-    ) -> list[Any]:
+    def blanks(cls, table: pd.DataFrame, source: DataSource, names: Sequence[str]) -> list[Any]:
+        """No label, for each row."""
+        return [[] for _ in range(len(table))]
+
+    def answers(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[Any]:
         """The names of the labels that are more likely than not, of each row."""
-        return [[name for name, likely in zip(names, row, strict=True) if likely] for row in logits > 0]
+        return [[name for name, logit in zip(self.labels, row, strict=True) if logit > 0] for row in outputs]
 
     def predictions(self, logits: NDArray[np.float32]) -> NDArray[Any]:
         """1 where a label is more likely than not."""

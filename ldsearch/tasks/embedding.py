@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from ldsearch.errors import DataError
-from ldsearch.tasks.base import Batch
+from ldsearch.tasks.base import Batch, Encoded
 from ldsearch.tasks.classification import Column, TextClassification
 from ldsearch.tasks.likeness import OF_VECTORS
 from ldsearch.tasks.objectives import Vectors
@@ -73,11 +73,13 @@ class SentenceEmbedding(TextClassification):
         return rows
 
     @classmethod
-    def answers(
-        cls, logits: NDArray[np.float32], names: Sequence[str], origins: Sequence[int] | None = None
-    ) -> list[Any]:
+    def blanks(cls, table: pd.DataFrame, source: DataSource, names: Sequence[str]) -> list[Any]:
+        """A vector of one 0, for each row."""
+        return [[0.0] for _ in range(len(table))]
+
+    def answers(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[Any]:
         """The vector of each row."""
-        return [[float(number) for number in row] for row in logits]
+        return [[float(number) for number in row] for row in outputs]
 
     @property
     def head_config(self) -> Mapping[str, Any]:

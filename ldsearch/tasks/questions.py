@@ -136,7 +136,16 @@ class QuestionAnswering(Task):
     @classmethod
     def is_hidden(cls, cell: Any) -> bool:
         """No answer."""
-        return not _answers(cell, "")
+        return (isinstance(cell, str) and is_blank(cell)) or not _answers(cell, "")
+
+    @classmethod
+    def blanks(cls, table: pd.DataFrame, source: DataSource, names: Sequence[str]) -> list[Any]:
+        """No answer, for each row."""
+        return [_cell(()) for _ in range(len(table))]
+
+    def answers(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[Any]:
+        """The best span of each example, or no answer."""
+        return [_cell(own) for own in self.best_spans(outputs, encoded)]
 
     @classmethod
     def read_rows(
@@ -219,7 +228,11 @@ class QuestionAnswering(Task):
         return ends.log_softmax(dim=-1).reshape(len(logits), 2, -1).logsumexp(dim=1)
 
     def predict(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[str]:
-        """The best span's text for each example; of data with questions that have no answer, perhaps none.
+        """The text of ``best_spans``; the empty one where there is none."""
+        return ["".join(answer.text for answer in own) for own in self.best_spans(outputs, encoded)]
+
+    def best_spans(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[tuple[Answer, ...]]:
+        """The best span for each example; of data with questions that have no answer, perhaps none.
 
         None where the sum of both logits at position 0, in the window where it is least, is larger than the
         best span's (Devlin et al. 2019, Sec. 4.3, with a threshold of 0).
@@ -236,13 +249,14 @@ class QuestionAnswering(Task):
             (*best_span(*both), float(both[0][0].sum()))
             for both in zip(outputs, encoded.characters, strict=True)
         ]
-        texts = []
+        spans: list[tuple[Answer, ...]] = []
         for origin, own in groupby(zip(encoded.origins, found, strict=True), key=lambda pair: pair[0]):
             windows = [window for _, window in own]
             best, first, stop, _ = max(windows, key=lambda window: window[0])
             none = may_lack and min(window[3] for window in windows) > best
-            texts.append("" if none else encoded.rows.contexts[origin][first:stop])
-        return texts
+            text = "" if none else encoded.rows.contexts[origin][first:stop]
+            spans.append((Answer(first, text),) if text.strip() else ())
+        return spans
 
     def statistics(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> Statistics:
         """F1 or exact match of each example's best span, shape (examples,); arguments as ``predict``'s."""
@@ -309,6 +323,14 @@ def answer_tokens(windows: Sequence[NDArray[np.int32]], answer: Answer) -> list[
 def _spans(windows: Sequence[NDArray[np.int32]], answers: Sequence[Answer]) -> list[tuple[int, int]]:
     """Positions in each window of the first answer; of none, (0, 0)."""
     return answer_tokens(windows, answers[0]) if answers else [(0, 0)] * len(windows)
+
+
+def _cell(answers: Sequence[Answer]) -> dict[str, list[Any]]:
+    """Answers as SQuAD's files on the hub have them."""
+    return {
+        "text": [answer.text for answer in answers],
+        "answer_start": [answer.start for answer in answers],
+    }
 
 
 def _answers(cell: Any, context: str) -> tuple[Answer, ...]:

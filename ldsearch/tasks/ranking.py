@@ -180,13 +180,10 @@ class Ranking(Task):
             )
         return RankedExamples(queries, documents, labels)
 
-    @classmethod
-    def answers(
-        cls, logits: NDArray[np.float32], names: Sequence[str], origins: Sequence[int] | None = None
-    ) -> list[Any]:
+    def answers(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[Any]:
         """Gains of each query's documents (``gains_of``)."""
-        assert origins is not None
-        return [gains_of(scores).tolist() for scores in by_query(list(logits), origins)]
+        assert encoded.origins is not None
+        return [gains_of(scores).tolist() for scores in by_query(outputs, encoded.origins)]
 
     def encode(self, split: str, tokenizer: PreTrainedTokenizerBase, reference: int) -> Encoded:
         """Tokenise a split: a feature for each query with one of its documents, cut to ``reference`` tokens.

@@ -1,7 +1,7 @@
 """Entities as spans of characters, as annotation tools write them, turned into words and a tag for each."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from numbers import Integral
@@ -28,6 +28,17 @@ class Span(NamedTuple):
 def holds_spans(column: "pd.Series[Any]") -> bool:
     """Whether every cell is a list of spans, or empty."""
     return all(isinstance(cell, list | np.ndarray) and None not in map(_span, cell) for cell in column)
+
+
+def split_words(texts: Iterable[str]) -> list[list[str]]:
+    """The words of each text between its spaces, a Chinese character a word of its own.
+
+    A model reads them as it reads the text.
+    """
+    from tokenizers import pre_tokenizers
+
+    splitter: Any = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), _chinese()])
+    return [[word for word, _ in splitter.pre_tokenize_str(text)] for text in texts]
 
 
 def tag_words(texts: "pd.Series[Any]", column: "pd.Series[Any]") -> tuple[list[list[str]], list[list[str]]]:
@@ -69,12 +80,16 @@ def _words(text: str) -> list[tuple[str, tuple[int, int]]]:
 
 @cache
 def _splitter() -> Any:
+    from tokenizers import pre_tokenizers
+
+    return pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), _chinese()])
+
+
+def _chinese() -> Any:
     from tokenizers import Regex, pre_tokenizers
 
-    chinese = Regex("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-    return pre_tokenizers.Sequence(
-        [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Split(chinese, "isolated")]
-    )
+    characters = Regex("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+    return pre_tokenizers.Split(characters, "isolated")
 
 
 def _trimmed(text: str, cell: Any) -> list[Span]:

@@ -19,8 +19,18 @@ from ldsearch.tasks.classification import class_ids, class_names
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
 from ldsearch.tasks.readers import LINE
-from ldsearch.tasks.spans import holds_spans, tag_words
-from ldsearch.tasks.tables import Columns, DataSource, is_blank, read_written, refuse_rows, usual_column
+from ldsearch.tasks.spans import holds_spans, split_words, tag_words
+from ldsearch.tasks.tables import (
+    Columns,
+    DataSource,
+    find_columns,
+    is_blank,
+    is_missing,
+    is_no_text,
+    read_written,
+    refuse_rows,
+    usual_column,
+)
 from ldsearch.tasks.tokenizer import require_fast
 from ldsearch.trials.intervals import Statistics
 
@@ -37,9 +47,12 @@ _WORDS = ("word", "token", "form")
 # What columns of texts are called whose entities are spans of characters, and of those.
 _TEXTS = ("text", "sentence", "content", "data")
 _SPANS = ("spans", "entities", "label", "labels")
+_WORDS_ALONE = {"text": ("tokens", "words", *_WORDS, *_TEXTS)}
 # The predicted id of a word the model has not seen.
 _UNSEEN = -1
 _LISTS = (list, tuple, np.ndarray)
+# Lines of a file with a word a line have as many parts each, but for slips.
+_COLUMNS = 3
 
 Tags = Sequence[int] | NDArray[np.int64]
 
@@ -81,8 +94,8 @@ class TokenClassification(Task):
 
     Rows hold a list of words and as many tags, names or ids; or a text and its entities as spans of
     characters; or a word, its tag and which sentence it is of. Lines of text files hold a word first and its
-    tag last, and an empty one ends a sentence (CoNLL), or what CoNLL-U has. The metric is F1 of entities
-    where any label starts with B- or I-, else the accuracy of words.
+    tag last, and an empty one ends a sentence (CoNLL), or what CoNLL-U has, or a text each without tags. The
+    metric is F1 of entities where any label starts with B- or I-, else the accuracy of words.
     """
 
     kind = metrics = "tokens"
@@ -91,7 +104,7 @@ class TokenClassification(Task):
     per_token = by_line = True
     objective = Categorical(labelled_tokens)
     column_names: ClassVar = {
-        "text": ("tokens", "words", *_WORDS, *_TEXTS),
+        **_WORDS_ALONE,
         "label": ("ner_tags", "tags", "labels", "pos_tags", "tag", "ner_tag", "upos", *_SPANS),
     }
 
@@ -111,16 +124,24 @@ class TokenClassification(Task):
     @classmethod
     def prepare_table(cls, table: pd.DataFrame, source: DataSource) -> pd.DataFrame:
         """Rows of lists of words and of tags, from whatever the files held."""
-        if list(table.columns) == [LINE]:
+        if list(table.columns) == [LINE] and all(isinstance(cell, str) for cell in table[LINE]):
             return _of_lines(list(map(str, table[LINE])), source.data)
         table = read_written(table)
         wanted, there = source.columns, [str(column) for column in table.columns]
         spans = [name for name in ([wanted.label] if wanted.label else _SPANS) if name in there]
-        label = next((name for name in spans if holds_spans(table[name])), None)
+        label = next(
+            (name for name in spans if holds_spans(table[name]) and table[name].map(len).any()), None
+        )
         text = wanted.text or usual_column(there, _TEXTS)
         if label is not None and text in there and not any(map(is_blank, table[text])):
             words, tags = tag_words(table[text], table[label])
             return pd.DataFrame({text: words, label: tags})
+        label = wanted.label or usual_column(there, cls.column_names["label"])
+        untagged = label not in there or table[label].map(cls.is_hidden).all()
+        column = wanted.text or usual_column(there, _WORDS_ALONE["text"])
+        if untagged and text == column and text in there and not table[text].map(is_no_text).any():
+            refuse_rows(map(is_blank, table[text]), "given", f"have no {text}")
+            return table.assign(**{text: pd.Series(split_words(map(str, table[text])), table.index)})
         if any(isinstance(cell, _LISTS) for column in table for cell in table[column][:1]):
             return table
         sentence = usual_column(there, _SENTENCES)
@@ -134,6 +155,28 @@ class TokenClassification(Task):
         given = table[sentence].where(table[sentence].astype(str).str.strip() != "").ffill()
         sentences = table.drop(columns=sentence).groupby((given != given.shift()).cumsum())
         return sentences.agg(list).reset_index(drop=True)
+
+    @classmethod
+    def is_hidden(cls, cell: Any) -> bool:
+        """No tag of any word."""
+        tags = cell if isinstance(cell, _LISTS) else [cell]
+        return all(is_missing(tag) or str(tag) in ("", "-1") for tag in tags)
+
+    @classmethod
+    def blanks(cls, table: pd.DataFrame, source: DataSource, names: Sequence[str]) -> list[Any]:
+        """As many tags as words, outside of every entity."""
+        wanted = replace(source.columns, label=None)
+        words = table[find_columns(table, wanted, _WORDS_ALONE, source.data).text]
+        return [[names[_outside(names)]] * len(row) if isinstance(row, _LISTS) else [] for row in words]
+
+    def answers(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[Any]:
+        """The tag of each word; of one that the model has not seen, as if outside of every entity."""
+        assert isinstance(encoded, EncodedWords)
+        unseen = _outside(self.labels)
+        return [
+            [self.labels[tag] for tag in np.where(first >= 0, ids[first].astype(np.int64), unseen)]
+            for ids, first in zip(outputs, encoded.firsts, strict=True)
+        ]
 
     @classmethod
     def label_names(cls, train: pd.DataFrame, columns: Columns, known: Sequence[str] | None) -> Sequence[str]:
@@ -206,6 +249,11 @@ class TokenClassification(Task):
         return self.metric.statistics(found, gold)
 
 
+def _outside(labels: Sequence[str]) -> int:
+    """The id of what is no entity; of labels that are no entities', the first."""
+    return [*labels].index(_OUTSIDE) if _OUTSIDE in labels else 0
+
+
 def _check(table: pd.DataFrame, columns: Columns, role: str) -> None:
     """Refuse rows without lists of words and of as many tags."""
     words, tags = table[columns.text], table[columns.label]
@@ -223,6 +271,8 @@ def _check(table: pd.DataFrame, columns: Columns, role: str) -> None:
 def _of_lines(lines: Sequence[str], data: str) -> pd.DataFrame:
     """Rows of words and tags, of lines with the word first and the tag last; or of CoNLL-U's, all they have.
 
+    Where lines are of more lengths than files with columns have, each is a text without tags.
+
     Raises:
         DataError: If a line has a word alone, or its number first.
     """
@@ -235,7 +285,7 @@ def _of_lines(lines: Sequence[str], data: str) -> pd.DataFrame:
         kept = [[part for part in own if part[0].isdigit()] for own in tables]
         return pd.DataFrame([dict(zip(_CONLLU, zip(*own, strict=True), strict=True)) for own in kept])
     if len(parts) > 2 and all(
-        [part[0].split()[0] for part in own] == [str(place) for place in range(1, len(own) + 1)]
+        [part[0].split()[:1] for part in own] == [[str(place)] for place in range(1, len(own) + 1)]
         for own in tables
     ):
         raise DataError(
@@ -243,6 +293,8 @@ def _of_lines(lines: Sequence[str], data: str) -> pd.DataFrame:
             "grep -v '^#' FILE | cut -f 2,3 > FILE.conll"
         )
     words = [line.split() for line in lines]
+    if len({len(line) for line in words if line}) > _COLUMNS:
+        return pd.DataFrame({"tokens": split_words(line for line in lines if line.strip())})
     if alone := next((line for line in words if len(line) == 1), None):
         raise DataError(f"{data}: a line needs a word and its tag, not {alone[0]!r} alone")
     sentences = [list(group) for filled, group in groupby(words, key=bool) if filled]

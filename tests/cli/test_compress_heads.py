@@ -30,12 +30,24 @@ from tests.cli.conftest import Ldsearch, lines, read, reviews, rows_of, write
 
 pytest.importorskip("onnxruntime")
 
+TAGS = ("O", "B-X", "I-X")
+
 
 def headed(folder: Path, problem: str, labels: int) -> PreTrainedModel:
     """The model with a new head, the same one every time."""
     torch.manual_seed(0)
     config = AutoConfig.from_pretrained(folder, num_labels=labels, problem_type=problem)
     return AutoModelForSequenceClassification.from_config(config).eval()
+
+
+def own_head(head: Any, config: dict[str, Any]) -> tuple[PreTrainedModel, Any]:
+    """A random model with a head, saved as ``headed``, and its tokenizer."""
+    torch.manual_seed(0)
+    own = AutoConfig.from_pretrained("tuned", initializer_range=0.5, **config)
+    model, tokenizer = head.from_config(own).eval(), AutoTokenizer.from_pretrained("tuned")
+    model.save_pretrained("headed")
+    tokenizer.save_pretrained("headed")
+    return model, tokenizer
 
 
 def given(place: Path, table: pd.DataFrame, problem: str, labels: int) -> OwnTexts:
@@ -117,6 +129,80 @@ def test_a_folder_of_sentence_transformers_keeps_its_vectors(
     )
 
 
+@pytest.mark.parametrize("words", [True, False])
+def test_words_without_tags_get_the_models_own(
+    ldsearch: Ldsearch, tuned: Path, quick: None, words: bool
+) -> None:
+    model, tokenizer = own_head(AutoModelForTokenClassification, {"id2label": dict(enumerate(TAGS))})
+    texts = [f"{text}, ok." for text in Path("texts.txt").read_text().splitlines()]
+    if words:
+        write(Path("own.jsonl"), [{"tokens": text.split()} for text in texts])
+    else:
+        Path("own.txt").write_text("\n".join(texts))
+    data = "own.jsonl" if words else "own.txt"
+    ldsearch.done("compress", "headed", "--data", data, "--budget", 0.7, "--max-length", 12)
+    folder = tuned / "runs/headed-compressed"
+    found, written = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
+    assert found["metric"] == "agreement (f1)"
+    assert found["points"][0]["score"] == pytest.approx(1, abs=0.1)
+    (column,) = {*written} - {"label"}
+    for own, tags in zip(written[column], written["label"], strict=True):
+        assert " ".join(own) in texts
+        inputs = tokenizer(own, is_split_into_words=True, return_tensors="pt", truncation=True, max_length=12)
+        best = model(**inputs).logits[0].argmax(-1).tolist()
+        seen = dict(zip(reversed(inputs.word_ids()), reversed(best), strict=True))  # a word's first token
+        assert tags == [TAGS[seen.get(word, 0)] for word in range(len(own))]
+    assert {tag for tags in written["label"] for tag in tags} == {*TAGS}
+
+
+def test_tagged_rows_beside_texts_score(ldsearch: Ldsearch, tuned: Path, quick: None) -> None:
+    own_head(AutoModelForTokenClassification, {"id2label": dict(enumerate(TAGS))})
+    texts = [f"{text}, ok." for text in Path("texts.txt").read_text().splitlines()]
+    Path("both").mkdir()
+    Path("both/train.txt").write_text("\n".join(texts[:110]) + "\n\n")
+    rows = [[f"{word} {'O' if at else 'B-X'}" for at, word in enumerate(one.split())] for one in texts[110:]]
+    tagged = ["\n".join(row) for row in rows]
+    Path("both/test.conll").write_text("\n\n".join(tagged))
+    ldsearch.done("compress", "headed", "--data", "both", "--budget", 0.7, "--max-length", 12)
+    found = read(tuned / "runs/headed-compressed/compress.json")
+    assert found["metric"] == "f1"
+    assert "what chose had no labels" in " ".join(found["words"])
+    held = lines(tuned / "runs/headed-compressed/data/test.jsonl")
+    assert {" ".join(words) for words in held["tokens"]} <= {*texts[110:]}
+
+
+def test_questions_without_answers_get_the_models_own(ldsearch: Ldsearch, tuned: Path, quick: None) -> None:
+    model, tokenizer = own_head(AutoModelForQuestionAnswering, {})
+    texts = Path("texts.txt").read_text().splitlines()
+    rows = [{"context": f"{number} {text}", "question": text.split()[0]} for number, text in enumerate(texts)]
+    pd.DataFrame(rows).to_csv("own.csv", index=False)
+    ldsearch.done("compress", "headed", "--data", "own.csv", "--budget", 0.7)
+    folder = tuned / "runs/headed-compressed"
+    found, written = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
+    assert found["metric"] == "agreement (f1)"
+    assert found["points"][0]["score"] > 0.7  # in int8, of random weights
+    there = 0
+    for context, question, cell in zip(
+        *(written[name] for name in ("context", "question", "label")), strict=True
+    ):
+        inputs = tokenizer(question, context, return_tensors="pt", return_offsets_mapping=True)
+        inside = [part == 1 for part in inputs.sequence_ids()]
+        (characters,) = inputs.pop("offset_mapping").tolist()
+        outputs = model(**inputs)
+        starts, ends = outputs.start_logits[0].tolist(), outputs.end_logits[0].tolist()
+        spans = [
+            (starts[one] + ends[other], characters[one][0], characters[other][1])
+            for one in range(len(starts))
+            for other in range(one, len(ends))
+            if inside[one] and inside[other]
+        ]
+        best, first, stop = max(spans)
+        said = [(first, context[first:stop])] if best >= starts[0] + ends[0] else []
+        assert [*zip(cell["answer_start"], cell["text"], strict=True)] == said
+        there += len(said)
+    assert 0 < there < len(written)
+
+
 def test_labels_that_are_hidden_are_none(tuned: Path) -> None:
     rows = pd.read_csv(tuned / "more.csv").assign(label=-1)
     assert not given(tuned, rows, "single_label_classification", 2).labelled
@@ -168,11 +254,8 @@ def test_a_cross_encoder_keeps_the_order_of_a_querys_documents(
 def test_every_other_head_is_compressed(
     ldsearch: Ldsearch, tuned: Path, quick: None, task: str, head: Any, config: dict[str, Any], metric: str
 ) -> None:
-    torch.manual_seed(0)
     problem = {"regression": "regression", "multi-label": "multi_label_classification"}.get(task)
-    own = AutoConfig.from_pretrained("tuned", initializer_range=0.5, problem_type=problem, **config)
-    head.from_config(own).save_pretrained("headed")
-    AutoTokenizer.from_pretrained("tuned").save_pretrained("headed")
+    own_head(head, {**config, "problem_type": problem})
     write(Path("own.jsonl"), rows_of(task, 160, 3))
     ldsearch.done("compress", "headed", "--data", "own.jsonl", "--budget", 0.7)
     found = read(tuned / "runs/headed-compressed/compress.json")

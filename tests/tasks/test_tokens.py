@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import (
@@ -181,3 +182,38 @@ def test_a_tag_that_training_never_saw_is_refused(tmp_path: Path) -> None:
     held = write(tmp_path / "held.jsonl", [{**ROW, "ner_tags": ["B-LOC", "O"]}])
     with pytest.raises(DataError, match=r"search rows .* never saw: B-LOC"):
         load(tmp_path, rows(), validation=held)
+
+
+WORDS = [["Ada", "lived", "here."], ["No,", "so", "did", "Bo", "王", "in", "it."], ["Yes", "."], ["Oh"]]
+TEXTS = ["Ada lived here.", " No, so  did Bo王 in it.", "Yes .", "Oh"]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"text": TEXTS},
+        {"text": [TEXTS[0], "", *TEXTS[1:], " "]},
+        {"text": TEXTS, "label": [[], [], [], []]},
+        {"text": TEXTS, "comments": [[], ["why"], [], []]},
+        {"id": [1, 2, 3, 4], "sentence": TEXTS, "ner_tags": [None, None, float("nan"), ""]},
+        {"tokens": WORDS},
+        {"words": WORDS, "tags": [[-1, -1, -1], [], [None], [""]]},
+    ],
+    ids=lambda table: " ".join(table),
+)
+def test_rows_without_tags_are_their_words(table: dict[str, list[Any]]) -> None:
+    source = DataSource("given")
+    prepared = TokenClassification.prepare_table(pd.DataFrame(table), source)
+    (column,) = {*prepared} & {"tokens", "text", "sentence", "words"}
+    assert [list(row) for row in prepared[column]] == WORDS
+    labels = {*prepared} & {"label", "ner_tags", "tags"}
+    assert all(prepared[label].map(TokenClassification.is_hidden).all() for label in labels)
+    blanks = TokenClassification.blanks(prepared, source, ["B-X", "O"])
+    assert blanks == [["O"] * len(row) for row in WORDS]
+
+
+def test_lines_with_columns_are_no_texts() -> None:
+    lines = [line for word in ["a", "b", "c"] for line in (f"{word} NN B-X", f"{word} VB", "")]
+    prepared = TokenClassification.prepare_table(pd.DataFrame({"text": lines}), DataSource("given"))
+    assert list(prepared["tags"][0]) == ["B-X", "VB"]
+    assert len(prepared) == 3
