@@ -8,6 +8,7 @@ from transformers import AutoConfig, PreTrainedModel
 from ldsearch import testing
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import HEADS
+from ldsearch.supernet.left_behind import MAP
 from ldsearch.supernet.saliency import LEARNED, WEIGHTS
 from ldsearch.training.strategies import Setting, StackSetting
 
@@ -148,7 +149,9 @@ def learned(model: PreTrainedModel, seed: int = 0) -> Supernet:
     """A supernet whose learned token score has random weights."""
     supernet, generator = Supernet(model, LEARNED), torch.Generator().manual_seed(seed)
     for layer in supernet.layers_of("encoder"):
-        getattr(layer, WEIGHTS).normal_(generator=generator)
+        for name in (WEIGHTS, MAP):
+            if (own := getattr(layer, name, None)) is not None:
+                own.normal_(generator=generator)
     return supernet
 
 

@@ -53,6 +53,7 @@ class EncoderShape:
         norms_stay: Whether a sub-layer that is off still norms what enters it.
         table_rows: Rows of tables of relative positions that each token is multiplied with (DeBERTa).
         attention: Width of all heads together; 0: d.
+        dropped_rank: Rank of the map that a dropped token's state goes through; 0: it goes through none.
     """
 
     blocks: int
@@ -65,11 +66,17 @@ class EncoderShape:
     norms_stay: bool = False
     table_rows: int = 0
     attention: int = 0
+    dropped_rank: int = 0
 
     @property
     def inner(self) -> int:
         """Width of all heads together."""
         return self.attention or self.hidden
+
+    @property
+    def mapping(self) -> int:
+        """MACs of the map of a dropped token's state."""
+        return 2 * self.dropped_rank * self.hidden
 
     @property
     def projecting(self) -> int:
@@ -158,6 +165,9 @@ class Macs:
         if groups.runs("feed_forward"):
             # Which only the kept tokens reach.
             macs += self.shape.ffn_matrices * left * d * groups.width(ff)
+        if left < entered:
+            # All that entered are mapped at once; what stays is written over.
+            macs += entered * self.shape.mapping
         if self.torchprofile:
             normed = [groups.runs(name) or self.shape.norms_stay for name in ("attention", "feed_forward")]
             macs += (entered * normed[0] + left * normed[1]) * d

@@ -205,7 +205,9 @@ class _Walk:
             state = block(state)
         else:
             if self.pipeline.restores and (drops or self.cache is not None):
-                dropped = state.hidden if restored is None else put_back(restored, state)
+                self.work.macs += rows * n * self.shape.mapping
+                gone = block.left_behind(state)
+                dropped = gone.hidden if restored is None else put_back(restored, gone)
             keep = None if longest == entering else self._of_rows(longest)
             state, scores = block.run_sublayers(state, keep, step.groups, attention, scored=True)
         left = state.real.shape[1]

@@ -292,7 +292,11 @@ class SupernetStages:
         elif stage == "head":
             timed = partial(pipeline.head, state, state.real)
         elif stage == "restore":
-            timed = partial(put_back, state.hidden, self._embed(batch, leave))
+            left = self._embed(batch, leave)
+
+            def timed() -> object:
+                return put_back(pipeline.blocks[0].left_behind(state).hidden, left)
+
         else:
             named = {block_stage(index): block for index, block in enumerate(pipeline.blocks)}
             named[stage].layer.eval()

@@ -34,8 +34,8 @@ class Shape(Enum):
 
     # Every block the same share: of a head that reads the first token only.
     EVEN = "a constant ratio of tokens per block"
-    # Behind the first third of the blocks: a dropped token answers with the state it had, and a later one
-    # says more (results/squad_minilm/shapes).
+    # Behind the first third of the blocks: a dropped token answers by the state it had, and a later one says
+    # more (results/squad_minilm/shapes, results/names).
     LATE = "the first third of the blocks whole, then a constant ratio of tokens per block"
     # A share that falls evenly to almost nothing: an answer is the mean of what is left, of which early drops
     # cost less than late ones (results/compress/shapes).

@@ -21,6 +21,7 @@ from ldsearch.errors import SupernetError, one_line
 from ldsearch.supernet.cutting import blocks_of, copy_sharing, handed_on, longest_input, repeats
 from ldsearch.supernet.families import Family
 from ldsearch.supernet.heads import Head, decodes, ended, head_named
+from ldsearch.supernet.left_behind import map_of
 
 
 def shape_of(model: PreTrainedModel, layers: Sequence[nn.Module], family: Family, head: Head) -> EncoderShape:
@@ -37,7 +38,9 @@ def shape_of(model: PreTrainedModel, layers: Sequence[nn.Module], family: Family
     """
     config = model.config
     width, matrices, attention = getattr(config, family.width_name), 2, config.hidden_size
+    mapped = 0
     if layers:
+        mapped = 0 if (beside := map_of(layers[0])) is None else len(beside) // 2
         parts = family.parts(layers[0])
         matrices = 1 + sum(linear.out_features for linear in parts.expanding) // width
         attention = parts.output.in_features
@@ -47,6 +50,7 @@ def shape_of(model: PreTrainedModel, layers: Sequence[nn.Module], family: Family
         norms_stay=family.norms_stay,
         table_rows=family.table_rows(config),
         attention=attention,
+        dropped_rank=mapped,
     )
     known = (4 * attention + matrices * width) * shape.hidden
     for block, layer in enumerate(layers):

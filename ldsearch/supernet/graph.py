@@ -193,6 +193,7 @@ class Graph(nn.Module):
             entered,
             self._run,
             restore=restored if self.restores else None,
+            behind=lambda block, entered: self.blocks[block].left_behind(entered),
         )
         output = run_head(
             self.model, self.family.finish(self.model, state.hidden), {"attention_mask": state.real}

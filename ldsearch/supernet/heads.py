@@ -45,6 +45,7 @@ class Head:
         causal: Whether the model is a decoder on its own.
         generates: Whether the model writes text, token by token.
         embeds: Whether its answer is a vector of the tokens that are left: none is restored for it.
+        maps: Whether states of dropped tokens are mapped to the last block's (``left_behind``).
     """
 
     name: str
@@ -54,6 +55,7 @@ class Head:
     causal: bool = False
     generates: bool = False
     embeds: bool = False
+    maps: bool = False
 
 
 def _pools_first(config: PreTrainedConfig) -> bool:
@@ -65,7 +67,7 @@ HEADS: Mapping[str, Head] = MappingProxyType(
         head.name: head
         for head in (
             Head("SequenceClassification", AutoModelForSequenceClassification, True, _pools_first),
-            Head("TokenClassification", AutoModelForTokenClassification, False, lambda config: False),
+            Head("TokenClassification", AutoModelForTokenClassification, False, lambda _: False, maps=True),
             Head("QuestionAnswering", AutoModelForQuestionAnswering, False, lambda config: False),
             Head("MaskedLM", AutoModelForMaskedLM, False, lambda config: False),
             Head(

@@ -5,7 +5,7 @@ each stock layer (``ldsearch.training.saliency`` fits them), so they are average
 They are saved in a file of their own, since stock classes know no such tensor.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from transformers.utils import cached_file  # type: ignore[attr-defined]
 
 from ldsearch.errors import SupernetError, unknown
 from ldsearch.supernet.families.family import Parts
+from ldsearch.supernet.left_behind import MAP
 from ldsearch.supernet.tokens import TOKEN_SCORES, TokenScore
 
 LEARNED = "learned"
@@ -42,31 +43,12 @@ def token_score(name: object) -> TokenScore | None:
     return TOKEN_SCORES[name]
 
 
-def with_weights(stack: Sequence[Parts]) -> None:
-    """Give the layers of a stack weights, unless they have some; zeros until they are fitted.
-
-    Raises:
-        SupernetError: If those they have do not fit them.
-    """
-    own = [getattr(parts.layer, WEIGHTS, None) for parts in stack]
-    lacking = [index for index, weights in enumerate(own) if weights is None]
-    if 0 < len(lacking) < len(own):
-        raise SupernetError(f"{WEIGHTS_FILE} is of another model: it has no weights for block {lacking[0]}")
-    for parts, weights in zip(stack, own, strict=True):
-        width = parts.output.out_features + parts.output.in_features
-        if weights is None:
-            weights = parts.output.weight.new_zeros(width, dtype=torch.float32)
-            parts.layer.register_buffer(WEIGHTS, weights)
-        if weights.shape != (width,):
-            shape = tuple(weights.shape)
-            raise SupernetError(f"{WEIGHTS_FILE} is of another model: {shape} weights a layer, not {width}")
-
-
 def without_weights(model: PreTrainedModel) -> None:
     """Take the weights of a token score from a model: another score would carry them along, and they age."""
     for module in model.modules():
-        if hasattr(module, WEIGHTS):
-            delattr(module, WEIGHTS)
+        for name in (WEIGHTS, MAP):
+            if hasattr(module, name):
+                delattr(module, name)
 
 
 def saliency(layer: Any, entered: Tensor, context: Tensor) -> Tensor:
@@ -105,8 +87,8 @@ def score_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def is_weights(name: str) -> bool:
-    """Whether a tensor of that name holds weights of token scores."""
-    return name.endswith(f".{WEIGHTS}")
+    """Whether a tensor of that name holds weights of token scores, or what is fitted with them."""
+    return name.rpartition(".")[2] in (WEIGHTS, MAP)
 
 
 def save_with_weights(
@@ -152,5 +134,5 @@ def load_weights(model: PreTrainedModel, name: str) -> None:
         _raise_exceptions_for_connection_errors=False,  # of a stock model the cache has all but this
     )
     for key, tensor in {} if path is None else load_file(path).items():
-        layer: nn.Module = model.get_submodule(key.removesuffix(f".{WEIGHTS}"))
-        layer.register_buffer(WEIGHTS, tensor.float())
+        layer, _, buffer = key.rpartition(".")
+        model.get_submodule(layer).register_buffer(buffer, tensor.float())

@@ -12,11 +12,14 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
+from ldsearch.errors import SupernetError
 from ldsearch.subnet import WHOLE, Groups, Stack
 from ldsearch.supernet import tokens
+from ldsearch.supernet.cutting import repeats
 from ldsearch.supernet.families import Family
 from ldsearch.supernet.heads import run_head
-from ldsearch.supernet.saliency import saliency
+from ldsearch.supernet.left_behind import MAP, RANK, left_behind, map_of
+from ldsearch.supernet.saliency import WEIGHTS, WEIGHTS_FILE, saliency
 from ldsearch.supernet.tokens import (
     PINNED,
     Attention,
@@ -125,6 +128,11 @@ class Block:
             state = replace(state, hidden=family.contract(parts, units, state.hidden))
         return state, scores
 
+    def left_behind(self, entered: State) -> State:
+        """What tokens dropped here are from then on: mapped, where the learned score chooses."""
+        mapped = left_behind(self.layer, entered.hidden) if self.score is None else entered.hidden
+        return replace(entered, hidden=mapped)
+
     def saliency(self, entered: Tensor, context: Tensor) -> Tensor:
         """Score of each token by the layer's own weights, shape (B, n)."""
         return saliency(self.layer, entered, context)
@@ -175,11 +183,12 @@ def run_stages(
     *,
     between: Callable[[int, Left, Left], Left] | None = None,
     restore: Callable[[Left, Left], Left] | None = None,
+    behind: Callable[[int, Left], Left] | None = None,
 ) -> Left:
     """Run the blocks of a stack one after the other.
 
     Where dropped tokens come back, each carries the output of the last block that processed it
-    (Drop-and-Restore, Kim & Cho 2020, Sec. 3.3).
+    (Drop-and-Restore, Kim & Cho 2020, Sec. 3.3), or what ``behind`` makes of it.
 
     Args:
         blocks: What runs.
@@ -189,6 +198,7 @@ def run_stages(
         between: Given a block, what entered and what left; gives what goes on.
         restore: Writes the tokens of its second argument back into its first; None: dropped tokens stay
             away.
+        behind: Given a block and what entered, what tokens that it drops are from then on; None: the same.
 
     Returns:
         What leaves the last block, dropped tokens restored.
@@ -199,7 +209,8 @@ def run_stages(
         if between is not None:
             state = between(block, before, state)
         if keep is not None and restore is not None:
-            whole = before if whole is None else restore(whole, before)
+            gone = before if behind is None else behind(block, before)
+            whole = gone if whole is None else restore(whole, gone)
     return state if whole is None or restore is None else restore(whole, state)
 
 
@@ -289,7 +300,53 @@ class Pipeline:
             run,
             between=changed if between else None,
             restore=restored if self.restores else None,
+            behind=lambda block, entered: self.blocks[block].left_behind(entered),
         )
+
+    def add_weights(self, maps: bool) -> None:
+        """Give layers without weights of the learned token score some, zeros until they are fitted, and maps.
+
+        What ``maps`` says is for ``add_maps``.
+
+        Raises:
+            SupernetError: If the weights that they have do not fit them.
+        """
+        stack = [self.family.parts(block.layer) for block in self.blocks]
+        own = [getattr(parts.layer, WEIGHTS, None) for parts in stack]
+        lacking = [index for index, weights in enumerate(own) if weights is None]
+        if 0 < len(lacking) < len(own):
+            raise SupernetError(
+                f"{WEIGHTS_FILE} is of another model: it has no weights for block {lacking[0]}"
+            )
+        for parts, weights in zip(stack, own, strict=True):
+            d, inner = parts.output.out_features, parts.output.in_features
+            if weights is None:
+                weights = parts.output.weight.new_zeros(d + inner, dtype=torch.float32)
+                parts.layer.register_buffer(WEIGHTS, weights)
+            beside = map_of(parts.layer)
+            if weights.shape != (d + inner,) or (beside is not None and beside.shape[1:] != (d,)):
+                shapes = " and ".join(str(tuple(one.shape)) for one in (weights, beside) if one is not None)
+                raise SupernetError(
+                    f"{WEIGHTS_FILE} is of another model: {shapes} weights a layer, not {d + inner}"
+                )
+        if lacking or not maps:
+            self.add_maps(maps)
+
+    def add_maps(self, maps: bool) -> None:
+        """Give layers without a map of dropped tokens' states one, zeros until it is fitted; or none any.
+
+        Args:
+            maps: Whether the head wants states mapped. They are where they come back, each block by its own
+                layer: one layer for all would map late states as early ones.
+        """
+        maps = maps and self.restores and not repeats(self.model.config)
+        for block in self.blocks:
+            if not maps:
+                block.layer._buffers.pop(MAP, None)  # of another head
+            elif map_of(block.layer) is None:
+                weights = self.family.parts(block.layer).output.weight
+                rank = min(len(weights), max(RANK, self.model.config.num_labels or 1))
+                block.layer.register_buffer(MAP, weights.new_zeros(2 * rank + 1, len(weights)).float())
 
     def embed(self, batch: Mapping[str, Tensor]) -> tuple[State, list[int], list[int] | None]:
         """State that enters the first block, the true length of each row, and how much of it is pinned."""

@@ -25,7 +25,7 @@ from ldsearch.supernet.families.family import real_positions
 from ldsearch.supernet.heads import Memory, head_named, logits_of, require_ends, require_memory
 from ldsearch.supernet.refusals import refuse_model
 from ldsearch.supernet.remote_code import HOW, save_subnet
-from ldsearch.supernet.saliency import default_score, token_score, with_weights
+from ldsearch.supernet.saliency import default_score, token_score
 from ldsearch.supernet.stages import Between, Pipeline, pinned_until
 from ldsearch.supernet.stock import checkpoint_stock, run_stock, shifted, without_own_layer_drop
 
@@ -83,11 +83,10 @@ class Supernet(nn.Module):
         self.pipeline: Pipeline | None = None
         if family is not None:
             restores = not (self.reads_first or self.head.embeds) and memory == "restored"
-            layers = self.layers_of("encoder")
-            if scored is None:
-                with_weights([family.parts(layer) for layer in layers])
             rules = scored, self.reads_first, restores, attention_dropout
-            self.pipeline = Pipeline(model, layers, family, *rules)
+            self.pipeline = Pipeline(model, self.layers_of("encoder"), family, *rules)
+            if scored is None:
+                self.pipeline.add_weights(self.head.maps)
         without_own_layer_drop(model)
         self.train(model.training)
 

@@ -87,7 +87,8 @@ def train_fixed(
         given = load_model(str(start))[0]
         # A start without a token score of its own has it fitted to its own states.
         unfitted = {name: torch.zeros_like(own) for name, own in score_weights(student.model).items()}
-        theirs = score_weights(given) if unfitted else {}
+        theirs = score_weights(given)
+        theirs = theirs if theirs.keys() == unfitted.keys() else {}
         try:
             student.model.load_state_dict({**stock_weights(given), **unfitted, **theirs})
         except RuntimeError as error:

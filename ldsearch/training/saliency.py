@@ -18,13 +18,17 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of
-from ldsearch.supernet.saliency import LEARNED, WEIGHTS, with_weights
+from ldsearch.supernet.left_behind import MAP, left_behind, map_of
+from ldsearch.supernet.saliency import LEARNED, WEIGHTS
+from ldsearch.supernet.tokens import State
 from ldsearch.tasks.base import Batch, Encoded, Task
+from ldsearch.training.left_behind import StateSums
 
 TOKENS = 100_000  # that are fitted to
 ROWS = 32  # of a batch
 RIDGE = 0.01  # of the features' mean square
 LEAST = 1e-6  # of the largest gradient of a row: what is below says nothing
+LEAST_STRANGE = 1e-2  # nats: an answer is hardly another
 
 
 def fit_saliency(
@@ -52,12 +56,14 @@ def fit_saliency(
             yield task.prepare(on_device, tokenizer, rng)
 
     generator = torch.Generator().manual_seed(seed)
-    fit_to(supernet, batches(), lambda logits, batch: task.probe(logits, batch, generator), task.token_prior)
+    fit_to(
+        supernet, [*batches()], lambda logits, batch: task.probe(logits, batch, generator), task.token_prior
+    )
 
 
 def fit_to(
     supernet: Supernet,
-    batches: Iterable[Batch],
+    batches: Sequence[Batch],
     loss: Callable[[Tensor, Batch], Tensor],
     prior: Callable[[Tensor, Batch], Tensor] | None = None,
 ) -> None:
@@ -65,13 +71,14 @@ def fit_to(
 
     For each block, features are the state that enters it and what its attention reads, and the target is
     the logarithm of the norm of the loss's gradient at the state that leaves it, over the row's largest,
-    plus the prior. Features and targets are taken less their means over a row: only tokens of one row
-    compete.
+    plus the prior, plus that of how far from its own is the answer that a token would give if it were dropped
+    there (where dropped states are mapped, ``left_behind``, which is fitted before). Features and targets are
+    taken less their means over a row: only tokens of one row compete.
 
     Args:
         supernet: One of a registered family whose token score is ``learned``; it runs in full, without
             dropout.
-        batches: Of the training rows.
+        batches: Of the training rows, read twice where dropped states are mapped.
         loss: Of logits and their batch.
         prior: Of the same, shape (B, n), added to the target of every block (``Task.token_prior``).
     """
@@ -80,6 +87,9 @@ def fit_to(
     sums = {layer: Sums(len(getattr(layer, WEIGHTS))) for layer in layers}
     was_training = supernet.training
     supernet.eval()
+    assert supernet.pipeline is not None
+    supernet.pipeline.add_maps(supernet.head.maps)
+    maps = fit_maps(supernet, batches)
     for batch in batches:
         with recorded(supernet) as seen, torch.enable_grad():
             logits = logits_of(supernet(supernet.inputs(batch), supernet.full))
@@ -91,17 +101,57 @@ def fit_to(
             norms = gradient.float().norm(dim=-1).masked_fill(~real, 0.0)
             shares = norms / norms.amax(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
             features = torch.cat([entered.float(), context.float()], dim=-1)
-            sums[layer].add(features, (shares + LEAST).log() + known, real)
+            target = (shares + LEAST).log() + known
+            if maps:
+                target = target + _strangeness(supernet, layer, entered, logits.detach(), batch)
+            sums[layer].add(features, target, real)
     supernet.train(was_training)
     for layer, own in sums.items():
         getattr(layer, WEIGHTS).copy_(own.solution())
 
 
+@torch.no_grad()
+def fit_maps(supernet: Supernet, batches: Iterable[Batch]) -> bool:
+    """Fit what dropped tokens' states are mapped by (``left_behind``), if anything does.
+
+    Args:
+        supernet: It runs in full, in evaluation.
+        batches: Of the training rows.
+
+    Returns:
+        Whether something does.
+    """
+    found = {layer: map_of(layer) for layer in supernet.layers_of("encoder")}
+    maps = {layer: StateSums(own.shape[1]) for layer, own in found.items() if own is not None}
+    for batch in batches if maps else ():
+        with recorded(supernet) as seen:
+            supernet(supernet.inputs(batch), supernet.full)
+        real = batch["attention_mask"].bool()
+        for layer, (entered, _, _) in zip(supernet.layers_of("encoder"), seen, strict=True):
+            maps[layer].add(entered[real], seen[-1][2][real])
+    for layer, states in maps.items():
+        own = getattr(layer, MAP)
+        own.copy_(states.solution(len(own) // 2))
+    return bool(maps)
+
+
+@torch.no_grad()
+def _strangeness(
+    supernet: Supernet, layer: nn.Module, entered: Tensor, logits: Tensor, batch: Batch
+) -> Tensor:
+    """Log divergence of the answers of tokens dropped at a layer from the full model's, shape (B, n)."""
+    assert supernet.pipeline is not None
+    mask = batch["attention_mask"]
+    state = State(left_behind(layer, entered), mask.bool())
+    answers = logits_of(supernet.pipeline.head(state, mask)).float().log_softmax(dim=-1)
+    own = logits.float().log_softmax(dim=-1)
+    return ((own.exp() * (own - answers)).sum(dim=-1).clamp_min(0.0) + LEAST_STRANGE).log()
+
+
 def learn_score(supernet: Supernet) -> None:
     """Choose tokens by the learned score from now on, by weights that are zeros until they are fitted."""
-    assert supernet.family is not None
     assert supernet.pipeline is not None
-    with_weights([supernet.family.parts(layer) for layer in supernet.layers_of("encoder")])
+    supernet.pipeline.add_weights(supernet.head.maps)
     supernet.score = LEARNED
     supernet.pipeline.blocks = tuple(replace(block, score=None) for block in supernet.pipeline.blocks)
 
@@ -110,7 +160,10 @@ def is_fitted(supernet: Supernet) -> bool:
     """Whether nothing is left to fit: another token score, or weights that are there."""
     if supernet.score != LEARNED or not supernet.supports_lengths:
         return True
-    return any(bool(getattr(layer, WEIGHTS).any()) for layer in supernet.layers_of("encoder"))
+    layers = supernet.layers_of("encoder")
+    maps = [own for layer in layers if (own := map_of(layer)) is not None]
+    fitted = any(bool(getattr(layer, WEIGHTS).any()) for layer in layers)
+    return fitted and (not maps or any(bool(own.any()) for own in maps))
 
 
 class Sums:
@@ -135,8 +188,10 @@ class Sums:
         weights = real[..., None].float()
         both = torch.cat([features, targets[..., None]], dim=-1) * weights
         centred = (both - both.sum(dim=1, keepdim=True) / weights.sum(dim=1, keepdim=True))[real]
-        self.products += (centred[:, :-1].T @ centred[:, :-1]).double().cpu()
-        self.targets += (centred[:, :-1].T @ centred[:, -1]).double().cpu()
+        # Sums of half precision would lose what tells directions apart in which states vary little.
+        with torch.autocast(centred.device.type, enabled=False):
+            self.products += (centred[:, :-1].T @ centred[:, :-1]).double().cpu()
+            self.targets += (centred[:, :-1].T @ centred[:, -1]).double().cpu()
 
     def solution(self) -> Tensor:
         """Weights (width,) of the features; zeros where no row told two tokens apart."""

@@ -14,6 +14,8 @@ from ldsearch.export.loading import load_exported
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model, save_model
+from ldsearch.supernet.heads import HEADS
+from ldsearch.supernet.left_behind import MAP
 from ldsearch.supernet.saliency import LEARNED, WEIGHTS, WEIGHTS_FILE, score_weights
 from ldsearch.supernet.supernet import inference
 from ldsearch.testing.inputs import one_of_each
@@ -109,3 +111,49 @@ def test_an_export_that_drops_needs_its_weights_and_stock_classes_see_none_in_an
     assert not found["unexpected_keys"]
     expected = inference(supernet, BATCH, depth)
     torch.testing.assert_close(model.eval()(**BATCH).logits, expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_dropped_token_answers_with_its_state_mapped():
+    net, ids = learned(tiny_model("bert", blocks=3, head="TokenClassification")), padded_batch([9])
+    net.eval()
+    states, (layer, *_) = [], net.layers_of("encoder")[1:]
+    handle = layer.register_forward_pre_hook(lambda module, inputs: states.append(inputs[0].clone()))
+    whole = inference(net, ids, net.full)
+    handle.remove()
+    short = inference(net, ids, Subnet.of_encoder([0, 1, 2], [9, 4, 4], 9))[0]
+    weights = getattr(layer, MAP).double()
+    rank = len(weights) // 2
+    mapped = states[0][0].double() @ weights[:rank].T @ weights[rank:-1] + weights[-1]
+    answers = net.model.classifier(mapped.float())
+    alike = [place for place in range(9) if torch.allclose(answers[place], short[place], atol=1e-4)]
+    assert len(alike) == 5
+    # What was fitted before there were maps keeps the states as they are.
+    for own in net.layers_of("encoder"):
+        delattr(own, MAP)
+    before = inference(net, ids, Subnet.of_encoder([0, 1, 2], [9, 4, 4], 9))[0]
+    assert torch.equal(before[[*{*range(9)} - {*alike}]], short[[*{*range(9)} - {*alike}]])
+    torch.testing.assert_close(before[alike], net.model.classifier(states[0][0])[alike])
+    assert torch.equal(inference(net, ids, net.full), whole)
+
+
+def test_maps_are_of_heads_that_tag_tokens_alone(tmp_path: Path):
+    model = learned(tiny_model("bert", head="TokenClassification")).model
+    save_model(model, TOKENIZER, tmp_path)
+    for name in ("SequenceClassification", "QuestionAnswering", "MaskedLM"):
+        other = Supernet(load_model(str(tmp_path), HEADS[name])[0], LEARNED)
+        assert {*score_weights(other.model)} == {n for n in score_weights(model) if not n.endswith(MAP)}
+    assert not Supernet(tiny_model("albert", head="TokenClassification"), LEARNED).shape.dropped_rank
+    assert Supernet(model, LEARNED).shape.dropped_rank == 16
+
+
+def test_a_map_of_another_width_is_refused(tmp_path: Path):
+    model = learned(tiny_model("bert", head="TokenClassification")).model
+    save_model(model, TOKENIZER, tmp_path)
+    own = {
+        name: tensor[:, 1:].contiguous() if name.endswith(MAP) else tensor
+        for name, tensor in score_weights(model).items()
+    }
+    save_file(own, tmp_path / WEIGHTS_FILE)
+    with pytest.raises(SupernetError, match="is of another model"):
+        Supernet(load_model(str(tmp_path))[0], LEARNED)

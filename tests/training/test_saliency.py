@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from scipy.special import rel_entr
 
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.left_behind import MAP, RANK, left_behind
 from ldsearch.supernet.saliency import LEARNED, WEIGHTS
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks import TASKS
+from ldsearch.training.left_behind import StateSums
 from ldsearch.training.saliency import LEAST, RIDGE, Sums, fit_to, is_fitted, recorded
 from ldsearch.training.strategies import Pass, Setting, make_strategy
 from tests.tiny import FAMILIES, padded_batch, tiny_encoder_decoder, tiny_model
@@ -250,3 +253,53 @@ def test_an_encoder_learns_from_what_its_decoder_loses(name: str):
         supernet, [batch], lambda logits, given: torch.nn.functional.cross_entropy(logits.mT, given["labels"])
     )
     assert weights_of(supernet).any(dim=1).all()
+
+
+def test_what_would_answer_otherwise_if_it_were_dropped_is_worth_keeping():
+    """The maps and the scores of a head that tags tokens, from the stock model's hidden states."""
+    model = tiny_model("bert", blocks=2, head="TokenClassification").eval()
+    supernet, batch = Supernet(model, LEARNED), padded_batch([9, 5, 12], seed=3)
+    fit_to(supernet, [batch, batch], lambda logits, batch: logits.square().sum())
+    output = model(**batch, output_hidden_states=True)
+    _, entered, last = output.hidden_states
+    (gradient,) = torch.autograd.grad(output.logits.square().sum(), [last])
+    real = batch["attention_mask"].bool()
+    states = StateSums(entered.shape[-1])
+    states.add(entered[real].detach(), last[real].detach())
+    layer = supernet.layers_of("encoder")[1]
+    torch.testing.assert_close(left_behind(layer, entered), mapped(states, entered), atol=1e-3, rtol=1e-3)
+    with torch.no_grad():
+        answers = model.classifier(mapped(states, entered)).softmax(dim=-1).numpy()
+    own = output.logits.detach().softmax(dim=-1).numpy()
+    gap = torch.from_numpy(rel_entr(own, answers).sum(axis=-1))
+    norms = gradient.norm(dim=-1).masked_fill(~real, 0.0)
+    shares = norms / norms.amax(dim=1, keepdim=True)
+    contexts: list[torch.Tensor] = []
+    handle = layer.attention.output.dense.register_forward_pre_hook(
+        lambda _, given: contexts.append(given[0].detach())
+    )
+    model(**batch)
+    handle.remove()
+    sums = Sums(len(layer.token_score))
+    features = torch.cat([entered.detach(), contexts[0]], dim=-1)
+    sums.add(features, (shares + LEAST).log() + (gap + 0.01).log(), real)
+    torch.testing.assert_close(layer.token_score.double(), sums.solution(), atol=1e-2, rtol=1e-2)
+
+
+def mapped(states: StateSums, entered: torch.Tensor) -> torch.Tensor:
+    """By a map of the rank that a model of three tags has."""
+    layer = torch.nn.Module()
+    layer.register_buffer(MAP, states.solution(min(entered.shape[-1], RANK)))
+    return left_behind(layer, entered).detach()
+
+
+def test_sums_are_of_whole_precision_under_autocast():
+    generator, found = torch.Generator().manual_seed(0), []
+    features, targets = (torch.randn(*shape, generator=generator) for shape in ((4, 30, 6), (4, 30)))
+    for half in (False, True):
+        sums, states = Sums(6), StateSums(6)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            sums.add(features, targets, torch.ones(4, 30, dtype=torch.bool))
+            states.add(features[0], features[1])
+        found.append((sums.solution(), states.solution(3)))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
