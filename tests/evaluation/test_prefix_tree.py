@@ -87,6 +87,12 @@ def test_a_head_that_averages_and_other_scores_in_any_order_and_batches(score):
     assert_one_by_one(supernet, subnets, [[0, 1, 2, 3, 4, 5], [5, 1, 0]])
 
 
+def test_dropped_tokens_answer_by_their_maps_in_any_order_and_batches():
+    supernet = learned(tiny_model("bert", head="TokenClassification"))
+    assert supernet.shape.dropped_rank
+    assert_one_by_one(supernet, many(15, seed=4), [[0, 1, 2, 3, 4, 5], [5, 1, 0]])
+
+
 def test_a_batch_without_a_mask():
     supernet = Supernet(tiny_model("bert", head="TokenClassification"))
     batch = {"input_ids": padded_batch([9, 9])["input_ids"]}

@@ -128,13 +128,16 @@ def test_a_dropped_token_answers_with_its_state_mapped():
     answers = net.model.classifier(mapped.float())
     alike = [place for place in range(9) if torch.allclose(answers[place], short[place], atol=1e-4)]
     assert len(alike) == 5
-    # What was fitted before there were maps keeps the states as they are.
+    dropped, other = Subnet.of_encoder([0, 1, 2], [9, 4, 4], 9), Supernet(net.model, "column").eval()
+    by_attention = inference(other, ids, dropped)
+    # What was fitted before there were maps keeps the states as they are, as other scores do.
     for own in net.layers_of("encoder"):
         delattr(own, MAP)
     before = inference(net, ids, Subnet.of_encoder([0, 1, 2], [9, 4, 4], 9))[0]
     assert torch.equal(before[[*{*range(9)} - {*alike}]], short[[*{*range(9)} - {*alike}]])
     torch.testing.assert_close(before[alike], net.model.classifier(states[0][0])[alike])
     assert torch.equal(inference(net, ids, net.full), whole)
+    assert torch.equal(inference(other, ids, dropped), by_attention)
 
 
 def test_maps_are_of_heads_that_tag_tokens_alone(tmp_path: Path):

@@ -260,6 +260,7 @@ def test_what_would_answer_otherwise_if_it_were_dropped_is_worth_keeping():
     model = tiny_model("bert", blocks=2, head="TokenClassification").eval()
     supernet, batch = Supernet(model, LEARNED), padded_batch([9, 5, 12], seed=3)
     fit_to(supernet, [batch, batch], lambda logits, batch: logits.square().sum())
+    assert is_fitted(supernet)
     output = model(**batch, output_hidden_states=True)
     _, entered, last = output.hidden_states
     (gradient,) = torch.autograd.grad(output.logits.square().sum(), [last])
@@ -284,6 +285,9 @@ def test_what_would_answer_otherwise_if_it_were_dropped_is_worth_keeping():
     features = torch.cat([entered.detach(), contexts[0]], dim=-1)
     sums.add(features, (shares + LEAST).log() + (gap + 0.01).log(), real)
     torch.testing.assert_close(layer.token_score.double(), sums.solution(), atol=1e-2, rtol=1e-2)
+    for own in supernet.layers_of("encoder"):
+        getattr(own, MAP).zero_()
+    assert not is_fitted(supernet)
 
 
 def mapped(states: StateSums, entered: torch.Tensor) -> torch.Tensor:
