@@ -141,6 +141,7 @@ def export(
     for each in subnets:
         supernet.check(each)  # before anything is written
     cells = _cells(target, supernet, record) if full is None else [*full.cells]
+    scored_in = _scored_in(target)
     with staged(output) as staging:
         rows, unseen, notes = _rows(supernet, record, tokenizer, measured, data, limit)
         write, rounds, scored, rival = write_huggingface, False, False, ""
@@ -155,7 +156,8 @@ def export(
             write = partial(write_onnx, runtime=runtime, fed=fed)
             rounds = graph_runtime(runtime).rounds
             # What the run scored in this runtime need not be scored again.
-            scored = target.run is not None and target.run.identity.get("scored_in") == runtime
+            scored = scored_in == runtime
+        rows = rows if scored else _without_scores_of(scored_in, rows)
         places = [staging / str(index) if frontier else staging for index in range(len(subnets))]
         written: list[Written] = []
         progress.phase("writing", len(subnets))
@@ -195,6 +197,16 @@ def export(
         _write_entries(staging, entries, frontier, subnets if elastic else (), record.reference)
     names = tuple(place.name if frontier else "" for place in places)
     return Exported(output, names, tuple(verified), notes)
+
+
+def _scored_in(target: Target) -> str | None:
+    """The runtime that a run scored in; None: none, or there is no run."""
+    return None if target.run is None else target.run.identity.get("scored_in")
+
+
+def _without_scores_of(runtime: str | None, rows: Rows) -> Rows:
+    """The rows without the scores that a run recorded, if they are of a runtime, which may round."""
+    return rows if runtime is None else replace(rows, recorded=())
 
 
 def _open(

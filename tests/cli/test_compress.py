@@ -4,6 +4,7 @@ import io
 import runpy
 import shutil
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +24,8 @@ from ldsearch.compression import compress
 from ldsearch.compression import search as short_search
 from ldsearch.compression.compress import _on_choice
 from ldsearch.compression.search import Found
+from ldsearch.errors import ExportError
+from ldsearch.export.check import Rows
 from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.run import Run
 from ldsearch.subnet import Subnet
@@ -125,6 +128,23 @@ def test_one_command_makes_a_checked_file_and_another_budget_is_answered_from_wh
     assert after.fields["this_call"]["search"]["measured"] < len(after.trials)
     Path("more.csv").write_text(reviews(160, seed=5))
     assert "holds another run, which differs in data" in ldsearch.refused(*RUN, "--budget", 0.7)
+
+
+def test_a_score_in_int8_is_not_asked_of_an_export_that_runs_in_fp32(
+    tuned: Path, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def stops(supernet: object, written: object, rows: Rows, *others: object, **named: object) -> None:
+        asked.append([*rows.recorded])
+        raise ExportError("seen")
+
+    monkeypatch.setattr(import_module("ldsearch.export.export"), "verify_fresh", stops)
+    run = Run.open(tuned / "runs/small")
+    for how in ({"format": "hf"}, {"format": "onnx", "runtime": run.identity["scored_in"]}):
+        with pytest.raises(ExportError, match="seen"):
+            ld.export_model(folder=str(run.folder), output="elsewhere", **how)
+    assert asked == [[], [run.best.score]]
 
 
 def test_without_labels_the_models_own_answers_are_the_target(
