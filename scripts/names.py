@@ -1,12 +1,10 @@
 """Names in lower-cased text: token labels made from WikiText-2, in which every name is capitalised.
 
-Windows of up to 96 words are written in small letters; a tag says where a name begins and goes on. A word at
-the start of a sentence is a name where the same word is capitalised elsewhere more often than not. What hears
-speech gives such text. The last line is one JSON object.
+Windows of up to 96 words are lower-cased; a tag says where a name begins and goes on. A word at the start of
+a sentence is a name where the same word is capitalised elsewhere more often than not. Speech recognisers
+give such text (results/names). The last line is one JSON object.
 
-    python scripts/names.py --data path/to/wikitext2 --out runs/names
-
-results/names says what they are for.
+    python scripts/names.py --data path/to/wikitext2 --out data/names
 """
 
 import argparse
@@ -52,7 +50,7 @@ def names(rows: list[list[str]]) -> set[str]:
 
 
 def tagged(words: list[str], known: set[str]) -> Iterator[dict[str, list[str]]]:
-    """Windows of a paragraph, in small letters, with tags."""
+    """Windows of a paragraph, lower-cased, with tags."""
     own = [
         capitalised(word) and (not first or word.lower() in known)
         for word, first in zip(words, starts(words), strict=True)

@@ -1,4 +1,4 @@
-"""What a dropped token answers with: its state, mapped to what the last block would have made of it.
+"""Maps the state of a dropped token to the last block's, for heads that answer at every token.
 
 A head that tags every token reads states of the last block; the state that a token was dropped with
 (Drop-and-Restore, Kim & Cho 2020, Sec. 3.3) it often reads wrongly. An affine map of low rank for each block
@@ -18,7 +18,7 @@ def map_of(layer: nn.Module) -> Tensor | None:
 
 
 def left_behind(layer: nn.Module, entered: Tensor) -> Tensor:
-    """What tokens that a block drops are from then on, shape (B, n, d), of what entered it."""
+    """States (B, n, d) that entered a block, mapped to the last block's; as they are if there is no map."""
     if (weights := map_of(layer)) is None:
         return entered
     weights, rank = weights.to(entered.dtype), len(weights) // 2

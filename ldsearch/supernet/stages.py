@@ -129,7 +129,7 @@ class Block:
         return state, scores
 
     def left_behind(self, entered: State) -> State:
-        """What tokens dropped here are from then on: mapped, where the learned score chooses."""
+        """State that the head reads of tokens dropped here: mapped, where the learned score chooses."""
         mapped = left_behind(self.layer, entered.hidden) if self.score is None else entered.hidden
         return replace(entered, hidden=mapped)
 
@@ -198,7 +198,7 @@ def run_stages(
         between: Given a block, what entered and what left; gives what goes on.
         restore: Writes the tokens of its second argument back into its first; None: dropped tokens stay
             away.
-        behind: Given a block and what entered, what tokens that it drops are from then on; None: the same.
+        behind: Gives, of a block and what entered it, the state that its dropped tokens keep; None: the same.
 
     Returns:
         What leaves the last block, dropped tokens restored.
@@ -306,7 +306,7 @@ class Pipeline:
     def add_weights(self, maps: bool) -> None:
         """Give layers without weights of the learned token score some, zeros until they are fitted, and maps.
 
-        What ``maps`` says is for ``add_maps``.
+        ``maps`` is as for ``add_maps``.
 
         Raises:
             SupernetError: If the weights that they have do not fit them.

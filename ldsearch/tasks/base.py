@@ -345,7 +345,10 @@ class Task(Scorer):
         raise DataError(f"{cls.kind} needs labels: name their column with --label-column")
 
     def answers(self, outputs: Sequence[NDArray[Any]], encoded: Encoded) -> list[Any]:
-        """A model's answers as cells of a label column, an example each; arguments as ``statistics``'."""
+        """A model's answers as cells of a label column, an example each; arguments as ``statistics``'.
+
+        Kinds whose ``blanks`` refuses are never asked.
+        """
         raise NotImplementedError
 
     @classmethod

@@ -125,7 +125,7 @@ class TokenClassification(Task):
     def prepare_table(cls, table: pd.DataFrame, source: DataSource) -> pd.DataFrame:
         """Rows of lists of words and of tags, from whatever the files held."""
         if list(table.columns) == [LINE] and all(isinstance(cell, str) for cell in table[LINE]):
-            return _of_lines(list(map(str, table[LINE])), source.data)
+            return _of_lines(list(table[LINE]), source.data)
         table = read_written(table)
         wanted, there = source.columns, [str(column) for column in table.columns]
         spans = [name for name in ([wanted.label] if wanted.label else _SPANS) if name in there]

@@ -1,4 +1,4 @@
-"""Fits what dropped tokens answer with (``ldsearch.supernet.left_behind``), in closed form."""
+"""Fits the maps of dropped tokens' states (``ldsearch.supernet.left_behind``), in closed form."""
 
 import torch
 from torch import Tensor

@@ -28,7 +28,7 @@ TOKENS = 100_000  # that are fitted to
 ROWS = 32  # of a batch
 RIDGE = 0.01  # of the features' mean square
 LEAST = 1e-6  # of the largest gradient of a row: what is below says nothing
-LEAST_STRANGE = 1e-2  # nats: an answer is hardly another
+LEAST_DIVERGENCE = 1e-2  # nats: an answer is hardly another
 
 
 def fit_saliency(
@@ -71,8 +71,8 @@ def fit_to(
 
     For each block, features are the state that enters it and what its attention reads, and the target is
     the logarithm of the norm of the loss's gradient at the state that leaves it, over the row's largest,
-    plus the prior, plus that of how far from its own is the answer that a token would give if it were dropped
-    there (where dropped states are mapped, ``left_behind``, which is fitted before). Features and targets are
+    plus the prior. Where dropped states are mapped (``left_behind``, fitted before), the target has also the
+    logarithm of the KL divergence of the answer by the map from the full model's. Features and targets are
     taken less their means over a row: only tokens of one row compete.
 
     Args:
@@ -103,7 +103,7 @@ def fit_to(
             features = torch.cat([entered.float(), context.float()], dim=-1)
             target = (shares + LEAST).log() + known
             if maps:
-                target = target + _strangeness(supernet, layer, entered, logits.detach(), batch)
+                target = target + _divergence(supernet, layer, entered, logits.detach(), batch)
             sums[layer].add(features, target, real)
     supernet.train(was_training)
     for layer, own in sums.items():
@@ -112,14 +112,14 @@ def fit_to(
 
 @torch.no_grad()
 def fit_maps(supernet: Supernet, batches: Iterable[Batch]) -> bool:
-    """Fit what dropped tokens' states are mapped by (``left_behind``), if anything does.
+    """Fit the maps of dropped tokens' states (``left_behind``), if there are some.
 
     Args:
         supernet: It runs in full, in evaluation.
         batches: Of the training rows.
 
     Returns:
-        Whether something does.
+        Whether there are some.
     """
     found = {layer: map_of(layer) for layer in supernet.layers_of("encoder")}
     maps = {layer: StateSums(own.shape[1]) for layer, own in found.items() if own is not None}
@@ -136,16 +136,16 @@ def fit_maps(supernet: Supernet, batches: Iterable[Batch]) -> bool:
 
 
 @torch.no_grad()
-def _strangeness(
+def _divergence(
     supernet: Supernet, layer: nn.Module, entered: Tensor, logits: Tensor, batch: Batch
 ) -> Tensor:
-    """Log divergence of the answers of tokens dropped at a layer from the full model's, shape (B, n)."""
+    """Log of the KL divergence of answers of tokens dropped at a layer from the full model's, (B, n)."""
     assert supernet.pipeline is not None
     mask = batch["attention_mask"]
     state = State(left_behind(layer, entered), mask.bool())
     answers = logits_of(supernet.pipeline.head(state, mask)).float().log_softmax(dim=-1)
     own = logits.float().log_softmax(dim=-1)
-    return ((own.exp() * (own - answers)).sum(dim=-1).clamp_min(0.0) + LEAST_STRANGE).log()
+    return ((own.exp() * (own - answers)).sum(dim=-1).clamp_min(0.0) + LEAST_DIVERGENCE).log()
 
 
 def learn_score(supernet: Supernet) -> None:
