@@ -119,13 +119,18 @@ def _count(*modules: nn.Module) -> int:
 
 
 aten = torch.ops.aten
+Counts = tuple[dict[str, list[float]], float]  # MACs of each block of each stack, and of everything else
 # Tokens read and written, enough of them for every term of the polynomials.
 _LENGTHS = ((8, 8), (16, 8), (24, 8), (8, 16), (8, 24), (16, 16))
 _SHORTEST_CHECK = 41
 
 
 def trace_macs(
-    model: PreTrainedModel, stacks: Mapping[str, str], workload: Workload, name: str
+    model: PreTrainedModel,
+    stacks: Mapping[str, str],
+    workload: Workload,
+    name: str,
+    known: dict[tuple[int, int], Counts] | None = None,
 ) -> TracedMacs:
     """The cost of a stock model's depth sub-networks at the lengths of a workload.
 
@@ -134,6 +139,8 @@ def trace_macs(
         stacks: Dotted names of its lists of blocks.
         workload: The lengths, of what is written too if there are two stacks.
         name: The cost's name in tables.
+        known: Counts by numbers of tokens read and written, which are not traced again; those that are
+            traced are added.
 
     Raises:
         SupernetError: If the model cannot be traced, multiplies matrices that are not counted, or its MACs
@@ -150,10 +157,15 @@ def trace_macs(
         raise SupernetError(f"{type(model).__name__} cannot be traced: it has only {room} positions")
     both = _writes(model, stacks)
     lengths = sorted({(n, t if both else 0) for n, t in (*_LENGTHS, longest)})
-    try:
-        counted = [_count_macs(model, stacks, n, t) for n, t in lengths]
-    except (RuntimeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise SupernetError(f"{type(model).__name__} cannot be traced: {one_line(error)}") from error
+    known = {} if known is None else known
+    if missing := [pair for pair in lengths if pair not in known]:
+        try:
+            eager = copy_sharing(model).eval()
+            eager.set_attn_implementation("eager")
+            known.update({(n, t): _count_macs(eager, stacks, n, t) for n, t in missing})
+        except (RuntimeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise SupernetError(f"{type(model).__name__} cannot be traced: {one_line(error)}") from error
+    counted = [known[pair] for pair in lengths]
     points = terms(*np.array(lengths, dtype=np.float64).T)
     blocks = {
         stack: tuple(
@@ -218,10 +230,8 @@ class _Logits(nn.Module):
         return logits
 
 
-def _count_macs(
-    model: PreTrainedModel, stacks: Mapping[str, str], read: int, written: int
-) -> tuple[dict[str, list[float]], float]:
-    """MACs of each block and of everything else, for one input of those lengths; norms are free.
+def _count_macs(model: PreTrainedModel, stacks: Mapping[str, str], read: int, written: int) -> Counts:
+    """MACs of an eager model in evaluation, for one input of those lengths; norms are free.
 
     Raises:
         SupernetError: If torch counts others, as products that fvcore does not know are left out.
@@ -231,13 +241,11 @@ def _count_macs(
         warnings.simplefilter("ignore")
         from fvcore.nn import FlopCountAnalysis
 
-        eager = copy_sharing(model).eval()
-        eager.set_attn_implementation("eager")
         lengths = (read, written) if _writes(model, stacks) else (read,)
         token = 2 if model.config.pad_token_id == 1 else 1  # mBART looks for the last that is no padding
         ids = tuple(torch.full((1, n), token, device=model.device) for n in lengths)
         ids = (ended(model, ids[0], torch.ones_like(ids[0])), *ids[1:])
-        traced = _Logits(eager)
+        traced = _Logits(model)
         analysis = FlopCountAnalysis(traced, ids).set_op_handle(**_HANDLES)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
         by_module: Mapping[str, Mapping[str, float]] = analysis.by_module_and_operator()

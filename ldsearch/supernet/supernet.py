@@ -19,7 +19,7 @@ from ldsearch.costs.workload import Workload
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Groups, Stack, Subnet
 from ldsearch.supernet import cutting
-from ldsearch.supernet.counting import parameters_of, shape_of, trace_macs
+from ldsearch.supernet.counting import Counts, parameters_of, shape_of, trace_macs
 from ldsearch.supernet.families import FAMILIES, Family
 from ldsearch.supernet.families.family import real_positions
 from ldsearch.supernet.heads import Memory, head_named, logits_of, require_ends, require_memory
@@ -87,6 +87,7 @@ class Supernet(nn.Module):
             self.pipeline = Pipeline(model, self.layers_of("encoder"), family, *rules)
             if scored is None:
                 self.pipeline.add_weights(self.head.maps)
+        self._traced: dict[tuple[int, int], Counts] = {}  # by tokens read and written
         without_own_layer_drop(model)
         self.train(model.training)
 
@@ -169,7 +170,7 @@ class Supernet(nn.Module):
         workload = replace(workload, pinned=()) if pinned_until(self.model.config) is None else workload
         if self.family is not None and len(self.stacks) == 1:
             return Macs(self.shape, workload, name=name, torchprofile=torchprofile)
-        traced = trace_macs(self.model, self.stacks, workload, name)
+        traced = trace_macs(self.model, self.stacks, workload, name, self._traced)
         if self.family is None:
             return traced
         encoder = Macs(self.shape, workload, name=name)

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from ldsearch.costs.workload import Workload
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Stack, Subnet
-from ldsearch.supernet import Supernet
+from ldsearch.supernet import Supernet, counting
 from ldsearch.supernet.counting import trace_macs
 from ldsearch.testing import StackContract, padded_batch, randomised
 from ldsearch.testing.inputs import stock_output
@@ -167,6 +167,22 @@ def test_traced_macs_are_those_counted_on_the_eager_model(kind):
             supernet(batch_of(model, [n]), subnet)
         traced = replace(macs, workload=Workload.padded(n))([subnet])[0]
         assert traced == pytest.approx(counter.get_total_flops() / 2, rel=1e-9)
+
+
+def test_lengths_are_traced_once_whatever_the_workload(monkeypatch):
+    count, traced = counting._count_macs, []
+
+    def recorded(model, stacks, read, written):
+        traced.append(read)
+        return count(model, stacks, read, written)
+
+    monkeypatch.setattr(counting, "_count_macs", recorded)
+    supernet = Supernet(build("gpt2-classifier"))
+    macs = [supernet.macs(Workload.padded(n)) for n in (10, 50, 10)]
+    assert traced == [8, 16, 24, 41, 49]
+    for n, own in zip((10, 50, 10), macs, strict=True):
+        alone = Supernet(build("gpt2-classifier")).macs(Workload.padded(n))
+        assert own([supernet.full]) == pytest.approx(alone([supernet.full]), rel=1e-12)
 
 
 def test_macs_that_are_no_quadratic_are_refused(monkeypatch):
