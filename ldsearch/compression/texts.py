@@ -29,14 +29,15 @@ from ldsearch.tasks import (
 )
 from ldsearch.tasks.splits import portion_rows
 from ldsearch.tasks.tables import Columns, check_columns, read_tables, usual_column
+from ldsearch.training.saliency import TOKENS
 from ldsearch.work.progress import Progress
 
 # The most rows that the token score is fitted on, that choose, and that report. Without labels half as many
 # choose: agreement has a wider margin, and the model's own answers take time.
-MOST_ROWS: Mapping[str, int] = {"train": 250, "search": 1_000, "report": 750}
+MOST_ROWS: Mapping[str, int] = {"train": 600, "search": 1_000, "report": 750}
 LEAST_ROWS = 50
 # Of the full model on all of them: of a base-sized model that is minutes on two cores.
-MOST_MACS = 8e12
+MOST_MACS = 9.5e12
 _LABEL = "label"
 _FILES = {"train": "train", "search": "validation", "report": "test"}
 
@@ -171,6 +172,8 @@ def read_texts(
         most["search"] //= 2
     share = min(1.0, MOST_MACS / macs / sum(most.values()))
     most = {role: max(1, round(share * count)) for role, count in most.items()}
+    # More would not be read.
+    most["train"] = min(most["train"], max(1, TOKENS * encoded.examples // int(encoded.lengths.sum())))
     if trains:
         most["train"] = given
     index = portion_rows({role: own.compared for role, own in rows.items()}, most)

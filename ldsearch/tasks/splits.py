@@ -145,8 +145,8 @@ def portion_rows(texts: Mapping[str, Sequence[str]], most: Mapping[str, int]) ->
 
     Args:
         texts: As of ``fix_splits``, whose splits are kept where the source has any; of training rows alone,
-            as many as asked for; where they are too few, three eighths report and a little more choose, of
-            training and report rows a little more of the first.
+            three eighths at most report, a little more choose and the others fit; of training and report rows
+            a little more of the first choose.
         most: The most rows of each role.
 
     Returns:
@@ -170,11 +170,10 @@ def portion_rows(texts: Mapping[str, Sequence[str]], most: Mapping[str, int]) ->
         }
     ((table, own),) = texts.items()
     groups, _ = _span_groups(_Words(own))
-    rest, enough = np.arange(len(own)), len(own) >= sum(most.values())
-    taken = {}
+    rest, taken = np.arange(len(own)), {}
     for role in ("report", "search", "train"):
-        share = 1.0 if enough else _PORTIONS.get(role, 1.0)
-        taken[role] = _draw(rest, groups, min(most[role], round(share * len(own))), rng)
+        count = round(_PORTIONS.get(role, 1.0) * len(own))
+        taken[role] = _draw(rest, groups, min(most[role], count), rng)
         rest = np.setdiff1d(rest, taken[role], assume_unique=True)
         if len(taken[role]) == 0:
             raise DataError(
