@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -120,17 +120,14 @@ def _count(*modules: nn.Module) -> int:
 
 aten = torch.ops.aten
 Counts = tuple[dict[str, list[float]], float]  # MACs of each block of each stack, and of everything else
+Known = dict[tuple[int, int], Counts]  # by tokens read and written
 # Tokens read and written, enough of them for every term of the polynomials.
 _LENGTHS = ((8, 8), (16, 8), (24, 8), (8, 16), (8, 24), (16, 16))
 _SHORTEST_CHECK = 41
 
 
 def trace_macs(
-    model: PreTrainedModel,
-    stacks: Mapping[str, str],
-    workload: Workload,
-    name: str,
-    known: dict[tuple[int, int], Counts] | None = None,
+    model: PreTrainedModel, stacks: Mapping[str, str], workload: Workload, name: str, known: Known
 ) -> TracedMacs:
     """The cost of a stock model's depth sub-networks at the lengths of a workload.
 
@@ -139,15 +136,13 @@ def trace_macs(
         stacks: Dotted names of its lists of blocks.
         workload: The lengths, of what is written too if there are two stacks.
         name: The cost's name in tables.
-        known: Counts by numbers of tokens read and written, which are not traced again; those that are
-            traced are added.
+        known: What was traced before; what is traced now is added.
 
     Raises:
         SupernetError: If the model cannot be traced, multiplies matrices that are not counted, or its MACs
             are no quadratic in the lengths.
     """
-    # The workload's longest input checks that the counts are a polynomial; it is made odd, as models that
-    # fill windows up to whole ones take steps that even lengths could miss.
+    # That checks the polynomial; it is odd, as models that fill windows take steps that even ones could miss.
     room = longest_input(model)
     longest = [
         (min(room, max(_SHORTEST_CHECK, int(values.max()))) - 1) | 1
@@ -155,9 +150,7 @@ def trace_macs(
     ]
     if room <= max(max(pair) for pair in _LENGTHS):
         raise SupernetError(f"{type(model).__name__} cannot be traced: it has only {room} positions")
-    both = _writes(model, stacks)
-    lengths = sorted({(n, t if both else 0) for n, t in (*_LENGTHS, longest)})
-    known = {} if known is None else known
+    lengths = sorted({(n, t * _writes(model, stacks)) for n, t in (*_LENGTHS, longest)})
     if missing := [pair for pair in lengths if pair not in known]:
         try:
             eager = copy_sharing(model).eval()
@@ -169,8 +162,7 @@ def trace_macs(
     points = terms(*np.array(lengths, dtype=np.float64).T)
     blocks = {
         stack: tuple(
-            _polynomial(points, [row[stack][block] for row, _ in counted])
-            for block in range(len(counted[0][0][stack]))
+            _polynomial(points, counts) for counts in zip(*(row[stack] for row, _ in counted), strict=True)
         )
         for stack in stacks
     }
@@ -226,8 +218,7 @@ class _Logits(nn.Module):
     def forward(self, ids: Tensor, written: Tensor | None = None) -> Tensor:
         decoder = {} if written is None else {"decoder_input_ids": written}
         output = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **decoder)
-        logits: Tensor = output[0]
-        return logits
+        return cast(Tensor, output[0])
 
 
 def _count_macs(model: PreTrainedModel, stacks: Mapping[str, str], read: int, written: int) -> Counts:

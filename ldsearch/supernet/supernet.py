@@ -19,7 +19,7 @@ from ldsearch.costs.workload import Workload
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Groups, Stack, Subnet
 from ldsearch.supernet import cutting
-from ldsearch.supernet.counting import Counts, parameters_of, shape_of, trace_macs
+from ldsearch.supernet.counting import Known, parameters_of, shape_of, trace_macs
 from ldsearch.supernet.families import FAMILIES, Family
 from ldsearch.supernet.families.family import real_positions
 from ldsearch.supernet.heads import Memory, head_named, logits_of, require_ends, require_memory
@@ -87,7 +87,7 @@ class Supernet(nn.Module):
             self.pipeline = Pipeline(model, self.layers_of("encoder"), family, *rules)
             if scored is None:
                 self.pipeline.add_weights(self.head.maps)
-        self._traced: dict[tuple[int, int], Counts] = {}  # by tokens read and written
+        self._traced: Known = {}
         without_own_layer_drop(model)
         self.train(model.training)
 

@@ -108,6 +108,7 @@ def test_macs_do_not_depend_on_the_id_that_pads() -> None:
             {"encoder": "model.encoder.layers", "decoder": "model.decoder.layers"},
             Workload.from_lengths(LENGTHS, 16),
             "macs",
+            {},
         )
         for pad in (0, 1)
     ]
@@ -192,7 +193,7 @@ def test_macs_that_are_no_quadratic_are_refused(monkeypatch):
     )
 
     def traced(tokens: int):
-        return trace_macs(build("layoutlm"), {"encoder": ""}, Workload.padded(tokens), "macs")
+        return trace_macs(build("layoutlm"), {"encoder": ""}, Workload.padded(tokens), "macs", {})
 
     assert traced(50)([Subnet.of_encoder([0])])[0] == pytest.approx(500)
     counts[49] += 1  # a kink, beyond where short inputs could show it
