@@ -1,6 +1,7 @@
 """compress: what a head answers, and rows as it needs them."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from transformers import (
 )
 
 import ldsearch as ld
+from ldsearch.compression import texts as own_texts
 from ldsearch.compression.texts import OwnTexts, read_texts
 from ldsearch.subnet import Subnet, drop_places
 from ldsearch.supernet import Supernet
@@ -61,6 +63,21 @@ def given(place: Path, table: pd.DataFrame, problem: str, labels: int) -> OwnTex
     (place / "written").mkdir()
     texts.write(place / "written", supernet, tokenizer, Progress())
     return texts
+
+
+def test_as_many_rows_fit_as_are_read(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = np.random.default_rng(0).choice([*"abcdefghijklmnop"], (200, 30))
+    table = pd.DataFrame({"text": [" ".join(row) for row in words]})  # all are cut to 16 tokens
+    sizes = []
+    for tokens in (16 * 200, 16 * 10 + 15):
+        monkeypatch.setattr(own_texts, "TOKENS", tokens)
+        found = given(tuned, table, "single_label_classification", 3)
+        sizes.append({role: len(rows) for role, rows in found.tables.items()})
+        shutil.rmtree(tuned / "written")
+    assert sizes == [
+        {"report": 75, "search": 85, "train": 40},
+        {"report": 75, "search": 85, "train": 10},
+    ]
 
 
 @pytest.mark.parametrize(
