@@ -7,6 +7,7 @@ from transformers import AutoConfig, PreTrainedModel
 
 from ldsearch import testing
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.correction import CORRECTION
 from ldsearch.supernet.heads import HEADS
 from ldsearch.supernet.left_behind import MAP
 from ldsearch.supernet.saliency import LEARNED, WEIGHTS
@@ -148,9 +149,9 @@ def _random(model_type: str, head: str, fields: dict[str, object]) -> PreTrained
 def learned(model: PreTrainedModel, seed: int = 0) -> Supernet:
     """A supernet whose learned token score has random weights."""
     supernet, generator = Supernet(model, LEARNED), torch.Generator().manual_seed(seed)
-    for layer in supernet.layers_of("encoder"):
-        for name in (WEIGHTS, MAP):
-            if (own := getattr(layer, name, None)) is not None:
+    for module in (*supernet.layers_of("encoder"), model):
+        for name in (WEIGHTS, MAP, CORRECTION):
+            if (own := getattr(module, name, None)) is not None:
                 own.normal_(generator=generator)
     return supernet
 

@@ -29,7 +29,7 @@ from ldsearch.tasks import (
 )
 from ldsearch.tasks.splits import portion_rows
 from ldsearch.tasks.tables import Columns, check_columns, read_tables, usual_column
-from ldsearch.training.saliency import TOKENS
+from ldsearch.training.saliency import CORRECTED, TOKENS
 from ldsearch.work.progress import Progress
 
 # The most rows that the token score is fitted on, that choose, and that report. Without labels half as many
@@ -172,8 +172,10 @@ def read_texts(
         most["search"] //= 2
     share = min(1.0, MOST_MACS / macs / sum(most.values()))
     most = {role: max(1, round(share * count)) for role, count in most.items()}
-    # More would not be read.
-    most["train"] = min(most["train"], max(1, TOKENS * encoded.examples // int(encoded.lengths.sum())))
+    # More would not be read; a mean of states is corrected by more rows than the score is fitted on.
+    times = CORRECTED if supernet.head.embeds and not supernet.reads_first else 1
+    read = times * TOKENS * encoded.examples // int(encoded.lengths.sum())
+    most["train"] = min(times * most["train"], max(1, read))
     if trains:
         most["train"] = given
     index = portion_rows({role: own.compared for role, own in rows.items()}, most)

@@ -54,6 +54,7 @@ class EncoderShape:
         table_rows: Rows of tables of relative positions that each token is multiplied with (DeBERTa).
         attention: Width of all heads together; 0: d.
         dropped_rank: Rank of the map that a dropped token's state goes through; 0: it goes through none.
+        correcting: MACs of the map that corrects the answer of a text of which tokens are dropped.
     """
 
     blocks: int
@@ -67,6 +68,7 @@ class EncoderShape:
     table_rows: int = 0
     attention: int = 0
     dropped_rank: int = 0
+    correcting: int = 0
 
     @property
     def inner(self) -> int:
@@ -110,7 +112,7 @@ class Macs:
         head = float(shape.head_per_example + shape.head_per_token * workload.mean_length)
         embedding = float((workload.lengths * (shape.hidden + 1)) @ workload.shares)
         rest = (embedding if self.torchprofile else 0.0) + head
-        return np.array([sum(self._blocks(self._stack(subnet))) + rest for subnet in subnets])
+        return np.array([self._of_stack(self._stack(subnet)) + rest for subnet in subnets])
 
     def _stack(self, subnet: Subnet) -> Stack:
         stack = subnet.encoder
@@ -119,6 +121,12 @@ class Macs:
         if stack.blocks and stack.blocks[-1] >= self.shape.blocks:
             raise SubnetError(f"block {stack.blocks[-1]} of a model of {self.shape.blocks} blocks (0-based)")
         return stack
+
+    def _of_stack(self, stack: Stack) -> float:
+        """Mean MACs over the workload of the blocks, and of what is corrected behind the last."""
+        lengths = stack.lengths
+        drops = lengths is not None and self._tokens(lengths, len(stack.blocks) - 1) < self._tokens(None, -1)
+        return sum(self._blocks(stack)) + self.shape.correcting * drops
 
     def _blocks(self, stack: Stack) -> list[float]:
         """Mean MACs over the workload of each block that runs."""

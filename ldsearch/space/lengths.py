@@ -6,7 +6,7 @@ product is off by one for a quarter of the percent values.
 
 import operator
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
@@ -143,6 +143,32 @@ def draw_regular(reference: int, blocks: int, bound: Fraction, rng: np.random.Ge
     shape = list(Shape)[rng.integers(len(Shape))]
     rate = bound * Fraction(int(rng.integers(1, _RATES, endpoint=True)), _RATES)
     return dropped(reference, shape.rates(rate, blocks))
+
+
+def draw_shares(
+    reference: int,
+    blocks: int,
+    shapes: Sequence[Shape],
+    shares: tuple[float, float],
+    rng: np.random.Generator,
+) -> tuple[int, ...]:
+    """Lengths of a shape, uniform, whose blocks together keep a uniform share of all their tokens.
+
+    Args:
+        reference: l₀ in tokens.
+        blocks: How many run.
+        shapes: Any of them.
+        shares: The range of the share; a shape that keeps more at every rate gives its least.
+        rng: Where the draw comes from.
+    """
+    shape = shapes[int(rng.integers(len(shapes)))]
+    tokens = rng.uniform(*shares) * blocks * reference
+
+    def lengths(rate: int) -> tuple[int, ...]:
+        return dropped(reference, shape.rates(Fraction(rate, _RATES), blocks))
+
+    rates = range(_RATES)
+    return lengths(min(bisect_left(rates, -tokens, key=lambda rate: -sum(lengths(rate))), rates[-1]))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from ldsearch.costs.parameters import BlockParameters, Parameters
 from ldsearch.costs.traced import Polynomial, TracedMacs, terms
 from ldsearch.costs.workload import Workload
 from ldsearch.errors import SupernetError, one_line
+from ldsearch.supernet.correction import correction_of
 from ldsearch.supernet.cutting import blocks_of, copy_sharing, handed_on, longest_input, repeats
 from ldsearch.supernet.families import Family
 from ldsearch.supernet.heads import Head, decodes, ended, head_named
@@ -51,6 +52,7 @@ def shape_of(model: PreTrainedModel, layers: Sequence[nn.Module], family: Family
         table_rows=family.table_rows(config),
         attention=attention,
         dropped_rank=mapped,
+        correcting=0 if (own := correction_of(model)) is None else own[1:].numel(),  # no bias
     )
     known = (4 * attention + matrices * width) * shape.hidden
     for block, layer in enumerate(layers):

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ldsearch.errors import ExportError
 from ldsearch.subnet import WHOLE, Groups, Lengths, Stack, Subnet
 from ldsearch.supernet import FixedSubnet, Supernet, embedding, operators, tokens
+from ldsearch.supernet.correction import corrected
 from ldsearch.supernet.heads import run_head
 from ldsearch.supernet.operators import reshaped
 from ldsearch.supernet.saliency import WEIGHTS, token_score
@@ -195,9 +196,8 @@ class Graph(nn.Module):
             restore=restored if self.restores else None,
             behind=lambda block, entered: self.blocks[block].left_behind(entered),
         )
-        output = run_head(
-            self.model, self.family.finish(self.model, state.hidden), {"attention_mask": state.real}
-        )
+        hidden = corrected(self.model, self.family.finish(self.model, state.hidden), state)
+        output = run_head(self.model, hidden, {"attention_mask": state.real})
         # A model of sentences has its vectors by both names.
         found = tuple(cast(Tensor, getattr(output, name)) for name in self.outputs)
         if self.widths[0] == 1 or self.head.pools:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from transformers.utils import cached_file  # type: ignore[attr-defined]
 
 from ldsearch.errors import SupernetError, unknown
+from ldsearch.supernet.correction import CORRECTION
 from ldsearch.supernet.families.family import Parts
 from ldsearch.supernet.left_behind import MAP
 from ldsearch.supernet.tokens import TOKEN_SCORES, TokenScore
@@ -23,6 +24,7 @@ from ldsearch.supernet.tokens import TOKEN_SCORES, TokenScore
 LEARNED = "learned"
 WEIGHTS = "token_score"  # the buffer's name
 WEIGHTS_FILE = "token_score.safetensors"
+_FITTED = (WEIGHTS, MAP, CORRECTION)
 
 
 def default_score(model: PreTrainedModel) -> str:
@@ -46,7 +48,7 @@ def token_score(name: object) -> TokenScore | None:
 def without_weights(model: PreTrainedModel) -> None:
     """Take the weights of a token score from a model: another score would carry them along, and they age."""
     for module in model.modules():
-        for name in (WEIGHTS, MAP):
+        for name in _FITTED:
             if hasattr(module, name):
                 delattr(module, name)
 
@@ -88,7 +90,7 @@ def score_weights(model: nn.Module) -> dict[str, Tensor]:
 
 def is_weights(name: str) -> bool:
     """Whether a tensor of that name holds weights of token scores, or what is fitted with them."""
-    return name.rpartition(".")[2] in (WEIGHTS, MAP)
+    return name.rpartition(".")[2] in _FITTED
 
 
 def save_with_weights(

@@ -15,9 +15,10 @@ from transformers.utils.generic import ModelOutput
 from ldsearch.errors import SupernetError
 from ldsearch.subnet import WHOLE, Groups, Stack
 from ldsearch.supernet import tokens
+from ldsearch.supernet.correction import CORRECTION, corrected, correction_of, remembered
 from ldsearch.supernet.cutting import repeats
 from ldsearch.supernet.families import Family
-from ldsearch.supernet.heads import run_head
+from ldsearch.supernet.heads import Head, run_head
 from ldsearch.supernet.left_behind import MAP, RANK, left_behind, map_of
 from ldsearch.supernet.saliency import WEIGHTS, WEIGHTS_FILE, saliency
 from ldsearch.supernet.tokens import (
@@ -238,8 +239,9 @@ def pinned_until(config: PreTrainedConfig) -> int | None:
 
 
 def embedded(family: Family, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> State:
-    """State that enters the first block, with what is pinned where the configuration says so."""
+    """State that enters the first block, with what is pinned, or read later, where the model says so."""
     state, end = family.embed(model, batch), pinned_until(model.config)
+    state = state if correction_of(model) is None else remembered(state)
     return state if end is None else replace(state, pinned=first_text(batch["input_ids"], end))
 
 
@@ -303,10 +305,11 @@ class Pipeline:
             behind=lambda block, entered: self.blocks[block].left_behind(entered),
         )
 
-    def add_weights(self, maps: bool) -> None:
-        """Give layers without weights of the learned token score some, zeros until they are fitted, and maps.
+    def add_weights(self, head: Head) -> None:
+        """Give layers without weights of the learned token score some, zeros until they are fitted.
 
-        ``maps`` is as for ``add_maps``.
+        And what is fitted with them: maps (``add_maps``), and a correction where the answer is the mean of
+        all states.
 
         Raises:
             SupernetError: If the weights that they have do not fit them.
@@ -329,8 +332,15 @@ class Pipeline:
                 raise SupernetError(
                     f"{WEIGHTS_FILE} is of another model: {shapes} weights a layer, not {d + inner}"
                 )
-        if lacking or not maps:
-            self.add_maps(maps)
+        if lacking or not head.maps:
+            self.add_maps(head.maps)
+        d, beside = self.model.config.hidden_size, correction_of(self.model)
+        if not head.embeds or self.keep_first:
+            self.model._buffers.pop(CORRECTION, None)  # of another head
+        elif beside is None:
+            self.model.register_buffer(CORRECTION, torch.zeros(2 * d + 1, d, device=self.model.device))
+        elif beside.shape != (2 * d + 1, d):
+            raise SupernetError(f"{WEIGHTS_FILE} is of another model: its vectors have not {d} numbers")
 
     def add_maps(self, maps: bool) -> None:
         """Give layers without a map of dropped tokens' states one, zeros until it is fitted; or none any.
@@ -358,7 +368,7 @@ class Pipeline:
 
     def finish(self, state: State) -> Tensor:
         """Last hidden states (B, n, d), as the head reads them."""
-        return self.family.finish(self.model, state.hidden)
+        return corrected(self.model, self.family.finish(self.model, state.hidden), state)
 
     def head(
         self, state: State, mask: Tensor | None, targets: Mapping[str, Tensor] | None = None

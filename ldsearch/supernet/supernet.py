@@ -86,7 +86,7 @@ class Supernet(nn.Module):
             rules = scored, self.reads_first, restores, attention_dropout
             self.pipeline = Pipeline(model, self.layers_of("encoder"), family, *rules)
             if scored is None:
-                self.pipeline.add_weights(self.head.maps)
+                self.pipeline.add_weights(self.head)
         self._traced: Known = {}
         without_own_layer_drop(model)
         self.train(model.training)

@@ -30,6 +30,8 @@ class State:
             whatever was dropped: ``pair`` looks it up.
         shared: What every block reads and belongs to no token (a table of relative positions).
         pinned: Shape (B, 1), how many of the first tokens are never dropped; None: at most position 0 is not.
+        entered: The mean (B, d) of the states that entered the first block, and how many they were, (B, 1);
+            None: nothing reads them later.
     """
 
     hidden: Tensor
@@ -40,6 +42,7 @@ class State:
     per_pair: Mapping[str, Tensor] = field(default_factory=dict)
     shared: Mapping[str, Tensor] = field(default_factory=dict)
     pinned: Tensor | None = None
+    entered: tuple[Tensor, Tensor] | None = None
 
     def pair(self, name: str, channels: Sequence[int] | None = None) -> Tensor:
         """The bias between the kept queries and keys, for a range of channels: (1 or B, C, n, n)."""

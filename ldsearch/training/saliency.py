@@ -17,14 +17,17 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.correction import correction_of
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.left_behind import MAP, left_behind, map_of
 from ldsearch.supernet.saliency import LEARNED, WEIGHTS
 from ldsearch.supernet.tokens import State
 from ldsearch.tasks.base import Batch, Encoded, Task
+from ldsearch.training.correction import fit_correction
 from ldsearch.training.left_behind import StateSums
 
 TOKENS = 100_000  # that are fitted to
+CORRECTED = 4  # times as many, by which vectors are corrected: that takes no gradients
 ROWS = 32  # of a batch
 RIDGE = 0.01  # of the features' mean square
 LEAST = 1e-6  # of the largest gradient of a row: what is below says nothing
@@ -36,6 +39,8 @@ def fit_saliency(
 ) -> None:
     """Fit the learned token score to the model as it is, by what its task probes (``Task.probe``).
 
+    Then, of four times the rows, the correction of vectors where the model has one.
+
     Args:
         supernet: As for ``fit_to``.
         task: Makes batches and losses.
@@ -45,11 +50,11 @@ def fit_saliency(
     """
     rng, lengths = np.random.default_rng(seed), rows.lengths
     order = rng.permutation(len(rows))
-    drawn = order[: int(np.searchsorted(lengths[order].cumsum(), TOKENS)) + 1]
-    drawn = drawn[lengths[drawn].argsort(kind="stable")]
     collate, device = task.collate(tokenizer, None), supernet.model.device
 
-    def batches() -> Iterator[Batch]:
+    def batches(tokens: int) -> Iterator[Batch]:
+        drawn = order[: int(np.searchsorted(lengths[order].cumsum(), tokens)) + 1]
+        drawn = drawn[lengths[drawn].argsort(kind="stable")]
         for start in range(0, len(drawn), ROWS):
             batch = collate([rows[row] for row in drawn[start : start + ROWS].tolist()])
             on_device = {name: tensor.to(device) for name, tensor in batch.items()}
@@ -57,8 +62,13 @@ def fit_saliency(
 
     generator = torch.Generator().manual_seed(seed)
     fit_to(
-        supernet, [*batches()], lambda logits, batch: task.probe(logits, batch, generator), task.token_prior
+        supernet,
+        [*batches(TOKENS)],
+        lambda logits, batch: task.probe(logits, batch, generator),
+        task.token_prior,
     )
+    if correction_of(supernet.model) is not None:
+        fit_correction(supernet, batches(CORRECTED * TOKENS), int(lengths.max()), seed)
 
 
 def fit_to(
@@ -151,7 +161,7 @@ def _divergence(
 def learn_score(supernet: Supernet) -> None:
     """Choose tokens by the learned score from now on, by weights that are zeros until they are fitted."""
     assert supernet.pipeline is not None
-    supernet.pipeline.add_weights(supernet.head.maps)
+    supernet.pipeline.add_weights(supernet.head)
     supernet.score = LEARNED
     supernet.pipeline.blocks = tuple(replace(block, score=None) for block in supernet.pipeline.blocks)
 
@@ -163,7 +173,8 @@ def is_fitted(supernet: Supernet) -> bool:
     layers = supernet.layers_of("encoder")
     maps = [own for layer in layers if (own := map_of(layer)) is not None]
     fitted = any(bool(getattr(layer, WEIGHTS).any()) for layer in layers)
-    return fitted and (not maps or any(bool(own.any()) for own in maps))
+    beside = [one for one in (correction_of(supernet.model),) if one is not None]
+    return fitted and all(not own or any(bool(one.any()) for one in own) for own in (maps, beside))
 
 
 class Sums:

@@ -25,7 +25,10 @@ def served(supernet: Supernet, runtime: str = "onnx") -> ServedExecutor:
     return ServedExecutor(supernet.eval(), runtime, REFERENCE, lambda subnets: np.full(len(subnets), 7.0))
 
 
-@pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification", "QuestionAnswering"])
+HEADED = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "SentenceEmbedding")
+
+
+@pytest.mark.parametrize("head", HEADED)
 def test_logits_are_those_of_the_supernet_and_every_index_comes_once(head):
     supernet = learned(tiny_model("bert", head=head))
     batch, found = padded_batch([24, 9, 3, 17], seed=3), {}

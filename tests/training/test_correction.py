@@ -1,0 +1,90 @@
+"""Fitting the correction of vectors: against least squares written out, and of other texts."""
+
+import numpy as np
+import pytest
+import torch
+
+from ldsearch.space.lengths import Shape, draw_shares
+from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.correction import correction_of
+from ldsearch.supernet.embedding import OUTPUT
+from ldsearch.supernet.supernet import inference
+from ldsearch.training import correction
+from ldsearch.training.correction import fit_correction
+from tests.tiny import learned, padded_batch, tiny_model
+
+BLOCKS, REFERENCE = 3, 16
+
+
+def sentences(*, normalised: bool = False) -> Supernet:
+    model = tiny_model("bert", blocks=BLOCKS, head="SentenceEmbedding")
+    setattr(model.config, OUTPUT, {"pooling": "mean", "normalised": normalised})
+    supernet = learned(model)
+    correction_of(model).zero_()
+    return supernet
+
+
+def texts(count: int, seed: int) -> list[dict[str, torch.Tensor]]:
+    rng = np.random.default_rng(seed)
+    return [padded_batch(rng.integers(4, REFERENCE + 1, 8).tolist(), seed=seed + at) for at in range(count)]
+
+
+def test_it_is_the_ridge_regression_of_what_is_lacking(monkeypatch):
+    """By rows of its own for the ridge, from vectors that no code of the fit has made."""
+    monkeypatch.setattr(correction, "RIDGES", (0.1,))
+    net, batches = sentences(), texts(5, seed=0)
+    rng, inputs, lacking = np.random.default_rng(7), [], []
+    for batch in batches:
+        whole = inference(net, batch, net.full).double()
+        mask = batch["attention_mask"].double()[..., None]
+        with torch.no_grad():
+            states = net.model.bert.embeddings(batch["input_ids"]).double()
+        entered = (states * mask).sum(dim=1) / mask.sum(dim=1)
+        for _ in range(3):
+            lengths = draw_shares(REFERENCE, BLOCKS, [Shape.EVEN, Shape.EARLY, Shape.ONCE], (0.2, 0.95), rng)
+            kept = inference(net, batch, Subnet.of_encoder(range(BLOCKS), lengths, REFERENCE)).double()
+            left = [-(-n * lengths[-1] // REFERENCE) for n in batch["attention_mask"].sum(dim=1).tolist()]
+            dropped = 1 - torch.tensor(left)[:, None] / mask.sum(dim=1)
+            inputs.append(torch.cat([entered, kept, torch.ones(8, 1)], dim=1))
+            lacking.append(torch.cat([dropped, (whole - kept) / dropped], dim=1))
+    known, wanting = torch.cat(inputs), torch.cat(lacking)
+    scale, rows = known.square().mean(dim=0).sqrt(), wanting[:, 0] > 0
+    known = known[rows] / scale
+    ridge = np.sqrt(0.1 * (1 + len(known))) * np.eye(known.shape[1])
+    left_side = np.concatenate([known.numpy(), ridge])
+    right_side = np.concatenate([wanting[rows, 1:].numpy(), np.zeros((known.shape[1], 16))])
+    wanted = np.linalg.lstsq(left_side, right_side, rcond=None)[0] / scale.numpy()[:, None]
+    fit_correction(net, batches, REFERENCE, seed=7)
+    np.testing.assert_allclose(correction_of(net.model).numpy(), wanted, atol=2e-4, rtol=2e-3)
+
+
+def test_vectors_of_other_texts_come_nearer_to_the_full_models():
+    net, held = sentences(normalised=True), texts(4, seed=100)
+    subnet = Subnet.of_encoder(range(BLOCKS), [8, 8, 8], REFERENCE)
+
+    def cosine() -> float:
+        pairs = [inference(net, batch, net.full) * inference(net, batch, subnet) for batch in held]
+        return float(torch.cat(pairs).sum(dim=1).mean())
+
+    before = cosine()
+    fit_correction(net, texts(60, seed=0), REFERENCE, seed=0)
+    assert 1 - cosine() < 0.8 * (1 - before)
+
+
+@pytest.mark.parametrize("batches", [[padded_batch([1, 1])], [padded_batch([9])]])
+def test_of_next_to_nothing_next_to_nothing_is_learned(batches):
+    net = sentences()
+    fit_correction(net, batches, REFERENCE, seed=0)
+    assert correction_of(net.model).isfinite().all()
+
+
+def test_shares_are_drawn_evenly():
+    rng, blocks = np.random.default_rng(0), 6
+    for shape, least in ((Shape.ONCE, 0.2), (Shape.EVEN, 0.2), (Shape.LATE, 1 / 3)):
+        drawn = [sum(draw_shares(128, blocks, [shape], (0.2, 0.8), rng)) / 128 / blocks for _ in range(400)]
+        counts, _ = np.histogram(drawn, bins=3, range=(least, 0.8))
+        assert min(drawn) > least - 0.01
+        assert max(drawn) < 0.81
+        if shape is not Shape.LATE:
+            assert counts.min() > 100
