@@ -39,7 +39,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
 from ldsearch.training.train_supernet import steps_within, train_supernet
 
-OWN, TOKENS = 2_000, 256
+OWN, TOKENS = 4_000, 256
 BUDGETS = ("0.7", "0.5")
 NEIGHBOURS, DRAWS = 10, 2_000
 
