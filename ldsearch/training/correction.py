@@ -23,6 +23,7 @@ DRAWS = 3  # sub-networks of each
 SHAPES = (Shape.EVEN, Shape.EARLY, Shape.ONCE)
 SHARES = (0.2, 0.95)  # of the tokens of all blocks that they keep
 RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 10.0)  # of a feature's mean square; the last corrects next to nothing
+FLOOR = 1e-3  # of the mean size of features: what is smaller counts as if it were so large
 _APART = 4  # of so many texts one chooses among them
 
 
@@ -42,7 +43,8 @@ def fit_correction(supernet: Supernet, batches: Iterable[Batch], reference: int,
     rng = np.random.default_rng(seed)
     found = [_examples(supernet, batch, reference, rng) for batch in islice(batches, BATCHES)]
     known, dropped, kept, whole = (torch.cat(part).double() for part in zip(*found, strict=True))
-    scale = known.square().mean(dim=(0, 1)).sqrt().clamp_min(torch.finfo(torch.float32).tiny)
+    scale = known.square().mean(dim=(0, 1)).sqrt()
+    scale = scale.clamp_min(FLOOR * float(scale.mean()))
     known, text = known / scale, torch.arange(len(known))[:, None]
     apart = text % _APART == 0
 

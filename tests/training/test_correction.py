@@ -73,6 +73,18 @@ def test_vectors_of_other_texts_come_nearer_to_the_full_models():
     assert 1 - cosine() < 0.8 * (1 - before)
 
 
+@torch.no_grad()
+def test_a_number_that_hardly_varies_gets_no_weight_that_half_precision_cannot_hold():
+    """MiniLM has such ones; int8 has one scale for all that a vector's number is made of."""
+    net = sentences()
+    norm = net.model.bert.embeddings.LayerNorm
+    norm.weight[3], norm.bias[3] = 1e-30, 0.0
+    fit_correction(net, texts(10, seed=0), REFERENCE, seed=0)
+    weights = correction_of(net.model)
+    assert weights.any()
+    assert weights[3].abs().max() < weights.abs().max()
+
+
 @pytest.mark.parametrize("batches", [[padded_batch([1, 1])], [padded_batch([9])]])
 def test_of_next_to_nothing_next_to_nothing_is_learned(batches):
     net = sentences()

@@ -1,0 +1,68 @@
+"""Cosines to the full model's vectors with and without the correction of means, by shape and share of tokens.
+
+Of embeddings that ``ldsearch compress`` fitted, on the rows that choose, to which nothing was fitted; and
+with a correction that is fitted to sub-networks of late drops too. The last line is one JSON object.
+
+    python scripts/vector_correction.py --run runs/embeddings/stsb
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+
+from ldsearch.bench import Bench
+from ldsearch.evaluation import Evaluator
+from ldsearch.space.lengths import Shape, draw_shares
+from ldsearch.subnet import Subnet
+from ldsearch.supernet.correction import CORRECTION
+from ldsearch.training import correction
+from ldsearch.training.saliency import fit_saliency
+
+SHARES = (0.7, 0.5)  # of all blocks' tokens
+
+
+def cosines(bench: Bench) -> dict[str, list[float]]:
+    """Mean cosine of each shape at each share."""
+    supernet, reference = bench.supernet.eval(), bench.record.reference
+    encoded = bench.task.encode("search", bench.tokenizer, reference)
+    score = Evaluator(supernet, bench.task, encoded, split="search", tokenizer=bench.tokenizer)
+    subnets = [
+        Subnet.of_encoder(range(supernet.blocks), lengths, reference)
+        for shape in Shape
+        for share in SHARES
+        for lengths in [
+            draw_shares(reference, supernet.blocks, [shape], (share, share), np.random.default_rng(0))
+        ]
+    ]
+    values = [round(trial.score.value, 4) for trial in score(subnets)]
+    return {
+        shape.name.lower(): values[at : at + len(SHARES)]
+        for shape, at in zip(Shape, range(0, len(values), len(SHARES)), strict=True)
+    }
+
+
+def main() -> None:
+    """Print a table, and the same as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--run", type=Path, required=True, help="folder of ldsearch compress")
+    options = parser.parse_args()
+    bench = Bench.open(options.run / "supernet", runs=options.run)
+    rows = bench.task.encode("train", bench.tokenizer, bench.record.reference)
+    map_ = getattr(bench.supernet.model, CORRECTION)
+    found = {"corrected": cosines(bench)}
+    correction.SHAPES = tuple(Shape)
+    fit_saliency(bench.supernet, bench.task, rows, bench.tokenizer, 0)
+    found["by late drops too"] = cosines(bench)
+    map_.zero_()
+    found["kept alone"] = cosines(bench)
+    print(f"| | {' | '.join(f'{name}, {SHARES[0]} and {SHARES[1]}' for name in found['corrected'])} |")
+    print("|---" * (1 + len(Shape)) + "|")
+    for name, own in found.items():
+        print(f"| {name} | {' | '.join(f'{one:.4f}, {other:.4f}' for one, other in own.values())} |")
+    print(json.dumps({"rows fitted": len(rows), "shares": SHARES, **found}))
+
+
+if __name__ == "__main__":
+    main()
