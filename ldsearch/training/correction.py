@@ -1,7 +1,6 @@
 """Fits the correction of vectors (``ldsearch.supernet.correction``): ridge regression, in closed form."""
 
 from collections.abc import Iterable
-from itertools import islice
 
 import numpy as np
 import torch
@@ -16,8 +15,7 @@ from ldsearch.supernet.processor import bf16_is_fast
 from ldsearch.supernet.supernet import evaluating
 from ldsearch.tasks.base import Batch
 
-BATCHES = 125  # at most
-DRAWS = 3  # sub-networks of each
+DRAWS = 3  # sub-networks of a batch
 # None that drops late: by those a mean loses most, and their errors would outweigh the others'
 # (results/embeddings/corrected).
 SHAPES = (Shape.EVEN, Shape.EARLY, Shape.ONCE)
@@ -41,7 +39,7 @@ def fit_correction(supernet: Supernet, batches: Iterable[Batch], reference: int,
         seed: Of the sub-networks.
     """
     rng = np.random.default_rng(seed)
-    found = [_examples(supernet, batch, reference, rng) for batch in islice(batches, BATCHES)]
+    found = [_examples(supernet, batch, reference, rng) for batch in batches]
     known, dropped, kept, whole = (torch.cat(part).double() for part in zip(*found, strict=True))
     scale = known.square().mean(dim=(0, 1)).sqrt()
     scale = scale.clamp_min(FLOOR * float(scale.mean()))

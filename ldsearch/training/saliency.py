@@ -28,6 +28,7 @@ from ldsearch.training.left_behind import StateSums
 
 TOKENS = 100_000  # that are fitted to
 CORRECTED = 4  # times as many, by which vectors are corrected: that takes no gradients
+CORRECTED_ROWS = 4_000  # at most
 ROWS = 32  # of a batch
 RIDGE = 0.01  # of the features' mean square
 LEAST = 1e-6  # of the largest gradient of a row: what is below says nothing
@@ -39,7 +40,7 @@ def fit_saliency(
 ) -> None:
     """Fit the learned token score to the model as it is, by what its task probes (``Task.probe``).
 
-    Then, of four times the rows, the correction of vectors where the model has one.
+    Then, of four times the tokens, the correction of vectors where the model has one.
 
     Args:
         supernet: As for ``fit_to``.
@@ -52,8 +53,8 @@ def fit_saliency(
     order = rng.permutation(len(rows))
     collate, device = task.collate(tokenizer, None), supernet.model.device
 
-    def batches(tokens: int) -> Iterator[Batch]:
-        drawn = order[: int(np.searchsorted(lengths[order].cumsum(), tokens)) + 1]
+    def batches(tokens: int, most: int) -> Iterator[Batch]:
+        drawn = order[: int(np.searchsorted(lengths[order].cumsum(), tokens)) + 1][:most]
         drawn = drawn[lengths[drawn].argsort(kind="stable")]
         for start in range(0, len(drawn), ROWS):
             batch = collate([rows[row] for row in drawn[start : start + ROWS].tolist()])
@@ -63,12 +64,12 @@ def fit_saliency(
     generator = torch.Generator().manual_seed(seed)
     fit_to(
         supernet,
-        [*batches(TOKENS)],
+        [*batches(TOKENS, len(rows))],
         lambda logits, batch: task.probe(logits, batch, generator),
         task.token_prior,
     )
     if correction_of(supernet.model) is not None:
-        fit_correction(supernet, batches(CORRECTED * TOKENS), int(lengths.max()), seed)
+        fit_correction(supernet, batches(CORRECTED * TOKENS, CORRECTED_ROWS), int(lengths.max()), seed)
 
 
 def fit_to(
