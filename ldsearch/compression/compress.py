@@ -40,6 +40,7 @@ from ldsearch.runs.summary import gained
 from ldsearch.search.rules import every_other
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.correction import correction_of
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.graph import refuse
 from ldsearch.tasks import EMBEDDED, DataSource
@@ -285,10 +286,11 @@ def _share(choice: Choice) -> float:
 def _on_data(texts: OwnTexts, bench: Bench) -> list[str]:
     """Sentences that say which rows were used for what."""
     rows = {name: len(own) for name, own in bench.task.splits.items()}
+    corrects = " and the correction of means" if correction_of(bench.supernet.model) is not None else ""
     sentence = (
         f"of {texts.given:,} {texts.kind.rows_are} (cut to {texts.reference} tokens) {rows['train']:,} "
-        f"fitted the token score, {rows['search']:,} chose, and {rows['report']:,}, which chose nothing, "
-        "gave the scores above"
+        f"fitted the token score{corrects}, {rows['search']:,} chose, and {rows['report']:,}, which chose "
+        "nothing, gave the scores above"
     )
     if bench.task.together:
         encoded = bench.evaluator.encoded
