@@ -17,6 +17,7 @@ from ldsearch.evaluation import Evaluator
 from ldsearch.space.lengths import Shape, draw_shares
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.correction import CORRECTION
+from ldsearch.supernet.saliency import score_weights
 from ldsearch.training import correction
 from ldsearch.training.saliency import fit_saliency
 
@@ -50,13 +51,18 @@ def main() -> None:
     options = parser.parse_args()
     bench = Bench.open(options.run / "supernet", runs=options.run)
     rows = bench.task.encode("train", bench.tokenizer, bench.record.reference)
-    map_ = getattr(bench.supernet.model, CORRECTION)
-    found = {"corrected": cosines(bench)}
+    model = bench.supernet.model
+    own = {name: weights.clone() for name, weights in score_weights(model).items()}
+    found = {"kept alone": {}, "corrected": cosines(bench)}
+    getattr(model, CORRECTION).zero_()
+    found["kept alone"] = cosines(bench)
     correction.SHAPES = tuple(Shape)
     fit_saliency(bench.supernet, bench.task, rows, bench.tokenizer, 0)
+    # Its token score may have been fitted in bf16.
+    model.load_state_dict(
+        {name: weights for name, weights in own.items() if name != CORRECTION}, strict=False
+    )
     found["by late drops too"] = cosines(bench)
-    map_.zero_()
-    found["kept alone"] = cosines(bench)
     print(f"| | {' | '.join(f'{name}, {SHARES[0]} and {SHARES[1]}' for name in found['corrected'])} |")
     print("|---" * (1 + len(Shape)) + "|")
     for name, own in found.items():

@@ -45,6 +45,7 @@ from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.graph import refuse
 from ldsearch.tasks import EMBEDDED, DataSource
 from ldsearch.tasks.tables import Columns
+from ldsearch.training.saliency import TOKENS
 from ldsearch.training.start import known_labels, named_labels
 from ldsearch.training.train_supernet import steps_within, train_supernet
 from ldsearch.trials.goal import Goal, NoWorse
@@ -286,10 +287,12 @@ def _share(choice: Choice) -> float:
 def _on_data(texts: OwnTexts, bench: Bench) -> list[str]:
     """Sentences that say which rows were used for what."""
     rows = {name: len(own) for name, own in bench.task.splits.items()}
-    corrects = " and the correction of means" if correction_of(bench.supernet.model) is not None else ""
+    fitted = "fitted the token score"
+    if correction_of(bench.supernet.model) is not None:
+        fitted = f"fitted the correction of means (up to {TOKENS:,} tokens of them the token score)"
     sentence = (
         f"of {texts.given:,} {texts.kind.rows_are} (cut to {texts.reference} tokens) {rows['train']:,} "
-        f"fitted the token score{corrects}, {rows['search']:,} chose, and {rows['report']:,}, which chose "
+        f"{fitted}, {rows['search']:,} chose, and {rows['report']:,}, which chose "
         "nothing, gave the scores above"
     )
     if bench.task.together:

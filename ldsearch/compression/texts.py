@@ -32,11 +32,12 @@ from ldsearch.tasks.tables import Columns, check_columns, read_tables, usual_col
 from ldsearch.training.saliency import CORRECTED, TOKENS
 from ldsearch.work.progress import Progress
 
-# The most rows that the token score is fitted on, that choose, and that report. Without labels half as many
-# choose: agreement has a wider margin, and the model's own answers take time.
+# The most rows that the token score is fitted on, that choose, and that report; vectors are corrected by more
+# (``CORRECTED``). Without labels half as many choose: agreement has a wider margin, and the model's own
+# answers take time.
 MOST_ROWS: Mapping[str, int] = {"train": 600, "search": 1_000, "report": 750}
 LEAST_ROWS = 50
-# Of the full model on all of them: of a base-sized model that is minutes on two cores.
+# Of the full model on these: of a base-sized model that is minutes on two cores.
 MOST_MACS = 9.5e12
 _LABEL = "label"
 _FILES = {"train": "train", "search": "validation", "report": "test"}

@@ -124,9 +124,11 @@ class Macs:
 
     def _of_stack(self, stack: Stack) -> float:
         """Mean MACs over the workload of the blocks, and of what is corrected behind the last."""
-        lengths = stack.lengths
-        drops = lengths is not None and self._tokens(lengths, len(stack.blocks) - 1) < self._tokens(None, -1)
-        return sum(self._blocks(stack)) + self.shape.correcting * drops
+        macs = sum(self._blocks(stack))
+        if self.shape.correcting and stack.blocks and stack.lengths is not None:
+            longest = int(self.workload.lengths.max())
+            macs += self.shape.correcting * (stack.lengths.kept(len(stack.blocks) - 1, longest) < longest)
+        return macs
 
     def _blocks(self, stack: Stack) -> list[float]:
         """Mean MACs over the workload of each block that runs."""

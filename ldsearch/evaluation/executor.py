@@ -239,6 +239,8 @@ class _Walk:
             if whole is not None:
                 state = replace(self.embedded, hidden=put_back(whole, state))
             mask = self.batch.get("attention_mask") if state.positions is None else state.real
+        if state.entered is not None and state.positions is not None:
+            self.work.macs += rows * self.shape.correcting
         self.on_logits(ends, logits_of(self.pipeline.head(state, mask)))
 
 

@@ -25,7 +25,7 @@ from ldsearch.latency.clock import Clock, Noise, Run
 from ldsearch.latency.measure import random_tokens
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.stages import kept_of_rows, run_stages
+from ldsearch.supernet.stages import embedded, kept_of_rows, run_stages
 from ldsearch.supernet.tokens import State, put_back
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
@@ -268,6 +268,8 @@ class SupernetStages:
             why = supernet.why_depth_only or "it has two stacks"
             raise SupernetError(f"only registered encoders are tabled block by block: {why}")
         self.supernet, self.pipeline = supernet, supernet.pipeline
+        how = supernet.pipeline.family, supernet.model
+        self._first = partial(embedded, *how, corrects=supernet.pipeline.corrects)
         # The state of the latest group alone: as many as there are cells would not fit in memory.
         self._embedded = lru_cache(maxsize=1)(self._embed)
 
@@ -276,8 +278,10 @@ class SupernetStages:
         """The dimensions that time depends on; not the weights."""
         supernet = self.supernet
         named = {"type": supernet.model.config.model_type, "head": supernet.head.name}
+        sizes = asdict(supernet.shape)
+        del sizes["correcting"]  # once a text: no time that could be told
         return {
-            "model": {**named, "score": supernet.score, **asdict(supernet.shape)},
+            "model": {**named, "score": supernet.score, **sizes},
             "blocks": supernet.blocks,
             "restores": self.pipeline.restores,
         }
@@ -288,7 +292,7 @@ class SupernetStages:
         if stage == "embed":
             ids = random_tokens(self.supernet, batch, enter)
             inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-            timed: Run = partial(pipeline.family.embed, self.supernet.model, inputs)
+            timed: Run = partial(self._first, inputs)
         elif stage == "head":
             timed = partial(pipeline.head, state, state.real)
         elif stage == "restore":
@@ -307,7 +311,7 @@ class SupernetStages:
         """A state as a block leaves it that dropped tokens."""
         ids = random_tokens(self.supernet, batch, length)
         with torch.inference_mode():
-            state = self.pipeline.family.embed(self.supernet.model, {"input_ids": ids})
+            state = self._first({"input_ids": ids})
         positions = torch.arange(length, device=ids.device).expand(batch, -1)
         return replace(state, positions=positions, padded=False)
 

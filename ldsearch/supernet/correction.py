@@ -47,8 +47,9 @@ def means(hidden: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
 
 def corrected(model: nn.Module, hidden: Tensor, state: State) -> Tensor:
     """Last states (B, k, d), each moved by its text's correction, which so moves their mean."""
-    if (weights := correction_of(model)) is None or state.positions is None:
+    if state.entered is None or state.positions is None:
         return hidden
     *both, dropped = means(hidden, state)
-    weights = weights.to(hidden.dtype)
-    return hidden + (dropped * (torch.cat(both, dim=-1) @ weights[:-1] + weights[-1]))[:, None]
+    weights: Tensor = getattr(model, CORRECTION).to(hidden.dtype)
+    moves: Tensor = dropped * (torch.cat(both, dim=-1) @ weights[:-1] + weights[-1])
+    return hidden + moves[:, None]

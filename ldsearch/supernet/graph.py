@@ -157,7 +157,7 @@ class Graph(nn.Module):
         score = None if score is None else PRODUCTS.get(score, score)
         self.reads_first = inner.reads_first
         assert inner.pipeline is not None
-        self.restores = inner.pipeline.restores
+        self.restores, self.corrects = inner.pipeline.restores, inner.pipeline.corrects
         layers = inner.layers_of("encoder")
         how = self.family, self.model.config, score, self.reads_first, None
         self.blocks = [GraphBlock(layer, *how) for layer in layers]
@@ -187,7 +187,7 @@ class Graph(nn.Module):
         mask = given["attention_mask"]
         if self.widths[0] > 1:
             given = {name: operators.widened(one, *self.widths) for name, one in given.items()}
-        entered = embedded(self.family, self.model, given)
+        entered = embedded(self.family, self.model, given, corrects=self.corrects)
         state = run_stages(
             self.stack.blocks,
             self._keeps(entered, keep),

@@ -136,5 +136,5 @@ def load_weights(model: PreTrainedModel, name: str) -> None:
         _raise_exceptions_for_connection_errors=False,  # of a stock model the cache has all but this
     )
     for key, tensor in {} if path is None else load_file(path).items():
-        layer, _, buffer = key.rpartition(".")
-        model.get_submodule(layer).register_buffer(buffer, tensor.float())
+        module, _, buffer = key.rpartition(".")
+        model.get_submodule(module).register_buffer(buffer, tensor.float())

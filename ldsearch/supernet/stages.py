@@ -238,10 +238,12 @@ def pinned_until(config: PreTrainedConfig) -> int | None:
     return cast(int | None, getattr(config, PINNED, None))
 
 
-def embedded(family: Family, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> State:
-    """State that enters the first block, with what is pinned, or read later, where the model says so."""
+def embedded(
+    family: Family, model: PreTrainedModel, batch: Mapping[str, Tensor], *, corrects: bool = False
+) -> State:
+    """State that enters the first block, with what is pinned, and what a correction reads where one is."""
     state, end = family.embed(model, batch), pinned_until(model.config)
-    state = state if correction_of(model) is None else remembered(state)
+    state = remembered(state) if corrects else state
     return state if end is None else replace(state, pinned=first_text(batch["input_ids"], end))
 
 
@@ -334,13 +336,28 @@ class Pipeline:
                 )
         if lacking or not head.maps:
             self.add_maps(head.maps)
-        d, beside = self.model.config.hidden_size, correction_of(self.model)
-        if not head.embeds or self.keep_first:
-            self.model._buffers.pop(CORRECTION, None)  # of another head
-        elif beside is None:
-            self.model.register_buffer(CORRECTION, torch.zeros(2 * d + 1, d, device=self.model.device))
-        elif beside.shape != (2 * d + 1, d):
+        averages, d = head.embeds and not self.keep_first, self.model.config.hidden_size
+        if lacking or not averages:
+            self.add_correction(averages)
+        if (beside := correction_of(self.model)) is not None and beside.shape != (2 * d + 1, d):
             raise SupernetError(f"{WEIGHTS_FILE} is of another model: its vectors have not {d} numbers")
+
+    @property
+    def corrects(self) -> bool:
+        """Whether vectors of texts that lost tokens are corrected: where the learned score chooses those."""
+        return correction_of(self.model) is not None and all(block.score is None for block in self.blocks)
+
+    def add_correction(self, averages: bool) -> None:
+        """Give the model a correction of vectors, zeros until it is fitted, if it has none; or take it away.
+
+        Args:
+            averages: Whether the answer is the mean of all states.
+        """
+        d = self.model.config.hidden_size
+        if not averages:
+            self.model._buffers.pop(CORRECTION, None)  # of another head
+        elif correction_of(self.model) is None:
+            self.model.register_buffer(CORRECTION, torch.zeros(2 * d + 1, d, device=self.model.device))
 
     def add_maps(self, maps: bool) -> None:
         """Give layers without a map of dropped tokens' states one, zeros until it is fitted; or none any.
@@ -360,7 +377,7 @@ class Pipeline:
 
     def embed(self, batch: Mapping[str, Tensor]) -> tuple[State, list[int], list[int] | None]:
         """State that enters the first block, the true length of each row, and how much of it is pinned."""
-        state = embedded(self.family, self.model, batch)
+        state = embedded(self.family, self.model, batch, corrects=self.corrects)
         # Here alone, since a device must be waited for.
         true_lengths: list[int] = state.real.sum(dim=1).tolist()
         pinned = None if state.pinned is None else state.pinned[:, 0].tolist()

@@ -155,7 +155,8 @@ class Supernet(nn.Module):
         """
         if self.family is None:
             raise SupernetError(self.why_depth_only)
-        return shape_of(self.model, list(self.layers_of("encoder")), self.family, self.head)
+        shape = shape_of(self.model, list(self.layers_of("encoder")), self.family, self.head)
+        return shape if self.pipeline is not None and self.pipeline.corrects else replace(shape, correcting=0)
 
     def macs(
         self, workload: Workload, *, name: str = "macs", torchprofile: bool = False

@@ -20,17 +20,17 @@ DRAWS = 3  # sub-networks of a batch
 # (results/embeddings/corrected).
 SHAPES = (Shape.EVEN, Shape.EARLY, Shape.ONCE)
 SHARES = (0.2, 0.95)  # of the tokens of all blocks that they keep
-RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 10.0)  # of a feature's mean square; the last corrects next to nothing
+RIDGES = (torch.inf, 10.0, 1.0, 0.3, 0.1, 0.03, 0.01)  # of a feature's mean square; by the first none
 FLOOR = 1e-3  # of the mean size of features: what is smaller counts as if it were so large
 _APART = 4  # of so many texts one chooses among them
 
 
 def fit_correction(supernet: Supernet, batches: Iterable[Batch], reference: int, seed: int) -> None:
-    """Set the map that corrects vectors, by sub-networks of regular lengths.
+    """Set the map that corrects vectors, by sub-networks of all blocks and regular lengths.
 
     It predicts with the least squared error what their means lack to the full model's, each over the share of
     tokens dropped. The ridge is that whose corrected vectors of every fourth text, not fitted, have the
-    largest cosine to the full model's; then all are fitted.
+    largest cosine to the full model's, or none at all; then all are fitted.
 
     Args:
         supernet: Of a model with such a map, its token score fitted.
@@ -47,6 +47,8 @@ def fit_correction(supernet: Supernet, batches: Iterable[Batch], reference: int,
     apart = text % _APART == 0
 
     def solution(ridge: float, rows: Tensor) -> Tensor:
+        if ridge == torch.inf:
+            return known.new_zeros(known.shape[-1], whole.shape[-1])
         rows = rows & (dropped[..., 0] > 0)
         inputs, lacking = known[rows], ((whole - kept) / dropped)[rows]
         products = inputs.T @ inputs + ridge * (1 + len(inputs)) * torch.eye(inputs.shape[1])

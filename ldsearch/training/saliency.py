@@ -40,7 +40,7 @@ def fit_saliency(
 ) -> None:
     """Fit the learned token score to the model as it is, by what its task probes (``Task.probe``).
 
-    Then, of four times the tokens, the correction of vectors where the model has one.
+    Then the correction of means where they are the answer, by up to 4,000 rows of four times the tokens.
 
     Args:
         supernet: As for ``fit_to``.
@@ -68,6 +68,8 @@ def fit_saliency(
         lambda logits, batch: task.probe(logits, batch, generator),
         task.token_prior,
     )
+    assert supernet.pipeline is not None
+    supernet.pipeline.add_correction(supernet.head.embeds and not supernet.reads_first)
     if correction_of(supernet.model) is not None:
         fit_correction(supernet, batches(CORRECTED * TOKENS, CORRECTED_ROWS), int(lengths.max()), seed)
 

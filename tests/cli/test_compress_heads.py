@@ -24,8 +24,9 @@ from ldsearch.compression import texts as own_texts
 from ldsearch.compression.texts import OwnTexts, read_texts
 from ldsearch.subnet import Subnet, drop_places
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.correction import CORRECTION
 from ldsearch.supernet.embedding import write_modules
-from ldsearch.supernet.folder import load_model
+from ldsearch.supernet.folder import load_model, load_supernet
 from ldsearch.tasks import DataSource, load_task
 from ldsearch.work.progress import Progress
 from tests.cli.conftest import Ldsearch, lines, read, reviews, rows_of, write
@@ -115,7 +116,7 @@ def test_a_folder_of_sentence_transformers_keeps_its_vectors(
     model.base_model.save_pretrained("sentences")
     AutoTokenizer.from_pretrained("tuned").save_pretrained("sentences")
     write_modules(model.config, Path("sentences"), 16)
-    outcome = ldsearch.done("compress", "sentences", "--data", "texts.txt", "--budget", 0.7)
+    outcome = ldsearch.done("compress", "sentences", "--data", "texts.txt", "--budget", 0.6)
     folder = tuned / "runs/sentences-compressed"
     found, rows = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
     whole, tokenizer = load_model("sentences")
@@ -129,16 +130,18 @@ def test_a_folder_of_sentence_transformers_keeps_its_vectors(
     assert found["points"][1]["score"] < 1
     assert found["points"][0]["score"] == pytest.approx(1, abs=1e-3)  # the longest lack a token there
     assert "cosines to the full model's own vectors" in outcome.out
+    assert "fitted the correction of means" in outcome.out
+    assert getattr(load_supernet(folder / "supernet")[0].model, CORRECTION).any()
     # Every shape was measured: some lengths drop in the first block alone.
     tried = [
         json.loads(one)["encoder"].get("lengths")
         for one in pd.read_csv(folder / "search/trials.csv")["subnet"]
     ]
     assert any(own and len({*own["tokens"]}) == 1 and 4 < own["tokens"][0] < 15 for own in tried)
-    # The file ranks tokens where one of its rows drops some, and nowhere else.
-    budgets = read(folder / "model/budgets.json")["rows"]
-    dropping = drop_places([Subnet.from_fields(row["subnet"]) for row in budgets])
-    assert {len(row["keep"]) for row in budgets} == {len(dropping)}
+    # The file ranks tokens where the chosen one drops some, so all of its rows drop there.
+    fields = read(folder / "model/ldsearch_subnet.json")["subnet"]
+    chosen = drop_places([Subnet.from_fields(fields)])
+    assert {len(row["keep"]) for row in read(folder / "model/budgets.json")["rows"]} == {len(chosen)}
     # Vectors of another model are refused before anything is trained.
     write(Path("short.jsonl"), [{"text": text, "label": [1.0, 2.0]} for text in rows["text"]])
     assert "vectors have 2 numbers, the model's" in ldsearch.refused(

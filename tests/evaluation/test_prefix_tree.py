@@ -24,7 +24,7 @@ from tests.tiny import learned, padded_batch, row, tiny_model
 REFERENCE = 24
 LENGTHS = [24, 3, 19, 7, 19, 1]
 EVERY = (0, 1, 2, 3)
-HEADS = ("SequenceClassification", "TokenClassification")
+HEADS = ("SequenceClassification", "TokenClassification", "SentenceEmbedding")
 
 
 def encoder(
@@ -150,9 +150,9 @@ def test_what_acts_alike_on_these_rows_is_run_once():
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert", "mpnet"])
 def test_macs_are_those_that_torch_counts(family, head):
-    supernet = Supernet(tiny_model(family, head=head, attention="eager"))
+    model = tiny_model(family, head=head, attention="eager")
+    supernet = learned(model) if head == "SentenceEmbedding" else Supernet(model)
     batch, subnets = padded_batch([19, 19]), many(30, seed=6)
-
     executor = Executor(supernet)
     with FlopCounterMode(display=False) as counter:
         supernet.pipeline.family.embed(supernet.model, batch)

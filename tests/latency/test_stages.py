@@ -10,7 +10,14 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.stages import Block
 from ldsearch.supernet.supernet import inference
-from tests.tiny import tiny_decoder, tiny_encoder_decoder, tiny_model
+from tests.tiny import learned, tiny_decoder, tiny_encoder_decoder, tiny_model
+
+
+def test_a_vector_that_is_corrected_has_its_stages():
+    stages = SupernetStages(learned(tiny_model("bert", head="SentenceEmbedding")))
+    assert stages.run("embed", 3, 8, 8)().entered[0].shape == (3, 16)
+    assert stages.run("block 1", 3, 8, 5)().entered[0].shape == (3, 16)
+    assert stages.run("head", 3, 5, 5)().sentence_embedding.shape == (3, 16)
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])

@@ -87,7 +87,7 @@ def test_its_cost_is_what_torch_counts():
         assert net.macs(Workload.padded(12))([subnet])[0] == counted[1] - counted[0]
 
 
-def test_it_is_of_means_alone_and_of_what_was_saved_before_it_is_zeros(tmp_path: Path):
+def test_it_is_of_means_alone_and_what_was_saved_before_has_none(tmp_path: Path):
     model = sentences("bert", normalised=True).model
     save_model(model, TOKENIZER, tmp_path)
     assert torch.equal(
@@ -97,12 +97,20 @@ def test_it_is_of_means_alone_and_of_what_was_saved_before_it_is_zeros(tmp_path:
     for name in ("SequenceClassification", "QuestionAnswering"):
         other = Supernet(load_model(str(tmp_path), HEADS[name])[0], LEARNED)
         assert correction_of(other.model) is None
+    # Nor is it read where another score chooses tokens.
+    for head in (HEAD, "SequenceClassification"):
+        torch.manual_seed(0)  # of a head that is new
+        other = Supernet(load_model(str(tmp_path), HEADS[head])[0], "column").eval()
+        assert not other.shape.correcting
+        moved = inference(other, BATCH, SHORT)
+        other.model._buffers.pop(CORRECTION)
+        torch.testing.assert_close(moved, inference(other, BATCH, SHORT))
     save_file({**weights, CORRECTION: weights[CORRECTION][1:].contiguous()}, tmp_path / WEIGHTS_FILE)
     with pytest.raises(SupernetError, match="is of another model"):
         Supernet(load_model(str(tmp_path))[0], LEARNED)
     save_file({name: own for name, own in weights.items() if name != CORRECTION}, tmp_path / WEIGHTS_FILE)
     before = Supernet(load_model(str(tmp_path))[0], LEARNED)
-    assert not correction_of(before.model).any()
+    assert correction_of(before.model) is None
     correction_of(model).zero_()
     same = inference(Supernet(model, LEARNED), BATCH, SHORT)
     torch.testing.assert_close(inference(before, BATCH, SHORT), same)

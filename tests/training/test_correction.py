@@ -7,11 +7,12 @@ import torch
 from ldsearch.space.lengths import Shape, draw_shares
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.correction import correction_of
+from ldsearch.supernet.correction import CORRECTION, correction_of
 from ldsearch.supernet.embedding import OUTPUT
 from ldsearch.supernet.supernet import inference
 from ldsearch.training import correction
 from ldsearch.training.correction import fit_correction
+from ldsearch.training.saliency import fit_saliency, is_fitted
 from tests.tiny import learned, padded_batch, tiny_model
 
 BLOCKS, REFERENCE = 3, 16
@@ -86,10 +87,51 @@ def test_a_number_that_hardly_varies_gets_no_weight_that_half_precision_cannot_h
 
 
 @pytest.mark.parametrize("batches", [[padded_batch([1, 1])], [padded_batch([9])]])
-def test_of_next_to_nothing_next_to_nothing_is_learned(batches):
+def test_nothing_is_learned_of_texts_that_lose_no_token_or_of_one_alone(batches):
     net = sentences()
     fit_correction(net, batches, REFERENCE, seed=0)
-    assert correction_of(net.model).isfinite().all()
+    assert not correction_of(net.model).any()
+
+
+def test_nothing_is_corrected_where_every_map_makes_other_texts_worse(monkeypatch):
+    net = sentences(normalised=True)
+    fit_correction(net, texts(2, seed=0), REFERENCE, seed=0)
+    assert correction_of(net.model).any()
+    # What a text lacks is told from another's: no map of it holds for those left out.
+    rng = np.random.default_rng(0)
+
+    def shuffled(*given):
+        known, dropped, kept, _ = examples(*given)
+        return known, dropped, kept, kept + torch.from_numpy(rng.normal(size=kept.shape))
+
+    examples = correction._examples
+    monkeypatch.setattr(correction, "_examples", shuffled)
+    fit_correction(net, texts(2, seed=0), REFERENCE, seed=0)
+    assert not correction_of(net.model).any()
+
+
+def test_it_is_fitted_with_the_token_score():
+    net = sentences()
+    net.model._buffers.pop(CORRECTION)  # as of a folder from before
+    ids = padded_batch([9] * 40, seed=1)["input_ids"]
+
+    class Rows(list):
+        lengths = np.full(40, 9)
+
+    class Task:
+        token_prior = None
+        probe = staticmethod(lambda logits, batch, generator: logits.square().sum())
+        prepare = staticmethod(lambda batch, tokenizer, rng: batch)
+
+        def collate(self, tokenizer, pad):
+            return lambda rows: {
+                "input_ids": torch.stack(rows),
+                "attention_mask": torch.ones(len(rows), 9, dtype=torch.long),
+            }
+
+    fit_saliency(net, Task(), Rows(ids), None)
+    assert correction_of(net.model).any()
+    assert is_fitted(net)
 
 
 def test_shares_are_drawn_evenly():
