@@ -1,4 +1,4 @@
-"""What the correction of means is worth by shape and share of tokens, and what it costs.
+"""Worth and cost of the correction of means, by shape and share of tokens.
 
 Of embeddings that ``ldsearch compress`` fitted: cosines to the full model's vectors on the rows that choose,
 to which nothing was fitted, with and without it, and by one that is fitted to sub-networks of late drops too.
@@ -83,9 +83,9 @@ def main() -> None:
     model = bench.supernet.model
     own = {name: weights.clone() for name, weights in score_weights(model).items()}
     taken = milliseconds(bench, options.runtime)
-    found = {"kept alone": {}, "corrected": cosines(bench)}
+    corrected = cosines(bench)
     getattr(model, CORRECTION).zero_()
-    found["kept alone"] = cosines(bench)
+    found = {"kept alone": cosines(bench), "corrected": corrected}
     correction.SHAPES = tuple(Shape)
     fit_saliency(bench.supernet, bench.task, rows, bench.tokenizer, 0)
     # Its token score may have been fitted in bf16.

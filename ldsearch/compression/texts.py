@@ -174,7 +174,7 @@ def read_texts(
     share = min(1.0, MOST_MACS / macs / sum(most.values()))
     most = {role: max(1, round(share * count)) for role, count in most.items()}
     # More would not be read; a mean of states is corrected by more rows than the score is fitted on.
-    times = CORRECTED if supernet.head.embeds and not supernet.reads_first else 1
+    times = CORRECTED if supernet.head.averages(supernet.reads_first) else 1
     read = times * TOKENS * encoded.examples // int(encoded.lengths.sum())
     most["train"] = min(times * most["train"], max(1, read))
     if trains:

@@ -29,12 +29,12 @@ def mean_of(hidden: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def remembered(state: State) -> State:
-    """What enters the first block, with the mean of it and its number of tokens, which a correction reads."""
+    """State that enters the first block, with the mean and the number of its tokens, for a correction."""
     return replace(state, entered=mean_of(state.hidden, state.real))
 
 
 def means(hidden: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
-    """What is mapped: means (B, d) of what entered and of what was kept; and the share dropped, (B, 1).
+    """Means (B, d) of what entered the first block and of what was kept, and the share dropped, (B, 1).
 
     Args:
         hidden: Last states (B, k, d), as the head reads them.

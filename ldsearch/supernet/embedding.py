@@ -20,6 +20,7 @@ from transformers.utils.generic import ModelOutput
 
 from ldsearch.disk.files import read_fields, read_json, write_json
 from ldsearch.errors import SupernetError
+from ldsearch.supernet.correction import mean_of
 
 HEAD = "SentenceEmbedding"
 OUTPUT = "sentence_embedding"  # as sentence-transformers calls it
@@ -122,8 +123,7 @@ def pooled(hidden: Tensor, mask: Tensor | None, config: PreTrainedConfig) -> Ten
     elif mask is None:
         vectors = hidden.mean(dim=1)
     else:
-        weights = mask[..., None].to(hidden.dtype)
-        vectors = (hidden * weights).sum(dim=1) / weights.sum(dim=1)
+        vectors, _ = mean_of(hidden, mask)
     return nn.functional.normalize(vectors, dim=-1) if _how(config)["normalised"] else vectors
 
 

@@ -57,6 +57,10 @@ class Head:
     embeds: bool = False
     maps: bool = False
 
+    def averages(self, reads_first: bool) -> bool:
+        """Whether its answer is the mean of all last states, which is corrected for dropped tokens."""
+        return self.embeds and not reads_first
+
 
 def _pools_first(config: PreTrainedConfig) -> bool:
     return getattr(config, "classifier_pooling", "cls") == "cls"

@@ -336,7 +336,7 @@ class Pipeline:
                 )
         if lacking or not head.maps:
             self.add_maps(head.maps)
-        averages, d = head.embeds and not self.keep_first, self.model.config.hidden_size
+        averages, d = head.averages(self.keep_first), self.model.config.hidden_size
         if lacking or not averages:
             self.add_correction(averages)
         if (beside := correction_of(self.model)) is not None and beside.shape != (2 * d + 1, d):

@@ -69,7 +69,7 @@ def fit_saliency(
         task.token_prior,
     )
     assert supernet.pipeline is not None
-    supernet.pipeline.add_correction(supernet.head.embeds and not supernet.reads_first)
+    supernet.pipeline.add_correction(supernet.head.averages(supernet.reads_first))
     if correction_of(supernet.model) is not None:
         fit_correction(supernet, batches(CORRECTED * TOKENS, CORRECTED_ROWS), int(lengths.max()), seed)
 
@@ -176,8 +176,7 @@ def is_fitted(supernet: Supernet) -> bool:
     layers = supernet.layers_of("encoder")
     maps = [own for layer in layers if (own := map_of(layer)) is not None]
     fitted = any(bool(getattr(layer, WEIGHTS).any()) for layer in layers)
-    beside = [one for one in (correction_of(supernet.model),) if one is not None]
-    return fitted and all(not own or any(bool(one.any()) for one in own) for own in (maps, beside))
+    return fitted and (not maps or any(bool(own.any()) for own in maps))
 
 
 class Sums:
