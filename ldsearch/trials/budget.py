@@ -104,13 +104,15 @@ class Budget:
         cheapest: str,
         otherwise: str = "",
     ) -> None:
-        """Refuse a budget that not even the cheapest sub-network meets.
+        """Refuse a budget that neither the cheapest sub-network nor the full model meets.
+
+        By predicted milliseconds the full model may be the faster one; it is always measured.
 
         Raises:
             BudgetError: Naming the cheapest sub-network and what it costs.
         """
         least = cheapest_costs[self.cost]
-        if least > self.absolute(full_costs):
+        if min(least, full_costs[self.cost]) > self.absolute(full_costs):
             share = least / full_costs[self.cost]
             number = f"{least:,.0f}" if self.cost in COUNTED else f"{least:.4g}"
             amount = f"{least:.2f} ms" if self.cost == "latency" else f"{number} {self.cost}"

@@ -264,14 +264,19 @@ def test_a_speed_up_that_names_no_cell_takes_the_one_it_is_given_and_is_read_aga
         Goal.parse(budget="2x@batch=", cell=(8, 128))
 
 
+CELL = "@batch=1,length=64"
+MILLISECONDS = f"12ms{CELL}"
+
+
 def test_an_unreachable_budget_names_the_cheapest():
     cheapest = {"macs": 3e9, "parameters": 1e8}
     Budget.parse("0.375").check_reachable(cheapest, FULL_COSTS, "the small one")
     with pytest.raises(BudgetError, match=r"the small one\) costs 0\.3750"):
         Budget.parse("0.37").check_reachable(cheapest, FULL_COSTS, "the small one")
-
-
-MILLISECONDS = "12ms@batch=1,length=64"
+    # Predicted milliseconds may say that the full model is the faster one, and it meets a speed-up of 1.
+    Budget.parse(f"1x{CELL}").check_reachable({"latency": 1.2}, {"latency": 1.0}, "the small one")
+    with pytest.raises(BudgetError, match=r"costs 1\.2000"):
+        Budget.parse(f"2x{CELL}").check_reachable({"latency": 1.2}, {"latency": 1.0}, "the small one")
 
 
 @pytest.mark.parametrize(
