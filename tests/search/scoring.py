@@ -1,10 +1,12 @@
 """Trials of made-up scores, for searches without a model."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from ldsearch.search.loop import CostFunction, Evaluate
+from ldsearch.search.loop import CostFunction, Evaluate, StrategyContext
+from ldsearch.space import DepthGenes, Space
 from ldsearch.subnet import Subnet
 from ldsearch.trials.trial import Score, Trial
 
@@ -19,6 +21,26 @@ def blocks_of(subnet: Subnet) -> tuple[int, ...]:
     """The blocks of its only stack."""
     (stack,) = subnet.stacks().values()
     return stack.blocks
+
+
+def depths(blocks: int, *keep: int, pinned: tuple[int, ...] = ()) -> DepthGenes:
+    """So many of a stack's blocks."""
+    return DepthGenes("decoder", blocks, keep, pinned)
+
+
+def among(*genes: DepthGenes, **fields: Any) -> StrategyContext:
+    """The choices of blocks of each stack; each that runs costs as much."""
+    return StrategyContext(Space("depths", "a test", genes), number_of_blocks, **fields)
+
+
+BLOCKS = 10
+DEPTHS = Space("depth", "a test", (DepthGenes("encoder", BLOCKS, tuple(range(1, BLOCKS + 1))),))
+WORTH = 1.0 + np.random.default_rng(3).random(BLOCKS)
+
+
+def worth(subnet: Subnet) -> float:
+    """Every block adds its own."""
+    return float(WORTH[list(blocks_of(subnet))].sum())
 
 
 def number_of_blocks(subnets: Sequence[Subnet]) -> np.ndarray:

@@ -2,19 +2,13 @@
 
 import zlib
 
-import numpy as np
 import pytest
 
 from ldsearch.errors import RunError
 from ldsearch.search.halving import Halving, HalvingOptions
 from ldsearch.search.loop import Evaluate, SearchResult, StrategyContext, search
-from ldsearch.space import DepthGenes, Space
 from ldsearch.subnet import Subnet
-from tests.search.scoring import blocks_of, measure, number_of_blocks
-
-BLOCKS = 10
-SPACE = Space("depth", "", (DepthGenes("encoder", BLOCKS, tuple(range(1, BLOCKS + 1))),))
-WORTH = 1.0 + np.random.default_rng(3).random(BLOCKS)
+from tests.search.scoring import BLOCKS, DEPTHS, measure, number_of_blocks, worth
 
 
 def planted(rows: float) -> Evaluate:
@@ -22,16 +16,16 @@ def planted(rows: float) -> Evaluate:
 
     def score(subnet: Subnet) -> float:
         drawn = zlib.crc32(f"{rows} {subnet.to_json()}".encode()) / 2**32 - 0.5
-        return float(WORTH[list(blocks_of(subnet))].sum()) + 0.3 * (1 / rows - 1) ** 0.5 * drawn
+        return worth(subnet) + 0.3 * (1 / rows - 1) ** 0.5 * drawn
 
     return measure(score, number_of_blocks)
 
 
 def halved(evaluations: int, **options: int) -> SearchResult:
     own = HalvingOptions(**options)
-    context = StrategyContext(SPACE, number_of_blocks, 0, evaluations, options=own)
+    context = StrategyContext(DEPTHS, number_of_blocks, 0, evaluations, options=own)
     how = {"evaluations": evaluations, "patience": None, "on_rows": planted}
-    return search(Halving(context), planted(1.0), SPACE.full(), **how)
+    return search(Halving(context), planted(1.0), DEPTHS.full(), **how)
 
 
 def test_it_finds_what_all_rows_find_of_the_same_candidates_with_a_third_of_the_rows() -> None:
@@ -54,6 +48,6 @@ def test_few_evaluations_and_small_spaces_have_fewer_rungs_and_candidates() -> N
     for wrong in ({"eta": 1}, {"rungs": 0}):
         with pytest.raises(RunError, match="eta from 2 and rungs from 1 on"):
             HalvingOptions(**wrong)
-    context = StrategyContext(SPACE, number_of_blocks, options=HalvingOptions())
+    context = StrategyContext(DEPTHS, number_of_blocks, options=HalvingOptions())
     with pytest.raises(ValueError, match="on all rows"):
-        search(Halving(context), planted(1.0), SPACE.full())
+        search(Halving(context), planted(1.0), DEPTHS.full())

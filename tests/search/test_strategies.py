@@ -1,23 +1,24 @@
 """Every registered search under law 5; several costs; what evolution finds in joint spaces."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
-from ldsearch.errors import RunError, SpaceError
+from ldsearch.errors import RunError
 from ldsearch.search.controls import random_search
-from ldsearch.search.loop import StrategyContext, objectives, search
+from ldsearch.search.loop import SearchResult, StrategyContext, objectives, search
 from ldsearch.search.strategies import SEARCHES, Search, search_named
 from ldsearch.space import DepthGenes, LengthGenes, Space
 from ldsearch.subnet import WHOLE, Groups, Subnet
 from ldsearch.testing.search import SearchContract, contract_costs
 from ldsearch.trials.pareto import staircase_area
 from ldsearch.trials.trial import Score, Trial
-from tests.search.scoring import measure
+from tests.search.scoring import BLOCKS, DEPTHS, blocks_of, measure, worth
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -46,26 +47,17 @@ class Own:
 
 
 def test_options_of_ones_own_have_the_types_of_their_defaults() -> None:
-    own = Search(random_search, options=Own)
-    assert own.options_of({}) == Own()
-    assert own.options_of({"steps": "4", "twice": "True"}) == Own(4, twice=True)
-    assert own.options_of({"share": 1}) == Own(share=1.0)
-    for given, says in (
-        ({"step": "4"}, "step: this strategy has steps, share, twice"),
-        ({"steps": "many"}, "steps is of type int, not 'many'"),
-        ({"twice": "perhaps"}, "twice is of type bool"),
+    own, none = Search(random_search, options=Own), Search(random_search)
+    assert own.options_of({"steps": "4", "share": 1, "twice": "True"}) == Own(4, 1.0, twice=True)
+    assert (own.options_of({}), none.options_of({})) == (Own(), None)
+    for strategy, given, says in (
+        (own, {"step": "4"}, "step: this strategy has steps, share, twice"),
+        (own, {"steps": "many"}, "steps is of type int, not 'many'"),
+        (own, {"twice": "perhaps"}, "twice is of type bool"),
+        (none, {"steps": "4"}, "steps: this strategy has no options"),
     ):
         with pytest.raises(RunError, match=says):
-            own.options_of(given)
-    assert Search(random_search).options_of({}) is None
-    with pytest.raises(RunError, match="steps: this strategy has no options"):
-        Search(random_search).options_of({"steps": "4"})
-
-
-def test_lat_refuses_other_genes_than_lengths():
-    space = Space("d", "a test", (DepthGenes("encoder", 4, (2, 3)),))
-    with pytest.raises(SpaceError, match="lengths only"):
-        search_named("lat").build(StrategyContext(space, contract_costs, 0, 10))
+            strategy.options_of(given)
 
 
 def test_an_unknown_strategy_names_the_known_ones():
@@ -99,76 +91,62 @@ def test_evolution_finds_planted_sub_networks_of_depth_lengths_and_groups(name, 
     assert best.costs["macs"] <= 1.1 * contract_costs([perfect])[0]
 
 
-BLOCKS = 10
-SPACE = Space("depth", "", (DepthGenes("encoder", BLOCKS, tuple(range(1, BLOCKS + 1))),))
 FULL = Subnet.full(BLOCKS)
 # The one block of the smallest sub-network is the cheapest either way: searches ask for nothing cheaper.
 FIRST_DEAR = np.append(0.1, 1.5 ** np.arange(BLOCKS - 1, 0, -1))
 LAST_DEAR = np.append(0.1, FIRST_DEAR[:0:-1])
-WORTH = 1.0 + np.random.default_rng(3).random(BLOCKS)
-
-
-def ran(subnet: Subnet) -> list[int]:
-    return list(subnet.encoder.blocks) if subnet.encoder else []
 
 
 def early(subnets: Sequence[Subnet]) -> NDArray[np.float64]:
     """Nearly all of the cost is in the first blocks."""
-    return np.array([FIRST_DEAR[ran(subnet)].sum() for subnet in subnets])
+    return np.array([FIRST_DEAR[list(blocks_of(subnet))].sum() for subnet in subnets])
 
 
 def late(subnets: Sequence[Subnet]) -> NDArray[np.float64]:
     """Nearly all of it is in the last."""
-    return np.array([LAST_DEAR[ran(subnet)].sum() for subnet in subnets])
+    return np.array([LAST_DEAR[list(blocks_of(subnet))].sum() for subnet in subnets])
 
 
-def score(subnet: Subnet) -> float:
-    """Every block adds its own."""
-    return float(WORTH[ran(subnet)].sum())
+COSTS = {"early": early, "late": late}
 
 
 def evaluate(subnets: Sequence[Subnet], generation: int) -> list[Trial]:
     return [
-        Trial(s, "accuracy", Score(score(s)), {"early": a, "late": b}, 1, "search", 0.0, "f", generation)
+        Trial(s, "accuracy", Score(worth(s)), {"early": a, "late": b}, 1, "search", 0.0, "f", generation)
         for s, a, b in zip(subnets, early(subnets).tolist(), late(subnets).tolist(), strict=True)
     ]
 
 
-def context(cost: Callable, others: tuple = ()) -> StrategyContext:
-    return StrategyContext(SPACE, cost, 0, 60, others=others)
+def searched(strategy: str, most: int, *costs: str) -> SearchResult:
+    first, *others = (COSTS[name] for name in costs)
+    built = search_named(strategy).build(StrategyContext(DEPTHS, first, 0, 60, others=tuple(others)))
+    return search(built, evaluate, FULL, evaluations=most, costs=costs, patience=None)
 
 
 @pytest.mark.parametrize(("strategy", "most"), [("surrogate", 60), ("nsga", 250)])
 def test_the_cost_that_is_minimised_is_the_one_that_falls(strategy: str, most: int):
-    found = {}
-    for name, cost in (("early", early), ("late", late)):
-        built = search_named(strategy).build(context(cost))
-        found[name] = search(built, evaluate, FULL, evaluations=most, costs=(name,), patience=None)
-    everything = evaluate(list(SPACE.enumerate()), 0)
-    for name, cost in (("early", early), ("late", late)):
-        low, high = cost([SPACE.smallest(), FULL])
-
-        def area(trials: Sequence[Trial], name: str = name, low: float = low, high: float = high) -> float:
-            return staircase_area([t.costs[name] for t in trials], [t.score.value for t in trials], low, high)
-
-        areas = {own: area(result.trials) for own, result in found.items()}
-        assert areas[name] > max(own for other, own in areas.items() if other != name)
-        assert areas[name] >= 0.97 * area(everything)
+    found = {name: searched(strategy, most, name).trials for name in COSTS}
+    everything = evaluate(list(DEPTHS.enumerate()), 0)
+    for name, other in pairwise(["early", "late", "early"]):
+        low, high = COSTS[name]([DEPTHS.smallest(), FULL])
+        own, others, best = (
+            staircase_area([t.costs[name] for t in trials], [t.score.value for t in trials], low, high)
+            for trials in (found[name], found[other], everything)
+        )
+        assert own > others
+        assert own >= 0.97 * best
 
 
 @pytest.mark.parametrize("strategy", ["surrogate", "nsga"])
 def test_of_two_costs_the_frontier_is_pymoos_and_holds_both_cheap_ends(strategy: str):
-    built = search_named(strategy).build(context(early, (late,)))
-    result = search(built, evaluate, FULL, evaluations=60, costs=("early", "late"), patience=None)
+    result = searched(strategy, 60, *COSTS)
     values = objectives(result.trials, [early, late])
     sorted_by_pymoo = NonDominatedSorting().do(values, only_non_dominated_front=True)
     assert {result.trials[i].subnet for i in sorted_by_pymoo} == {trial.subnet for trial in result.frontier}
     # Each alone finds the other's cheap half only by the way.
-    for name, cost in (("early", early), ("late", late)):
-        alone = search_named(strategy).build(context(cost))
-        single = search(alone, evaluate, FULL, evaluations=60, costs=(name,), patience=None)
-        assert len(result.frontier) > len(single.frontier)
-    assert all(b >= a - 1e-12 for a, b in zip(result.areas, result.areas[1:], strict=False))
+    for name in COSTS:
+        assert len(result.frontier) > len(searched(strategy, 60, name).frontier)
+    assert all(b >= a - 1e-12 for a, b in pairwise(result.areas))
 
 
 def test_costs_of_no_trials_have_a_shape():

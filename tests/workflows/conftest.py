@@ -89,8 +89,7 @@ def reported(translator: Bench) -> Bench:
 @pytest.fixture(scope="session")
 def writer(texts: Path) -> Bench:
     """A language model of three blocks, the second of which does nothing."""
-    folder = train_supernet(
-        texts / "runs" / "writer", texts_options(texts, "causal", {}, strategy="layerdrop")
-    )
+    options = texts_options(texts, "causal", {}, strategy="layerdrop")
+    folder = train_supernet(texts / "runs" / "writer", options)
     unsettle(folder, "model.layers.1.")
     return Bench.open(folder)

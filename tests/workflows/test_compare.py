@@ -14,7 +14,7 @@ import pytest
 from ldsearch.bench import Bench
 from ldsearch.commands.compare import ComparisonRow, compare
 from ldsearch.commands.evolve import evolve
-from ldsearch.errors import BudgetError, RunError, SpaceError
+from ldsearch.errors import RunError, SpaceError
 from ldsearch.evaluation import Evaluator
 from ldsearch.options import Compare, Evolve, TrainSupernet
 from ldsearch.reports.figures import draw_comparison
@@ -68,9 +68,7 @@ def test_a_row_is_the_mean_of_what_its_searches_chose_and_gains_are_over_random_
     bench, rows = of_strategies
     controls = ["random", "random:depth+lengths", "random:depth"]
     assert list(dict.fromkeys(row.strategy for row in rows)) == [*STRATEGIES, *controls]
-    for row in rows:
-        if not row.seeds:
-            continue
+    for row in (row for row in rows if row.seeds):
         subnets = [Subnet.from_json(json.dumps(fields)) for fields in json.loads(row.subnets)]
         assert len(subnets) == row.seeds
         shares = bench.macs(subnets) / bench.macs([bench.full])
@@ -86,25 +84,21 @@ def test_a_row_is_the_mean_of_what_its_searches_chose_and_gains_are_over_random_
         assert math.isnan(other.gain)
     empty = row_of(rows, "surrogate", 0.1)
     assert (empty.seeds, empty.subnets, math.isnan(empty.score)) == (0, "", True)
+    # Deterministic rules run once, those that draw once for each seed.
+    assert [row_of(rows, rule, 0.9).seeds for rule in ("every-other", "swaps")] == [1, 2]
 
 
 def test_at_equal_cost_nothing_spends_more_than_the_cheapest_search(of_strategies) -> None:
     _, rows = of_strategies
     searches = [row for row in rows if row.strategy.split(":")[0] in ("surrogate", "nsga", "random")]
     least = min(row.passes for row in searches if row.limit == "evaluations")
-    for row in rows:
-        if row.limit == "passes":
-            assert row.passes <= least + 1e-9
-            assert row.evaluations <= row_of(rows, row.strategy, row.budget).evaluations
-    # Deterministic rules run once, those that draw once for each seed.
-    assert [row_of(rows, rule, 0.9).seeds for rule in ("every-other", "swaps")] == [1, 2]
+    assert max(row.passes for row in rows if row.limit == "passes") <= least + 1e-9
 
 
 @pytest.fixture(scope="module")
 def place(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wild place with a shorter search, a rule, and a search of a smaller supernet of the same rows."""
-    copy = tmp_path_factory.mktemp("runs") / "place"
-    shutil.copytree(wild, copy)
+    copy = shutil.copytree(wild, tmp_path_factory.mktemp("runs") / "place")
     (copy / "small.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 2}))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(copy)
@@ -115,6 +109,13 @@ def place(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         evolve(Bench.open("runs/tiny"), RULE, Evolve(strategy="every-other"))
         evolve(Bench.open("runs/small"), OTHER, Evolve(evaluations=9))
     return copy
+
+
+@pytest.fixture
+def there(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That place; the working directory."""
+    monkeypatch.chdir(place)
+    return place
 
 
 @pytest.fixture(scope="module")
@@ -143,12 +144,13 @@ def test_a_run_chooses_by_its_own_scores_among_its_first_trials(
     place: Path, of_runs: list[ComparisonRow]
 ) -> None:
     tables = {run: pd.read_csv(place / run / "trials.csv") for run in (LONG, SHORT, OTHER, RULE)}
-    controls = [pd.read_csv(place / run / "controls.csv") for run in (LONG, SHORT, OTHER)]
     seeded = [tables[run] for run in (LONG, SHORT, OTHER)]
-    seeded += [table[table["strategy"] == "random"] for table in controls]
+    seeded += [
+        pd.read_csv(place / run / "controls.csv").query("strategy == 'random'")
+        for run in (LONG, SHORT, OTHER)
+    ]
     count, least = min(map(len, seeded)), min(table["macs"].sum() for table in seeded)
     assert count < 10 < len(tables[LONG])
-    assert least < 0.5 * tables[LONG]["macs"].sum()
     for run, table in tables.items():
         affordable = table["macs"].cumsum() <= least * (1 + 1e-9)
         for limit, fits in {"evaluations": table.index < count, "passes": affordable}.items():
@@ -169,17 +171,15 @@ def test_scores_are_those_that_the_run_recorded_on_rows_that_chose_nothing(
     place: Path, of_runs: list[ComparisonRow]
 ) -> None:
     known = {
-        (Path(run).name, Subnet.from_json(row["subnet"])): row["held_out_score"]
+        (Path(run).name, json.dumps([json.loads(row["subnet"])])): row["held_out_score"]
         for run in (SHORT, OTHER)
         for row in pd.read_csv(place / run / "frontier.csv").to_dict("records")
     }
-    scored = [row for row in of_runs if row.strategy in ("short", "small-evolve") and row.seeds]
-    assert scored
-    for row in scored:
-        (subnet,) = json.loads(row.subnets)
-        if (own := (row.strategy, Subnet.from_json(json.dumps(subnet)))) in known:
-            assert row.score == pytest.approx(known[own])
-            assert (row.chosen_on, row.split) == ("search", "report")
+    scored = {(row.strategy, row.subnets): row for row in of_runs}
+    assert known.keys() & scored
+    for own in known.keys() & scored:
+        assert scored[own].score == pytest.approx(known[own])
+        assert (scored[own].chosen_on, scored[own].split) == ("search", "report")
     gained, control = (row_of(of_runs, name, 0.8) for name in ("tiny-evolve", "tiny-evolve, random"))
     assert gained.gain == pytest.approx(gained.score - control.score)
 
@@ -207,14 +207,12 @@ def test_rules_and_searches_of_today_limit_no_count() -> None:
     assert [len(limit.first(rule.results[0].trials)) for limit in Limit.of([rule])] == [1, 1]
 
 
-def test_what_is_no_comparison_is_refused(place: Path) -> None:
-    for text in ("magic", "every-other:depth", "magic:depth", "surrogate:width"):
+def test_what_is_no_comparison_is_refused(tmp_path: Path) -> None:
+    for text in ("magic", "every-other:depth", "surrogate:width"):
         with pytest.raises((RunError, SpaceError)):
             read_entry(text)
     with pytest.raises(RunError, match="strategies or runs"):
-        compare(Compare(), place / "none")
-    with pytest.raises(BudgetError):
-        compare(Compare(strategy=("random",), budget=(1.5,)), place / "none")
+        compare(Compare(), tmp_path / "none")
 
 
 def test_a_supernet_that_changed_is_refused(wild_place: Path, ldsearch: Ldsearch) -> None:
@@ -223,10 +221,8 @@ def test_a_supernet_that_changed_is_refused(wild_place: Path, ldsearch: Ldsearch
     assert "searched other weights" in ldsearch.refused("compare", LONG)
 
 
-def test_the_command_sets_strategies_beside_a_run_and_prints_both_tables(
-    place: Path, ldsearch: Ldsearch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(place)
+@pytest.mark.usefixtures("there")
+def test_the_command_sets_strategies_beside_a_run_and_prints_both_tables(ldsearch: Ldsearch) -> None:
     arguments = ("--strategy", "every-other", "--evaluations", 5, "--seeds", 1, "--budget", "0.8")
     outcome = ldsearch.done("compare", SHORT, *arguments)
     names = list(dict.fromkeys(pd.read_csv("runs/tiny-short-compare/compare.csv")["strategy"]))
@@ -247,10 +243,8 @@ def alone(place: Path) -> Path:
         return train_fixed(Bench.open("runs/tiny", "search"), place / "runs/alone", HALF, options)
 
 
-def test_a_subnetwork_trained_alone_is_scored_with_its_own_weights(
-    place: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(place)
+@pytest.mark.usefixtures("there")
+def test_a_subnetwork_trained_alone_is_scored_with_its_own_weights(alone: Path, tmp_path: Path) -> None:
     supernet, own = Bench.open("runs/tiny", "search"), Bench.open(alone, "report")
     rows = compare(Compare(finished=(Path(SHORT), alone), budget=(0.1, 0.9)), tmp_path / "compare")
     statistics = own.evaluator.statistics(HALF)
@@ -264,9 +258,8 @@ def test_a_subnetwork_trained_alone_is_scored_with_its_own_weights(
 
 
 def test_two_of_one_name_and_a_subnetwork_of_other_rows_are_refused_before_anything_is_measured(
-    place: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    there: Path, alone: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(place)
     record = read_record(alone)
     splits = {name: {**fields, "fingerprint": "other"} for name, fields in record.splits.items()}
     few = {name: splits[name] for name in splits if name != "search"}
@@ -275,8 +268,8 @@ def test_two_of_one_name_and_a_subnetwork_of_other_rows_are_refused_before_anyth
         ("other", splits, "other rows than what it is compared with"),
         ("fewer", few, "other rows than what it is compared with"),
     ):
-        shutil.copytree(alone, place / "runs" / name)
-        replace(record, splits=own).save(place / "runs" / name)
+        copy = shutil.copytree(alone, there / "runs" / name)
+        replace(record, splits=own).save(copy)
         with pytest.raises(RunError, match=words):
-            compare(Compare(finished=(Path(SHORT), place / "runs" / name)), tmp_path / "compare")
+            compare(Compare(finished=(Path(SHORT), copy)), tmp_path / "compare")
     assert not (tmp_path / "compare").exists()

@@ -10,39 +10,20 @@ import sacrebleu
 
 from ldsearch import Bench
 from ldsearch.commands.evaluate import evaluate, evaluate_frontier, main
-from ldsearch.disk.files import write_json
+from ldsearch.commands.evolve import evolve
 from ldsearch.errors import DataError, RunError
 from ldsearch.evaluation.decoding import decode
-from ldsearch.options import Evaluate
-from ldsearch.reports.tables import COLUMNS, write_csv
-from ldsearch.runs.run import Choice
+from ldsearch.options import Evaluate, Evolve
 from ldsearch.search import generation
 from ldsearch.search.generation import decoding_of
 from ldsearch.subnet import Subnet
 
 
 @pytest.fixture(scope="module")
-def run(reported: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a search leaves, as far as it is read here."""
+def run(translator: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished search among all choices of blocks."""
     run = tmp_path_factory.mktemp("evaluate") / "run"
-    run.mkdir()
-    stacks = (((0,), (0,)), ((0, 1), (1,)), ((0,), (0, 1)))
-    subnets = [Subnet.of_blocks({"encoder": m, "decoder": n}) for m, n in stacks]
-    shares = reported.macs(subnets) / reported.macs([reported.full])
-    rows = {"subnet": [s.to_json() for s in subnets], "macs_share": shares, "score": [5.0, 4.0, 3.0]}
-    write_csv(pd.DataFrame({**dict.fromkeys(COLUMNS, 0), **rows}), run / "frontier.csv")
-    supernet = str(reported.folder)
-    costs = {"macs": 1.0}
-    best = Choice(
-        subnets[1], "most accurate", "nats", 4.0, 5.0, "search", 20, None, costs, costs, "", supernet
-    )
-    write_json(run / "best.json", best.to_dict())
-    fields = {"measurements": "..", "supernet": supernet, "split": "search", "stopped": "exhausted"}
-    fields |= dict.fromkeys(("trials", "frontier", "peak_memory_bytes"), 3) | {"measured_as": ""}
-    empty = ("options", "identity", "controls", "this_call", "workload", "versions")
-    write_json(
-        run / "run.json", {**fields, **{key: {} for key in empty}, "costs": ["macs"], "held_out": None}
-    )
+    evolve(translator, run, Evolve(strategy="validation"))
     return run
 
 
@@ -94,6 +75,7 @@ def test_one_sub_network_is_compared_with_the_full_model(options):
 
 def test_what_was_decoded_is_not_decoded_again(run, options, monkeypatch):
     first, decoded = table(options), []
+    count = len({*first["subnet"], Bench.open().full.to_json()})
 
     def watched(model, *inputs, **named):
         decoded.append(model)
@@ -103,7 +85,7 @@ def test_what_was_decoded_is_not_decoded_again(run, options, monkeypatch):
     monkeypatch.setattr(generation, "decode", watched)
     files = sorted((run / "generated").glob("*/*.json"))
     texts = [path for path in files if path.name != "decoding.json"]
-    assert len(texts) == 4  # three sub-networks and the full model
+    assert len(texts) == count > 2
     assert table(options).equals(first)
     assert decoded == []
     texts[0].unlink()  # as if a kill had come before it
@@ -113,7 +95,7 @@ def test_what_was_decoded_is_not_decoded_again(run, options, monkeypatch):
     assert set(table(replace(options, metric="rouge1"))["metric"]) == {"rouge1"}
     assert len(decoded) == 1
     evaluate_frontier(replace(options, limit=2))
-    assert len(decoded) == 5
+    assert len(decoded) == 1 + count
     assert len(json.loads(texts[0].read_text())) == 8
 
 

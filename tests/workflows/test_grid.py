@@ -23,14 +23,11 @@ def test_nats_are_the_stock_models_own_loss(reported, tmp_path):
     assert {*found.scores} == {(m, n) for m in (1, 2) for n in (1, 2)}
     model = AutoModelForSeq2SeqLM.from_pretrained(reported.folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(reported.folder)
-    nats = tokens = 0.0
-    for source, (target, *_) in zip(
-        reported.task.rows("report").sources, reported.task.rows("report").targets, strict=True
-    ):
-        batch = tokenizer(source, truncation=True, max_length=24, return_tensors="pt")
-        labels = tokenizer(text_target=target, truncation=True, max_length=24, return_tensors="pt")[
-            "input_ids"
-        ]
+    how = {"truncation": True, "max_length": 24, "return_tensors": "pt"}
+    rows, nats, tokens = reported.task.rows("report"), 0.0, 0
+    for source, (target, *_) in zip(rows.sources, rows.targets, strict=True):
+        batch = tokenizer(source, **how)
+        labels = tokenizer(text_target=target, **how)["input_ids"]
         labels[0, -1] = tokenizer.eos_token_id
         with torch.no_grad():
             loss = model(**batch, labels=labels).loss

@@ -1,78 +1,39 @@
-"""Importance of blocks: planted additive scores, three blocks by hand, going on after a kill, refusals."""
+"""Importance of blocks: two stacks, three blocks by hand, going on after a kill, the divergence."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from ldsearch.bench import Bench
 from ldsearch.commands.importance import block_importance
-from ldsearch.errors import RunError, SpaceError
-from ldsearch.evaluation.counts import Counts
+from ldsearch.errors import RunError
 from ldsearch.options import Report
 from ldsearch.runs.run import CACHE_FILE
 from ldsearch.subnet import Subnet
-from ldsearch.trials.trial import Score, Trial
+from ldsearch.supernet import Supernet
+from ldsearch.trials.trial import Trial
 from ldsearch.work.progress import Progress
 from tests.cli.conftest import Ldsearch, ldsearch, place, read, rows, trained, wild, wild_place
 
 __all__ = ["ldsearch", "place", "trained", "wild", "wild_place"]  # fixtures of the command line's tests
-WEIGHTS = (4.0, -1.0, 0.5, 0.0, 2.0, 8.0)
 FILES = {"importance.csv", "importance.png", "importance.svg", "importance.json"}
 
 
-class PlantedEvaluator:
-    """Scores a sub-network by the sum of its blocks' weights, of every stack."""
-
-    def __init__(self, higher: bool) -> None:
-        self.higher = higher
-        self.fingerprint = "planted"
-        self.counts = Counts()
-        self.measured: list[Subnet] = []
-
-    def __call__(
-        self,
-        subnets: Sequence[Subnet],
-        generation: int,
-        on_trial: Callable[[Trial], None],
-        on_wait: Callable[[int], None],
-    ) -> list[Trial]:
-        trials = []
-        for subnet in subnets:
-            kept = [block for stack in subnet.stacks().values() for block in stack.blocks]
-            value = sum(WEIGHTS[block] for block in kept) * (1 if self.higher else -1)
-            trials.append(Trial(subnet, "planted", Score(value, self.higher), {}, 7, "search", 0.0, "f"))
-            on_trial(trials[-1])
-        self.measured += subnets
-        return trials
-
-
-@pytest.mark.parametrize(("higher", "keep"), [(True, None), (False, 2)])
-def test_planted_contributions_of_one_stack_come_back_exactly(
-    tmp_path: Path, higher: bool, keep: int | None
+def test_of_two_stacks_the_named_one_is_looked_at_beside_all_of_the_other_and_pinned_blocks_stay(
+    translator: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pinned = {"encoder": (), "decoder": (0,)}
-    supernet = SimpleNamespace(depths={"encoder": 3, "decoder": 6}, pinned_of=pinned.__getitem__)
-    evaluator = PlantedEvaluator(higher)
-    # As much of a bench as importance looks at.
-    bench: Any = SimpleNamespace(
-        folder=tmp_path / "net", supernet=supernet, evaluator=evaluator, require_supernet=lambda: None
-    )
-    study = block_importance(bench, tmp_path / "i", Report(stack="decoder", keep=keep, subsets=4))
-    assert study.table["block"].tolist() == [1, 2, 3, 4, 5]
-    assert study.table["loss"].tolist() == list(WEIGHTS[1:])
-    assert study.table["standard_error"].tolist() == [0.0] * 5
-    assert [study.fields[name] for name in ("metric", "examples", "split")] == ["planted", 7, "search"]
-    kept = keep or 3
-    assert {len(subnet.decoder.blocks) for subnet in evaluator.measured} == {kept, kept + 1}
-    assert all(0 in subnet.decoder.blocks for subnet in evaluator.measured)
-    assert {subnet.encoder.blocks for subnet in evaluator.measured} == {(0, 1, 2)}
+    monkeypatch.setattr(Supernet, "pinned_of", lambda _, stack: (0,) if stack == "decoder" else ())
+
+    def perplexity(*decoder: int) -> float:
+        (trial,) = translator.evaluator([Subnet.of_blocks({"encoder": (0, 1), "decoder": decoder})])
+        return trial.score.value
+
+    study = block_importance(translator, tmp_path / "i", Report(stack="decoder"))
+    assert study.table["block"].tolist() == [1]
+    assert study.table["loss"].tolist() == pytest.approx([perplexity(0) - perplexity(0, 1)])
+    assert (study.fields["metric"], study.fields["split"]) == ("perplexity", "search")
     with pytest.raises(RunError, match=r"more than one stack: choose --stack encoder or --stack decoder"):
-        block_importance(bench, tmp_path / "e", Report())
-    with pytest.raises(SpaceError, match="cannot keep 6 of 6"):
-        block_importance(bench, tmp_path / "no", Report(stack="decoder", keep=6))
+        block_importance(translator, tmp_path / "e", Report())
 
 
 class Killer(Progress):
@@ -117,12 +78,8 @@ def test_three_blocks_by_hand_after_a_kill_and_the_same_command_again_measures_n
         (two[0, 2] - one[0] + two[1, 2] - one[1]) / 2,
     ]
     assert [float(row["loss"]) for row in table] == pytest.approx(by_hand)
-    assert [float(row["without"]) for row in table] == pytest.approx(
-        [(one[1] + one[2]) / 2, (one[0] + one[2]) / 2, (one[0] + one[1]) / 2]
-    )
     assert all(f"{loss:+.4f}" in outcome.out for loss in by_hand)
     fields = read(folder / "importance.json")
-    assert (fields["identity"]["seed"], fields["identity"]["keep"], fields["metric"]) == (0, 1, "accuracy")
     # A run stands for its supernet.
     again = ldsearch.done("report", "runs/tiny-evolve", "--importance", "--keep", 1)
     assert "nothing was run" in again.out

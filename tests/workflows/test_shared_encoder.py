@@ -47,14 +47,11 @@ def runs_of(supernet: Supernet, monkeypatch) -> list[str]:
 def test_answers_are_those_of_each_model_alone_and_the_encoder_runs_once(supernet, name, monkeypatch):
     encoder = ENCODERS[name]
     models = [supernet.materialise(Subnet(encoder=encoder, decoder=decoder)) for decoder in DECODERS]
-    runs = runs_of(supernet, monkeypatch)
-    alone = [decode(model, TOKENIZER, SOURCES, DECODING, max_source=20, batch_size=5) for model in models]
-    assert len({tuple(texts) for texts in alone}) == 3
-    assert len(runs) == 9
-    runs.clear()
-    shared, none = SharedEncoder(), SharedEncoder(0)
     how = {"max_source": 20, "batch_size": 5}
-    for encode, expected in ((shared, 3), (none, 9)):
+    alone = [decode(model, TOKENIZER, SOURCES, DECODING, **how) for model in models]
+    assert len({tuple(texts) for texts in alone}) == 3
+    runs = runs_of(supernet, monkeypatch)
+    for encode, expected in ((SharedEncoder(), 3), (SharedEncoder(0), 9)):
         found = [decode(model, TOKENIZER, SOURCES, DECODING, **how, encode=encode) for model in models]
         assert found == alone
         assert len(runs) == expected  # batches, or batches of each model

@@ -1,6 +1,7 @@
 """What a training says and refuses before it starts: prime depths, options of other tasks, scratch models."""
 
 import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,29 +27,23 @@ from ldsearch.training.start import peak_rate
 from ldsearch.training.train_supernet import train_supernet
 from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.work.interruption import Interrupted
-from tests.cli.conftest import CONFIG, reviews
+from tests.cli.conftest import trained
 from tests.stops import ask_to_stop
-from tests.workflows.conftest import texts_options, write_texts
+from tests.workflows.conftest import texts_options
 
+__all__ = ["trained"]  # a fixture of the command line's tests
 FLAGS = {"max_steps": "2", "disable_tqdm": "True", "save_strategy": "steps", "save_steps": "1"}
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("train")
-    write_texts(folder)
-    return folder
-
-
-def options(place: Path, encoder: int, decoder: int, **changes: object) -> TrainSupernet:
+def options(texts: Path, encoder: int = 2, decoder: int = 2, **changes: object) -> TrainSupernet:
     depths = {"encoder_layers": encoder, "decoder_layers": decoder}
-    options = texts_options(place, "translation", depths, strategy="flexible-depth", trainer=FLAGS)
+    options = texts_options(texts, "translation", depths, strategy="flexible-depth", trainer=FLAGS)
     return replace(options, **changes)
 
 
-def test_a_prime_depth_is_noted_and_trained(place):
+def test_a_prime_depth_is_noted_and_trained(texts, tmp_path):
     notes: list[str] = []
-    folder = train_supernet(place / "prime", options(place, 3, 4), notes.append)
+    folder = train_supernet(tmp_path / "prime", options(texts, 3, 4), notes.append)
     assert len(notes) == 1
     assert "3" in notes[0]
     record = read_record(folder)
@@ -62,26 +57,27 @@ def test_a_prime_depth_is_noted_and_trained(place):
     assert config.vocab_size == len(tokenizer)
 
 
-def test_the_last_checkpoints_are_averaged_or_the_wish_is_refused(place):
-    last = train_supernet(place / "last", options(place, 2, 2))
-    mean = train_supernet(place / "mean", options(place, 2, 2, average_last=2))
+def test_the_last_checkpoints_are_averaged_or_the_wish_is_refused(texts, tmp_path):
+    last = train_supernet(tmp_path / "last", options(texts))
+    mean = train_supernet(tmp_path / "mean", options(texts, average_last=2))
     one, two = (dict(load_supernet(folder)[0].named_parameters()) for folder in (last, mean))
     assert one.keys() == two.keys()
     assert any((one[name] != two[name]).any() for name in one)
-    limited = options(place, 2, 2, average_last=2, trainer={**FLAGS, "save_total_limit": "1"})
+    limited = options(texts, average_last=2, trainer={**FLAGS, "save_total_limit": "1"})
     with pytest.raises(TrainingError, match=r"--average-last must lie in 1..--save_total_limit"):
-        train_supernet(place / "limited", limited)
+        train_supernet(tmp_path / "limited", limited)
 
 
-def test_a_causal_model_from_scratch_tears_no_line_on_request_and_no_other_task_takes_the_wish(place):
-    text = {"data": str(place / "train.txt"), "validation": str(place / "validation.txt"), "model": None}
-    how = options(place, 2, 2, **text, task="causal", strategy="layerdrop", sentences=True)
-    record = read_record(train_supernet(place / "causal", how))
+def test_a_causal_model_from_scratch_tears_no_line_on_request_and_no_other_task_takes_the_wish(
+    texts, tmp_path
+):
+    how = texts_options(texts, "causal", {}, strategy="layerdrop", model=None, sentences=True)
+    record = read_record(train_supernet(tmp_path / "causal", how))
     assert record.source["sentences"]
     assert record.depths == {"decoder": 8}
     with pytest.raises(LdsearchError, match="--sentences is for --task causal, not translation"):
-        train_supernet(place / "refused", options(place, 2, 2, sentences=True))
-    assert not (place / "refused").exists()
+        train_supernet(tmp_path / "refused", options(texts, sentences=True))
+    assert not (tmp_path / "refused").exists()
 
 
 @pytest.mark.parametrize(
@@ -93,12 +89,16 @@ def test_a_causal_model_from_scratch_tears_no_line_on_request_and_no_other_task_
     ],
 )
 def test_a_training_of_tied_weights_goes_on_where_it_was_stopped(
-    place: Path, monkeypatch: pytest.MonkeyPatch, task: str, strategy: str, config: dict[str, object]
+    texts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    task: str,
+    strategy: str,
+    config: dict[str, object],
 ) -> None:
-    how = texts_options(
-        place, task, config, strategy=strategy, trainer={**FLAGS, "max_steps": "4", "save_steps": "9"}
-    )
-    whole = train_supernet(place / f"{task}-whole", how)
+    flags = {**FLAGS, "max_steps": "4", "save_steps": "9"}
+    how = texts_options(texts, task, config, strategy=strategy, trainer=flags)
+    whole = train_supernet(tmp_path / "whole", how)
     step, calls = SupernetTrainer.training_step, []
 
     def stopped(self: SupernetTrainer, *batch: Any) -> Any:
@@ -108,7 +108,7 @@ def test_a_training_of_tied_weights_goes_on_where_it_was_stopped(
         return step(self, *batch)
 
     monkeypatch.setattr(SupernetTrainer, "training_step", stopped)
-    folder = place / f"{task}-stopped"
+    folder = tmp_path / "stopped"
     with pytest.raises(Interrupted):
         train_supernet(folder, how)
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["checkpoint-2"]
@@ -120,47 +120,36 @@ def test_a_training_of_tied_weights_goes_on_where_it_was_stopped(
         assert torch.equal(ours[name], tensor), name
 
 
-def test_a_model_type_that_would_not_come_back_with_its_tokenizer_is_refused(place):
+def test_a_model_type_that_would_not_come_back_with_its_tokenizer_is_refused(trained, tmp_path):
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
-    (place / "qwen2.json").write_text(json.dumps({"model_type": "qwen2", **sizes, "intermediate_size": 32}))
-    for name in ("train", "validation"):
-        lines = (place / f"{name}.txt").read_text().splitlines()
-        rows = [{"text": text, "label": index % 2} for index, text in enumerate(lines)]
-        (place / f"labels-{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data, held_out = (str(place / f"labels-{name}.jsonl") for name in ("train", "validation"))
-    how = options(place, 2, 2, data=data, validation=held_out, task="classification", strategy="plain")
+    model = tmp_path / "qwen2.json"
+    model.write_text(json.dumps({"model_type": "qwen2", **sizes, "intermediate_size": 32}))
+    data = str(trained / "reviews.csv")
+    how = TrainSupernet(data=data, model=str(model), max_length=16, strategy="plain", trainer=FLAGS)
     with pytest.raises(SupernetError, match="would not reload a qwen2 model"):
-        train_supernet(place / "qwen2", replace(how, model=str(place / "qwen2.json")))
+        train_supernet(tmp_path / "qwen2", how)
 
 
 def test_a_pretrained_encoder_has_its_epochs_after_those_of_its_new_head(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "reviews.csv").write_text(reviews())
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    how = TrainSupernet(
-        data=str(tmp_path / "reviews.csv"), model=str(tmp_path / "config.json"), max_length=16
-    )
-    fine_tuned = train_supernet(tmp_path / "fine-tuned", replace(how, trainer={"max_steps": "1"}))
-    model, tokenizer = AutoModel.from_pretrained(fine_tuned), AutoTokenizer.from_pretrained(fine_tuned)
-    model.save_pretrained(tmp_path / "encoder")
-    tokenizer.save_pretrained(tmp_path / "encoder")
+    fine_tuned = trained / "runs/tiny"
+    how = TrainSupernet(data=str(trained / "reviews.csv"), max_length=16)
+    AutoModel.from_pretrained(fine_tuned).save_pretrained(tmp_path / "encoder")
+    AutoTokenizer.from_pretrained(fine_tuned).save_pretrained(tmp_path / "encoder")
 
     class BegunError(Exception):
         pass
 
-    def epochs(model: Path, **changes: object) -> float:
-        def stop(trainer: Any, *_: object, **__: object) -> None:
-            found.append(trainer.args.num_train_epochs)
-            raise BegunError
+    def stop(trainer: Any, *_: object, **__: object) -> None:
+        raise BegunError(trainer.args.num_train_epochs)
 
-        found: list[float] = []
-        monkeypatch.setattr("ldsearch.training.train_supernet.run_training", stop)
-        with pytest.raises(BegunError):
-            train_supernet(
-                tmp_path / f"{model.name}-{len(changes)}", replace(how, model=str(model), **changes)
-            )
-        return found[0]
+    monkeypatch.setattr("ldsearch.training.train_supernet.run_training", stop)
+
+    def epochs(model: Path, **changes: object) -> float:
+        with pytest.raises(BegunError) as begun:
+            train_supernet(Path(tempfile.mkdtemp(dir=tmp_path)), replace(how, model=str(model), **changes))
+        return begun.value.args[0]
 
     encoder = tmp_path / "encoder"
     assert epochs(encoder) == 5  # 2 of 5 is the head's share of 0.4
@@ -168,13 +157,12 @@ def test_a_pretrained_encoder_has_its_epochs_after_those_of_its_new_head(
     assert epochs(encoder, strategy="layerdrop", layer_drop=(0.1,)) == 3
     assert epochs(encoder, seed=1, trainer={"num_train_epochs": "2"}, max_length=15) == 2
     assert epochs(fine_tuned) == 3
-    assert epochs(tmp_path / "config.json") == 3
+    assert epochs(trained / "config.json") == 3
 
 
 @pytest.mark.parametrize(
     ("config", "rate"),
     [
-        (BertConfig(hidden_size=384), 1e-4),
         (BertConfig(hidden_size=512), 1e-4),
         (BertConfig(), 5e-5),
         (DistilBertConfig(dim=384), 1e-4),
@@ -201,6 +189,7 @@ def test_a_training_is_as_long_as_the_trainer_makes_it(tmp_path: Path) -> None:
     for rows, flags, expected in (
         (13_654, {"max_steps": 400}, 400),  # whatever the quotients round to
         (100, {"num_train_epochs": 3}, 3 * 4),
+        (100, {"num_train_epochs": 0.3}, 2),  # 1.2
         (100, {"num_train_epochs": 0.5, "gradient_accumulation_steps": 2}, 1),
     ):
         arguments = training_arguments(tmp_path, flags, seed=0)
