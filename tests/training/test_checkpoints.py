@@ -13,6 +13,7 @@ from ldsearch.disk.files import report_disk_full
 from ldsearch.errors import MachineError, TrainingError
 from ldsearch.supernet.saliency import WEIGHTS_FILE
 from ldsearch.training.checkpoints import average_checkpoints, average_last, last_complete_checkpoint
+from ldsearch.training.drop_rates import RATES_FILE
 from ldsearch.training.strategies import make_strategy
 from tests.tiny import small_setting
 from tests.training.test_trainer import TOKENIZER, trainer_for
@@ -32,17 +33,11 @@ def write(folder, names=WHOLE):
             torch.save({"state": torch.zeros(64)}, folder / name)
 
 
-def test_the_newest_complete_checkpoint_is_taken_by_number_not_by_name(tmp_path):
-    for step in (8, 9, 10):
-        write(tmp_path / f"checkpoint-{step}")
-    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
-
-
-@pytest.mark.parametrize("torn", [*WHOLE, WEIGHTS_FILE])
+@pytest.mark.parametrize("torn", [*WHOLE, WEIGHTS_FILE, RATES_FILE])
 def test_one_that_was_cut_short_is_removed_and_the_one_before_taken(tmp_path, torn):
     write(tmp_path / "checkpoint-4")
     for kept in (None, 0.0, 0.5, 0.9):  # None: the file is missing
-        if kept is None and torn == WEIGHTS_FILE:  # not every training has one
+        if kept is None and torn not in WHOLE:  # not every training has one
             continue
         names = dict.fromkeys((*WHOLE, torn))
         write(tmp_path / "checkpoint-8", [name for name in names if name != torn or kept is not None])
@@ -104,25 +99,21 @@ def test_a_lack_of_room_is_one_line_whichever_library_meets_it(tmp_path, library
     assert str(refused.value) == line
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_and_a_spent_quota_are_a_lack_of_room(tmp_path, number):
-    with pytest.raises(MachineError, match=os.strerror(number)), report_disk_full(tmp_path):
-        raise OSError(number, os.strerror(number))
-
-
 @pytest.mark.parametrize(
-    "error",
+    ("error", "passes_as"),
     [
-        PermissionError(errno.EACCES, "denied"),
-        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
-        ValueError("No space left on device"),
-        KeyboardInterrupt(),
+        (OSError(errno.ENOSPC, "full"), MachineError),
+        (OSError(errno.EDQUOT, "quota"), MachineError),
+        (PermissionError(errno.EACCES, "denied"), PermissionError),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), RuntimeError),
+        (ValueError("No space left on device"), ValueError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
     ],
 )
-def test_what_is_no_full_disk_passes_as_it_is(tmp_path, error):
-    with pytest.raises(type(error)) as passed, report_disk_full(tmp_path):
+def test_a_full_disk_and_a_spent_quota_are_a_lack_of_room_and_nothing_else_is(tmp_path, error, passes_as):
+    with pytest.raises(passes_as) as passed, report_disk_full(tmp_path):
         raise error
-    assert passed.value is error
+    assert error is (passed.value.__cause__ if passes_as is MachineError else passed.value)
 
 
 def weights(folder, tensors, name="model.safetensors"):
@@ -131,31 +122,21 @@ def weights(folder, tensors, name="model.safetensors"):
     return folder
 
 
-def checkpoint(folder, step, value):
-    write(folder / f"checkpoint-{step}")
-    weights(folder / f"checkpoint-{step}", {"weight": torch.full((2,), float(value))})
-
-
-def test_the_mean_of_numbers_and_the_last_of_everything_else(tmp_path):
-    rows = [([1.0, -2.0], 5, [True]), ([2.0, 0.0], 7, [False]), ([6.0, 8.0], 9, [True])]
-    names = ("w", "steps", "seen")
-    tensors = [dict(zip(names, map(torch.tensor, row), strict=True)) for row in rows]
-    folders = [weights(tmp_path / str(step), own) for step, own in enumerate(tensors)]
-    mean = average_checkpoints(folders)
+def test_the_mean_of_numbers_in_full_precision_and_the_last_of_everything_else(tmp_path):
+    """Of models in several files."""
+    rows = [([1.0, -2.0], 256.0, 5, [True]), ([2.0, 0.0], 256.0, 7, [False]), ([6.0, 8.0], 258.0, 9, [True])]
+    for step, row in enumerate(rows):
+        w, half, steps, seen = map(torch.tensor, row)
+        # In bfloat16, whose neighbour of 256 is 258, the mean would be one of them.
+        weights(tmp_path / str(step), {"w": w, "half": half.bfloat16()}, "model-1.safetensors")
+        weights(tmp_path / str(step), {"steps": steps, "seen": seen}, "model-2.safetensors")
+    mean = average_checkpoints([tmp_path / str(step) for step in range(3)])
     assert torch.equal(mean["w"], torch.tensor([3.0, 2.0]))
+    torch.testing.assert_close(mean["half"], torch.tensor(770 / 3))
     assert (mean["steps"].dtype, mean["steps"].item()) == (torch.int64, 9)
     assert mean["seen"].tolist() == [True]
     # The files are as they were.
-    assert load_file(folders[0] / "model.safetensors")["w"].tolist() == [1.0, -2.0]
-
-
-def test_half_precision_is_averaged_in_full(tmp_path):
-    # In bfloat16, whose neighbour of 256 is 258, the mean would be 256 or 258.
-    values = [torch.tensor([256.0], dtype=torch.bfloat16), torch.tensor([258.0], dtype=torch.bfloat16)]
-    folders = [weights(tmp_path / str(i), {"w": value}) for i, value in enumerate(values)]
-    mean = average_checkpoints(folders)
-    assert mean["w"].dtype == torch.float32
-    assert mean["w"].item() == 257.0
+    assert load_file(tmp_path / "0/model-1.safetensors")["w"].tolist() == [1.0, -2.0]
 
 
 def test_the_mean_of_two_models_loads_as_a_model_with_its_ties(tmp_path):
@@ -170,50 +151,39 @@ def test_the_mean_of_two_models_loads_as_a_model_with_its_ties(tmp_path):
     assert loaded.lm_head.weight.data_ptr() == loaded.get_input_embeddings().weight.data_ptr()
 
 
-def test_a_model_in_several_files_is_one_model(tmp_path):
-    for index, value in enumerate((1.0, 3.0)):
-        for part in ("a", "b"):
-            weights(tmp_path / str(index), {part: torch.tensor([value])}, f"model-{part}.safetensors")
-    mean = average_checkpoints([tmp_path / "0", tmp_path / "1"])
-    assert {name: tensor.item() for name, tensor in mean.items()} == {"a": 2.0, "b": 2.0}
-
-
 @pytest.mark.parametrize(
     ("other", "says"),
     [
         ({"w": torch.zeros(2), "v": torch.zeros(1)}, "has a weight v"),
         ({"v": torch.zeros(2)}, "has a weight v"),
         ({"w": torch.zeros(1)}, r"w is \(2,\) in .*, \(1,\) in "),
+        (None, "b holds no safetensors"),
+        (b"\0" * 20, "cannot read the weights in"),
     ],
-    ids=["more", "others", "smaller"],
+    ids=["more", "others", "smaller", "none", "damaged"],
 )
-def test_different_models_are_refused(tmp_path, other, says):
-    folders = [weights(tmp_path / "a", {"w": torch.zeros(2)}), weights(tmp_path / "b", other)]
+def test_different_models_and_damaged_ones_are_refused(tmp_path, other, says):
+    first, second = weights(tmp_path / "a", {"w": torch.zeros(2)}), tmp_path / "b"
+    if isinstance(other, dict):
+        weights(second, other)
+    elif other is not None:
+        second.mkdir()
+        (second / "model.safetensors").write_bytes(other)
     with pytest.raises(TrainingError, match=says):
-        average_checkpoints(folders)
+        average_checkpoints([first, second])
 
 
-def test_nothing_and_damaged_weights_are_refused(tmp_path):
-    with pytest.raises(TrainingError, match="no checkpoints"):
-        average_checkpoints([])
-    with pytest.raises(TrainingError, match="missing holds no safetensors"):
-        average_checkpoints([tmp_path / "missing"])
-    (tmp_path / "model.safetensors").write_bytes(b"\0" * 20)
-    with pytest.raises(TrainingError, match="cannot read the weights in"):
-        average_checkpoints([tmp_path])
-
-
-def test_the_last_ones_are_last_by_number(tmp_path):
+def test_the_last_ones_are_last_by_number_and_too_few_are_refused(tmp_path):
     for step, value in ((8, 100), (9, 2), (10, 4), (11, 9)):
-        checkpoint(tmp_path, step, value)
+        write(tmp_path / f"checkpoint-{step}")
+        weights(tmp_path / f"checkpoint-{step}", {"weight": torch.full((2,), float(value))})
     (tmp_path / "checkpoint-best").mkdir()
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-11")
     assert average_last(tmp_path, 3)["weight"].tolist() == [5.0, 5.0]
     assert average_last(tmp_path, 1)["weight"].tolist() == [9.0, 9.0]
-
-
-def test_too_few_are_refused_and_said(tmp_path):
-    checkpoint(tmp_path, 1, 1)
-    with pytest.raises(TrainingError, match=r"holds 1 checkpoints of the 2 to average.*--save_total_limit"):
-        average_last(tmp_path, 2)
+    with pytest.raises(TrainingError, match=r"holds 4 checkpoints of the 5 to average.*--save_total_limit"):
+        average_last(tmp_path, 5)
     with pytest.raises(TrainingError, match="not 0"):
         average_last(tmp_path, 0)
+    with pytest.raises(TrainingError, match="no checkpoints"):
+        average_checkpoints([])

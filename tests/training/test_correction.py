@@ -10,10 +10,12 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.correction import CORRECTION, correction_of
 from ldsearch.supernet.embedding import OUTPUT
 from ldsearch.supernet.supernet import inference
+from ldsearch.tasks import TASKS, Encoded
 from ldsearch.training import correction
 from ldsearch.training.correction import fit_correction
 from ldsearch.training.saliency import fit_saliency, is_fitted
 from tests.tiny import learned, padded_batch, tiny_model
+from tests.training.test_trainer import TOKENIZER, examples
 
 BLOCKS, REFERENCE = 3, 16
 
@@ -61,19 +63,6 @@ def test_it_is_the_ridge_regression_of_what_is_lacking(monkeypatch):
     np.testing.assert_allclose(correction_of(net.model).numpy(), wanted, atol=2e-4, rtol=2e-3)
 
 
-def test_vectors_of_other_texts_come_nearer_to_the_full_models():
-    net, held = sentences(normalised=True), texts(4, seed=100)
-    subnet = Subnet.of_encoder(range(BLOCKS), [8, 8, 8], REFERENCE)
-
-    def cosine() -> float:
-        pairs = [inference(net, batch, net.full) * inference(net, batch, subnet) for batch in held]
-        return float(torch.cat(pairs).sum(dim=1).mean())
-
-    before = cosine()
-    fit_correction(net, texts(60, seed=0), REFERENCE, seed=0)
-    assert 1 - cosine() < 0.8 * (1 - before)
-
-
 @torch.no_grad()
 def test_a_number_that_hardly_varies_gets_no_weight_that_half_precision_cannot_hold():
     """MiniLM has such ones; int8 has one scale for all that a vector's number is made of."""
@@ -113,23 +102,8 @@ def test_nothing_is_corrected_where_every_map_makes_other_texts_worse(monkeypatc
 def test_it_is_fitted_with_the_token_score():
     net = sentences()
     net.model._buffers.pop(CORRECTION)  # as of a folder from before
-    ids = padded_batch([9] * 40, seed=1)["input_ids"]
-
-    class Rows(list):
-        lengths = np.full(40, 9)
-
-    class Task:
-        token_prior = None
-        probe = staticmethod(lambda logits, batch, generator: logits.square().sum())
-        prepare = staticmethod(lambda batch, tokenizer, rng: batch)
-
-        def collate(self, tokenizer, pad):
-            return lambda rows: {
-                "input_ids": torch.stack(rows),
-                "attention_mask": torch.ones(len(rows), 9, dtype=torch.long),
-            }
-
-    fit_saliency(net, Task(), Rows(ids), None)
+    rows = tuple({**row, "labels": [0.0] * 16} for row in examples(40))
+    fit_saliency(net, TASKS["embedding"]({}, (), {}), Encoded(rows, REFERENCE), TOKENIZER)
     assert correction_of(net.model).any()
     assert is_fitted(net)
 

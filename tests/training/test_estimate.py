@@ -10,10 +10,10 @@ from ldsearch.costs.macs import EncoderShape, Macs
 from ldsearch.costs.workload import Workload
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.training.drop_rates import constant
 from ldsearch.training.estimate import step_work, training_minutes
-from ldsearch.training.strategies import Pass, Setting, StackSetting, make_strategy
+from ldsearch.training.strategies import Pass, make_strategy
 from tests.tiny import small_setting, tiny_model
+from tests.training.test_strategies import setting
 from tests.training.test_trainer import FULL, Fixed, assert_same, trainer_for
 
 BLOCKS, TOKENS = 4, 16
@@ -22,9 +22,9 @@ WHOLE = float(MACS([Subnet.full(BLOCKS)])[0])
 
 
 def work_of(name: str, rate: float, **changes: object) -> float:
-    stacks = {"encoder": StackSetting(BLOCKS, constant(rate, BLOCKS))}
-    setting = Setting(stacks, TOKENS, **{"drop_bound": Fraction(1, 2), **changes})
-    return step_work(make_strategy(name, setting), MACS, WHOLE, steps=400)
+    how = {"reference": TOKENS, "drop_bound": Fraction(1, 2), **changes}
+    strategy = make_strategy(name, setting(rate, {"encoder": BLOCKS}, **how))
+    return step_work(strategy, MACS, WHOLE, steps=400)
 
 
 def test_the_work_of_a_step_is_that_of_its_passes():
@@ -36,12 +36,9 @@ def test_the_work_of_a_step_is_that_of_its_passes():
     ]
     macs = float(MACS([half])[0])
     assert step_work(Fixed(passes), MACS, WHOLE) == pytest.approx(1 + 1.25 * macs / WHOLE)
-    # Without LengthDrop blocks are all there is: four of which each runs with probability 0.8.
-    blocks = work_of("layerdrop", 0.2)
-    outside = (
-        1 - BLOCKS * (float(MACS([Subnet.full(BLOCKS)])[0]) - float(MACS([half])[0])) / (BLOCKS / 2) / WHOLE
-    )
-    assert blocks == pytest.approx(outside + 0.8 * (1 - outside), abs=0.02)
+    # Each of four blocks, which are the work but for the head, runs with probability 0.8.
+    blocks = 2 * (WHOLE - macs) / WHOLE
+    assert work_of("layerdrop", 0.2) == pytest.approx(1 - 0.2 * blocks, abs=0.02)
     assert work_of("plain", 0.2) == pytest.approx(1)
 
 
@@ -57,9 +54,7 @@ def test_measuring_changes_nothing_of_the_training(tmp_path):
     models = []
     for measured in (False, True):
         torch.manual_seed(0)
-        strategy = make_strategy("lengthdrop", small_setting(0.2))
-        model = tiny_model("bert")
-        model.config.hidden_dropout_prob = 0.1
+        strategy, model = make_strategy("lengthdrop", small_setting(0.2)), tiny_model("bert")
         trainer = trainer_for(tmp_path / str(measured), strategy, Supernet(model), max_steps=3)
         if measured:
             assert min(trainer.step_seconds([strategy.passes(np.random.default_rng, 0.5)] * 2)) >= 0

@@ -9,10 +9,11 @@ import pytest
 from scipy.stats import chisquare
 
 from ldsearch.errors import TrainingError
-from ldsearch.space.assignments import configurations
-from ldsearch.subnet import Subnet
+from ldsearch.space.assignments import assignment_named, configurations
+from ldsearch.subnet import Stack, Subnet
 from ldsearch.training.strategies import Setting, StackSetting
 from ldsearch.training.strategies.flexible_depth import FlexibleDepth
+from tests.training.test_strategies import draws_of
 
 PAPER = {"encoder": 12, "decoder": 6}
 ALL = [*configurations(PAPER, "optimal").values()]
@@ -26,10 +27,6 @@ def flexible(
         for name, blocks in (depths or PAPER).items()
     }
     return FlexibleDepth(Setting(stacks, 32, Fraction(1, 5), **options))
-
-
-def draws_of(seed: int):
-    return lambda index: np.random.default_rng([seed, index])
 
 
 def depths_of(subnets: list[Subnet]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -51,11 +48,16 @@ def test_burdens_are_those_of_table_5(percent, share, encoder, decoder):
     assert len(drawn) / 24 / strategy.stride == pytest.approx(percent / 100)
 
 
-def test_all_24_tasks_see_the_whole_batch_with_weight_1_and_learn_from_the_labels():
-    passes = flexible().passes(draws_of(0), 0.5)
+def test_third_and_fifth_are_fractions():
+    assert [flexible(batch_share=1 / k).stride for k in range(1, 60)] == [*range(1, 60)]
+
+
+@pytest.mark.parametrize(("reduction", "weight"), [("sum", 1.0), ("mean", 1 / 24)])
+def test_all_24_tasks_see_the_whole_batch_and_learn_from_the_labels(reduction, weight):
+    passes = flexible(reduction=reduction).passes(draws_of(0), 0.5)
     assert [one.subnet for one in passes] == ALL
     assert len(passes) == 24
-    assert {(one.loss, one.weight, one.rows) for one in passes} == {("label", 1.0, (0, 1))}
+    assert {(one.loss, one.weight, one.rows) for one in passes} == {("label", weight, (0, 1))}
 
 
 def test_draws_are_distinct_and_uniform_and_those_of_the_stacks_independent():
@@ -84,11 +86,10 @@ def test_the_full_depth_is_among_the_draws_on_request_and_the_others_stay_unifor
 
 
 def test_one_stack_draws_its_own_depths_only():
-    strategy = flexible({"decoder": 8}, decoder_tasks=2)
-    drawn = [strategy.tasks(np.random.default_rng(seed)) for seed in range(30)]
-    assert all(subnet.encoder is None for step in drawn for subnet in step)
-    found = {tuple(len(subnet.decoder.blocks) for subnet in step) for step in drawn}
-    assert found == set(combinations((1, 2, 4, 8), 2))
+    strategy, rng = flexible({"decoder": 8}, decoder_tasks=2), np.random.default_rng(0)
+    drawn = {tuple(strategy.tasks(rng)) for _ in range(50)}
+    blocks = {m: Subnet(decoder=Stack(assignment_named("optimal", 8)[m])) for m in (1, 2, 4, 8)}
+    assert drawn == set(combinations(blocks.values(), 2))
 
 
 def test_the_tasks_share_rows_and_over_the_steps_every_row_and_task_is_seen_equally_often():
@@ -103,14 +104,6 @@ def test_the_tasks_share_rows_and_over_the_steps_every_row_and_task_is_seen_equa
     for seen, kinds in ((offsets, 4), (tasks, 24)):
         assert len(seen) == kinds
         assert chisquare([*seen.values()]).pvalue > 0.001
-
-
-def test_passes_are_a_function_of_the_draws_and_the_mean_weighs_what_was_drawn():
-    options = {"encoder_tasks": 3, "decoder_tasks": 2, "batch_share": 0.5, "reduction": "mean"}
-    first, second = flexible(**options), flexible(**options)
-    assert first.passes(draws_of(5), 0.5) == second.passes(draws_of(5), 0.9)
-    assert len({tuple(first.passes(draws_of(seed), 0.5)) for seed in range(20)}) > 10
-    assert [one.weight for one in first.passes(draws_of(0), 0.5)] == [1 / 6] * 6
 
 
 def test_a_block_that_the_model_needs_is_not_left_out():
@@ -135,7 +128,3 @@ def test_a_block_that_the_model_needs_is_not_left_out():
 def test_senseless_options_are_refused(options, says):
     with pytest.raises(TrainingError, match=says):
         flexible(**options)
-
-
-def test_third_and_fifth_are_fractions():
-    assert [flexible(batch_share=1 / k).stride for k in range(1, 60)] == [*range(1, 60)]

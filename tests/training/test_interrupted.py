@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 from ldsearch.supernet import Supernet
 from ldsearch.training.checkpoints import StopAfterSaving, last_complete_checkpoint
 from ldsearch.training.distillation import Distillation
-from ldsearch.training.strategies import make_strategy
+from ldsearch.training.strategies import Setting, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
 from ldsearch.work.interruption import Interrupted, interruptible
 from tests.stops import ask_to_stop
@@ -40,10 +40,18 @@ class SignalAt(TrainerCallback):
             ask_to_stop()
 
 
-def make(folder: Path, score: str = "column", taught: bool = False, **arguments) -> SupernetTrainer:
-    """If ``taught``, distilled from another model, which reads every row before the first step."""
+def make(
+    folder: Path, score: str = "column", taught: bool = False, learns: bool = False, **arguments
+) -> SupernetTrainer:
+    """If ``taught``, distilled from another model, which reads every row before the first step.
+
+    If it ``learns``, drop rates are learned beside the weights.
+    """
     torch.manual_seed(0)
     strategy, supernet = make_strategy("lengthdrop", small_setting(0.2)), Supernet(tiny_model("bert"), score)
+    if learns:
+        setting = Setting.of(supernet, 16, layer_drop=(0.4,), schedule="learned")
+        strategy = make_strategy("layerdrop", setting)
     given = {"distillation": Distillation(0.5, 1.0), "teacher": Supernet(tiny_model("bert", seed=1))}
     given = {**given, "taught": examples()} if taught else None
     return trainer_for(folder, strategy, supernet, given, num_train_epochs=3, **arguments)
@@ -55,33 +63,35 @@ def train(trainer: SupernetTrainer, folder: Path) -> None:
         trainer.train(resume_from_checkpoint=last_complete_checkpoint(folder))
 
 
-def ends_where_an_uninterrupted_one_ends(folder: Path, build, step: int):
-    """Bit for bit, if it stops after this step with a checkpoint; the trainers of both, at their ends."""
-    whole = build(folder / "whole")
-    train(whole, folder / "whole")
-    broken = build(folder / "broken")
-    broken.add_callback(SignalAt(step))
-    with pytest.raises(Interrupted):
-        train(broken, folder / "broken")
-    assert broken.state.global_step == step
-    assert last_complete_checkpoint(folder / "broken") == str(folder / f"broken/checkpoint-{step}")
-    resumed = build(folder / "broken")
-    train(resumed, folder / "broken")
-    assert resumed.state.best_metric == whole.state.best_metric
-    assert whole.supernet.model.config.hidden_dropout_prob > 0
-    assert_same(resumed.supernet.model, whole.supernet.model)
-    return whole, resumed
-
-
 @pytest.mark.parametrize(
     ("arguments", "step"),
-    [({}, 8), (BEST, 12), (APART, 12), ({"score": "learned"}, 8), ({"taught": True}, 8)],
-    ids=["never saves, mid-epoch", "keeps the best", "apart", "learned token score", "targets computed once"],
+    [
+        ({}, 8),
+        (BEST, 12),
+        (APART, 12),
+        ({"score": "learned"}, 8),
+        ({"taught": True}, 8),
+        ({"learns": True}, 8),
+    ],
+    ids=["never saves, mid-epoch", "keeps the best", "apart", "token score", "targets once", "drop rates"],
 )
 def test_it_stops_after_the_step_with_a_checkpoint_and_ends_where_an_uninterrupted_one_ends(
     tmp_path, arguments, step
 ):
-    ends_where_an_uninterrupted_one_ends(tmp_path, lambda folder: make(folder, **arguments), step)
+    whole = make(tmp_path / "whole", **arguments)
+    train(whole, tmp_path / "whole")
+    broken = make(tmp_path / "broken", **arguments)
+    broken.add_callback(SignalAt(step))
+    with pytest.raises(Interrupted):
+        train(broken, tmp_path / "broken")
+    assert broken.state.global_step == step
+    assert last_complete_checkpoint(tmp_path / "broken") == str(tmp_path / f"broken/checkpoint-{step}")
+    resumed = make(tmp_path / "broken", **arguments)
+    train(resumed, tmp_path / "broken")
+    assert resumed.state.best_metric == whole.state.best_metric
+    assert resumed.strategy.setting.now.stacks == whole.strategy.setting.now.stacks
+    assert whole.supernet.model.config.hidden_dropout_prob > 0
+    assert_same(resumed.supernet.model, whole.supernet.model)
 
 
 def test_a_stop_at_the_last_step_simply_finishes(tmp_path):

@@ -5,82 +5,67 @@ from pathlib import Path
 
 import pytest
 
-from ldsearch.errors import SupernetError
-from ldsearch.subnet import Subnet
-from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, read_record
-from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, ldsearch, place, read, trained
+from tests.cli.conftest import CONFIG, EPOCHS, TRAIN, Ldsearch, ldsearch, place, read, trained
 
 __all__ = ["ldsearch", "place", "trained"]  # fixtures
 
 
 LEARNED = ("--layer-drop-schedule", "learned")
 LAYERDROP = (*TRAIN, *EPOCHS, "--strategy", "layerdrop", "--name", "new")
+LINEAR = ("--layer-drop", "0.4", "--layer-drop-schedule", "linear", "--min-layers", "1")
 
 
 @pytest.mark.parametrize(
     ("flags", "rates", "mean", "says"),
     [
         ((), [0.2, 0.2], 0.2, "0.2"),
-        (("--layer-drop", "0,0.5"), [0.0, 0.5], 0.25, "0 0.5 (mean 0.25)"),
-        (("--layer-drop", "0.4", "--layer-drop-schedule", "linear"), [0.2, 0.4], 0.3, "0.2 0.4 (mean 0.3)"),
-        (("--layer-drop", "0.5", "--min-layers", "1"), [0.5, 0.5], 0.5, "0.5, at least 1 blocks running"),
+        (LINEAR, [0.2, 0.4], 0.3, "0.2 0.4 (mean 0.3), at least 1 blocks running"),
         (("--drop-groups", "head"), [0.2, 0.2], 0.0, "0.2 of head groups"),
         (("--strategy", "plain"), [], 0.0, "0"),
     ],
 )
 def test_a_trained_supernet_says_what_was_dropped(ldsearch: Ldsearch, place: Path, flags, rates, mean, says):
-    assert ldsearch(*LAYERDROP, *flags).code == 0
+    ldsearch.done(*LAYERDROP, *flags)
     record = read(place / "runs/new/supernet.json")
-    assert record["layer_rates"] == rates
-    assert record["layer_drop"] == mean
+    assert (record["layer_rates"], record["layer_drop"]) == (rates, mean)
     lines = dict(line.split("  ", 1) for line in ldsearch("info", "runs/new").out.splitlines())
     assert lines["LayerDrop"].strip() == says
 
 
-def test_the_trained_passes_are_drawn_at_the_rates_that_were_asked_for(ldsearch, place, monkeypatch):
-    seen, forward = [], Supernet.forward
-
-    def recording(self, batch, subnet, *more):
-        if self.training:
-            seen.append(subnet)
-        return forward(self, batch, subnet, *more)
-
-    monkeypatch.setattr(Supernet, "forward", recording)
-    five = (*TRAIN, "--max_steps", "5", "--strategy", "layerdrop", "--name", "new")
-    assert ldsearch(*five, "--layer-drop", "0,1").code == 0
-    # Some of its steps are timed before, to say how long five take.
-    assert len(seen) > 5
-    assert {*seen} == {Subnet.of_encoder([0])}
-
-
-def of_family(place: Path, family: str) -> None:
-    (place / "config.json").write_text(json.dumps({**read(place / "config.json"), "model_type": family}))
-
-
-def test_a_family_s_pinned_block_is_trained_as_one(ldsearch: Ldsearch, place: Path) -> None:
-    of_family(place, "modernbert")
-    assert ldsearch(*LAYERDROP, "--layer-drop", "1").code == 0
-    assert read(place / "runs/new/supernet.json")["layer_rates"] == [0.0, 1.0]
-    assert ldsearch(*LAYERDROP[:-1], "all", "--layer-drop", "1", "--drop-groups", "sublayer").code == 0
-    assert read(place / "runs/all/supernet.json")["layer_rates"] == [1.0, 1.0]
-
-
-def test_the_generic_view_drops_whole_blocks_only(ldsearch: Ldsearch, place: Path) -> None:
-    of_family(place, "layoutlm")
-    assert ldsearch(*LAYERDROP).code == 0
-    refused = ldsearch(*LAYERDROP[:-1], "heads", "--drop-groups", "head")
-    assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "works depth-only" in refused.err
+@pytest.mark.parametrize(
+    ("family", "flags", "rates"),
+    [
+        ("modernbert", (), [0.0, 1.0]),  # whose first block is pinned
+        ("modernbert", ("--drop-groups", "sublayer"), [1.0, 1.0]),
+        ("layoutlm", (), [1.0, 1.0]),
+    ],
+)
+def test_a_family_s_pinned_block_is_trained_as_one(ldsearch, place, family, flags, rates):
+    (place / "config.json").write_text(json.dumps({**CONFIG, "model_type": family}))
+    ldsearch.done(*LAYERDROP, "--layer-drop", "1", *flags)
+    assert read(place / "runs/new/supernet.json")["layer_rates"] == rates
 
 
 def test_a_search_is_told_which_blocks_were_never_skipped(ldsearch: Ldsearch, place: Path) -> None:
-    assert ldsearch(*LAYERDROP, "--layer-drop", "0.5,0").code == 0
+    ldsearch.done(*LAYERDROP, "--layer-drop", "0.5,0")
     said = ldsearch("evolve", "--supernet", "runs/new", "--strategy", "every-other", "--keep", 1).err
     assert said == "note: training never skipped blocks 1: scores without them will suffer\n"
-    assert ldsearch(*LAYERDROP[:-1], "heads", "--drop-groups", "head+ffn").code == 0
-    said = ldsearch("evolve", "--supernet", "runs/heads", "--strategy", "every-other", "--keep", 1).err
-    assert "depths were not trained (layerdrop, only head+ffn groups dropped)" in said
+
+
+def test_the_record_holds_the_last_rates_and_the_rule_keeps_the_lowest(ldsearch: Ldsearch, place: Path):
+    ldsearch.done(*LAYERDROP, *LEARNED, "--layer-drop", "0.5")
+    record = read(place / "runs/new/supernet.json")
+    assert sum(record["layer_rates"]) == pytest.approx(1, abs=1e-6)
+    assert len(set(record["layer_rates"])) == 2
+    assert ", learned" in ldsearch("info", "runs/new").out
+    # Whatever rates are recorded, nothing is fitted again.
+    for kept, rates in enumerate(([0.3, 0.7], [0.7, 0.3])):
+        (place / "runs/new/supernet.json").write_text(json.dumps({**record, "layer_rates": rates}))
+        keeps = ("--strategy", "learned", "--keep", 1, "--name", kept)
+        ldsearch.done("evolve", "--supernet", "runs/new", *keeps)
+        best = read(place / f"runs/{kept}/best.json")
+        assert best["subnet"]["encoder"]["blocks"] == [kept]
 
 
 def test_a_record_from_before_there_were_rates_per_block_still_loads(trained: Path, tmp_path: Path) -> None:
@@ -88,11 +73,6 @@ def test_a_record_from_before_there_were_rates_per_block_still_loads(trained: Pa
     del fields["layer_rates"]
     SupernetRecord(**fields).save(tmp_path)
     assert read_record(tmp_path).layer_rates == []
-    SupernetRecord(**fields, layer_rates=[0.1, 0.2]).save(tmp_path)
-    assert read_record(tmp_path).layer_rates == [0.1, 0.2]
-    (tmp_path / "supernet.json").write_text("{}")
-    with pytest.raises(SupernetError, match="damaged"):
-        read_record(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -100,20 +80,15 @@ def test_a_record_from_before_there_were_rates_per_block_still_loads(trained: Pa
     [
         (("--layer-drop", "0.1,0.2,0.3"), "3 LayerDrop rates for 2 blocks"),
         (("--layer-drop", "often"), "'often'"),
-        (("--min-layers", "3"), "--min-layers must lie in 0..2"),
-        (("--drop-groups", "neuron"), "layer, sublayer, head, ffn"),
         (("--strategy", "lengthdrop", "--drop-groups", "head"), "for --strategy layerdrop, not lengthdrop"),
+        (("--model", "generic.json", "--drop-groups", "head"), "works depth-only"),
         # What has no rates to learn.
-        ((*LEARNED, "--layer-drop", "0.1,0.2"), "takes one rate, not one per block"),
         ((*LEARNED, "--layer-drop", "1"), "must lie in (0, 1)"),
         ((*LEARNED, "--drop-groups", "sublayer"), "for --strategy layerdrop that drops layers"),
         ((*LEARNED, "--strategy", "lengthdrop"), "for --strategy layerdrop that drops layers"),
     ],
 )
 def test_contradictions_are_one_line_and_leave_nothing_behind(ldsearch: Ldsearch, place: Path, flags, says):
-    outcome = ldsearch(*LAYERDROP, *flags)
-    assert outcome.code == 2
-    assert outcome.err.startswith("error: ")
-    assert outcome.err.count("\n") == 1
-    assert says in outcome.err
+    (place / "generic.json").write_text(json.dumps({**CONFIG, "model_type": "layoutlm"}))
+    assert says in ldsearch.refused(*LAYERDROP, *flags)
     assert not (place / "runs/new").exists()

@@ -1,6 +1,5 @@
-"""Drop rates learned in training: planted blocks, exact mean, the weights' own training, interruption."""
+"""Drop rates learned in training: planted blocks, exact mean, the weights' own training."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,24 +8,16 @@ import torch
 from torch import nn
 from transformers import TrainerCallback
 
-from ldsearch.errors import TrainingError
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.tasks import Encoded
 from ldsearch.training import trainer as trainer_module
-from ldsearch.training.checkpoints import last_complete_checkpoint
 from ldsearch.training.strategies import Setting, make_strategy
-from ldsearch.training.trainer import SupernetTrainer
-from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, ldsearch, place, read, trained
-from tests.tiny import VOCABULARY, tiny_encoder_decoder, tiny_model
-from tests.training.test_interrupted import ends_where_an_uninterrupted_one_ends
+from tests.tiny import VOCABULARY, tiny_model
 from tests.training.test_trainer import trainer_for, without_dropout
 
-__all__ = ["ldsearch", "place", "trained"]  # fixtures
-
 BLOCKS, USELESS = 6, {1, 4}
-LEARNED = (*TRAIN, *EPOCHS, "--strategy", "layerdrop", "--layer-drop-schedule", "learned")
 
 
 class Observer(TrainerCallback):
@@ -44,15 +35,15 @@ class Observer(TrainerCallback):
 
 def learned(
     folder: Path, supernet: Supernet, rate: float, schedule: str = "learned", **arguments: object
-) -> tuple[SupernetTrainer, np.ndarray]:
-    """After training, and the rates before each step and after the last, shape (steps + 1, blocks)."""
+) -> np.ndarray:
+    """The rates before each step of a training and after the last, shape (steps + 1, blocks)."""
     seed = arguments.get("seed", 0)
     setting = Setting.of(supernet, 16, layer_drop=(rate,), schedule=schedule, seed=seed)
     trainer = trainer_for(folder, make_strategy("layerdrop", setting), supernet, **arguments)
     observer = Observer(setting)
     trainer.add_callback(observer)
     trainer.train()
-    return trainer, np.array(observer.seen)
+    return np.array(observer.seen)
 
 
 def planted(seed: int) -> tuple[Supernet, Encoded]:
@@ -80,7 +71,7 @@ def planted(seed: int) -> tuple[Supernet, Encoded]:
 def test_planted_useless_blocks_end_with_the_highest_rates(tmp_path, seed):
     supernet, rows = planted(seed)
     options = {"max_steps": 300, "per_device_train_batch_size": 16, "learning_rate": 3e-4}
-    _, rates = learned(tmp_path, supernet, 0.3, given={"train": rows}, seed=seed, **options)
+    rates = learned(tmp_path, supernet, 0.3, given={"train": rows}, seed=seed, **options)
     assert set(np.argsort(-rates[-1])[:2].tolist()) == USELESS
     # Clear of the others, not by chance.
     ordered = np.sort(rates[-1][1:])
@@ -92,7 +83,7 @@ def test_rates_start_equal_and_their_mean_is_exact_at_each_step_with_pinned_bloc
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(trainer_module, "LEARNING_RATE", 0.1)  # so fast that rates reach 1
-    _, rates = learned(tmp_path, Supernet(tiny_model("modernbert", blocks=BLOCKS)), 0.6, max_steps=40)
+    rates = learned(tmp_path, Supernet(tiny_model("modernbert", blocks=BLOCKS)), 0.6, max_steps=40)
     assert rates.shape == (41, BLOCKS)
     assert (rates[:, 0] == 0).all()  # pinned
     assert rates[0, 1:] == pytest.approx(0.6, abs=1e-6)
@@ -119,38 +110,3 @@ def test_but_for_their_rates_weights_train_as_with_layerdrop(tmp_path, monkeypat
         if name.endswith(("key.bias", "k_lin.bias")):
             continue
         torch.testing.assert_close(tensor, weights[1][name], rtol=0, atol=1e-5, msg=name)
-
-
-def test_interrupted_and_resumed_rates_and_weights_equal_uninterrupted_ones(tmp_path):
-    def make(folder: Path) -> SupernetTrainer:
-        torch.manual_seed(0)
-        supernet = Supernet(tiny_model("bert"))
-        setting = Setting.of(supernet, 16, layer_drop=(0.4,), schedule="learned")
-        return trainer_for(folder, make_strategy("layerdrop", setting), supernet, num_train_epochs=3)
-
-    trainers = ends_where_an_uninterrupted_one_ends(tmp_path, make, 8)
-    rates, again = (trainer.strategy.setting for trainer in trainers)
-    assert again.now.stacks == rates.now.stacks != rates.stacks
-    # Half-written rates are no checkpoint to go on from.
-    (tmp_path / "broken" / "checkpoint-8" / "drop_rates.pt").write_bytes(b"cut short")
-    assert last_complete_checkpoint(tmp_path / "broken") is None
-
-
-def test_the_record_holds_the_last_rates_and_the_rule_keeps_the_lowest(ldsearch: Ldsearch, place: Path):
-    assert ldsearch(*LEARNED, "--layer-drop", "0.5", "--name", "new").code == 0
-    record = read(place / "runs/new/supernet.json")
-    assert sum(record["layer_rates"]) == pytest.approx(1, abs=1e-6)
-    assert len(set(record["layer_rates"])) == 2
-    assert ", learned" in ldsearch("info", "runs/new").out
-    # Whatever rates are recorded, nothing is fitted again.
-    for kept, rates in enumerate(([0.3, 0.7], [0.7, 0.3])):
-        (place / "runs/new/supernet.json").write_text(json.dumps({**record, "layer_rates": rates}))
-        keeps = ("--strategy", "learned", "--keep", 1, "--name", kept)
-        assert ldsearch("evolve", "--supernet", "runs/new", *keeps).code == 0
-        best = read(place / f"runs/{kept}/best.json")
-        assert best["subnet"]["encoder"]["blocks"] == [kept]
-
-
-def test_two_stacks_are_refused():
-    with pytest.raises(TrainingError, match="one stack"):
-        Setting.of(Supernet(tiny_encoder_decoder("t5")), 16, schedule="learned")

@@ -1,11 +1,10 @@
-"""The trainer with every kind of task: its losses by hand, its evaluation the evaluator's."""
+"""The trainer with other kinds of task: its losses are the task's, its evaluation the evaluator's."""
 
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from ldsearch.costs.macs import Macs
 from ldsearch.evaluation import Evaluator
@@ -13,7 +12,6 @@ from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded, TextClassification
 from ldsearch.tasks.base import score
 from ldsearch.tasks.classification import MultiLabelClassification, TextRegression
-from ldsearch.tasks.objectives import kl_divergence
 from ldsearch.tasks.tokens import EncodedWords, TokenClassification
 from ldsearch.training.strategies import Pass
 from tests.tiny import tiny_model
@@ -39,20 +37,17 @@ HEADS = {
 
 def labelled(kind: str, count: int, seed: int = 0) -> Encoded:
     """The examples with labels of a kind; the tokens' own where tokens are labelled."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for row in examples(count, seed):
-        label = {
-            "regression": float(rng.normal()),
-            "multi-label": tuple(rng.integers(0, 2, 2).astype(float).tolist()),
-            "tokens": [token % 3 for token in row["input_ids"]],
-        }[kind]
-        rows.append({**row, "labels": label})
+    label = {
+        "regression": lambda ids: ids[0] / 10,
+        "multi-label": lambda ids: (float(ids[0] % 2), float(ids[1] % 2)),
+        "tokens": lambda ids: [token % 3 for token in ids],
+    }[kind]
+    rows = tuple({**row, "labels": label(row["input_ids"])} for row in examples(count, seed))
     if kind != "tokens":
-        return Encoded(tuple(rows), 16)
+        return Encoded(rows, 16)
     tags = tuple(tuple(row["labels"]) for row in rows)
     firsts = tuple(np.arange(len(row)) for row in tags)
-    return EncodedWords(features=tuple(rows), reference=16, tags=tags, firsts=firsts)
+    return EncodedWords(features=rows, reference=16, tags=tags, firsts=firsts)
 
 
 def trainer_of(tmp_path, kind: str, passes: list[Pass], **arguments):
@@ -67,23 +62,10 @@ def test_a_step_takes_its_losses_from_the_task(tmp_path, kind):
     trainer = trainer_of(tmp_path, kind, [Pass(FULL, "label", 0.75), Pass(HALF, "distill", 0.25)])
     batch = batch_of(trainer, labelled(kind, 5))
     ours = gradients(trainer, batch)
-    supernet, labels = trainer.supernet, batch["labels"]
-    inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
-    full, half = supernet(inputs, FULL).logits, supernet(inputs, HALF).logits
-    if kind == "regression":
-        loss = nn.functional.mse_loss(full[:, 0], labels)
-        divergence = nn.functional.mse_loss(half, full.detach())
-    elif kind == "multi-label":
-        loss = nn.functional.binary_cross_entropy_with_logits(full, labels)
-        teacher, student = (
-            torch.stack([nn.functional.logsigmoid(-x), nn.functional.logsigmoid(x)], -1) for x in (full, half)
-        )
-        divergence = (teacher.detach().exp() * (teacher.detach() - student)).sum(-1).mean()
-    else:
-        loss = nn.functional.cross_entropy(full.flatten(0, 1), labels.flatten())
-        real = labels != -100
-        divergence = kl_divergence(full.detach()[real], half[real])
-    (0.75 * loss + 0.25 * divergence).backward()
+    supernet, objective = trainer.supernet, trainer.task.objective
+    full, half = (supernet(supernet.inputs(batch), subnet).logits for subnet in (FULL, HALF))
+    loss = 0.75 * objective.loss(full, batch) + 0.25 * objective.divergence(full.detach(), half, batch)
+    loss.backward()
     torch.testing.assert_close(ours, gradients_of(supernet), atol=1e-5, rtol=1e-4)
 
 

@@ -1,6 +1,5 @@
-"""Training models that write: flexible depth's one step, LayerDrop on both stacks, recomputed blocks."""
+"""Training models that write: updates of tokens, LayerDrop on both stacks, recomputed blocks."""
 
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -9,16 +8,16 @@ import torch
 from transformers import PreTrainedModel
 
 from ldsearch.errors import TrainingError
-from ldsearch.space.assignments import configurations
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.tasks.base import Encoded
 from ldsearch.tasks.sequences import SequenceToSequence
-from ldsearch.training.strategies import Setting, StackSetting, make_strategy
+from ldsearch.training.strategies import Setting, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
 from tests.tiny import padded_batch, tiny_decoder, tiny_encoder_decoder
 from tests.training import test_trainer
-from tests.training.test_trainer import batch_of, gradients_of
+from tests.training.test_strategies import passes_of, setting
+from tests.training.test_trainer import gradients_of
 from tests.translators import word_tokenizer
 
 DEPTHS = {"encoder": 3, "decoder": 4}
@@ -37,11 +36,6 @@ def examples(count: int) -> Encoded:
         for n, t in rng.integers(2, 9, (count, 2)).tolist()
     )
     return Encoded(rows, 16, writes=True)
-
-
-def setting(rate: float = 0.0, **changes: object) -> Setting:
-    stacks = {name: StackSetting(blocks, (rate,) * blocks) for name, blocks in DEPTHS.items()}
-    return Setting(stacks, 16, Fraction(9, 25), **changes)
 
 
 def trainer_for(
@@ -64,24 +58,6 @@ def trainer_for(
     )
 
 
-@pytest.mark.parametrize("name", ["bart", "t5"])
-def test_one_step_of_flexible_depth_is_the_sum_of_its_tasks_separate_gradients(name, tmp_path):
-    supernet, reference = Supernet(still(name).double()), still(name).double()
-    trainer = trainer_for(tmp_path, supernet, "flexible-depth", setting())
-    batch = batch_of(trainer, examples(4))
-    tasks = configurations(DEPTHS, "optimal")
-    assert len(tasks) == 6  # two depths of the encoder, three of the decoder
-    before = {key: p.detach().clone() for key, p in supernet.model.named_parameters()}
-    for subnet in tasks.values():
-        # Stock loss of the stock model that the sub-network is, of its own weights.
-        Supernet(reference).materialise(subnet)(**batch).loss.backward()
-    trainer.train()
-    assert trainer.state.global_step == 1
-    taken = {key: (before[key] - p.detach()) / RATE for key, p in supernet.model.named_parameters()}
-    torch.testing.assert_close(taken, gradients_of(reference), atol=1e-6, rtol=1e-6)
-    assert any(float(gradient.abs().max()) > 1e-3 for gradient in taken.values())
-
-
 @pytest.mark.parametrize(("rows", "accumulated"), [(2, 2), (1, 4)])
 def test_a_token_weighs_the_same_in_every_micro_batch_of_an_update(rows, accumulated, tmp_path):
     """As fairseq, which the papers use, normalises by the tokens of the whole update."""
@@ -90,15 +66,15 @@ def test_a_token_weighs_the_same_in_every_micro_batch_of_an_update(rows, accumul
     updated = []
     for split in ((4, 1), (rows, accumulated)):
         supernet = Supernet(still("bart").double())
-        trainer_for(tmp_path, supernet, "plain", setting(), *split).train()
+        trainer_for(tmp_path, supernet, "plain", setting(0.0, DEPTHS), *split).train()
         updated.append({key: p / RATE for key, p in supernet.model.named_parameters()})
     torch.testing.assert_close(*updated, atol=1e-5, rtol=0)
 
 
 def test_layerdrop_drops_blocks_of_both_stacks_each_by_itself():
-    drawn, runs = make_strategy("layerdrop", setting(0.5)), np.zeros((400, 7))
+    runs = np.zeros((400, 7))
     for seed in range(400):
-        (one,) = drawn.passes(lambda i, seed=seed: np.random.default_rng([seed, i]), 0.0)
+        (one,) = passes_of(setting(0.5, DEPTHS), seed, name="layerdrop")
         runs[seed, list(one.subnet.encoder.blocks)] = 1
         runs[seed, [3 + block for block in one.subnet.decoder.blocks]] = 1
     # 400 fair coins a block: within four standard deviations of a half, and no two blocks alike.
@@ -148,3 +124,5 @@ def test_stacks_have_rates_of_their_own():
     assert both == {"encoder": (0.5,) * 3, "decoder": (0.75,) * 4}
     with pytest.raises(TrainingError, match="no middle"):
         rates(layer_drop={"middle": (0.5,)})
+    with pytest.raises(TrainingError, match="one stack"):
+        rates(schedule="learned")
