@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from tokenizers import processors
+from transformers import PreTrainedTokenizerBase
 
 from ldsearch.tasks.questions import Answer, EncodedQuestions, QuestionAnswering, QuestionExamples
-from ldsearch.tasks.tokenizer import train_wordpiece
+from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
 
 Rows = Sequence[dict[str, Any]]
 
@@ -70,17 +70,11 @@ def planted(encoded: EncodedQuestions) -> list[NDArray[np.float32]]:
 
 def byte_level_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerBase:
     """As RoBERTa's: spaces belong to the tokens behind them, a letter may be several tokens, no segments."""
-    model = Tokenizer(models.BPE())
-    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<s>", "<pad>", "</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    model.train_from_iterator(texts, trainer)
-    model.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
-    return PreTrainedTokenizerFast(tokenizer_object=model, pad_token="<pad>", cls_token="<s>")
+    tokenizer = train_bpe(texts, 400)
+    # Around the texts, and between the two of a pair; the first stands for [CLS].
+    processor = processors.RobertaProcessing(("</s>", 1), ("<pad>", 0), add_prefix_space=False)
+    tokenizer.backend_tokenizer.post_processor = processor
+    return tokenizer
 
 
 @cache

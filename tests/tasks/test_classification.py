@@ -9,53 +9,77 @@ import pandas as pd
 import pytest
 from scipy.stats import pearsonr
 from sklearn.metrics import f1_score
-from transformers import BertTokenizer
 
 from ldsearch.errors import DataError
 from ldsearch.tasks import TASKS, DataSource, Encoded, TextClassification, load_task
 from ldsearch.tasks.base import score
 from ldsearch.tasks.classification import TextExamples
 from ldsearch.tasks.tables import Columns
-from tests.tasks.test_every_task import write as write_rows
-
-Rows = Sequence[dict[str, object]]
-
-
-def write(folder: Path, rows: Rows, name: str = "train") -> str:
-    """Rows to a jsonl file; returns its path."""
-    return write_rows(folder / f"{name}.jsonl", list(rows))
+from tests.tasks.by_hand import bert
+from tests.tasks.test_every_task import write
 
 
-def load(data: str, known: Sequence[str] | None = None, kind: str = "classification", **source: Any) -> Any:
-    return load_task(kind, DataSource(data, **source), known)
+def load(
+    folder: Path, kind: str, labels: Sequence[Any], held: Sequence[Any] | None, known: Sequence[str] | None
+) -> Any:
+    """Labels of rows whose texts differ, and of validation rows that repeat the texts."""
+    data, validation = (
+        own and write(folder / name, [{"text": f"text {i}", "label": label} for i, label in enumerate(own)])
+        for name, own in (("train.jsonl", labels), ("held.jsonl", held))
+    )
+    return load_task(kind, DataSource(data, validation=validation, keep_overlap=True), known)
 
 
-def labelled(labels: Sequence[object], prefix: str = "text") -> list[dict[str, object]]:
-    return [{"text": f"{prefix} {index}", "label": label} for index, label in enumerate(labels)]
+HEAD = ["neg", "pos"]
+NAMES = ("neg", "neutral", "pos")
+TOPICS = tuple(f"t{i}" for i in range(12))
+NAMELESS = tuple(f"LABEL_{i}" for i in range(5))
+STARS = ("1 star", *(f"{n} stars" for n in range(2, 6)))
 
-
-def two_files(folder: Path, train: Rows, validation: Rows, **options: object) -> Any:
-    """Every row stays where it is, so that the files may repeat each other."""
-    paths = write(folder, train), write(folder, validation, "validation")
-    return load(paths[0], validation=paths[1], keep_overlap=True, **options)
-
-
-@pytest.mark.parametrize(
-    ("train", "validation", "says"),
-    [
-        (labelled([0, 1] * 9), labelled([0, 7]), "never saw: 7"),
-        (labelled(["a"] * 20), None, "at least two labels"),
-        (labelled(list(range(40))), None, "is 'label' the label column"),
-        (labelled([0, 1, None] * 9), None, "9 train rows have no label"),
-        (labelled(["0", "1", " "] * 9), None, "9 train rows have no label"),
-        (labelled([i / 7 for i in range(1, 41)]), None, "--task regression"),
-        (labelled([0, 1] * 9), labelled([0, None]), "1 search rows have no label"),
+# Of each kind: training labels, those of validation rows, the model's names, what the refusal says.
+REFUSED: dict[str, list[tuple[Any, ...]]] = {
+    "classification": [
+        ([0, 0.125] * 9, [0, 2.5], None, r"never saw: 2.5 \(numbers .* --task regression"),
+        ([0, 1] * 9, [0, "x"], None, "never saw: x$"),
+        ([0, 1] * 9, [0, None], None, "1 search rows have no label"),
+        (["a"] * 20, None, None, "at least two labels"),
+        ([["O"] * 3] * 20, None, None, "holds lists: .*multi-label, .* --task tokens"),
+        (list(range(40)), None, None, "is 'label' the label column"),
+        ([0, 1, None] * 9, None, None, "9 train rows have no label"),
+        (["0", "1", " "] * 9, None, None, "9 train rows have no label"),
+        *(
+            (own * 10, None, HEAD, f"classifies neg, pos; .*{own[1]}.*--labels")
+            for own in (["neg", "ugly"], ["neg", "1"], [0, 2], [-1, 0], ["neg", "Neg"])
+        ),
+        ([2, 3, 4, 5] * 5, None, NAMELESS, "in the order of the model's with --labels"),
     ],
-)
-def test_data_that_does_not_fit_is_refused(tmp_path: Path, train: Rows, validation: Rows, says: str) -> None:
-    other = validation and write(tmp_path, validation, "validation")
+    "regression": [
+        *((["1", own] * 10, None, None, "10 train rows have no number") for own in ("high", "nan", "-inf")),
+        *((["1", own] * 10, None, None, "10 train rows have no label") for own in (None, "", " ")),
+        (["1.5", "1,5"] * 10, None, None, r"needed, not a comma \(the first is row 1\)"),
+        ([0.5, 1.5] * 10, None, HEAD, "classifies neg, pos; regression needs one output"),
+    ],
+    "multi-label": [
+        ([["a"], ["b"], 3] * 10, None, None, "a list, or names with commas between, not 3"),
+        ([["a"], ["b"], None] * 10, None, None, "a list, or names with commas between, not"),
+        (["['joy' 'anger']"] * 20, None, None, "is a list as NumPy prints it"),
+        ([[], []] * 10, None, None, "no row of 'label' has a label"),
+        ([["a"], ["b"]], [["a", "d"], ["a"]], None, "search rows .* never saw: d"),
+        ([["a"], ["b"]] * 10, None, ["x", "y"], "classifies x, y; the data's labels are a, b"),
+    ],
+}
+
+
+def each(cases: dict[str, list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
+    return [(kind, *case) for kind, own in cases.items() for case in own]
+
+
+@pytest.mark.parametrize(("kind", "labels", "held", "known", "says"), each(REFUSED))
+def test_labels_that_do_not_fit_are_refused(
+    tmp_path: Path, kind: str, labels: list[Any], held: list[Any] | None, known: list[str] | None, says: str
+) -> None:
     with pytest.raises(DataError, match=says):
-        load(write(tmp_path, train), validation=other)
+        load(tmp_path, kind, labels, held, known)
 
 
 @pytest.mark.parametrize(
@@ -63,17 +87,12 @@ def test_data_that_does_not_fit_is_refused(tmp_path: Path, train: Rows, validati
     [
         (["label", "review", "text"], Columns(), Columns("text", None, "label")),
         (["premise", "hypothesis", "label"], Columns(), Columns("premise", "hypothesis", "label")),
-        (["question", "sentence", "label"], Columns(), Columns("question", "sentence", "label")),
         (["text", "stars", "label"], Columns(label="stars"), Columns("text", None, "stars")),
         (["a", "b", "label"], Columns(text="a", pair="b"), Columns("a", "b", "label")),
         # Who names the text wants no pair that was not named.
         (["sentence1", "sentence2", "label"], Columns(text="sentence1"), Columns("sentence1", None, "label")),
         # A pair that was named is not another one.
-        (
-            ["premise", "hypothesis", "text", "other", "label"],
-            Columns(pair="other"),
-            Columns("text", "other", "label"),
-        ),
+        (["premise", "hypothesis", "text", "b", "label"], Columns(pair="b"), Columns("text", "b", "label")),
         # The only column left is the text.
         (["review_body", "sentiment"], Columns(label="sentiment"), Columns("review_body", None, "sentiment")),
     ],
@@ -89,31 +108,23 @@ def test_everything_that_is_missing_is_named_at_once() -> None:
         TextClassification.find_columns(table, DataSource("a.csv"))
 
 
-def tiny_tokenizer() -> BertTokenizer:
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d"]
-    return BertTokenizer(vocab={word: index for index, word in enumerate(words)})
-
-
 def test_encoding_cuts_at_the_reference_and_a_pair_has_two_token_types() -> None:
+    tokenizer = bert("a", "b", "c", "d")
     examples = TextExamples(("a", "a b c d a b"), None, (1, 0))
-    encoded = TextClassification({}, ("x", "y"), {"train": examples}).encode("train", tiny_tokenizer(), 6)
+    encoded = TextClassification({}, ("x", "y"), {"train": examples}).encode("train", tokenizer, 6)
     assert [feature["input_ids"] for feature in encoded] == [[2, 5, 3], [2, 5, 6, 7, 8, 3]]
     assert [feature["labels"] for feature in encoded] == [1, 0]
     assert encoded.lengths.tolist() == [3, 6]
     assert (encoded.workload.reference, encoded.workload.mean_length) == (6, 4.5)
     pair = TextClassification({}, ("x", "y"), {"train": TextExamples(("a b",), ("c",), (0,))})
-    (feature,) = pair.encode("train", tiny_tokenizer(), 16)
+    (feature,) = pair.encode("train", tokenizer, 16)
     assert feature["input_ids"] == [2, 5, 6, 3, 7, 3]
     assert feature["token_type_ids"] == [0, 0, 0, 0, 1, 1]
 
 
-NAMES = ("neg", "neutral", "pos")
-TOPICS = tuple(f"t{i}" for i in range(12))
-
-
-@pytest.mark.parametrize(
-    ("labels", "known", "names", "ids"),
-    [
+# Of each kind: labels, the model's names; the names in id order, and the labels by these.
+NUMBERED: dict[str, list[tuple[Any, ...]]] = {
+    "classification": [
         ([10, 9, 10, 9], None, ("9", "10"), (1, 0, 1, 0)),  # by value, not by spelling
         ([1, -1, 0, 0, 1, 0], None, ("-1", "0", "1"), (2, 0, 1, 1, 2, 1)),
         (["b", "B", "b", "B"], None, ("B", "b"), (1, 0, 1, 0)),
@@ -128,101 +139,49 @@ TOPICS = tuple(f"t{i}" for i in range(12))
         # Ids of such a head.
         ([2, 0, 2, 0], NAMES, NAMES, (2, 0, 2, 0)),
         ([10, 9, 10, 2], TOPICS, TOPICS, (10, 9, 10, 2)),
-        # Spelled otherwise.
+        # Spelled otherwise, or with other words around a number.
         (["Pos", "NEG", "Pos", "NEG"], NAMES, NAMES, (2, 0, 2, 0)),
+        ([2, 5, 1, 3], STARS, STARS, (1, 4, 0, 2)),
+        # Names that nobody gave, of the model or of the data.
+        (["b", "a", "a", "b"], NAMELESS[:2], NAMELESS[:2], (1, 0, 0, 1)),
+        ([5, 2, 1, 3, 4] * 2, NAMELESS, NAMELESS, (4, 1, 0, 2, 3) * 2),
+        (["LABEL_1", "LABEL_0"], ("a", "b"), ("a", "b"), (1, 0)),
         # One label alone is no problem of a head that exists.
         (["pos", "pos", "pos"], ("neg", "pos"), ("neg", "pos"), (1, 1, 1)),
     ],
-)
+    "regression": [
+        ([0.5, -1.5], None, ("score",), (0.5, -1.5)),
+        ([0.5, -1.5], NAMELESS[:1], NAMELESS[:1], (0.5, -1.5)),
+    ],
+    "multi-label": [
+        ([[10, 9], [2], []], None, ("2", "9", "10"), ((0, 1, 1), (1, 0, 0), (0, 0, 0))),
+        ([["c", "b"], ["b"]], ("a", "b", "c"), ("a", "b", "c"), ((0, 1, 1), (0, 1, 0))),
+        ([[2, 1], [1]], NAMES, NAMES, ((0, 1, 1), (0, 1, 0))),
+    ],
+}
+
+
+@pytest.mark.parametrize(("kind", "labels", "known", "names", "ids"), each(NUMBERED))
 def test_labels_are_numbered_by_value_or_alphabet_or_as_a_fine_tuned_head_has_them(
     tmp_path: Path,
-    labels: list[object],
+    kind: str,
+    labels: list[Any],
     known: Sequence[str] | None,
     names: tuple[str, ...],
-    ids: tuple[int, ...],
+    ids: tuple[Any, ...],
 ) -> None:
     for order in (1, -1):
-        task = two_files(tmp_path, labelled(labels[::order]), labelled(labels[:1] * 2), known=known)
+        task = load(tmp_path, kind, labels[::order], labels[:1] * 2, known)
         assert task.labels == names
         assert task.splits["train"].labels == ids[::order]
         assert task.splits["search"].labels == task.splits["report"].labels == (ids[0],)
+        assert kind.replace("-", "_") in task.head_config["problem_type"]
 
 
-@pytest.mark.parametrize("labels", [["neg", "ugly"], ["neg", "1"], [0, 2], [-1, 0], ["neg", "Neg"]])
-def test_labels_that_a_fine_tuned_head_does_not_have_are_refused(
-    tmp_path: Path, labels: list[object]
-) -> None:
-    with pytest.raises(DataError, match=f"the model classifies neg, pos; .*{labels[1]}.*--labels"):
-        load(write(tmp_path, labelled(labels * 10)), known=["neg", "pos"])
-
-
-def similarities(values: Sequence[object]) -> list[dict[str, object]]:
-    """As STS-B has them: two sentences and a number from 0 to 5."""
-    return [
-        {"sentence1": f"one {i}", "sentence2": f"other {i}", "label": value} for i, value in enumerate(values)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("value", "says"),
-    [
-        *(
-            (value, "10 train rows have no number in the label column")
-            for value in ("high", "nan", "-inf", "1,5")
-        ),
-        *((value, "10 train rows have no label") for value in (None, "", " ")),
-    ],
-)
-def test_what_is_no_number_is_refused(tmp_path: Path, value: object, says: str) -> None:
-    with pytest.raises(DataError, match=says):
-        load(write(tmp_path, similarities(["1.5", value, "2", "3"] * 10)), kind="regression")
-
-
-def test_a_classifier_cannot_go_on_as_a_regressor(tmp_path: Path) -> None:
-    data = write(tmp_path, similarities([0.5, 1.5] * 10))
-    with pytest.raises(DataError, match="classifies neg, pos; regression needs one output"):
-        load(data, ["neg", "pos"], kind="regression")
-    assert load(data, ["LABEL_0"], kind="regression").labels == ("LABEL_0",)
-    new = load(data, kind="regression")
-    assert (new.labels, new.head_config["problem_type"]) == (("score",), "regression")
-
-
-@pytest.mark.parametrize(
-    ("labels", "known", "names", "first"),
-    [
-        ([[10, 9], [2], []], None, ("2", "9", "10"), [1, 2]),
-        ([[10, 9], [2], []], TOPICS, TOPICS, [9, 10]),
-        ([["t1", "t3"], ["t3"]], TOPICS, TOPICS, [1, 3]),
-    ],
-)
-def test_several_labels_are_ordered_by_value_or_are_those_of_a_fine_tuned_head(
-    tmp_path: Path, labels: list[Any], known: Sequence[str] | None, names: tuple[str, ...], first: list[int]
-) -> None:
-    task = two_files(tmp_path, labelled(labels * 2), labelled(labels), kind="multi-label", known=known)
-    assert task.labels == names
-    assert np.flatnonzero(task.splits["train"].labels[0]).tolist() == first
-    assert task.head_config["problem_type"] == "multi_label_classification"
-
-
-@pytest.mark.parametrize(
-    ("labels", "known", "says"),
-    [
-        ([["a"], ["b"], 3], None, "several labels are a list, or names with commas between, not 3"),
-        ([["a"], ["b"], None], None, "several labels are a list, or names with commas between"),
-        ([[], []], None, "no row of 'label' has a label"),
-        ([["a"], ["b"]], ["x", "y"], "classifies x, y; the data's labels are a, b"),
-    ],
-)
-def test_several_labels_that_do_not_fit_are_refused(
-    tmp_path: Path, labels: list[object], known: list[str] | None, says: str
-) -> None:
-    with pytest.raises(DataError, match=says):
-        load(write(tmp_path, labelled(labels * 10)), known, kind="multi-label")
-
-
-def test_several_labels_that_training_never_saw_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="search rows have labels that training never saw: d"):
-        two_files(tmp_path, labelled([["a"], ["b"]]), labelled([["a", "d"], ["a"]]), kind="multi-label")
+def test_names_for_labels_that_have_none_are_told(tmp_path: Path) -> None:
+    told = load(tmp_path, "classification", ["neg", "pos"], ["pos", "neg"], ["LABEL_0", "LABEL_1"]).note
+    assert told.startswith("the model's labels have no names: LABEL_0 for neg, LABEL_1 for pos; --labels")
+    assert not load(tmp_path, "classification", ["NEG", "pos"], ["pos", "NEG"], HEAD).note
 
 
 def test_scores_are_those_of_scipy_and_scikit_learn() -> None:
@@ -234,15 +193,11 @@ def test_scores_are_those_of_scipy_and_scikit_learn() -> None:
         encoded = Encoded(tuple({"labels": label} for label in labels), 8)
         return score(task.metric, task.statistics(list(logits), encoded)).value
 
-    several = [tuple(map(float, row)) for row in gold]
     expected = f1_score(gold, logits > 0, average="micro")
-    assert measured("multi-label", several) == pytest.approx(expected)
+    assert measured("multi-label", [tuple(map(float, row)) for row in gold]) == pytest.approx(expected)
     assert 0.2 < expected < 0.8  # or the two would agree on little
     classes = gold.argmax(axis=1)
     assert measured("classification", classes) == np.mean(classes == logits.argmax(axis=1))
-    numbers = logits[:, 0] + rng.normal(size=40)
-    assert measured("regression", numbers) == pytest.approx(
-        pearsonr(logits[:, 0], numbers).statistic, abs=1e-6
-    )
-    squared = np.mean((logits[:, 0] - numbers) ** 2)
-    assert measured("regression", numbers, "mse") == pytest.approx(squared, rel=1e-5)
+    first, numbers = logits[:, 0], logits[:, 0] + rng.normal(size=40)
+    assert measured("regression", numbers) == pytest.approx(pearsonr(first, numbers).statistic, abs=1e-6)
+    assert measured("regression", numbers, "mse") == pytest.approx(np.mean((first - numbers) ** 2), rel=1e-5)

@@ -103,15 +103,13 @@ def source(kind: str, tmp_path: Path) -> DataSource:
 def test_parquet_has_the_same_rows_as_jsonl_and_validation_rows_are_halved(
     kind: str, source: DataSource, tmp_path: Path
 ) -> None:
-    tables = [tmp_path / f"{role}.parquet" for role in ("train", "held")]
-    for table, path in zip(tables, (source.data, source.validation), strict=True):
-        pd.DataFrame([json.loads(line) for line in Path(str(path)).read_text().splitlines()]).to_parquet(
-            table
-        )
-    parquet = load_task(kind, replace(source, data=str(tables[0]), validation=str(tables[1])))
+    tables = {name: str(tmp_path / f"{name}.parquet") for name in ("data", "validation")}
+    for name, path in tables.items():
+        lines = Path(getattr(source, name)).read_text().splitlines()
+        pd.DataFrame(map(json.loads, lines)).to_parquet(path)
+    parquet = load_task(kind, replace(source, **tables))
     assert fingerprints_of(parquet) == fingerprints_of(load_task(kind, source))
-    sizes = {name: len(split) for name, split in parquet.splits.items()}
-    assert sizes == {"train": 40, "search": 6, "report": 6}
+    assert [len(split) for split in parquet.splits.values()] == [40, 6, 6]
 
 
 @pytest.mark.parametrize("kind", HIDDEN)
@@ -198,6 +196,6 @@ def test_splits_tokenizers_and_features_are_the_same_in_another_process() -> Non
     assert json.loads(there.stdout) == everything()
 
 
-def test_a_stride_below_0_is_refused(source: DataSource) -> None:
+def test_a_stride_below_0_is_refused() -> None:
     with pytest.raises(DataError, match="not -1"):
-        replace(source, stride=-1)
+        DataSource("rows", stride=-1)

@@ -36,21 +36,15 @@ def taught(task: Task, logits: np.ndarray, batch: dict[str, torch.Tensor]) -> Im
     return replace(blank, teacher=dict(blank.answers(torch.from_numpy(logits.copy()), batch)))
 
 
-def rows(labels: torch.Tensor) -> dict[str, torch.Tensor]:
-    """A batch of nine texts of one token."""
-    ids = torch.arange(9)[:, None]
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
-
-
 def divergences(kind: str, teacher=TEACHER, student=STUDENT):
-    """Of whole texts, and the loss of training."""
-    task = TASKS[kind]({}, NAMES, {})
-    several = kind == "multi-label"
-    batch = rows(torch.zeros(len(teacher), 3) if several else torch.zeros(len(teacher), dtype=torch.long))
-    batch = {name: tensor[: len(teacher)] for name, tensor in batch.items()}
-    imitation = taught(task, teacher, batch)
+    """Of whole texts of one token, and the loss of training."""
+    ids = torch.arange(len(teacher))[:, None]
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids[:, 0]}
+    if kind == "multi-label":
+        batch["labels"] = torch.zeros(len(teacher), 3)
+    imitation = taught(TASKS[kind]({}, NAMES, {}), teacher, batch)
     found = imitation.read(torch.from_numpy(student.copy()), batch).numpy()
-    loss = imitation.task.objective.divergence(torch.tensor(teacher), torch.tensor(student.copy()), batch)
+    loss = imitation.task.objective.divergence(torch.tensor(teacher), torch.tensor(student), batch)
     return imitation, imitation.statistics(list(found), Encoded((), 8)), float(loss)
 
 
@@ -93,6 +87,17 @@ def test_what_is_almost_alike_is_not_lost_in_rounding():
     np.testing.assert_allclose(found, exact, rtol=2e-3, atol=1e-12)
 
 
+def berts(head: str) -> list[PreTrainedModel]:
+    return [tiny_model("bert", head=head, blocks=blocks) for blocks in (3, 2)]
+
+
+def labelled(logits, feature):
+    return logits[np.array(feature["labels"]) != -100]
+
+
+# Of each task the data, a tokenizer, the reference length, two models, and where its distributions stand.
+
+
 def causal():
     models = [tiny_decoder("llama"), tiny_decoder("llama", num_hidden_layers=3)]
     task = CausalLanguageModel({}, (), {"train": TextLines(TEXTS)})
@@ -101,38 +106,29 @@ def causal():
 
 
 def masked():
-    models = [tiny_model("bert", head="MaskedLM", blocks=blocks) for blocks in (3, 2)]
-    chosen = lambda logits, feature: logits[np.array(feature["labels"]) != -100]  # noqa: E731
-    return MaskedLanguageModel({}, (), {"train": TextLines(TEXTS)}), PIECES, 10, models, chosen
+    task = MaskedLanguageModel({}, (), {"train": TextLines(TEXTS)})
+    return task, PIECES, 10, berts("MaskedLM"), labelled
 
 
-def tagger():
-    models = [tiny_model("bert", head="TokenClassification", blocks=blocks) for blocks in (3, 2)]
+def tagger(tag=lambda word: len(word) % 3):
     words = tuple(tuple(text.split()) for text in TEXTS)
-    tags = tuple(tuple(len(word) % 3 for word in own) for own in words)
-    task = TokenClassification({}, NAMES, {"train": TaggedExamples(words, tags)}, metric_name="accuracy")
-    firsts = lambda logits, feature: logits[np.array(feature["labels"]) != -100]  # noqa: E731
-    return task, PIECES, 12, models, firsts
+    rows = TaggedExamples(words, tuple(tuple(map(tag, own)) for own in words))
+    task = TokenClassification({}, NAMES, {"train": rows}, metric_name="accuracy")
+    return task, PIECES, 12, berts("TokenClassification"), labelled
 
 
 def questions():
-    models = [tiny_model("bert", head="QuestionAnswering", blocks=blocks) for blocks in (3, 2)]
     # A start and an end among all tokens of a window, several windows an example.
     task = task_of(rows_about(3, length=30, each=2), stride=8)
     pieces = train_wordpiece(task.splits["train"].texts, VOCABULARY)
-    return task, pieces, 60, models, lambda logits, feature: logits.T
+    return task, pieces, 60, berts("QuestionAnswering"), lambda logits, feature: logits.T
 
 
 def translation():
     models = [tiny_translator("bart"), tiny_translator("bart", seed=5)]
     pairs = SequencePairs(TEXTS, tuple((text,) for text in TEXTS[::-1]))
-    return (
-        SequenceToSequence({}, (), {"train": pairs}),
-        word_tokenizer(),
-        12,
-        models,
-        lambda logits, feature: logits,
-    )
+    task = SequenceToSequence({}, (), {"train": pairs})
+    return task, word_tokenizer(), 12, models, lambda logits, feature: logits
 
 
 KINDS = (causal, masked, tagger, questions, translation)
@@ -189,19 +185,9 @@ def test_examples_in_batches_have_the_relative_entropies_of_their_positions_one_
 
 
 def test_what_the_labels_say_is_not_read():
-    task, tokenizer, reference, models, _ = tagger()
-    turned = replace(
-        task,
-        splits={
-            "train": replace(
-                task.splits["train"],
-                tags=tuple(tuple(2 - tag for tag in own) for own in task.splits["train"].tags),
-            )
-        },
-    )
-    found = []
-    for same in (task, turned):
-        blank = Imitation(same)
+    found, models = [], berts("TokenClassification")
+    for task, tokenizer, reference, *_ in (tagger(), tagger(lambda word: (len(word) + 1) % 3)):
+        blank = Imitation(task)
         batch = blank.collate(tokenizer, None)(blank.encode("train", tokenizer, reference).features)
         imitation = replace(blank, teacher=dict(blank.answers(run(models[0], batch), batch)))
         found.append(imitation.read(run(models[1], batch), batch))

@@ -1,34 +1,30 @@
 """Running text: no token lost, no line torn on request; masks at BERT's rates, the same ones every time."""
 
-import gzip
 import math
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.stats import chisquare
-from transformers import BertTokenizer, PreTrainedTokenizerFast
+from transformers import BertTokenizer
 
 from ldsearch.errors import DataError
 from ldsearch.tasks import load_task
 from ldsearch.tasks.language import CausalLanguageModel, MaskedLanguageModel, TextLines
 from ldsearch.tasks.tables import DataSource
 from ldsearch.tasks.tokenizer import train_bpe
+from tests.tasks.by_hand import CLS, END, LETTERS, MASK, SEP, SPECIAL, UNK, bert, ids, without
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-PAD, UNK, CLS, SEP, MASK = range(5)
 WORDS = 40
-LETTERS = train_bpe(["a"], 258)
-END = 1
 
 
 def tokenizer(words: int = WORDS) -> BertTokenizer:
     """One token a word, w0 to w39."""
-    pieces = [*SPECIAL, *(f"w{i}" for i in range(words))]
-    return BertTokenizer(vocab={piece: index for index, piece in enumerate(pieces)})
+    return bert(*(f"w{i}" for i in range(words)))
 
 
 def masked(*lines: str) -> MaskedLanguageModel:
@@ -41,21 +37,14 @@ def causal(*lines: str, sentences: bool = False) -> CausalLanguageModel:
 
 def random_text(lines: int = 60, seed: int = 0, longest: int = 40, words: int = WORDS) -> list[str]:
     rng = np.random.default_rng(seed)
-    return [
-        " ".join(f"w{i}" for i in rng.integers(words, size=rng.integers(1, longest))) for _ in range(lines)
-    ]
+    drawn = (rng.integers(words, size=rng.integers(1, longest)) for _ in range(lines))
+    return [" ".join(f"w{i}" for i in line) for line in drawn]
 
 
 def original(feature: Any) -> list[int]:
     """A feature's ids before masking."""
     pairs = zip(feature["input_ids"], feature["labels"], strict=True)
     return [token if label == -100 else label for token, label in pairs]
-
-
-def ids(text: str) -> list[int]:
-    """One a letter; | ends a line."""
-    vocabulary = LETTERS.get_vocab()
-    return [END if letter == "|" else vocabulary[letter] for letter in text]
 
 
 def blocks(task: CausalLanguageModel, reference: int) -> list[list[int]]:
@@ -69,25 +58,25 @@ def random_letters(count: int = 40, longest: int = 30) -> list[str]:
 
 def test_a_causal_text_by_hand() -> None:
     encoded = causal("abc", "de", "f").encode("train", LETTERS, 4)
-    assert [feature["input_ids"] for feature in encoded] == [ids("abc|"), ids("de|f")]  # "|" is left out
-    assert [feature["labels"] for feature in encoded] == [ids("abc|"), ids("de|f")]
+    for name in ("input_ids", "labels"):
+        assert [feature[name] for feature in encoded] == [
+            ids("abc|"),
+            ids("de|f"),
+        ]  # the last "|" is left out
     assert blocks(causal("abc", "de"), 5) == [ids("abc|d"), ids("e|")]
 
 
 @pytest.mark.parametrize("reference", [2, 5, 33, 4000])
-@pytest.mark.parametrize("sentences", [False, True])
-def test_causal_blocks_hold_every_token_once_and_in_order(reference: int, sentences: bool) -> None:
+def test_causal_blocks_hold_every_token_once_and_in_order(reference: int) -> None:
     lines = random_letters()
-    found = blocks(causal(*lines, sentences=sentences), reference)
     stream = ids("".join(line + "|" for line in lines))
-    assert max(map(len, found)) <= reference
-    joined = [token for block in found for token in block]
-    if sentences:  # a line's end may have had a block of its own, which is left out
-        joined, stream = ([token for token in tokens if token != END] for tokens in (joined, stream))
-        assert joined == stream
-    else:
-        assert joined in (stream, stream[:-1])
-        assert {len(block) for block in found[:-1]} <= {reference}
+    found = blocks(causal(*lines), reference)
+    assert [*chain(*found)] in (stream, stream[:-1])
+    assert {len(block) for block in found[:-1]} <= {reference}
+    whole = blocks(causal(*lines, sentences=True), reference)
+    assert max(map(len, whole)) <= reference
+    # A line's end may have had a block of its own, which is left out.
+    assert [token for token in chain(*whole) if token != END] == [token for token in stream if token != END]
 
 
 def test_no_line_is_torn_where_sentences_are_respected() -> None:
@@ -96,19 +85,11 @@ def test_no_line_is_torn_where_sentences_are_respected() -> None:
     parts = blocks(causal(*random_letters(longest=15), sentences=True), 20)
     assert all(part[-1] == END for part in parts)
     # As many as fit: the next block's first line had no room.
-    for part, following in pairwise(parts):
-        assert len(part) + following.index(END) + 1 > 20
-
-
-def without(*tokens: str) -> PreTrainedTokenizerFast:
-    bare = train_bpe(["a"], 258)
-    for token in tokens:
-        setattr(bare, token, None)
-    return bare
+    assert all(len(part) + after.index(END) + 1 > 20 for part, after in pairwise(parts))
 
 
 def test_a_causal_tokenizer_needs_no_pad_token_and_sep_may_end_a_line() -> None:
-    bare = without("pad_token")
+    bare = without(train_bpe(["a"], 258), "pad")
     task = causal("abc", "de", "fgh")
     batch = task.collate(bare, None)(list(task.encode("train", bare, 7)))
     assert batch["input_ids"].tolist() == [ids("abc|de|"), [*ids("fgh|"), END, END, END]]
@@ -130,6 +111,9 @@ def test_masked_blocks_hold_every_token_once_and_in_order(reference: int) -> Non
     expected = " [SEP] ".join(lines).split()
     assert len(found) == math.ceil(len(expected) / (reference - 2))
     assert stream == expected
+    for block, feature in zip(found, encoded, strict=True):
+        chosen = sum(label != -100 for label in feature["labels"])
+        assert chosen == max(1, round(0.15 * sum(token >= len(SPECIAL) for token in block)))
 
 
 def test_a_masked_text_by_hand() -> None:
@@ -143,15 +127,6 @@ def test_a_masked_text_by_hand() -> None:
     # A block with nothing to predict is left out.
     encoded = masked(" ".join(["w0"] * 8 + ["zzz"] * 8 + ["w1"] * 8)).encode("train", tokenizer(), 10)
     assert [original(feature)[1] for feature in encoded] == [5, 6]
-
-
-@pytest.mark.parametrize("reference", [6, 128])
-def test_fifteen_percent_of_the_words_of_each_block_are_chosen_and_at_least_one(reference: int) -> None:
-    for feature in masked(*random_text(200)).encode("train", tokenizer(), reference):
-        free = sum(token not in range(5) for token in original(feature))
-        chosen = sum(label != -100 for label in feature["labels"])
-        assert chosen >= 1
-        assert abs(chosen - 0.15 * free) <= 0.5 or (chosen == 1 and 0.15 * free < 1)
 
 
 def test_of_the_chosen_80_percent_are_masks_10_random_and_10_kept() -> None:
@@ -176,23 +151,6 @@ def test_every_place_is_chosen_as_often_as_any_other() -> None:
     assert chosen[:, [0, -1]].sum() == 0
     assert chosen[:, 1:-1].sum(axis=1).tolist() == [4] * 500  # 0.15 · 30 = 4.5, to the even number
     assert chisquare(chosen[:, 1:-1].sum(axis=0)).pvalue > 0.001
-
-
-def test_special_tokens_are_never_chosen_and_never_drawn() -> None:
-    lines = [f"{line} zzz w0 [MASK] w1 w2" for line in random_text(1000, longest=6)]
-    drawn, unknown = set(), 0
-    for feature in masked(*lines).encode("train", tokenizer(), 32):
-        for token, label, real in zip(
-            feature["input_ids"], feature["labels"], original(feature), strict=True
-        ):
-            assert label == -100 or label >= len(SPECIAL)
-            assert real >= len(SPECIAL) or token == real
-            unknown += real == UNK
-            if label != -100 and token not in (MASK, label):
-                drawn.add(token)
-    assert unknown > 500
-    assert drawn <= set(range(5, 45))
-    assert len(drawn) > 30
 
 
 def test_a_blocks_masks_depend_on_its_number_not_on_the_other_blocks() -> None:
@@ -234,27 +192,20 @@ def lines_of(name: str, count: int) -> list[str]:
     return [f"{name}{i} {name}a{i} größe{name}{i}" for i in range(count)]
 
 
-def test_the_splits_of_a_folder_are_used_as_given_without_blank_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    path = tmp_path / "text"
-    path.mkdir()
+def test_the_splits_of_a_folder_are_used_as_given_without_blank_lines(tmp_path: Path) -> None:
     parts = {name: ["= Plot =", *lines_of(name, 5)] for name in ("train", "validation", "test")}
     for name, part in parts.items():
-        content = " \n\n" + "\n\n".join(part) + "\n"
-        (path / f"{name}.txt.gz").write_bytes(gzip.compress(content.encode()))
-    task = load_task("masked", DataSource(str(path)))
+        (tmp_path / f"{name}.txt").write_text(" \n\n" + "\n\n".join(part) + "\n")
+    task = load_task("masked", DataSource(str(tmp_path)))
     texts = {name: list(split.texts) for name, split in task.splits.items()}
     assert texts == {"train": parts["train"], "search": parts["validation"], "report": parts["test"]}
     assert task.overlap == "splits of running text used as given: not compared with each other"
-    assert load_task("masked", DataSource(str(path), keep_overlap=True)).overlap == ""
+    assert load_task("masked", DataSource(str(tmp_path), keep_overlap=True)).overlap == ""
 
 
 def test_one_file_is_cut_by_lines_that_share_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join([*lines_of("a", 40), "", *lines_of("a", 40)]))
-    task = load_task("causal", DataSource(str(path)))
+    (tmp_path / "text.txt").write_text("\n".join([*lines_of("a", 40), "", *lines_of("a", 40)]))
+    task = load_task("causal", DataSource(str(tmp_path / "text.txt")))
     sets = [set(split.texts) for split in task.splits.values()]
     assert set().union(*sets) == set(lines_of("a", 40))
     assert sum(map(len, sets)) == 40
@@ -263,21 +214,25 @@ def test_one_file_is_cut_by_lines_that_share_no_text(tmp_path: Path) -> None:
     assert sorted(first, key=lines_of("a", 40).index) == first
 
 
-def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "n.jsonl").write_text('{"text": " "}\n')
+def test_blank_lines_alone_are_no_text() -> None:
     with pytest.raises(DataError, match="train rows have no text"):
-        load_task("masked", DataSource(str(tmp_path / "n.jsonl")))
-    with pytest.raises(DataError, match="blocks of 2 tokens"):
-        masked("w0 w1 w2").encode("train", tokenizer(), 2)
-    with pytest.raises(DataError, match="blocks of 1 tokens"):
-        causal("abc").encode("train", LETTERS, 1)
-    for task in (masked("zzz yyy", "\u200b"), causal("\u200b")):
-        with pytest.raises(DataError, match="knows no word of the train text"):
-            task.encode("train", tokenizer(), 16)
-    with pytest.raises(DataError, match="with sep tokens"):
-        causal("abc").encode("train", without("eos_token"), 8)
-    for name in ("mask", "sep"):
-        bare = tokenizer()
-        setattr(bare, f"{name}_token", None)
-        with pytest.raises(DataError, match=f"tokenizer with .*{name} tokens"):
-            masked("w0 w1 w2 w3 w4").encode("train", bare, 16)
+        MaskedLanguageModel.of_tables({"train": pd.DataFrame({"text": [" "]})}, DataSource("rows"))
+
+
+@pytest.mark.parametrize(
+    ("task", "tokenizer", "reference", "says"),
+    [
+        (masked("w0 w1 w2"), tokenizer(), 2, "blocks of 2 tokens"),
+        (causal("abc"), LETTERS, 1, "blocks of 1 tokens"),
+        (masked("zzz yyy", "\u200b"), tokenizer(), 16, "knows no word of the train text"),
+        (causal("\u200b"), tokenizer(), 16, "knows no word of the train text"),
+        (causal("abc"), without(train_bpe(["a"], 258), "eos"), 8, "with sep tokens"),
+        (masked("w0 w1"), without(tokenizer(), "mask"), 16, "tokenizer with mask tokens"),
+        (masked("w0 w1"), without(tokenizer(), "sep"), 16, "tokenizer with cls and sep tokens"),
+    ],
+)
+def test_what_leaves_nothing_to_predict_is_refused(
+    task: Any, tokenizer: Any, reference: int, says: str
+) -> None:
+    with pytest.raises(DataError, match=says):
+        task.encode("train", tokenizer, reference)

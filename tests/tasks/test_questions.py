@@ -1,17 +1,16 @@
 """Question answering: windows that lose no token, spans against brute force, SQuAD's scores by hand."""
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from transformers import ByT5Tokenizer, PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.tasks import questions as module
-from ldsearch.tasks.base import score
 from ldsearch.tasks.metrics import exact_match, normalised, token_f1
 from ldsearch.tasks.questions import Answer, QuestionAnswering, answer_tokens, best_span
 from ldsearch.tasks.tables import DataSource
@@ -25,7 +24,6 @@ from tests.tasks.question_rows import (
     task_of,
     wordpiece_tokenizer,
 )
-from tests.tasks.test_every_task import write
 
 
 @pytest.fixture(scope="module")
@@ -38,23 +36,16 @@ def rows() -> list[dict[str, Any]]:
     return rows_about(12)
 
 
-def test_questions_of_one_context_are_never_on_two_sides(tmp_path: Path) -> None:
-    train, validation = rows_about(40, length=12), rows_about(20, length=12, seed=1)
-    data, held = write(tmp_path / "train.jsonl", train), write(tmp_path / "held.jsonl", validation)
-    task = QuestionAnswering.load(DataSource(data, validation=held))
-    assert {name: len(split) for name, split in task.splits.items()} == {
-        "train": 120,
-        "search": 30,
-        "report": 30,
-    }
-    sides = [set(split.contexts) for split in task.splits.values()]
-    assert not any(one & other for i, one in enumerate(sides) for other in sides[i + 1 :])
-    assert sides[1] | sides[2] == {row["context"] for row in validation}
-    assert task.overlap == ""
-
-    cut = QuestionAnswering.load(DataSource(data))
-    assert [len(split) for split in cut.splits.values()] == [96, 12, 12]
-    assert sum(len(set(split.contexts)) for split in cut.splits.values()) == 40
+def test_questions_of_one_context_are_never_on_two_sides() -> None:
+    train, held = (pd.DataFrame(rows_about(count, length=12, seed=count)) for count in (40, 20))
+    task = QuestionAnswering.of_tables({"train": train, "search": held}, DataSource("rows"))
+    cut = QuestionAnswering.of_tables({"train": train}, DataSource("rows"))
+    for own, sizes, contexts in ((task, [120, 30, 30], 60), (cut, [96, 12, 12], 40)):
+        assert [len(split) for split in own.splits.values()] == sizes
+        sides = [set(split.contexts) for split in own.splits.values()]
+        assert sum(map(len, sides)) == len(set().union(*sides)) == contexts
+        assert own.overlap == ""
+    assert set(task.splits["train"].contexts) == set(train["context"])
 
 
 GOOD = rows_about(20, length=12)
@@ -81,50 +72,37 @@ def answered(*answers: Any) -> dict[str, Any]:
         ([answered(["x", "yes"], [0])], "as long a list answer_start"),
         ([answered(["x"], [0.5])], "whole numbers"),
         ([answered([3], [0])], "list text"),
-        ([{**GOOD[0], "answers": "yes"}], "1 train rows have an answer that stands not once"),
+        # Nowhere in the context, or in several places.
+        (
+            [{**GOOD[0], "answers": own} for own in ("yes", "a")],
+            "2 train rows have an answer that stands not",
+        ),
         ([{**GOOD[0], "answers": [3]}], r"must hold a list text .* not '\[3\]'"),
     ],
 )
-def test_data_that_does_not_fit_is_refused(tmp_path: Path, bad: list[dict[str, Any]], says: str) -> None:
+def test_data_that_does_not_fit_is_refused(bad: list[dict[str, Any]], says: str) -> None:
     with pytest.raises(DataError, match=says):
-        QuestionAnswering.load(DataSource(write(tmp_path / "train.jsonl", [*GOOD, *bad])))
-
-
-def test_rows_of_one_context_cannot_be_split(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="share too much text"):
-        QuestionAnswering.load(DataSource(write(tmp_path / "train.jsonl", rows_about(1, each=30))))
+        QuestionAnswering.of_tables({"train": pd.DataFrame([*GOOD, *bad])}, DataSource("rows"))
 
 
 @pytest.mark.parametrize(("metric", "reference"), [("f1", 64), ("exact-match", 512)])
 def test_a_model_that_knows_the_answers_is_always_right(
-    rows: Rows,
-    tokenizer: PreTrainedTokenizerBase,
-    metric: str,
-    reference: int,
-    monkeypatch: pytest.MonkeyPatch,
+    rows: Rows, metric: str, reference: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CHUNK", 7)  # more rows than are tokenised at once
-    task = task_of(rows, metric)
-    encoded = task.encode("train", tokenizer, reference)
-    statistics = task.statistics(planted(encoded), encoded)
-    assert statistics.shape == (len(rows),)
-    assert score(task.metric, statistics).value == 1.0
-    # One that sees them at the other end is not.
-    mirrored = [logits[::-1] for logits in planted(encoded)]
-    assert score(task.metric, task.statistics(mirrored, encoded)).value < 0.5
-
-
-@pytest.mark.parametrize("reference", [64, 512])
-def test_byte_level_tokens_give_the_answers_back(rows: Rows, reference: int) -> None:
     context = f"{'jade ' * 30}Zoë naïve 日本語 😀 24–10, “face” é"  # noqa: RUF001
     foreign = [row(context, "q", answer) for answer in ("naïve", "日本語", "😀", "24–10", "“face”", "é")]  # noqa: RUF001
-    task = task_of([*rows, *foreign], "exact-match")
-    tokenizer = byte_level_tokenizer(examples_of(rows).texts)
-    encoded = task.encode("train", tokenizer, reference)
-    assert task.statistics(planted(encoded), encoded).tolist() == [1.0] * len(task.splits["train"])
-    assert [text.strip() for text in task.predict(planted(encoded), encoded)[-6:]] == [
-        row["answers"]["text"][0] for row in foreign
-    ]
+    pieces, letters = wordpiece_tokenizer(), byte_level_tokenizer(examples_of(rows).texts)
+    for tokenizer, own in ((pieces, rows), (letters, [*rows, *foreign])):
+        task = task_of(own, metric)
+        encoded = task.encode("train", tokenizer, reference)
+        outputs = planted(encoded)
+        assert task.statistics(outputs, encoded).tolist() == [1.0] * len(own)
+        wanted = [row["answers"]["text"][0] for row in own]
+        assert [text.strip() for text in task.predict(outputs, encoded)] == wanted
+        # One that sees them at the other end is not.
+        mirrored = [logits[::-1] for logits in outputs]
+        assert task.statistics(mirrored, encoded).mean() < 0.5
 
 
 def test_each_example_has_its_own_statistic(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -141,11 +119,12 @@ def test_each_example_has_its_own_statistic(tokenizer: PreTrainedTokenizerBase) 
         assert task.statistics(outputs, encoded).tolist() == pytest.approx([1.0, part, wrong])
 
 
+LONG = f"{'abc ' * 40}dad {'fig ' * 5}".strip()
+
+
 def test_an_answer_in_the_second_window_only_is_found_there(tokenizer: PreTrainedTokenizerBase) -> None:
-    rows = [row(f"{'abc ' * 40}dad {'fig ' * 5}".strip(), "hi", "dad"), row("jade abc", "hi", "jade")]
-    task = task_of(rows, stride=4)
+    task = task_of([row(LONG, "hi", "dad"), row("jade abc", "hi", "jade")], stride=4)
     encoded = task.encode("train", tokenizer, 64)
-    assert encoded.origins is not None
     held = [feature["labels"][0] > 0 for feature in encoded]
     assert encoded.origins == (*[0] * (len(held) - 1), 1)
     assert not held[0]
@@ -155,19 +134,20 @@ def test_an_answer_in_the_second_window_only_is_found_there(tokenizer: PreTraine
     # A window that is surer of another answer wins.
     outputs[0][5, 0] = outputs[0][6, 1] = 10
     (first, _), (_, stop) = encoded.characters[0][5:7]
-    assert task.predict(outputs, encoded) == [rows[0]["context"][first:stop], "jade"]
+    assert task.predict(outputs, encoded) == [LONG[first:stop], "jade"]
     assert task.statistics(outputs, encoded).tolist() == [0.0, 1.0]
+    # Taken examples keep their order and their windows, however they are named.
+    assert task.statistics(outputs, encoded.take([1, 0])).tolist() == [0.0, 1.0]
+    assert task.statistics(outputs[-1:], encoded.take([1])).tolist() == [1.0]
 
 
 def test_a_question_without_an_answer_is_right_where_every_window_points_at_its_first_token(
     tokenizer: PreTrainedTokenizerBase,
 ) -> None:
-    long = f"{'abc ' * 40}dad {'fig ' * 5}".strip()
-    rows = [row(long, "hi", "dad"), row(long, "hi"), row("jade abc", "hi", "jade")]
+    rows = [row(LONG, "hi", "dad"), row(LONG, "hi"), row("jade abc", "hi", "jade")]
     task = task_of(rows, stride=4)
     encoded = task.encode("train", tokenizer, 64)
-    assert encoded.origins is not None
-    windows = [place for place, origin in enumerate(encoded.origins) if origin == 1]
+    windows = [place for place, origin in enumerate(encoded.origins or ()) if origin == 1]
     assert len(windows) > 1
     assert {encoded[place]["labels"] for place in windows} == {(0, 0)}
     outputs = planted(encoded)
@@ -185,43 +165,6 @@ def test_a_question_without_an_answer_is_right_where_every_window_points_at_its_
     assert answered.predict(planted(encoded), encoded) == ["dad", "jade"]
 
 
-def test_taken_examples_keep_their_windows_and_their_answers(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Each as it is among all; in their order, however they are named."""
-    long = f"{'abc ' * 40}dad {'fig ' * 5}".strip()
-    rows = [row("jade abc", "hi", "jade"), row(long, "hi", "dad"), row("face cage", "hi", "cage")]
-    task = task_of(rows, stride=4)
-    encoded = task.encode("train", tokenizer, 64)
-    outputs = planted(encoded)
-    outputs[0][:] = 0  # the first is wrong
-    right = task.statistics(outputs, encoded)
-    assert encoded.origins is not None
-    for chosen in ([1], [2, 1], [0, 2], [2, 0, 1]):
-        own = [output for output, origin in zip(outputs, encoded.origins, strict=True) if origin in chosen]
-        taken = encoded.take(chosen)
-        assert taken.examples == len(chosen)
-        assert task.statistics(own, taken).tolist() == right[sorted(chosen)].tolist()
-
-
-@pytest.mark.parametrize("reference", [64, 96, 512])
-def test_labelled_tokens_say_the_answer(
-    rows: Rows, tokenizer: PreTrainedTokenizerBase, reference: int
-) -> None:
-    encoded = task_of(rows).encode("train", tokenizer, reference)
-    labelled = set()
-    assert encoded.origins is not None
-    for feature, origin in zip(encoded, encoded.origins, strict=True):
-        start, end = feature["labels"]
-        assert (start == 0) == (end == 0)
-        if start:
-            answer = rows[origin]["answers"]["text"][0]
-            only = tokenizer(answer, add_special_tokens=False)["input_ids"]
-            assert feature["input_ids"][start : end + 1] == only
-            labelled.add(origin)
-    assert labelled == set(range(len(rows)))
-    windows = len(encoded) / len(rows)
-    assert windows == 1 if reference == 512 else windows > 2
-
-
 @pytest.mark.parametrize("stride", [0, 5, 128])
 def test_windows_are_no_longer_than_the_reference_share_the_stride_and_lose_no_token(
     rows: Rows, tokenizer: PreTrainedTokenizerBase, stride: int
@@ -230,8 +173,6 @@ def test_windows_are_no_longer_than_the_reference_share_the_stride_and_lose_no_t
     longest = max(len(tokenizer(row["question"], add_special_tokens=False)["input_ids"]) for row in rows)
     shared = min(stride, (64 - 3 - longest) // 2)
     assert encoded.lengths.max() == 64
-    assert encoded.examples == len(rows)
-    assert encoded.origins is not None
     for example, asked in enumerate(rows):
         question = tokenizer(asked["question"])["input_ids"]
         context = tokenizer(asked["context"], add_special_tokens=False)["input_ids"]
@@ -245,16 +186,6 @@ def test_windows_are_no_longer_than_the_reference_share_the_stride_and_lose_no_t
             assert inside.tolist() == [False] * len(question) + [True] * len(own) + [False]
             joined += own[shared:] if joined else own
         assert joined == context
-
-
-def test_characters_are_those_a_token_stands_for(tokenizer: PreTrainedTokenizerBase) -> None:
-    rows = [row("Bad  face\u00a0CAGE", "a b", "face")]
-    encoded = task_of(rows).encode("train", tokenizer, 64)
-    inside = encoded.characters[0][:, 0] >= 0
-    pieces = [rows[0]["context"][first:stop] for first, stop in encoded.characters[0][inside]]
-    assert "".join(pieces) == "BadfaceCAGE"
-    tokens = np.array(tokenizer.convert_ids_to_tokens(encoded[0]["input_ids"]))[inside]
-    assert [token.removeprefix("##") for token in tokens] == [piece.lower() for piece in pieces]
 
 
 def test_windows_that_cannot_be_cut_are_one_line(rows: Rows, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -275,14 +206,10 @@ def test_windows_that_cannot_be_cut_are_one_line(rows: Rows, tokenizer: PreTrain
         ("a  cat, an ant\tand\nthe dog", "cat ant and dog"),
         # Articles are words of their own, and only once punctuation is gone.
         ("theatre another banana", "theatre another banana"),
-        ("a-b", "ab"),
         ("the-end", "theend"),
         ("the.", ""),
-        ("U.S.A.", "usa"),
         ("24–10", "24–10"),  # noqa: RUF001 (a dash that is no ASCII punctuation stays)
-        ("$1,234.5", "12345"),
-        ("THE ÉTÉ", "été"),
-        ("", ""),
+        ("THE $1,234.5 ÉTÉ", "12345 été"),
     ],
 )
 def test_answers_are_compared_without_case_points_articles_and_spaces(text: str, same: str) -> None:
@@ -292,22 +219,14 @@ def test_answers_are_compared_without_case_points_articles_and_spaces(text: str,
 @pytest.mark.parametrize(
     ("predicted", "answers", "exact", "f1"),
     [
-        ("Denver Broncos", ["the Denver Broncos."], 1.0, 1.0),
-        ("Denver", ["Denver Broncos"], 0.0, 2 / 3),  # precision 1, recall 1/2
-        ("in Denver Broncos team", ["Denver Broncos"], 0.0, 2 / 3),  # precision 1/2, recall 1
-        ("one two three", ["two three four five"], 0.0, 4 / 7),  # 2/3 and 2/4
-        ("x", ["y"], 0.0, 0.0),
-        # The best of several.
-        ("two three", ["one two", "two three four", "five"], 0.0, 4 / 5),
+        ("Denver", ["the Denver Broncos."], 0.0, 2 / 3),  # precision 1, recall 1/2
         ("five", ["one two", "the Five"], 1.0, 1.0),
-        # A repeated word counts as often as it is in both.
-        ("no no no", ["no"], 0.0, 1 / 2),  # 1/3 and 1
-        ("no no", ["no no way"], 0.0, 4 / 5),
-        # Order means nothing to F1.
-        ("b c", ["c b"], 0.0, 1.0),
+        ("no no", ["no no way"], 0.0, 4 / 5),  # a repeated word counts as often as it is in both
         # Version 1.1: equal without a word in common is an exact match, and F1 0.
         ("the", ["The."], 1.0, 0.0),
         ("", ["x"], 0.0, 0.0),
+        ("", [""], 1.0, 1.0),
+        ("x", [""], 0.0, 0.0),
     ],
 )
 def test_scores_are_those_of_the_official_script(

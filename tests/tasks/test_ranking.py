@@ -1,12 +1,12 @@
 """Ranking: rows in every layout are the same queries; metrics are scikit-learn's; margins stay in a query."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.metrics import ndcg_score
 from transformers import AutoTokenizer
 
 import ldsearch as ld
@@ -57,7 +57,8 @@ def layouts() -> dict[str, pd.DataFrame]:
 def test_every_layout_is_the_same_queries_and_no_query_is_on_two_sides(layout: str, tmp_path: Path) -> None:
     table = layouts()[layout].sample(frac=1, random_state=1)
     table.to_json(tmp_path / "rows.jsonl", orient="records", lines=True)
-    task = load_task("ranking", DataSource(str(tmp_path / "rows.jsonl"), keep_overlap=True))
+    source = DataSource(str(tmp_path / "rows.jsonl"), keep_overlap=True)
+    task = load_task("ranking", source)
     seen: dict[str, dict[str, float]] = {}
     for rows in task.splits.values():
         for query, own, labels in zip(rows.queries, rows.documents, rows.labels, strict=True):
@@ -65,9 +66,8 @@ def test_every_layout_is_the_same_queries_and_no_query_is_on_two_sides(layout: s
             seen[query] = dict(zip(own, labels, strict=True))
     wanted = {query: dict.fromkeys(documents(place), 0.0) for place, query in enumerate(QUERIES)}
     assert seen == {query: {**own, next(iter(own)): 1.0} for query, own in wanted.items()}
-    names = Columns(**task.source["columns"])
-    again = load_task("ranking", DataSource(str(tmp_path / "rows.jsonl"), columns=names, keep_overlap=True))
-    assert again.splits == task.splits
+    named = replace(source, columns=Columns(**task.source["columns"]))
+    assert load_task("ranking", named).splits == task.splits
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -84,48 +84,30 @@ def test_the_task_of_a_cross_encoder_is_read_from_its_rows(outputs: int, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("rows", "known", "message"),
     [
-        ([("a", "x", 1), ("b", "y", 0)], "no train query has two documents.*--task regression"),
-        ([("a", "x", 1), ("a", "x", 0)], "have a document twice with two labels"),
-        ([("a", "x", 1), ("a", "y", -2)], "have a label below 0"),
-        ([("a", "x", 1), ("a", "y", None)], "have a document without a number"),
-        ([("a", "x", 1), ("a", " ", 0)], "have no text in 'document'"),
-        ([("a", ["x", "y"], [1])], "a query has 2 documents and 1 labels"),
+        ([("a", "x", 1), ("b", "y", 0)], None, "no train query has two documents.*--task regression"),
+        ([("a", "x", 1), ("a", "x", 0)], None, "have a document twice with two labels"),
+        ([("a", "x", 1), ("a", "y", -2)], None, "have a label below 0"),
+        ([("a", "x", 1), ("a", "y", None)], None, "have a document without a number"),
+        ([("a", "x", 1), ("a", " ", 0)], None, "have no text in 'document'"),
+        ([("a", ["x", "y"], [1])], None, "a query has 2 documents and 1 labels"),
+        ([("a", "x", 1), ("a", "y", 0)], ["a", "b", "c"], "classifies a, b, c; ranking needs one output, or"),
     ],
 )
-def test_rows_that_rank_nothing_are_one_line(rows: list[tuple[object, ...]], message: str) -> None:
+def test_what_ranks_nothing_is_refused(
+    rows: list[tuple[object, ...]], known: list[str] | None, message: str
+) -> None:
     table = pd.DataFrame(rows, columns=["query", "document", "label"])
     with pytest.raises(DataError, match=message):
-        Ranking.of_tables({"train": table}, DataSource("rows"))
-
-
-def test_a_model_of_three_outputs_ranks_nothing() -> None:
-    table = layouts()["triplets"]
-    with pytest.raises(DataError, match="classifies a, b, c; ranking needs one output, or two"):
-        Ranking.of_tables({"train": table}, DataSource("rows", keep_overlap=True), ["a", "b", "c"])
-
-
-def test_grades_gain_as_in_scikit_learn() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(60):
-        count = int(rng.integers(2, 25))
-        grades, scores = (rng.integers(0, most, count).astype(float) for most in (4, 6))  # with ties
-        (ndcg,) = FOUND["ndcg@10"].statistics([scores], [grades])
-        assert ndcg == pytest.approx(ndcg_score([grades], [scores], k=10))
+        Ranking.of_tables({"train": table}, DataSource("rows"), known)
 
 
 @pytest.mark.parametrize(
     ("scores", "labels", "wanted"),
     [
-        ([3, 2, 1], [1, 0, 0], (1, 1, 1)),
         ([2, 3, 1], [1, 0, 0], (1 / np.log2(3), 1 / 2, 1 / 2)),
-        (
-            [1, 1],
-            [1, 0],
-            ((1 + 1 / np.log2(3)) / 2, 1 / 2, 1 / 2),
-        ),  # a tie is half of each order, or the worse
-        ([5], [1], (1, 1, 1)),  # one candidate
+        ([1, 1], [1, 0], ((1 + 1 / np.log2(3)) / 2, 1 / 2, 1 / 2)),  # half of each order, or the worse
         ([5], [0], (0, 0, 0)),
         ([2, 1], [0, 0], (0, 0, 0)),  # no positive
         ([*range(10, 0, -1), 0], [*[0] * 10, 1], (0, 0, 1 / 11)),  # behind the tenth
@@ -139,12 +121,9 @@ def test_metrics_by_hand(scores: list[float], labels: list[float], wanted: tuple
 
 def test_two_outputs_are_one_and_margins_stay_in_a_query() -> None:
     torch.manual_seed(0)
-    logits, labels = (
-        torch.randn(7, 2),
-        torch.tensor([[1.0, 0], [0, 0], [1, 1], [0, 1], [0, 1], [1, 2], [0, 3]]),
-    )
-    batch = {"labels": labels}
-    loss = Relevance()
+    logits = torch.randn(7, 2)
+    labels = torch.tensor([[1.0, 0], [0, 0], [1, 1], [0, 1], [0, 1], [1, 2], [0, 3]])
+    batch, loss = {"labels": labels}, Relevance()
     stock = torch.nn.functional.cross_entropy(logits, labels[:, 0].long())
     torch.testing.assert_close(loss.loss(logits, batch), stock)
     one = (logits[:, 1] - logits[:, 0])[:, None]
@@ -186,20 +165,16 @@ def test_order_is_kept_by_gains() -> None:
 
 def test_pairs_are_cut_as_a_cross_encoder_cuts_them(tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
-    layouts()["a row for each pair"].to_csv(tmp_path / "rows.csv", index=False)
-    task = load_task("ranking", DataSource(str(tmp_path / "rows.csv"), keep_overlap=True))
-    tokenizer = train_wordpiece(list(task.rows("train").texts), 60)
-    encoded = task.encode("train", tokenizer, 9)
+    tables = {"train": layouts()["a row for each pair"]}
+    task = Ranking.of_tables(tables, DataSource("rows", keep_overlap=True))
     rows = task.rows("train")
-    pairs = [
-        (query, own)
-        for query, documents in zip(rows.queries, rows.documents, strict=True)
-        for own in documents
-    ]
-    model = tiny_model("bert", labels=1)
-    model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    stock = library.CrossEncoder(str(tmp_path / "model"), max_length=9, device="cpu")
+    tokenizer = train_wordpiece(list(rows.texts), 60)
+    encoded = task.encode("train", tokenizer, 9)
+    both = zip(rows.queries, rows.documents, strict=True)
+    pairs = [(query, own) for query, documents in both for own in documents]
+    for part in (tiny_model("bert", labels=1), tokenizer):
+        part.save_pretrained(tmp_path)
+    stock = library.CrossEncoder(str(tmp_path), max_length=9, device="cpu")
     theirs = stock.tokenizer(pairs, truncation=True, max_length=9)["input_ids"]
     assert [feature["input_ids"] for feature in encoded] == theirs
 

@@ -1,8 +1,8 @@
 """Translation and summarisation: both sides cut and ended, the stock loss, columns, references, splits."""
 
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from tokenizers.processors import TemplateProcessing
@@ -12,21 +12,12 @@ from ldsearch.errors import DataError
 from ldsearch.tasks.sequences import SequencePairs, SequenceToSequence, Summarisation, Translation
 from ldsearch.tasks.tables import Columns, DataSource
 from ldsearch.tasks.tokenizer import train_bpe
-from tests.tasks.test_every_task import write
-
-LETTERS = train_bpe(["a"], 258)
-END = 1
+from tests.tasks.by_hand import END, LETTERS, ids, without
 
 
 def task_of(*pairs: tuple[str, str]) -> SequenceToSequence:
     sources, targets = zip(*pairs, strict=True)
     return SequenceToSequence({}, (), {"train": SequencePairs(sources, tuple((text,) for text in targets))})
-
-
-def ids(text: str) -> list[int]:
-    """One a letter; | ends a text."""
-    vocabulary = LETTERS.get_vocab()
-    return [END if letter == "|" else vocabulary[letter] for letter in text]
 
 
 def test_both_sides_end_in_eos_and_are_cut() -> None:
@@ -67,53 +58,50 @@ def rows(name: str, count: int) -> list[dict[str, Any]]:
     return [{"de": f"{name}{i} größe{name}{i}", "en": f"{name}x{i} size{name}{i}"} for i in range(count)]
 
 
-def test_a_column_that_is_named_for_one_side_is_not_the_other(tmp_path: Path) -> None:
-    data = write(tmp_path / "a.jsonl", [{**row, "src": "x"} for row in rows("a", 30)])
+def test_a_column_that_is_named_for_one_side_is_not_the_other() -> None:
+    table = pd.DataFrame(columns=["de", "en", "src"])
     with pytest.raises(DataError, match=r"no label column \(target, tgt, en\) among de, en, src"):
-        Translation.load(DataSource(data, columns=Columns(text="en")))
-    task = Translation.load(DataSource(data, columns=Columns(label="src")))
-    assert task.source["columns"] == {"text": "de", "pair": None, "label": "src"}
+        Translation.find_columns(table, DataSource("rows", columns=Columns(text="en")))
+    found = Translation.find_columns(table, DataSource("rows", columns=Columns(label="src")))
+    assert found == Columns("de", None, "src")
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_a_list_of_sentences_is_joined_and_a_list_of_targets_are_references(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_list_of_sentences_is_joined_and_a_list_of_targets_are_references() -> None:
     table = pd.DataFrame([{"source": [f"a{i}.", f"b{i}."], "target": [f"c{i}", f"d{i}"]} for i in range(30)])
-    path = tmp_path / f"a.{kind}"
-    table.to_parquet(path) if kind == "parquet" else table.to_json(path, orient="records", lines=True)
-    task = Summarisation.load(DataSource(str(path)))
-    pairs = task.splits["search"]
-    number = pairs.sources[0].split(".")[0].removeprefix("a")
-    assert pairs.sources[0] == f"a{number}. b{number}."
-    assert pairs.targets[0] == (f"c{number}", f"d{number}")
-    (first, *_) = task.encode("search", LETTERS, 9)
-    assert first["labels"] == ids(f"c{number}|")
+    for lists in (table, table.map(np.array)):  # as parquet has them
+        task = Summarisation.of_tables({"train": lists}, DataSource("rows"))
+        pairs = task.splits["search"]
+        number = pairs.sources[0].split(".")[0].removeprefix("a")
+        assert pairs.sources[0] == f"a{number}. b{number}."
+        assert pairs.targets[0] == (f"c{number}", f"d{number}")
+        (first, *_) = task.encode("search", LETTERS, 9)
+        assert first["labels"] == ids(f"c{number}|")
 
 
-def test_rows_that_share_either_side_are_not_on_two_sides(tmp_path: Path) -> None:
+def test_rows_that_share_either_side_are_not_on_two_sides() -> None:
     train, held = rows("a", 30), rows("b", 8)
     train[3]["de"] = "x eins zwei drei vier fünf"
     held[2]["de"] = "eins zwei drei vier fünf y"
     train[4]["en"] = "x one two three four five"
     held[5]["en"] = "one two three four five y"
-    source = DataSource(write(tmp_path / "t.jsonl", train), validation=write(tmp_path / "v.jsonl", held))
-    task = Translation.load(source)
+    tables = {"train": pd.DataFrame(train), "search": pd.DataFrame(held)}
+    task = Translation.of_tables(tables, DataSource("rows"))
     assert len(task.splits["train"]) == 28
-    assert (
-        task.overlap == "dropped 2 training rows linked by 5 shared words in a row to a search or report row"
-    )
+    assert task.overlap.startswith("dropped 2 training rows linked by 5 shared words in a row to a search")
 
 
-def test_rows_without_text_on_either_side_are_refused(tmp_path: Path) -> None:
-    def refused(says: str, *bad: dict[str, Any]) -> None:
-        with pytest.raises(DataError, match=says):
-            Translation.load(DataSource(write(tmp_path / "bad.jsonl", [*rows("a", 20), *bad])))
-
-    refused("1 train rows have no text in column 'de'", {"de": " ", "en": "a"})
-    refused("2 train rows have no text in column 'en'", {"de": "a", "en": None}, {"de": "b", "en": []})
-    refused("1 train rows have no text in column 'en'", {"de": "a", "en": ["b", ""]})
-    refused("1 train rows have no text in column 'en'", {"de": "a", "en": 3})
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ([{"de": " ", "en": "a"}], "1 train rows have no text in column 'de'"),
+        ([{"de": "a", "en": None}, {"de": "b", "en": []}], "2 train rows have no text in column 'en'"),
+        ([{"de": "a", "en": ["b", ""]}], "1 train rows have no text in column 'en'"),
+        ([{"de": "a", "en": 3}], "1 train rows have no text in column 'en'"),
+    ],
+)
+def test_rows_without_text_on_either_side_are_refused(bad: list[dict[str, Any]], says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        Translation.of_tables({"train": pd.DataFrame([*rows("a", 20), *bad])}, DataSource("rows"))
 
 
 def test_a_tokenizer_that_writes_languages_and_knows_no_target_is_refused() -> None:
@@ -127,7 +115,5 @@ def test_a_tokenizer_that_writes_languages_and_knows_no_target_is_refused() -> N
 
 @pytest.mark.parametrize("token", ["eos", "pad"])
 def test_a_tokenizer_without_the_tokens_is_refused(token: str) -> None:
-    bare = train_bpe(["a"], 258)
-    setattr(bare, f"{token}_token", None)
     with pytest.raises(DataError, match="needs a tokenizer with eos and pad tokens"):
-        task_of(("a", "b")).encode("train", bare, 9)
+        task_of(("a", "b")).encode("train", without(train_bpe(["a"], 258), token), 9)

@@ -10,14 +10,16 @@ import pytest
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.classification import TextExamples
-from ldsearch.tasks.splits import Overlap, Splits, _Words, draw_rows, fix_splits, portion_rows
+from ldsearch.tasks.splits import Overlap, SearchRows, Splits, _Words, draw_rows, fix_splits, portion_rows
 
 Texts = dict[str, list[str]]
-LAYOUTS: dict[str, tuple[int, int, int]] = {  # train, search and report rows; 0: the source has no such rows
-    "halved": (60, 40, 0),
-    "given": (60, 20, 20),
-    "search cut": (80, 0, 20),
-    "both cut": (100, 0, 0),
+ROLES = ("train", "search", "report")
+# Rows of each role that are given, and that there are if every row is used; 0: the source has no such rows.
+LAYOUTS: dict[str, tuple[tuple[int, int, int], tuple[int, int, int]]] = {
+    "halved": ((60, 40, 0), (60, 20, 20)),
+    "given": ((60, 20, 20), (60, 20, 20)),
+    "search cut": ((80, 0, 20), (72, 8, 20)),
+    "both cut": ((100, 0, 0), (80, 10, 10)),
 }
 
 
@@ -25,10 +27,8 @@ def random_texts(draw: random.Random, rows: int, vocabulary: int = 4, longest: i
     """So few words that rows repeat, lie in one another and share spans; case and spaces vary."""
     texts = []
     for _ in range(rows):
-        words = [
-            draw.choice((str.lower, str.upper))("abcdefghijklmnopqrstuvwxyz"[draw.randrange(vocabulary)])
-            for _ in range(draw.randint(0, longest))
-        ]
+        letters = draw.choices("abcdefghijklmnopqrstuvwxyz"[:vocabulary], k=draw.randint(0, longest))
+        words = [draw.choice((str.lower, str.upper))(letter) for letter in letters]
         texts.append(draw.choice(("", " ")) + draw.choice((" ", "  ", "\t", "\n", "\u00a0")).join(words))
     return texts
 
@@ -38,7 +38,7 @@ def random_layout(layout: str, seed: int) -> Texts:
     # Twelve words make a few groups of a few rows, and never more rows than a group may have.
     texts = {
         role: random_texts(draw, rows, vocabulary=5 if seed % 2 else 12)
-        for role, rows in zip(("train", "search", "report"), LAYOUTS[layout], strict=True)
+        for role, rows in zip(ROLES, LAYOUTS[layout][0], strict=True)
         if rows
     }
     # Spans of five of these words are rare, so some rows quote others.
@@ -78,16 +78,10 @@ def roots(texts: Sequence[str], span: int) -> list[int]:
     return [root(row) for row in range(len(texts))]
 
 
-def first_of_group(groups: np.ndarray) -> list[int]:
-    return [groups.tolist().index(group) for group in groups]
-
-
 def chosen(texts: Texts, splits: Splits) -> dict[str, list[int]]:
     """Row numbers by role, counted through all tables one after the other."""
-    begin = dict(zip(texts, np.cumsum([0, *map(len, texts.values())]).tolist(), strict=False))
-    return {
-        role: [begin[table] + row for row in rows.tolist()] for role, (table, rows) in splits.rows.items()
-    }
+    begin = dict(zip(texts, np.cumsum([0, *map(len, texts.values())]), strict=False))
+    return {role: (begin[table] + rows).tolist() for role, (table, rows) in splits.rows.items()}
 
 
 def flat(texts: Texts) -> list[str]:
@@ -97,25 +91,19 @@ def flat(texts: Texts) -> list[str]:
 def test_linked_rows_are_those_of_a_union_find_over_word_tuples() -> None:
     for seed, span in itertools.product(range(6), (1, 2, 3, 5, 10)):
         texts = random_texts(random.Random(seed), 60, vocabulary=(3, 5, 26)[seed % 3], longest=14)
-        assert first_of_group(_Words(texts).linked(span)) == roots(texts, span), (seed, span)
+        groups = _Words(texts).linked(span).tolist()
+        assert [groups.index(group) for group in groups] == roots(texts, span), (seed, span)
 
 
-def test_a_row_lies_in_others_exactly_where_its_words_are_a_substring() -> None:
+def test_a_row_lies_in_others_exactly_where_its_words_are_a_substring_whatever_their_case() -> None:
     rows, others = np.arange(60), np.arange(60, 80)
     for seed in range(6):
         texts = random_texts(random.Random(seed), 80, vocabulary=(2, 4, 8)[seed % 3])
+        texts[:5] = "Fine  FILM", "ne film", "film fine", "straße", "fine film in the strasse b"
+        texts[60] = "a fine film in the STRASSE"
         expected = [lies_in_any(text, texts[60:]) for text in texts[:60]]
         assert _Words(texts).lie_in(rows, others).tolist() == expected, seed
-        assert 0 < sum(expected) < 60
-
-
-def test_only_whole_words_lie_in_a_row_whatever_their_case() -> None:
-    words = _Words(
-        ["Fine  FILM", "ne film", "film fine", "straße", "a fine film in the STRASSE", "", "fine film"]
-    )
-    inside = words.lie_in(np.arange(6), np.array([4]))
-    assert inside.tolist() == [True, False, False, True, True, False]
-    assert not words.lie_in(np.array([4]), np.array([0, 6])).any()
+        assert expected[:5] == [True, False, False, True, False]
 
 
 def test_a_span_that_a_row_repeats_hundreds_of_times_still_links_it() -> None:
@@ -131,7 +119,7 @@ def test_rows_that_share_text_are_on_one_side_and_all_others_are_kept(layout: st
     assert max(Counter(groups).values()) <= 50  # so that 5 words it is
     splits = fix_splits(texts)
     sides = chosen(texts, splits)
-    kept = [row for rows in sides.values() for row in rows]
+    kept = [*itertools.chain(*sides.values())]
     assert len(kept) == len(set(kept))
     assert all(rows == sorted(rows) for rows in sides.values())
 
@@ -170,46 +158,30 @@ def test_keep_overlap_uses_every_row(layout: str) -> None:
     assert splits.overlap == Overlap()
     assert splits.overlap.describe() == ""
     sides = chosen(texts, splits)
-    assert sorted(row for rows in sides.values() for row in rows) == list(range(len(flat(texts))))
-    counts = {role: len(rows) for role, rows in sides.items()}
-    assert (
-        counts
-        == {
-            "halved": {"train": 60, "search": 20, "report": 20},
-            "given": {"train": 60, "search": 20, "report": 20},
-            "search cut": {"train": 72, "search": 8, "report": 20},
-            "both cut": {"train": 80, "search": 10, "report": 10},
-        }[layout]
-    )
+    assert sorted(itertools.chain(*sides.values())) == list(range(100))
+    assert tuple(len(sides[role]) for role in ROLES) == LAYOUTS[layout][1]
 
 
 @pytest.mark.parametrize(("rows", "cut"), [(20_100, 2_000), (64, 6), (6, 1)])
 def test_two_tenths_are_cut_at_most_2000_rows_each_and_nothing_is_lost(rows: int, cut: int) -> None:
     sides = chosen(texts := {"train": [f"row {row}" for row in range(rows)]}, fix_splits(texts))
-    assert {role: len(own) for role, own in sides.items()} == {
-        "train": rows - 2 * cut, "search": cut, "report": cut,
-    }  # fmt: skip
+    assert [len(sides[role]) for role in ROLES] == [rows - 2 * cut, cut, cut]
     assert sorted(itertools.chain(*sides.values())) == list(range(rows))
 
 
 def test_a_group_that_is_too_large_for_a_side_stays_in_training() -> None:
     texts = {"train": ["same"] * 12 + [f"row {row}" for row in range(48)]}
-    found = [fix_splits(texts, seed=seed).rows for seed in range(8)]
-    assert len({tuple(rows["search"][1].tolist()) for rows in found}) > 1
-    for splits in found:
-        sides = {role: set(rows.tolist()) for role, (_, rows) in splits.items()}
-        assert {role: len(rows) for role, rows in sides.items()} == {"train": 48, "search": 6, "report": 6}
-        assert set(range(12)) < sides["train"]
+    found = [chosen(texts, fix_splits(texts, seed=seed)) for seed in range(8)]
+    assert len({tuple(sides["search"]) for sides in found}) > 1
+    for sides in found:
+        assert [len(sides[role]) for role in ROLES] == [48, 6, 6]
+        assert set(range(12)) < set(sides["train"])
 
 
 @pytest.mark.parametrize(
     ("rows", "common", "span"),
-    [
-        (100, 50, 5),  # at most 50 rows are one group,
-        (100, 51, 10),
-        (5_500, 55, 5),  # or at most a hundredth
-        (5_500, 56, 10),
-    ],
+    # At most 50 rows are one group, or at most a hundredth.
+    [(100, 50, 5), (100, 51, 10), (5_500, 55, 5), (5_500, 56, 10)],
 )
 def test_an_idiom_of_long_texts_makes_no_giant_group(rows: int, common: int, span: int) -> None:
     draw = random.Random(0)
@@ -241,26 +213,57 @@ def test_the_span_has_an_end_where_no_length_helps() -> None:
     assert splits.overlap == Overlap(span=80, grouped=100)
 
 
+def many_rows(train: int) -> Texts:
+    """Distinct rows; every tenth training row shares five words with one of 60 search rows."""
+    search = [" ".join(f"{letter}{row}" for letter in "abcde") for row in range(60)]
+    return {
+        "train": [f"{'' if row % 10 else search[row // 10 % 60]} {row}" for row in range(train)],
+        "search": search,
+    }
+
+
 @pytest.mark.parametrize(
-    ("texts", "says"),
+    ("texts", "search_rows", "says"),
     [
-        ({"train": []}, "0 training rows are too few"),
-        ({"train": list("abcde")}, "5 training rows are too few"),
-        ({"train": ["a"], "search": ["b"]}, "1 validation rows are too few"),
-        ({"train": ["a"], "search": ["b", "B"]}, "2 validation rows .* share too much text"),
-        ({"train": ["a b", "b c"], "search": ["a b c"], "report": ["d"]}, "no train rows are left"),
-        ({"train": ["a"], "search": ["b"], "report": ["B"]}, "no search rows are left.*--keep-overlap"),
+        ({"train": []}, "auto", "0 training rows are too few"),
+        ({"train": list("abcde")}, "auto", "5 training rows are too few"),
+        ({"train": ["a"], "search": ["b"]}, "auto", "1 validation rows are too few"),
+        ({"train": ["a"], "search": ["b", "B"]}, "auto", "2 validation rows .* share too much text"),
+        ({"train": ["a b", "b c"], "search": ["a b c"], "report": ["d"]}, "auto", "no train rows are left"),
+        ({"train": ["a"], "search": ["b"], "report": ["B"]}, "auto", "no search rows .*--keep-overlap"),
+        # As many search rows as there are leave none to report.
+        (many_rows(100), 60, "60 validation rows"),
+        (many_rows(100), 100, "60 validation rows"),
     ],
 )
-def test_too_few_rows_for_a_side_are_refused(texts: Texts, says: str) -> None:
+def test_too_few_rows_for_a_side_are_refused(texts: Texts, search_rows: SearchRows, says: str) -> None:
     with pytest.raises(DataError, match=says):
-        fix_splits(texts)
+        fix_splits(texts, search_rows=search_rows)
 
 
-@pytest.mark.parametrize("rows", [60, 100])
-def test_as_many_search_rows_as_there_are_leave_none_to_report(rows: int) -> None:
-    with pytest.raises(DataError, match="60 validation rows"):
-        fix_splits(many_rows(100), search_rows=rows)
+@pytest.mark.parametrize(
+    ("rule", "rows", "searching"),
+    [
+        ("auto", 19_999, 30),
+        ("half", 9_000, 30),
+        (20, 9_000, 20),
+        ("auto", 20_000, 4_000),
+        ("train", 9_000, 4_000),
+    ],
+)
+def test_a_rule_says_which_rows_search_and_groups_stay_whole(
+    rule: SearchRows, rows: int, searching: int
+) -> None:
+    """Validation rows, or many training rows, of which there are 20,000 where nothing else is said."""
+    texts = many_rows(rows)
+    sides, groups = chosen(texts, fix_splits(texts, search_rows=rule)), _Words(flat(texts)).linked(5)
+    for one, other in itertools.combinations(ROLES, 2):
+        assert not np.isin(groups[sides[one]], groups[sides[other]]).any()
+    assert len(sides["search"]) == searching
+    validation = [row for role in ROLES for row in sides[role] if row >= rows]
+    assert sorted(validation) == list(range(rows, rows + 60))
+    assert set(sides["report"]) <= set(validation)
+    assert set(sides["search"]).isdisjoint(validation) == (searching == 4_000)
 
 
 def test_the_two_texts_of_a_pair_are_kept_apart() -> None:
@@ -271,15 +274,10 @@ def test_the_two_texts_of_a_pair_are_kept_apart() -> None:
         ("one two three four five", "alone"),  # a premise shared, a hypothesis not
         ("a b c", "d e"),  # five words, not in a row
     ]
-    held = [
-        ("the", "cat sat"),
-        ("good film", "bad taste"),
-        ("zero one two three four five", "else"),
-        ("x a b", "c d e x"),
-    ]
-    pairs = {"train": train, "search": held[:2], "report": held[2:]}
-    rows = {role: TextExamples(*zip(*own, strict=True), ()) for role, own in pairs.items()}  # type: ignore[arg-type]
-    fixed = fix_splits({role: list(own.compared) for role, own in rows.items()})
+    search = [("the", "cat sat"), ("good film", "bad taste")]
+    report = [("zero one two three four five", "else"), ("x a b", "c d e x")]
+    sides = zip(ROLES, (train, search, report), strict=True)
+    fixed = fix_splits({role: TextExamples(*zip(*own, strict=True), ()).compared for role, own in sides})
     assert fixed.rows["train"][1].tolist() == [0, 1, 4]
     assert fixed.overlap == Overlap(span=5, contained=1, grouped=1)
 
@@ -291,50 +289,6 @@ def test_repeated_rows_do_not_make_the_span_longer() -> None:
     for filler in ("n/a", ""):
         fixed = fix_splits({"train": [*train, *[filler] * 60], "search": held, "report": ["something else"]})
         assert (fixed.overlap.span, fixed.overlap.grouped) == (5, 1)
-
-
-def many_rows(train: int, search: int = 60) -> Texts:
-    """Distinct rows; every tenth training row shares five words with a search row."""
-
-    def common(row: int) -> str:
-        return " ".join(f"{letter}{row % search}" for letter in "abcde")
-
-    return {
-        "train": [f"{common(row // 10)} t{row}" if row % 10 == 0 else f"row {row}" for row in range(train)],
-        "search": [f"{common(row)} s{row}" for row in range(search)],
-    }
-
-
-@pytest.mark.parametrize("count", [19_999, 20_000])
-def test_with_many_training_rows_the_search_split_is_cut_from_them(count: int) -> None:
-    texts = {"train": [f"row {row}" for row in range(count)], "search": [f"held {row}" for row in range(60)]}
-    rows = fix_splits(texts).rows
-    if count < 20_000:
-        assert [rows[role][0] for role in ("search", "report")] == ["search", "search"]
-        assert sorted([*rows["search"][1], *rows["report"][1]]) == list(range(60))
-        return
-    assert (rows["search"][0], rows["report"][0]) == ("train", "search")
-    assert rows["report"][1].tolist() == list(range(60))
-    assert len(rows["search"][1]) == 4_000
-    assert sorted([*rows["train"][1], *rows["search"][1]]) == list(range(count))
-
-
-@pytest.mark.parametrize("rule", ["train", "half", 20, "auto"])
-def test_the_rule_can_be_chosen_and_keeps_groups_whole(rule) -> None:
-    texts = many_rows(9_000)
-    splits = fix_splits(texts, search_rows=rule)
-    sides = chosen(texts, splits)
-    groups = _Words(flat(texts)).linked(5).tolist()
-    held = [{groups[row] for row in sides[role]} for role in ("train", "search", "report")]
-    assert not held[0] & held[1]
-    assert not held[0] & held[2]
-    assert not held[1] & held[2]
-    if rule == "train":
-        assert sorted(sides["report"]) == list(range(9_000, 9_060))
-        assert len(sides["search"]) == 4_000
-    else:
-        assert len(sides["search"]) == (20 if rule == 20 else 30)
-        assert len(sides["search"]) + len(sides["report"]) == 60
 
 
 def test_search_rows_are_not_cut_from_rows_linked_to_the_report_rows() -> None:
@@ -353,8 +307,6 @@ def test_drawn_rows_are_whole_groups_by_a_union_find_and_leave_the_others_to_tra
     assert set(groups[drawn]).isdisjoint(np.delete(groups, drawn))
     assert drawn.tolist() == sorted(set(drawn.tolist()))
     assert draw_rows(texts, 41, seed=4).tolist() != drawn.tolist()
-    split = fix_splits({"train": np.delete(texts, drawn).tolist(), "search": [texts[row] for row in drawn]})
-    assert split.overlap.describe() == ""
 
 
 def test_portions_share_no_text_and_have_the_shares() -> None:
@@ -368,15 +320,15 @@ def test_portions_share_no_text_and_have_the_shares() -> None:
     assert sizes["search"] == pytest.approx(212, abs=5)
     assert sum(sizes.values()) == 500
     sets = [{texts[row] for row in index} for _, index in found.values()]
-    assert not any(one & other for at, one in enumerate(sets) for other in sets[:at])
+    assert sum(map(len, sets)) == len(set().union(*sets))
     few = portion_rows({"train": texts}, {"train": 10, "search": 20, "report": 30})
-    assert [len(few[role][1]) for role in ("train", "search", "report")] == [10, 20, 30]
+    assert [len(few[role][1]) for role in ROLES] == [10, 20, 30]
     with pytest.raises(DataError, match="too few"):
         portion_rows({"train": ["one text"] * 100}, most)
 
 
 def test_splits_that_are_given_are_kept() -> None:
-    texts = {role: [f"{role} {row}" for row in range(60)] for role in ("train", "search", "report")}
+    texts = {role: [f"{role} {row}" for row in range(60)] for role in ROLES}
     found = portion_rows(texts, {"train": 10, "search": 20, "report": 100})
     assert {role: table for role, (table, _) in found.items()} == {role: role for role in texts}
     assert [len(found[role][1]) for role in texts] == [10, 20, 60]

@@ -1,31 +1,24 @@
 """Token classification: labels on first tokens, entities counted by hand, words that are cut off missed."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import (
-    BertTokenizer,
-    PreTrainedTokenizerBase,
-    RobertaTokenizer,
-)
+from transformers import BertTokenizer, PreTrainedTokenizerBase, RobertaTokenizer
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.tables import DataSource
 from ldsearch.tasks.tokens import TaggedExamples, TokenClassification
-from tests.tasks.test_every_task import write
+from tests.tasks.by_hand import bert
 
 LABELS = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-PIECES = [*SPECIAL, "ad", "##am", "lives", "in", "lon", "##don", ".", "new"]
 
 
 def tokenizer() -> BertTokenizer:
-    return BertTokenizer(vocab={piece: index for index, piece in enumerate(PIECES)})
+    return bert("ad", "##am", "lives", "in", "lon", "##don", ".", "new")
 
 
 def tagged(*sentences: tuple[str, str], labels: tuple[str, ...] = LABELS, metric: str = "f1") -> Any:
@@ -35,21 +28,28 @@ def tagged(*sentences: tuple[str, str], labels: tuple[str, ...] = LABELS, metric
     return TokenClassification({}, labels, {"train": TaggedExamples(words, tags)}, metric_name=metric)
 
 
-def load(folder: Path, rows: Sequence[dict[str, Any]], known: Any = None, **source: Any) -> Any:
-    return TokenClassification.load(DataSource(write(folder / "train.jsonl", rows), **source), known)
+# Sentences that share no words.
+ROWS = [{"tokens": [f"w{i}", f"x{i}", f"y{i}"], "ner_tags": ["B-PER", "I-PER", "O"]} for i in range(20)]
 
 
-def rows() -> list[dict[str, Any]]:
-    """Sentences that share no words."""
-    return [{"tokens": [f"w{i}", f"x{i}", f"y{i}"], "ner_tags": ["B-PER", "I-PER", "O"]} for i in range(20)]
+def load(*rows: Sequence[dict[str, Any]], known: Sequence[str] | None = None, **how: Any) -> Any:
+    """A task of training rows, and of validation rows if there are some."""
+    tables = {role: pd.DataFrame(own) for role, own in zip(("train", "search"), rows, strict=False)}
+    return TokenClassification.of_tables(tables, DataSource("rows", **how), known)
+
+
+def retagged(*tags: object) -> list[dict[str, Any]]:
+    return [{**row, "ner_tags": list(tags)} for row in ROWS]
+
+
+LONDON = "Adam lives in London .", "B-PER O O B-LOC O"
 
 
 def test_a_words_first_token_has_its_label_and_no_other_token_has_one() -> None:
-    task = tagged(("Adam lives in London .", "B-PER O O B-LOC O"), ("in", "O"))
+    task = tagged(LONDON, ("in", "O"))
     first, second = task.encode("train", tokenizer(), 16)
-    assert tokenizer().convert_ids_to_tokens(first["input_ids"]) == [
-        "[CLS]", "ad", "##am", "lives", "in", "lon", "##don", ".", "[SEP]",
-    ]  # fmt: skip
+    pieces = tokenizer().convert_ids_to_tokens(first["input_ids"])
+    assert pieces == ["[CLS]", "ad", "##am", "lives", "in", "lon", "##don", ".", "[SEP]"]
     assert first["labels"] == [-100, 1, -100, 4, 4, 0, -100, 4, -100]
     assert first["attention_mask"] == [1] * 9
     assert second["labels"] == [-100, 4, -100]
@@ -64,14 +64,12 @@ def test_a_word_that_the_tokenizer_splits_or_drops_does_not_shift_its_neighbours
 
 
 def test_words_behind_the_cut_are_missed() -> None:
-    sentence = "Adam lives in London .", "B-PER O O B-LOC O"
     perfect = np.array([4, 1, 4, 4, 4, 4])
-    task = tagged(sentence)
-    encoded = task.encode("train", tokenizer(), 6)
-    assert encoded[0]["labels"] == [-100, 1, -100, 4, 4, -100]
-    assert task.statistics([perfect], encoded).tolist() == [[1, 1, 2]]
-    accurate = tagged(sentence, metric="accuracy")
-    assert accurate.statistics([perfect], encoded).tolist() == [[3, 5]]
+    for metric, counts in (("f1", [1, 1, 2]), ("accuracy", [3, 5])):
+        task = tagged(LONDON, metric=metric)
+        encoded = task.encode("train", tokenizer(), 6)
+        assert encoded[0]["labels"] == [-100, 1, -100, 4, 4, -100]
+        assert task.statistics([perfect], encoded).tolist() == [counts]
 
 
 @pytest.mark.parametrize("labels", [LABELS, LABELS[::-1], ("I-PER", "O", "B-PER")])
@@ -90,23 +88,18 @@ def test_a_word_without_a_token_is_outside_every_entity_and_never_right(labels: 
     assert accurate.statistics(both, encoded).tolist() == [[2, 3]]
 
 
-# Gold tags, predicted tags, (correct, predicted, gold) entities counted by hand.
-COUNTED = [
-    ("B-PER I-PER O", "B-PER I-PER O", (1, 1, 1)),
-    ("B-PER I-PER O", "B-PER O O", (0, 1, 1)),  # a shorter one is another
-    ("B-PER I-PER O", "O B-PER O", (0, 1, 1)),
-    ("B-PER I-PER O", "B-LOC I-LOC O", (0, 1, 1)),  # so is one of another type
-    ("B-PER I-PER O", "O O O", (0, 0, 1)),
-    ("O O O", "B-PER O B-LOC", (0, 2, 0)),
-    ("O O O", "O O O", (0, 0, 0)),
-    ("B-PER B-PER O", "B-PER I-PER O", (0, 1, 2)),  # B- begins another
-    ("B-PER I-PER B-LOC", "I-PER I-PER I-LOC", (2, 2, 2)),  # I- begins one where none goes on
-    ("B-PER O B-LOC", "B-PER I-LOC B-LOC", (2, 3, 2)),  # I- of another type begins one
-    ("B-PER I-PER I-PER", "B-PER I-LOC I-PER", (0, 3, 1)),
-]
-
-
-@pytest.mark.parametrize(("gold", "predicted", "counts"), COUNTED)
+@pytest.mark.parametrize(
+    ("gold", "predicted", "counts"),  # the last of correct, predicted and gold entities
+    [
+        ("B-PER I-PER O", "B-PER I-PER O", (1, 1, 1)),
+        ("B-PER I-PER O", "B-PER O O", (0, 1, 1)),  # a shorter one is another
+        ("B-PER I-PER O", "B-LOC I-LOC O", (0, 1, 1)),  # so is one of another type
+        ("O O O", "B-PER O B-LOC", (0, 2, 0)),
+        ("B-PER B-PER O", "B-PER I-PER O", (0, 1, 2)),  # B- begins another
+        ("B-PER I-PER B-LOC", "I-PER I-PER I-LOC", (2, 2, 2)),  # I- begins one where none goes on
+        ("B-PER O B-LOC", "B-PER I-LOC B-LOC", (2, 3, 2)),  # I- of another type begins one
+    ],
+)
 def test_entities_are_counted_as_by_hand(gold: str, predicted: str, counts: tuple[int, ...]) -> None:
     task = tagged(("in lives new", gold))
     encoded = task.encode("train", tokenizer(), 8)
@@ -142,46 +135,43 @@ def test_the_model_reads_the_words_as_it_would_read_the_sentence(
     ],
 )
 def test_labels_have_a_stable_order_and_tell_the_default_metric(
-    tmp_path: Path, given: list[object], known: list[str] | None, labels: tuple[str, ...], metric: str
+    given: list[object], known: list[str] | None, labels: tuple[str, ...], metric: str
 ) -> None:
-    task = load(tmp_path, [{**row, "ner_tags": given} for row in rows()], known=known)
+    task = load(retagged(*given), known=known)
     assert task.labels == labels
     ids = tuple(labels.index(str(tag)) if str(tag) in labels else tag for tag in given)
     assert set(task.splits["train"].tags) == {ids}
     assert task.metric.name == metric
 
 
-def test_another_metric_may_be_chosen_where_it_fits_the_labels(tmp_path: Path) -> None:
-    assert load(tmp_path, rows(), metric="accuracy").metric.name == "accuracy"
+def test_another_metric_may_be_chosen_where_it_fits_the_labels() -> None:
+    assert load(ROWS, metric="accuracy").metric.name == "accuracy"
     with pytest.raises(DataError, match="not NN: choose --metric accuracy"):
-        load(tmp_path, [{**row, "ner_tags": ["NN", "B-X", "O"]} for row in rows()], metric="f1")
+        load(retagged("NN", "B-X", "O"), metric="f1")
 
 
-ROW = {"tokens": ["a", "b"], "ner_tags": ["B-X", "O"]}
+ROW = {"tokens": ["a", "b"], "ner_tags": ["B-PER", "O"]}
 
 
 @pytest.mark.parametrize(
-    ("train", "says"),
+    ("rows", "says"),
     [
-        ([ROW, {**ROW, "tokens": ["a"]}], "1 train rows have not as many tags as words .*row 1"),
-        ([{**ROW, "tokens": "a b"}], "1 train rows have no list of words"),
-        ([ROW, {**ROW, "ner_tags": "O O"}], "no list of tags in column 'ner_tags' .*row 1"),
-        ([{**ROW, "tokens": ["a", 2]}], "no list of words"),
-        ([{**ROW, "tokens": ["a", None]}], "no list of words"),
-        ([ROW, {"tokens": [], "ner_tags": []}], "1 train rows have no list of words"),
-        ([{**ROW, "ner_tags": ["O", None]}], "1 train rows have no label"),
-        ([{**ROW, "ner_tags": ["O", "O"]}] * 9, "at least two labels"),
+        ([[ROW, {**ROW, "tokens": ["a"]}]], "1 train rows have not as many tags as words .*row 1"),
+        ([[{**ROW, "tokens": "a b"}]], "1 train rows have no list of words"),
+        ([[ROW, {**ROW, "ner_tags": "O O"}]], "no list of tags in column 'ner_tags' .*row 1"),
+        ([[{**ROW, "tokens": ["a", 2]}]], "no list of words"),
+        ([[{**ROW, "tokens": ["a", None]}]], "no list of words"),
+        ([[ROW, {"tokens": [], "ner_tags": []}]], "1 train rows have no list of words"),
+        ([[{**ROW, "ner_tags": ["O", None]}]], "1 train rows have no label"),
+        ([retagged("O", "O", "O")], "at least two labels"),
+        ([ROWS, [{**ROW, "ner_tags": ["B-LOC", "O"]}]], "search rows .* never saw: B-LOC"),
     ],
 )
-def test_rows_that_are_misshapen_are_refused(tmp_path: Path, train: list[dict[str, Any]], says: str) -> None:
+def test_rows_that_are_misshapen_or_have_strange_tags_are_refused(
+    rows: list[list[dict[str, Any]]], says: str
+) -> None:
     with pytest.raises(DataError, match=says):
-        load(tmp_path, train)
-
-
-def test_a_tag_that_training_never_saw_is_refused(tmp_path: Path) -> None:
-    held = write(tmp_path / "held.jsonl", [{**ROW, "ner_tags": ["B-LOC", "O"]}])
-    with pytest.raises(DataError, match=r"search rows .* never saw: B-LOC"):
-        load(tmp_path, rows(), validation=held)
+        load(*rows)
 
 
 WORDS = [["Ada", "lived", "here."], ["No,", "so", "did", "Bo", "王", "in", "it."], ["Yes", "."], ["Oh"]]
