@@ -21,19 +21,12 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.heads import logits_of
 from ldsearch.testing.inputs import one_of_each
 from tests import fresh
-from tests.tiny import (
-    DECODERS,
-    ENCODER_DECODERS,
-    FAMILIES,
-    padded_batch,
-    tiny_decoder,
-    tiny_encoder_decoder,
-    tiny_model,
-)
+from tests.supernet.test_generic import build
+from tests.tiny import DECODERS, ENCODER_DECODERS, FAMILIES, padded_batch
 
 DEVICE = "elsewhere:0"
 BATCH = padded_batch([12, 5, 9, 4])
-LABELS = padded_batch([6, 4, 2, 3], seed=1)["input_ids"]
+BATCH["labels"] = padded_batch([6, 4, 2, 3], seed=1)["input_ids"]
 
 
 class Elsewhere(FakeTensorMode):
@@ -65,14 +58,6 @@ def move(model: PreTrainedModel) -> None:
                         tensors[name] = torch.nn.Parameter(tensors[name])
 
 
-def models(name: str) -> tuple[PreTrainedModel, dict[str, torch.Tensor]]:
-    if name in FAMILIES:
-        return tiny_model(name), BATCH
-    if name in DECODERS:
-        return tiny_decoder(name), BATCH
-    return tiny_encoder_decoder(name), {**BATCH, "labels": LABELS}
-
-
 def subnets(supernet: Supernet) -> list[Subnet]:
     if "decoder" not in supernet.stacks:
         kinds = one_of_each(supernet.blocks, 12)
@@ -87,13 +72,13 @@ def run(name: str, planted: bool) -> None:
     """Forward and backward of a family's sub-networks; ``planted`` leaves the mask on the processor."""
     if torch._C._get_privateuse1_backend_name() != "elsewhere":
         backend_registration._setup_privateuseone_for_python_backend("elsewhere")
-    model, batch = models(name)
+    model = build(name)
     # The first answers say that padding is on the right. The others: no padding at all, or some.
     for others in (True, False):
         with Elsewhere(iter(())) as mode:
             move(model)
             supernet = Supernet(model.train())
-            inputs = supernet.inputs({key: moved(tensor) for key, tensor in batch.items()})
+            inputs = supernet.inputs({key: moved(tensor) for key, tensor in BATCH.items()})
             if planted:
                 inputs["attention_mask"] = torch.empty(BATCH["attention_mask"].shape, dtype=torch.int64)
             checks = len(supernet.stacks)  # of the padding's side

@@ -27,14 +27,6 @@ def test_neighbours_are_dropped_independently() -> None:
         assert abs(float(together) - 0.25) < 4 * (0.25 * 0.75 / 2**20) ** 0.5
 
 
-def test_the_gradient_has_the_mask_of_the_output() -> None:
-    hidden = torch.randn(7, 5, requires_grad=True)
-    output = dropout(hidden, 0.4)
-    output.sum().backward()
-    assert hidden.grad is not None
-    torch.testing.assert_close(hidden.grad * hidden, output)
-
-
 def test_torchs_random_state_decides_and_moves_on() -> None:
     hidden = torch.ones(1000)
     state = torch.get_rng_state()
@@ -44,11 +36,7 @@ def test_torchs_random_state_decides_and_moves_on() -> None:
     assert not torch.equal(first, second)
 
 
-@pytest.mark.parametrize("rate", [0.0, 1.0])
-def test_none_and_all_are_torchs(rate: float) -> None:
-    hidden = torch.randn(3, 4)
+@pytest.mark.parametrize(("rate", "rows"), [(0.0, 3), (1.0, 3), (0.5, 0)])
+def test_none_and_all_are_torchs_and_nothing_stays_nothing(rate: float, rows: int) -> None:
+    hidden = torch.randn(rows, 4)
     assert torch.equal(dropout(hidden, rate), nn.functional.dropout(hidden, rate))
-
-
-def test_an_empty_tensor_stays_empty() -> None:
-    assert dropout(torch.ones(0, 4), 0.5).shape == (0, 4)

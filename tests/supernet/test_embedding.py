@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertModel, PreTrainedTokenizerBase
+from transformers import BertConfig, PreTrainedTokenizerBase
 
-from ldsearch import testing
 from ldsearch.errors import DataError, SupernetError
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.embedding import OUTPUT, write_modules
@@ -16,6 +15,8 @@ from ldsearch.supernet.folder import load_model, save_model
 from ldsearch.tasks.classification import TextExamples
 from ldsearch.tasks.embedding import SentenceEmbedding
 from ldsearch.tasks.tokenizer import train_wordpiece
+from ldsearch.testing.inputs import stock_output
+from tests.tiny import tiny_model
 
 POOLING = "1_Pooling/config.json"
 TEXTS = ["a b c d e f g h", "c d", "b b a h g f e d c b a a b c", "h"]
@@ -30,18 +31,11 @@ def sentence_folder(
     folder: Path, tokenizer: PreTrainedTokenizerBase, pooling: str, *, normalised: bool
 ) -> Path:
     """A folder as sentence-transformers saves it: a bare encoder, and how its vectors are made."""
-    torch.manual_seed(1)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=32,
-    )
-    testing.randomised(BertModel(config)).save_pretrained(folder)
+    model = tiny_model("bert", head="SentenceEmbedding")
+    model.base_model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    setattr(config, OUTPUT, {"pooling": pooling, "normalised": normalised})
-    write_modules(config, folder, 12)
+    setattr(model.config, OUTPUT, {"pooling": pooling, "normalised": normalised})
+    write_modules(model.config, folder, 12)
     return folder
 
 
@@ -56,17 +50,15 @@ def test_its_vectors_are_those_of_sentence_transformers(
     model, own = load_model(str(folder))
     inputs = own(TEXTS, padding=True, truncation=True, return_tensors="pt")
     assert inputs["input_ids"].shape[1] == 12  # as sentence_bert_config.json says
-    with torch.no_grad():
-        found = model.eval()(**inputs)
-    np.testing.assert_allclose(found.sentence_embedding.numpy(), wanted, atol=1e-5)
+    found = stock_output(model.eval(), inputs)
+    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-5)
     # Saved as a model of transformers it is the same again, for them too.
     (tmp_path / "saved").mkdir()
     save_model(model, own, tmp_path / "saved")
     theirs = library.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     np.testing.assert_allclose(theirs.encode(TEXTS), wanted, atol=1e-5)
     again, _ = load_model(str(tmp_path / "saved"))
-    with torch.no_grad():
-        torch.testing.assert_close(again.eval()(**inputs).logits, found.logits)
+    torch.testing.assert_close(stock_output(again.eval(), inputs), found)
     assert Supernet(again).reads_first == (pooling == "cls")
     assert np.allclose(np.linalg.norm(wanted, axis=1), 1.0) == normalised
 
@@ -93,17 +85,14 @@ def test_other_ways_to_make_a_vector_are_one_line(tmp_path: Path, tokenizer, fil
 
 def test_newer_files_name_the_way_in_one_word(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     folder = sentence_folder(tmp_path / "model", tokenizer, "mean", normalised=False)
-    path = folder / "1_Pooling/config.json"
-    path.write_text(json.dumps({"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True}))
+    fields = {"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True}
+    (folder / POOLING).write_text(json.dumps(fields))
     assert Supernet(load_model(str(folder))[0]).reads_first
 
 
 def test_vectors_of_another_width_are_refused_in_whatever_split_they_are() -> None:
     config = BertConfig(hidden_size=2)
-    splits = {
-        name: TextExamples(("a",), None, (vector,))
-        for name, vector in (("train", (1.0, 0.0)), ("report", (1.0,)))
-    }
-    SentenceEmbedding({}, (), {"train": splits["train"]}).check_model(config)
+    right, wrong = (TextExamples(("a",), None, (vector,)) for vector in ((1.0, 0.0), (1.0,)))
+    SentenceEmbedding({}, (), {"train": right}).check_model(config)
     with pytest.raises(DataError, match="vectors have 1 numbers, the model's 2"):
-        SentenceEmbedding({}, (), splits).check_model(config)
+        SentenceEmbedding({}, (), {"train": right, "report": wrong}).check_model(config)

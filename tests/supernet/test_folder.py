@@ -6,24 +6,25 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models
-from transformers import BertTokenizer, GPT2Config, GPT2ForSequenceClassification, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from ldsearch.errors import SupernetError
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.heads import HEADS
 from ldsearch.supernet.supernet import inference
-from tests.tiny import HEADED, tiny_model
+from ldsearch.testing.inputs import stock_output
+from tests.export.test_export import TOKENIZER
+from tests.supernet.test_generic import build
+from tests.supernet.test_refusals import refused
+from tests.tiny import HEADED, padded_batch, row, tiny_model
+from tests.translators import EOS, word_tokenizer
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "model"
     tiny_model("bert").save_pretrained(folder)
-    tokens = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    BertTokenizer(vocab={token: index for index, token in enumerate(tokens)}).save_pretrained(folder)
-    load_model(str(folder))
+    TOKENIZER.save_pretrained(folder)
     return folder
 
 
@@ -38,23 +39,16 @@ def test_what_a_caller_may_ask_for_is_not_taken_from_the_folder(folder: Path) ->
 
 
 def test_a_classifier_of_a_decoder_without_padding_pads_with_its_last_token(tmp_path: Path) -> None:
-    fields = {"vocab_size": 9, "n_positions": 16, "n_embd": 8, "n_layer": 2, "n_head": 2, "num_labels": 2}
-    torch.manual_seed(0)
-    model = GPT2ForSequenceClassification(GPT2Config(**fields, eos_token_id=8, bos_token_id=8)).eval()
-    assert model.config.pad_token_id is None
+    model = build("gpt2-classifier", pad_token_id=None)
     model.save_pretrained(tmp_path)
-    words = Tokenizer(models.WordLevel({**{f"w{i}": i for i in range(8)}, "<|end|>": 8}, unk_token="w0"))
-    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<|end|>").save_pretrained(tmp_path)
+    words = PreTrainedTokenizerFast(tokenizer_object=word_tokenizer().backend_tokenizer, eos_token="</s>")
+    words.save_pretrained(tmp_path)
     read, tokenizer = load_model(str(tmp_path))
-    assert tokenizer.eos_token_id == read.config.pad_token_id == 8
-    supernet = Supernet(read.eval())
-    batch = {"input_ids": torch.tensor([[1, 2, 3], [4, 5, 8]])}
-    batch["attention_mask"] = (batch["input_ids"] != 8).long()
+    assert tokenizer.eos_token_id == read.config.pad_token_id == EOS
+    supernet, batch = Supernet(read.eval()), padded_batch([3, 2])  # with that token
     together = inference(supernet, batch, supernet.full)
-    for row, length in ((0, 3), (1, 2)):
-        with torch.no_grad():
-            alone = model(input_ids=batch["input_ids"][row : row + 1, :length]).logits
-        torch.testing.assert_close(together[row : row + 1], alone)
+    for index in (0, 1):
+        torch.testing.assert_close(together[index : index + 1], stock_output(model, row(batch, index)))
 
 
 def change(path: Path, **fields: object) -> None:
@@ -83,13 +77,12 @@ def test_a_model_comes_with_the_head_it_was_saved_with(folder: Path) -> None:
 def test_a_new_head_has_the_outputs_that_are_asked_for_and_the_encoder_its_weights(folder: Path) -> None:
     saved = tiny_model("bert", head="MaskedLM")
     saved.save_pretrained(folder)
-    asked = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
-    asked["problem_type"] = "multi_label_classification"
+    names = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
+    asked = {**names, "problem_type": "multi_label_classification"}
     model, _ = load_model(str(folder), HEADS["TokenClassification"], asked)
     assert type(model).__name__ == "BertForTokenClassification"
     assert model.classifier.out_features == model.config.num_labels == 2
-    assert model.config.id2label == asked["id2label"]
-    assert model.config.problem_type == asked["problem_type"]
+    assert {name: getattr(model.config, name) for name in asked} == asked
     own = model.bert.state_dict()
     assert all(torch.equal(saved.bert.state_dict()[name], tensor) for name, tensor in own.items())
 
@@ -98,14 +91,8 @@ def test_a_new_head_has_the_outputs_that_are_asked_for_and_the_encoder_its_weigh
 def test_a_model_without_a_head_is_refused_where_none_is_asked_for(folder: Path, architectures) -> None:
     change(folder / "config.json", architectures=architectures)
     says = "BertModel" if architectures else "a model without a head"
-    refused(folder, f"^{says}: only heads for SequenceClassification")
+    refused(lambda: load_model(str(folder)), f"^{says}: only heads for SequenceClassification")
     assert load_model(str(folder), HEADS["SequenceClassification"])
-
-
-def refused(folder: Path, says: str) -> None:
-    with pytest.raises(SupernetError, match=says) as refusal:
-        load_model(str(folder))
-    assert "\n" not in str(refusal.value)
 
 
 @pytest.fixture
@@ -122,9 +109,9 @@ def test_pickled_weights_are_not_unpickled_and_without_others_refused(folder: Pa
     torch.save({"classifier.bias": trap}, pickled)
     load_model(str(folder))
     (folder / "model.safetensors").unlink()
-    refused(folder, r"only as \.bin, .* save the model as safetensors")
+    refused(lambda: load_model(str(folder)), r"only as \.bin, .* save the model as safetensors")
     pickled.unlink()
-    refused(folder, r"no file named model\.safetensors")
+    refused(lambda: load_model(str(folder)), r"no file named model\.safetensors")
 
 
 @pytest.mark.usefixtures("trap")
@@ -132,7 +119,7 @@ def test_pickled_weights_are_not_unpickled_and_without_others_refused(folder: Pa
 def test_a_model_with_code_of_its_own_is_refused_and_its_code_not_run(folder: Path, model_type: str) -> None:
     own = {"AutoConfig": "own.OwnConfig", "AutoModelForSequenceClassification": "own.OwnModel"}
     change(folder / "config.json", model_type=model_type, auto_map=own)
-    refused(folder, "brings code of its own")
+    refused(lambda: load_model(str(folder)), "brings code of its own")
 
 
 @pytest.mark.usefixtures("trap")

@@ -3,24 +3,21 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-import ldsearch as ld
 from ldsearch.costs.workload import Workload
 from ldsearch.evaluation.executor import Executor
 from ldsearch.evaluation.prefixes import PrefixCache
-from ldsearch.export.card import Provenance
-from ldsearch.export.folder import write_huggingface
-from ldsearch.latency.sessions import open_onnxruntime
+from ldsearch.latency.runtimes import graph_runtime
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.graph import KEEP, trace
 from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import PINNED
-from ldsearch.tasks.tokenizer import train_wordpiece
+from ldsearch.testing.inputs import stock_output
+from tests.supernet.exported import reloaded
 from tests.tiny import learned, padded_batch, tiny_model
 
 END = 59
@@ -55,12 +52,7 @@ SUBNETS = [
 def test_no_token_of_a_first_text_is_dropped(batch: dict[str, Tensor], score: str) -> None:
     supernet = pinned(score)
     subnet, seen = Subnet.of_encoder(range(4), [10, 4, 3, 2], 20), []
-
-    def between(block, before, after):
-        seen.append(after)
-        return after.hidden
-
-    inference(supernet, batch, subnet, between)
+    inference(supernet, batch, subnet, lambda block, before, after: seen.append(after) or after.hidden)
     for place, state in enumerate(seen):
         for row, (n, first) in enumerate(zip(LENGTHS, FIRST, strict=True)):
             kept = state.positions[row][state.real[row]].tolist()
@@ -78,15 +70,13 @@ def test_run_together_and_in_a_graph_it_is_the_same(batch: dict[str, Tensor], sc
 
     for _ in range(2):
         Executor(supernet).run(batch, SUBNETS, keep, cache)
-    trace(supernet, SUBNETS[0], tmp_path / "model.onnx", fed=range(supernet.blocks))
-    session = open_onnxruntime(tmp_path / "model.onnx")
+    trace(supernet, SUBNETS[0], path := tmp_path / "model.onnx", fed=range(supernet.blocks))
+    graph = graph_runtime("onnx").of_graph(path)
     for index, subnet in enumerate(SUBNETS):
         wanted = inference(supernet, batch, subnet)
-        torch.testing.assert_close(found[index], wanted, atol=1e-5, rtol=1e-4)
-        given = {name: tensor.numpy() for name, tensor in batch.items()}
-        given["token_type_ids"] = np.zeros_like(given["input_ids"])
-        (logits,) = session.run({**given, KEEP: np.array([subnet.encoder.lengths.tokens])})
-        np.testing.assert_allclose(logits, wanted.numpy(), atol=1e-4)
+        (logits,) = graph({**batch, KEEP: torch.tensor([subnet.encoder.lengths.tokens])})
+        for one in (found[index], torch.from_numpy(logits)):
+            torch.testing.assert_close(one, wanted, atol=1e-5, rtol=1e-4)
 
 
 def test_costs_know_how_much_stays() -> None:
@@ -99,11 +89,8 @@ def test_costs_know_how_much_stays() -> None:
     assert replace(workload, pinned=()) == Workload.from_lengths([20, 20], 20)
 
 
-def test_an_export_keeps_it(batch: dict[str, Tensor], tmp_path: Path) -> None:
-    tokenizer, supernet = train_wordpiece(["a b c"] * 9, 59), pinned("learned")
-    how = Provenance("it", "no", "none", "by hand", "none")
-    for name, subnet in (("lengths", SUBNETS[1]), ("depth", Subnet.of_encoder([0, 2]))):
-        folder = write_huggingface(supernet, tokenizer, subnet, tmp_path / name, how).folder
-        wanted = inference(supernet, batch, subnet)
-        with torch.no_grad():
-            torch.testing.assert_close(ld.load(folder)(**batch).logits, wanted, atol=1e-5, rtol=1e-4)
+@pytest.mark.parametrize("subnet", [SUBNETS[1], Subnet.of_encoder([0, 2])])
+def test_an_export_keeps_it(batch: dict[str, Tensor], tmp_path: Path, subnet: Subnet) -> None:
+    supernet = pinned("learned")
+    found = stock_output(reloaded(supernet, subnet, tmp_path), batch)
+    torch.testing.assert_close(found, inference(supernet, batch, subnet), atol=1e-5, rtol=1e-4)

@@ -16,8 +16,8 @@ from ldsearch.supernet.heads import HEADS, head_named
 from ldsearch.supernet.refusals import refuse_config, refuse_sizes
 from tests.tiny import tiny_model
 
-TOKENS = {"vocab_size": 9, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "intermediate_size": 8}
+HEADED = SIZES | {"num_attention_heads": 2}
 
 
 def refused(call: Callable[[], object], why: str) -> None:
@@ -29,16 +29,7 @@ def refused(call: Callable[[], object], why: str) -> None:
 def of(name: str, **fields: object) -> Callable[[], PreTrainedModel]:
     """Makes a stock model of two blocks."""
     stock = getattr(transformers, name)
-    return lambda: stock(stock.config_class(**TOKENS, **fields))
-
-
-mixture = of("MixtralForSequenceClassification", **SIZES, num_key_value_heads=2, num_local_experts=4)
-
-
-def quantised() -> PreTrainedModel:
-    model = tiny_model("bert")
-    model.config.quantization_config = {"quant_method": "bitsandbytes", "load_in_8bit": True}
-    return model
+    return lambda: stock(stock.config_class(vocab_size=9, pad_token_id=0, **fields))
 
 
 def adapted() -> PreTrainedModel:
@@ -54,41 +45,29 @@ def wrapped() -> torch.nn.Module:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (of("DiffLlamaForCausalLM", **SIZES), "weighs attention by the block's number, so no block can be"),
+        (of("DiffLlamaForCausalLM", **HEADED), "weighs attention by the block's number, so no block can be"),
         (
-            of("AlbertForSequenceClassification", **SIZES, embedding_size=8, num_hidden_groups=2),
-            "^AlbertForSequenceClassification has several layers that take turns",
+            of("AlbertForSequenceClassification", **HEADED, embedding_size=8, num_hidden_groups=2),
+            "^Albert.* has several layers that take turns",
         ),
-        (mixture, "is a mixture of experts"),
-        (quantised, "is quantised: train and search in full precision"),
+        (of("FNetForSequenceClassification", **SIZES), "^FNet.* reads no attention mask"),
         (adapted, "carries PEFT adapters: merge them"),
         (wrapped, "carries PEFT adapters: merge them"),
-        (
-            of("FNetForSequenceClassification", hidden_size=8, num_hidden_layers=2, intermediate_size=8),
-            "^FNetForSequenceClassification reads no attention mask: what pads a batch",
-        ),
-        (
-            of("GPT2LMHeadModel", n_embd=8, n_layer=2, n_head=2, scale_attn_by_inverse_layer_idx=True),
-            "scales attention by the block's number, so no block can be left out",
-        ),
     ],
 )
 def test_models_are_refused(make, why):
     refused(lambda: Supernet(make()), why)
 
 
-@pytest.mark.parametrize(("make", "why"), [(mixture, "is a mixture of experts"), (quantised, "is quantised")])
-def test_folders_are_refused_before_any_weight_is_read(make, why, tmp_path: Path):
-    model = make()
-    fields = {**model.config.to_dict(), "architectures": [type(model).__name__]}
-    (tmp_path / "config.json").write_text(json.dumps(fields))
-    refused(lambda: load_model(str(tmp_path)), why)
-
-
-def test_a_folder_of_adapters_is_refused_though_its_base_model_is_there(tmp_path: Path):
-    tiny_model("bert").save_pretrained(tmp_path)
-    (tmp_path / "adapter_config.json").write_text("{}")
-    refused(lambda: load_model(str(tmp_path)), "holds PEFT adapters: merge them")
+def test_folders_are_refused_before_any_weight_is_read(tmp_path: Path):
+    config = {**tiny_model("bert").config.to_dict(), "architectures": ["BertForSequenceClassification"]}
+    for file, fields, why in (
+        ("adapter_config.json", {}, "holds PEFT adapters: merge them"),
+        ("config.json", {**config, "quantization_config": {"load_in_8bit": True}}, "is quantised: train"),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        (tmp_path / file).write_text(json.dumps(fields))
+        refused(lambda: load_model(str(tmp_path)), why)
 
 
 def fields_of(kind: str, **changes: object) -> dict[str, object]:
@@ -96,7 +75,6 @@ def fields_of(kind: str, **changes: object) -> dict[str, object]:
 
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-SHARED = fields_of("gemma4_unified_text", num_kv_shared_layers=2)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +83,8 @@ SHARED = fields_of("gemma4_unified_text", num_kv_shared_layers=2)
         (fields_of("longformer"), "attends within windows of its own"),
         (fields_of("led"), "attends within windows of its own"),
         (fields_of("big_bird"), "attends to blocks of tokens.*original_full"),
-        (SHARED, "hands keys and values of some blocks on to others"),
+        (fields_of("gpt2", scale_attn_by_inverse_layer_idx=True), "scales attention by the block's number"),
+        (fields_of("gemma4_unified_text", num_kv_shared_layers=2), "hands keys and values of some blocks on"),
         *(({key: 2}, "'it' is a mixture of experts") for key in EXPERTS),
         *(({"architectures": own}, "'it' is damaged: architectures") for own in (0.5, "BertModel", [1])),
     ],
@@ -136,9 +115,7 @@ def test_sizes_that_may_be_none_are_none_by_default(kind: str) -> None:
     ["BertForMultipleChoice", "BertModel", "", "ForNothing", "BertLMHeadModel", "RobertaForCausalLM"],
 )
 def test_other_heads_are_refused_with_those_there_are(name):
-    with pytest.raises(SupernetError, match="only heads for SequenceClassification, TokenClass") as no:
-        head_named(name)
-    assert not str(no.value).startswith(":")
+    refused(lambda: head_named(name), "^[^:].*only heads for SequenceClassification, TokenClass")
     assert head_named("XLMRobertaForMaskedLM") is HEADS["MaskedLM"]
 
 
@@ -147,6 +124,5 @@ def test_a_tokenizer_that_rust_cannot_read_is_one_line(tmp_path: Path) -> None:
     transformers.BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[MASK]": 2}).save_pretrained(tmp_path)
     path = tmp_path / "tokenizer.json"
     fields = json.loads(path.read_text())
-    fields["version"] = None  # JSON, but no tokenizer
-    path.write_text(json.dumps(fields))
+    path.write_text(json.dumps({**fields, "version": None}))  # JSON, but no tokenizer
     refused(lambda: load_model(str(tmp_path)), "the tokenizer of .* is damaged")

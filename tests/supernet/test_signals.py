@@ -42,39 +42,22 @@ def test_it_is_the_mean_cosine_distance_of_the_real_tokens():
     for hidden in (before, after):
         hidden[~real] = torch.nan  # pads may hold anything
     collector = BlockInfluence(1)
-    collector.observe(0, state(before, real), state(after, real))
+    assert collector.observe(0, state(before, real), state(after, real)) is after
     expected = np.mean([cosine(before[i, j], after[i, j]) for i, j in real.nonzero().tolist()])
     assert collector.values() == pytest.approx([expected], rel=1e-5)
 
 
 def test_batching_does_not_matter_because_tokens_are_weighed():
-    network = carriers_and_identities()
-    (batch,) = batches(1, seed=0)
-    rows = [{name: tensor[i : i + 1] for name, tensor in batch.items()} for i in range(16)]
-    # Padded rows on their own, cut to their three tokens.
-    cut = [{name: t[:, :3] if t.dim() > 1 else t for name, t in row.items()} for row in rows[::2]]
-    together = influence(network, [batch])
-    assert influence(network, cut + rows[1::2]) == pytest.approx(together, rel=1e-5, abs=1e-9)
+    network, (batch,) = carriers_and_identities(), batches(1, seed=0)
     uneven = [{name: tensor[part] for name, tensor in batch.items()} for part in (slice(0, 3), slice(3, 16))]
-    assert influence(network, uneven) == pytest.approx(together, rel=1e-5, abs=1e-9)
-    # The control: rows differ, so that a mean of means would be another number.
-    mean_of_rows = np.mean([influence(network, [row]) for row in rows], axis=0)
-    assert np.abs(mean_of_rows - together).max() > 1e-3
+    assert influence(network, uneven) == pytest.approx(influence(network, [batch]), rel=1e-5, abs=1e-9)
 
 
-def test_identity_blocks_rank_last_with_exactly_no_influence():
+def test_identity_blocks_have_exactly_no_influence_and_the_others_some():
     network = carriers_and_identities()
     values = influence(network, batches(4, seed=0))
-    assert {*np.argsort(-values, kind="stable")[-3:].tolist()} == network.useless
     assert values[list(network.useless)].tolist() == [0.0] * 3
     assert np.delete(values, list(network.useless)).min() > 1e-3
-
-
-def test_what_was_computed_goes_on_as_it_is_and_nothing_is_learned_from_it():
-    before, after = torch.randn(2, 1, 3, 4, requires_grad=True)
-    collector = BlockInfluence(1)
-    assert collector.observe(0, state(before), state(after)) is after
-    assert collector.values().dtype == np.float64
 
 
 def test_bad_input_is_refused_in_one_line():

@@ -1,69 +1,67 @@
-"""The supernet: skipping by hand, sharing, materialised models, refusals."""
+"""The supernet: skipping by hand, sharing, materialised models, gradients, refusals."""
 
 import copy
+from itertools import pairwise
 
 import pytest
 import torch
-from transformers import AutoConfig, PreTrainedModel
 
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.subnet import Stack, Subnet
-from ldsearch.supernet import FixedSubnet, Supernet
-from ldsearch.supernet.heads import HEADS, logits_of
+from ldsearch.supernet import Supernet
+from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.supernet import inference
+from ldsearch.supernet.tokens import State, put_back
+from ldsearch.testing.inputs import refuses, stock_output
+from tests.supernet.test_generic import build
 from tests.tiny import padded_batch, tiny_model
-
-
-def by_hand(supernet: Supernet, blocks: list[int]) -> torch.nn.Module:
-    """A copy of the stock model whose other layers are taken out of its list."""
-    model = copy.deepcopy(supernet.model)
-    layers = model.get_submodule(supernet.stacks["encoder"])
-    kept = [layers[block] for block in blocks]
-    del layers[:]
-    layers.extend(kept)
-    model.config.num_hidden_layers = len(kept)
-    return model
+from tests.training.test_trainer import gradients_of, without_dropout
 
 
 def test_token_types_reach_the_embedding():
     supernet = Supernet(tiny_model("bert"))
     batch = padded_batch([6, 6])
-    types = torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
-    with torch.inference_mode():
-        theirs = supernet.model(**batch, token_type_ids=types).logits
-    assert torch.equal(inference(supernet, {**batch, "token_type_ids": types}, Subnet.full(4)), theirs)
+    batch["token_type_ids"] = torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
+    assert torch.equal(inference(supernet, batch, supernet.full), stock_output(supernet.model, batch))
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_a_materialised_model_shares_its_weights_and_leaves_the_supernet_alone(family):
     supernet = Supernet(tiny_model(family))
-    pinned = supernet.pinned_of("encoder")
-    blocks = [0, 2] if pinned else [1, 3]
     config, before = supernet.model.config.to_dict(), copy.deepcopy(supernet.model.state_dict())
-    whole = Subnet.of_encoder(blocks), Subnet.of_encoder(blocks, [8, 4], 12), Subnet.of_encoder([1, 3])
-    stock, fixed, left_out = made = [supernet.materialise(one) for one in whole]
-    assert type(stock) is type(supernet.model)
-    assert stock.config.num_hidden_layers == 2
-    assert isinstance(fixed, FixedSubnet)
-    assert fixed.subnet.encoder.blocks == (0, 1)
-    # Without its pinned block a model stays whole.
-    assert isinstance(left_out, FixedSubnet) == bool(pinned)
-    assert left_out.config.num_hidden_layers == (4 if pinned else 2)
     pointers = {p.data_ptr() for p in supernet.model.parameters()}
-    assert all({p.data_ptr() for p in own.parameters() if p.numel()} < pointers for own in made)
-    supernet.materialise(Subnet(encoder=Stack((0, 2), ffn_share=((0, 0.25), (2, 0.25)))))
+    for subnet in (
+        Subnet.of_encoder([0, 2]),
+        Subnet.of_encoder([0, 2], [8, 4], 12),
+        Subnet.of_encoder([1, 3]),
+    ):
+        own = supernet.materialise(subnet)
+        assert {p.data_ptr() for p in own.parameters() if p.numel()} < pointers
+    narrow = Stack((0, 2), ffn_share=((0, 0.25), (2, 0.25)))
     cut = Stack((1, 2), heads_off=((1, 0),), ffn_share=((2, 0.5),), sublayers_off=((2, "attention"),))
-    assert isinstance(supernet.materialise(Subnet(encoder=cut)), FixedSubnet)
+    for stack in (narrow, cut):
+        supernet.materialise(Subnet(encoder=stack))
     assert supernet.model.config.to_dict() == config
     torch.testing.assert_close(supernet.model.state_dict(), before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("asked", [{"every_n_layers": 2}, {"offload": True}])
 def test_blocks_are_recomputed_in_one_way_only(asked):
-    supernet = Supernet(tiny_model("bert"))
     with pytest.raises(SupernetError, match="recomputes every block and offloads none"):
-        supernet.activation_checkpointing_enable(**asked)
-    assert not supernet.pipeline.checkpointing
+        Supernet(tiny_model("bert")).activation_checkpointing_enable(**asked)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"score": "nothing"}, "use one of learned, column, power"),
+        ({"memory": "lost"}, "unknown memory 'lost': use restored or kept"),
+        ({"skipped": "zero"}, "use identity or norm"),
+    ],
+)
+def test_unknown_ways_to_run_are_refused_with_those_there_are(options, says):
+    with pytest.raises(SupernetError, match=says):
+        Supernet(tiny_model("bert"), **options)
 
 
 def test_the_mode_of_a_supernet_is_the_models_and_survives_inference():
@@ -75,15 +73,9 @@ def test_the_mode_of_a_supernet_is_the_models_and_survives_inference():
     assert model.training
 
 
-def generic() -> PreTrainedModel:
-    """Of no registered family."""
-    fields = tiny_model("bert").config.to_dict() | {"model_type": "layoutlm"}
-    return HEADS["SequenceClassification"].auto.from_config(AutoConfig.for_model(**fields)).eval()
-
-
-@pytest.mark.parametrize("make", [lambda: tiny_model("bert"), lambda: tiny_model("modernbert"), generic])
-def test_what_leaves_each_block_can_be_looked_at_and_replaced(make):
-    supernet = Supernet(make())
+@pytest.mark.parametrize("kind", ["bert", "modernbert", "layoutlm"])
+def test_what_leaves_each_block_can_be_looked_at_and_replaced(kind):
+    supernet = Supernet(build(kind))
     batch, subnet, seen = padded_batch([7, 4]), Subnet.of_encoder([0, 1, 3]), []
 
     def look(block, before, after):
@@ -93,47 +85,36 @@ def test_what_leaves_each_block_can_be_looked_at_and_replaced(make):
 
     with torch.inference_mode():
         looked = supernet(batch, subnet, look).logits
-        stock = by_hand(supernet, [0, 1, 3])(**batch, output_hidden_states=True)
+        stock = supernet.materialise(subnet)(**batch, output_hidden_states=True)
         assert torch.equal(looked, stock.logits)
         assert [block for block, _, _ in seen] == [0, 1, 3]
-        assert torch.equal(seen[0][1], stock.hidden_states[0])
-        for index, (_, _, after) in enumerate(seen[:2]):
-            assert torch.equal(after, stock.hidden_states[index + 1])
-            assert torch.equal(seen[index + 1][1], after)
-        # What a block did is undone: as if it did not run. And no ear stays behind.
-        undone = supernet(
-            batch, subnet, lambda block, before, after: (before if block == 1 else after).hidden
-        )
-        assert torch.equal(undone.logits, inference(supernet, batch, Subnet.of_encoder([0, 3])))
-        assert len(seen) == 3
+        for (_, before, _), theirs in zip(seen, stock.hidden_states[:3], strict=True):
+            assert torch.equal(before, theirs)
+        for (_, _, after), (_, before, _) in pairwise(seen):
+            assert torch.equal(after, before)
+    # What a block did is undone: as if it did not run. And no ear stays behind.
+    undone = inference(supernet, batch, subnet, lambda block, *both: both[block != 1].hidden)
+    assert torch.equal(undone, inference(supernet, batch, Subnet.of_encoder([0, 3])))
+    assert len(seen) == 3
 
 
-@pytest.mark.parametrize(
-    "subnet",
-    [
-        Subnet(encoder=Stack((0,)), decoder=Stack((0,))),
-        Subnet(encoder=Stack((0,), heads_off=((0, 2),))),
-        Subnet(encoder=Stack((0,), heads_off=((0, -1),))),
-        Subnet(encoder=Stack((0, 1), heads_off=((1, 0), (1, 1)))),
-    ],
-)
-def test_subnetworks_that_do_not_fit_are_refused(subnet):
-    supernet = Supernet(tiny_model("bert"))
+@pytest.mark.parametrize("off", [((0, 2),), ((0, -1),), ((1, 0), (1, 1))])
+def test_heads_that_are_not_there_and_all_of_a_block_are_not_switched_off(off):
+    supernet, subnet = Supernet(tiny_model("bert")), Subnet(encoder=Stack((0, 1), heads_off=off))
     for use in (lambda: supernet(padded_batch([3]), subnet), lambda: supernet.materialise(subnet)):
-        with pytest.raises(SubnetError) as refused:
-            use()
-        assert "\n" not in str(refused.value)
+        assert refuses(use, SubnetError)
 
 
-@pytest.mark.parametrize("make", [lambda: tiny_model("bert"), generic])
+@pytest.mark.parametrize("kind", ["bert", "layoutlm", "bart", "t5"])
 @pytest.mark.parametrize("mask", [[0, 1, 1], [1, 0, 1], [0, 0, 0]], ids=["left", "gap", "nothing"])
-def test_padding_before_a_token_is_refused(make, mask):
-    supernet = Supernet(make())
-    batch = {"input_ids": torch.tensor([[5, 6, 7]] * 2), "attention_mask": torch.tensor([[1, 1, 1], mask])}
+def test_padding_before_a_token_is_refused(kind, mask):
+    supernet, ids = Supernet(build(kind)), torch.tensor([[5, 6, 7]] * 2)
+    masks = torch.tensor([[1, 1, 1], mask])
+    batch = supernet.inputs({"input_ids": ids, "attention_mask": masks, "labels": ids})
     with pytest.raises(SupernetError, match="left-padded"):
-        inference(supernet, batch, Subnet.full(4))
-    batch["attention_mask"][1] = torch.tensor([1, 1, 0])
-    assert inference(supernet, batch, Subnet.full(4)).isfinite().all()
+        inference(supernet, batch, supernet.full)
+    masks[1] = torch.tensor([1, 1, 0])
+    assert inference(supernet, batch, supernet.full).isfinite().all()
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
@@ -151,12 +132,59 @@ def test_gradients_reach_what_is_on_and_nothing_else(family):
     assert second.contract.weight.grad.abs().max() > 0
 
 
+@pytest.mark.parametrize("head", ["QuestionAnswering", "MaskedLM"])
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_it_trains_under_bf16_autocast_where_dropped_tokens_come_back(family, head):
+    supernet = Supernet(tiny_model(family, head=head)).train()
+    batch, subnet = padded_batch([24, 3, 17, 9, 1]), Subnet.of_encoder(range(4), (18, 13, 7, 2), 24)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = logits_of(supernet(batch, subnet))
+    logits.float().square().mean().backward()
+    assert logits.shape[:2] == batch["input_ids"].shape
+    gradients = [p.grad for layer in supernet.layers_of("encoder") for p in layer.parameters()]
+    assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("there", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("back", [torch.float32, torch.bfloat16])
+def test_states_return_into_sequences_of_another_precision(there, back):
+    places = torch.tensor([[0, 2]])
+    state = State((places + 0.5)[..., None].expand(-1, -1, 2).to(back), torch.ones(1, 2).bool(), places)
+    put = put_back(torch.zeros(1, 3, 2, dtype=there), state)
+    assert put.dtype == there
+    assert put[0, :, 0].tolist() == [0.5, 0, 2.5]
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "electra", "modernbert", "mpnet", "roberta"])
+@pytest.mark.parametrize("lengths", [None, [9, 6, 4]], ids=["whole", "dropping"])
+def test_training_what_no_head_reads_changes_no_output_and_no_gradient(family, lengths):
+    """Of heads that read one token; as where states are read behind each block, and as the stock model's."""
+    model = tiny_model(family)
+    supernet = without_dropout(Supernet(model.train()))
+    subnet = Subnet.of_encoder(range(3), lengths, 12) if lengths else supernet.full
+    batch = padded_batch([12, 7, 12, 3])
+    found, left = [], []
+
+    def read(block, before, after):
+        left.append(after.hidden.shape[1])
+        return after.hidden
+
+    ways = [lambda: supernet(batch, subnet), lambda: supernet(batch, subnet, read)]
+    ways += [] if lengths else [lambda: model(**batch)]
+    for way in ways:
+        model.zero_grad()
+        logits = way().logits
+        logits.square().sum().backward()
+        found.append((logits.detach(), gradients_of(model)))
+    assert left == (lengths or [12] * 4)  # who reads the states is given all of them
+    for logits, gradients in found[1:]:
+        torch.testing.assert_close(found[0][0], logits, rtol=0, atol=1e-5)
+        torch.testing.assert_close(found[0][1], gradients, rtol=1e-4, atol=1e-5)
+
+
 def test_both_ends_of_a_span_are_one_tensor():
-    model = tiny_model("bert", head="QuestionAnswering")
-    batch = padded_batch([5, 3])
+    model, batch = tiny_model("bert", head="QuestionAnswering"), padded_batch([5, 3])
     with torch.inference_mode():
         stock = model(**batch)
-        ours = logits_of(Supernet(model)(batch, Subnet.full(4)))
-    assert ours.shape == (2, 5, 2)
-    assert torch.equal(ours[..., 0], stock.start_logits)
-    assert torch.equal(ours[..., 1], stock.end_logits)
+    ends = inference(Supernet(model), batch, Subnet.full(4)).unbind(dim=-1)
+    assert all(map(torch.equal, ends, (stock.start_logits, stock.end_logits)))
