@@ -1,12 +1,14 @@
 """The command line, a place with a finished search, and checks that start no process."""
 
 import shutil
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import dynamic_module_utils
 
 from ldsearch.export import check, reader, timing
 from ldsearch.export.folder import write_huggingface, write_onnx
@@ -14,7 +16,7 @@ from ldsearch.latency.measure import MeasuredLatency
 from ldsearch.subnet import Subnet
 from tests.cli.conftest import ldsearch, wild, wild_place
 
-__all__ = ["FORMS", "ldsearch", "mine", "timing_jobs", "wild", "wild_place"]
+__all__ = ["FORMS", "ldsearch", "mine", "modules", "timing_jobs", "wild", "wild_place"]
 
 FORMS = {
     "hf": write_huggingface,
@@ -59,6 +61,13 @@ def timing_jobs(monkeypatch: pytest.MonkeyPatch) -> list[timing.TimingJob]:
     monkeypatch.setattr(check, "run_reader", reader.main)
     monkeypatch.setattr("ldsearch.latency.clock.SECONDS", 0.0)
     return jobs
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where transformers copies code that it is told to trust."""
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from ldsearch.disk.hub import Origin, origin_of
 from ldsearch.export.check import random_rows, verify
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.supernet import inference
 from tests.export.conftest import FORMS
 from tests.export.test_export import LENGTHS, PROVENANCE
 from tests.tiny import tiny_model
@@ -28,34 +28,33 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TOKENIZER = BertTokenizer(vocab={word: index for index, word in enumerate([*SPECIAL, *WORDS])})
 # Of several lengths, longer than the reference among them.
 TEXTS = ["a b c d e f g h i j", "z", "m n o p q r s t u v w x y z a b c d e f g h i j k l m n"]
-QUERY = "q u e r y"
+QUERIES = ["q u e r y"] * 3
 
 
-def served(labels: int, form: str, folder: Path) -> Supernet:
-    """Write an export; of a regression too, which is what rerankers are."""
+def served(labels: int, form: str, folder: Path) -> None:
+    """Write an export and check it; of a regression too, which is what rerankers are."""
     model = tiny_model("bert", labels=labels)
     if labels == 1:
         model.config.problem_type = "regression"
     supernet = Supernet(model)
     written = FORMS[form](supernet, TOKENIZER, LENGTHS, folder, PROVENANCE)
     verify(supernet, [written], random_rows(supernet), least_agreement=0.01)
-    return supernet
-
-
-def each(*texts: list[str]) -> list[dict[str, torch.Tensor]]:
-    """Of every text, or pair of texts, a batch."""
-    return [dict(TOKENIZER(*parts, return_tensors="pt")) for parts in zip(*texts, strict=True)]
-
-
-def wanted(supernet: Supernet, *texts: list[str]) -> np.ndarray:
-    """What the sub-network gives each text alone."""
-    return torch.cat([inference(supernet, batch, LENGTHS) for batch in each(*texts)]).numpy()
 
 
 def alone(folder: Path, *texts: list[str]) -> np.ndarray:
-    """What ONNX Runtime gives each text of an int8 graph alone: it scales a batch as a whole."""
+    """The logits of every text, or pair of texts, alone: ONNX Runtime scales an int8 batch as a whole."""
     loaded = ldsearch.load(folder)
-    return torch.cat([loaded(**batch).logits for batch in each(*texts)]).numpy()
+    batches = [TOKENIZER(*parts, return_tensors="pt") for parts in zip(*texts, strict=True)]
+    with torch.inference_mode():
+        return torch.cat([loaded(**batch).logits for batch in batches]).numpy()
+
+
+def printed(*command: object) -> Any:
+    """What a program of another environment prints last, as JSON."""
+    elsewhere = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=elsewhere)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_a_graph_lies_where_each_of_them_looks(tmp_path):
@@ -85,23 +84,23 @@ def test_a_configuration_leaves_nothing_to_defaults(tmp_path, family):
 
 def test_a_pipeline_of_transformers(tmp_path):
     for form in ("hf", "onnx"):
-        supernet = served(3, form, tmp_path / form)
+        served(3, form, tmp_path / form)
         classify = pipeline(
             "text-classification", ldsearch.load(tmp_path / form), tokenizer=TOKENIZER, top_k=None
         )
         found = [{one["label"]: one["score"] for one in answer} for answer in classify(TEXTS, batch_size=3)]
-        probabilities = torch.from_numpy(wanted(supernet, TEXTS)).softmax(-1).numpy()
+        probabilities = torch.from_numpy(alone(tmp_path / form, TEXTS)).softmax(-1).numpy()
         got = [[answer[f"LABEL_{label}"] for label in range(3)] for answer in found]
         np.testing.assert_allclose(got, probabilities, atol=1e-5)
 
 
-def test_sentence_transformers_run_the_trusted_code(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("modules")
+def test_sentence_transformers_run_the_trusted_code(tmp_path):
     library = pytest.importorskip("sentence_transformers")
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
-    supernet = served(1, "hf", tmp_path / "out")
+    served(1, "hf", tmp_path / "out")
     model = library.CrossEncoder(str(tmp_path / "out"), trust_remote_code=True, device="cpu")
-    found = model.predict([(QUERY, text) for text in TEXTS], activation_fn=torch.nn.Identity())
-    np.testing.assert_allclose(found, wanted(supernet, [QUERY] * 3, TEXTS)[:, 0], atol=1e-5)
+    found = model.predict(list(zip(QUERIES, TEXTS, strict=True)), activation_fn=torch.nn.Identity())
+    np.testing.assert_allclose(found, alone(tmp_path / "out", QUERIES, TEXTS)[:, 0], atol=1e-5)
 
 
 PYTHON = """
@@ -123,23 +122,14 @@ def test_sentence_transformers_run_the_graphs(tmp_path):
     python = os.environ.get("ONNX_PYTHON", "")
     if not Path(python).is_file():
         pytest.skip("ONNX_PYTHON names no Python with sentence-transformers[onnx]")
-    supernet = served(1, "onnx", tmp_path / "fp32")
+    served(1, "onnx", tmp_path / "fp32")
     served(1, "onnx-int8", tmp_path / "int8")
-    jobs = [
-        (str(tmp_path / "fp32"), "", 3),
-        (str(tmp_path / "int8"), "", 1),
-        (str(tmp_path / "int8"), "onnx/model_quantized.onnx", 1),
-    ]
-    pairs = json.dumps([(QUERY, text) for text in TEXTS])
+    jobs = [("fp32", "", 3), ("int8", "", 1), ("int8", "onnx/model_quantized.onnx", 1)]
     (tmp_path / "served.py").write_text(PYTHON)
-    command = [python, str(tmp_path / "served.py"), pairs, json.dumps(jobs)]
-    elsewhere = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, capture_output=True, text=True, env=elsewhere)
-    assert done.returncode == 0, done.stderr
-    fp32, int8, by_name = json.loads(done.stdout.splitlines()[-1])
-    np.testing.assert_allclose(fp32, wanted(supernet, [QUERY] * 3, TEXTS)[:, 0], atol=1e-5)
-    for found in (int8, by_name):
-        np.testing.assert_allclose(found, alone(tmp_path / "int8", [QUERY] * 3, TEXTS)[:, 0], atol=1e-5)
+    asked = [*zip(QUERIES, TEXTS, strict=True)], [(str(tmp_path / name), *how) for name, *how in jobs]
+    answers = printed(python, tmp_path / "served.py", *map(json.dumps, asked))
+    for (name, *_), found in zip(jobs, answers, strict=True):
+        np.testing.assert_allclose(found, alone(tmp_path / name, QUERIES, TEXTS)[:, 0], atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -148,14 +138,12 @@ def test_sentence_transformers_run_the_graphs(tmp_path):
 def test_fastembed_runs_the_graph(tmp_path, form, file):
     library = pytest.importorskip("fastembed.rerank.cross_encoder")
     source = pytest.importorskip("fastembed.common.model_description").ModelSource
-    supernet = served(1, form, tmp_path)
+    served(1, form, tmp_path)
     name = f"ours/{form}"
     library.TextCrossEncoder.add_custom_model(name, model_file=file, sources=source(hf=name))
     model = library.TextCrossEncoder(name, specific_model_path=str(tmp_path), cuda=False)
-    found = list(model.rerank(QUERY, TEXTS, batch_size=1 if "int8" in form else 3))
-    if form == "onnx":
-        np.testing.assert_allclose(found, wanted(supernet, [QUERY] * 3, TEXTS)[:, 0], atol=1e-5)
-    np.testing.assert_allclose(found, alone(tmp_path, [QUERY] * 3, TEXTS)[:, 0], atol=1e-5)
+    found = list(model.rerank(QUERIES[0], TEXTS, batch_size=1 if "int8" in form else 3))
+    np.testing.assert_allclose(found, alone(tmp_path, QUERIES, TEXTS)[:, 0], atol=1e-5)
 
 
 JAVASCRIPT = """
@@ -178,22 +166,19 @@ console.log(JSON.stringify(answers));
 def test_transformers_in_javascript_runs_the_graphs(tmp_path):
     """Where ``NODE_MODULES_OF`` names a folder in which ``npm install @huggingface/transformers`` was run."""
     home = os.environ.get("NODE_MODULES_OF", "")
-    if not (Path(home) / "node_modules" / "@huggingface" / "transformers").is_dir() or not shutil.which(
-        "node"
-    ):
+    library = Path(home) / "node_modules" / "@huggingface" / "transformers"
+    if not library.is_dir() or not shutil.which("node"):
         pytest.skip("NODE_MODULES_OF names no folder with @huggingface/transformers")
-    supernet = served(3, "onnx", tmp_path / "fp32")
+    served(3, "onnx", tmp_path / "fp32")
     served(3, "onnx-int8", tmp_path / "int8")
     (tmp_path / "served.mjs").write_text(JAVASCRIPT)
     forms = json.dumps([["fp32", "fp32"], ["int8", "q8"]])
-    command = ["node", str(tmp_path / "served.mjs"), str(tmp_path), forms, json.dumps(TEXTS)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    answers = json.loads(done.stdout.splitlines()[-1])
-    for name, logits in (("fp32", wanted(supernet, TEXTS)), ("int8", alone(tmp_path / "int8", TEXTS))):
+    answers = printed("node", tmp_path / "served.mjs", tmp_path, forms, json.dumps(TEXTS))
+    for name in ("fp32", "int8"):
         named = [{one["label"]: one["score"] for one in answer} for answer in answers[name]]
         found = [[answer[f"LABEL_{label}"] for label in range(3)] for answer in named]
-        np.testing.assert_allclose(found, torch.from_numpy(logits).softmax(-1).numpy(), atol=1e-4)
+        expected = torch.from_numpy(alone(tmp_path / name, TEXTS)).softmax(-1).numpy()
+        np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_only_what_is_known_is_said_of_where_a_model_comes_from(tmp_path, monkeypatch):
@@ -201,41 +186,36 @@ def test_only_what_is_known_is_said_of_where_a_model_comes_from(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     for home in ("models--somebody--base/snapshots/1", "models--bare", "datasets--somebody--reviews"):
         (tmp_path / "hub" / home).mkdir(parents=True)
-    for folder in ("mine", "damaged", "silent"):
-        (tmp_path / folder).mkdir()
     fields = "---\nlicense: mit\nbase_model: somebody/older\n---\n# A model\n"
-    card = tmp_path / "hub" / "models--somebody--base" / "snapshots" / "1" / "README.md"
-    for path in (card, tmp_path / "mine" / "README.md"):
-        path.write_text(fields)
-    (tmp_path / "damaged" / "README.md").write_text("---\n{: [\n---\n")
-    (tmp_path / "somebody").mkdir()
-    for model, data, said in (
-        ("somebody/base", "somebody/reviews", Origin(["somebody/base"], ["somebody/reviews"], "mit")),
-        ("bare", "reviews.csv", Origin(["bare"])),
-        ("mine", "somebody/other", Origin(["somebody/older"], [], "mit")),
-        ("damaged", "reviews.csv", Origin()),
-        ("silent", "reviews.csv", Origin()),
-        ("moved/away", "reviews.csv", Origin()),
-        (None, "somebody/reviews", Origin((), ["somebody/reviews"])),
-    ):
+    (tmp_path / "hub" / "models--somebody--base" / "snapshots" / "1" / "README.md").write_text(fields)
+    for folder, card in (("mine", fields), ("damaged", "---\n{: [\n---\n"), ("somebody", "")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "README.md").write_text(card)
+
+    def said(model: str | None, data: str) -> tuple[list[str], list[str], str]:
         found = origin_of(model, data)
-        assert (list(found.base_model), list(found.datasets)) == (list(said.base_model), list(said.datasets))
-        assert found.licence == said.licence
+        return [*found.base_model], [*found.datasets], found.licence
+
+    assert said("somebody/base", "somebody/reviews") == (["somebody/base"], ["somebody/reviews"], "mit")
+    assert said("bare", "reviews.csv") == (["bare"], [], "")
+    assert said("mine", "somebody/other") == (["somebody/older"], [], "mit")
+    for nothing in ("damaged", "somebody", "moved/away"):
+        assert said(nothing, "reviews.csv") == ([], [], "")
+    assert said(None, "somebody/reviews") == ([], ["somebody/reviews"], "")
     (tmp_path / "bare").mkdir()  # a folder of that name is meant before a repository
-    assert origin_of("bare", "reviews.csv") == Origin(datasets=[], base_model=[])
+    assert said("bare", "reviews.csv") == ([], [], "")
 
 
 def test_the_card_is_one_that_the_hub_reads(tmp_path):
     supernet = Supernet(tiny_model("bert"))
-    origin = Origin(["somebody/base"], ["somebody/reviews"], "apache-2.0")
-    known = {"base_model": ["somebody/base"], "datasets": ["somebody/reviews"], "license": "apache-2.0"}
-    for name, more, said in (
-        ("known", {"origin": origin, "metric": "accuracy"}, {**known, "metrics": ["accuracy"]}),
-        ("unknown", {}, {}),
+    known = {"base_model": ["somebody/base"], "datasets": ["somebody/reviews"], "license": "mit"}
+    origin = Origin(*known.values())
+    for provenance, said in (
+        (replace(PROVENANCE, origin=origin, metric="accuracy"), {**known, "metrics": ["accuracy"]}),
+        (PROVENANCE, {}),
     ):
-        for form in FORMS:
-            provenance = replace(PROVENANCE, **more)
-            written = FORMS[form](supernet, TOKENIZER, LENGTHS, tmp_path / name / form, provenance)
+        for form, write in FORMS.items():
+            written = write(supernet, TOKENIZER, LENGTHS, tmp_path / form, provenance)
             verify(supernet, [written], random_rows(supernet), least_agreement=0.01)
             data = ModelCard.load(written.folder / "README.md").data.to_dict()
             assert data.pop("pipeline_tag") == "text-classification"

@@ -59,17 +59,13 @@ def test_a_long_call_is_called_only_to_be_timed():
 
 
 @pytest.mark.parametrize(
-    ("repeats", "seconds", "rounds"), [(2, 0, 2), (2, 22, 5), (2, 25, 5), (2, 26, 6), (50, 9, 50)]
+    ("repeats", "seconds", "rounds"),
+    [(2, 0, 2), (2, 22, 5), (2, 25, 5), (2, 26, 6), (50, 9, 50), (2, 1e9, 100)],
 )
-def test_rounds_go_on_until_so_much_was_measured(repeats, seconds, rounds):
+def test_rounds_go_on_until_so_much_was_measured_but_not_without_end(repeats, seconds, rounds):
     clock = PlantedClock()
     runs = [clock.work("a", repeat(1.0)), clock.work("b", repeat(3.0))]  # five seconds a round
     assert Clock(repeats, 1, clock, seconds=seconds)(runs).seconds.shape == (2, rounds)
-
-
-def test_short_calls_are_not_repeated_without_end():
-    clock = PlantedClock()
-    assert Clock(2, 0, clock, seconds=1e9)([clock.work("a", repeat(1.0))]).timings[0].repeats == 100
 
 
 def test_quartiles_and_p95_are_those_of_the_repeats():
@@ -88,22 +84,18 @@ def test_work_that_runs_on_after_the_call_is_waited_for():
     assert np.allclose(rounds.seconds, [[7.0] * 3, [2.0] * 3])
 
 
-def test_a_machine_that_times_one_thing_differently_twice_is_noisy():
-    clock = PlantedClock()
+def test_what_differs_from_itself_or_scatters_is_noise():
     orders = np.random.default_rng(0)
     slow = np.concatenate([orders.permutation(2) for _ in range(5)])  # the second time of each round
-    noise = Clock(5, 0, clock)([clock.work("a", 1.0 + 0.1 * slow)]).noise
-    assert noise.drift == pytest.approx(0.1)
-    assert noise.noisy
-    assert noise.describe().startswith("noisy machine: the same model timed twice differs by 10.0%")
-
-
-def test_repeats_that_scatter_are_noise_too():
-    clock = PlantedClock()
-    steady, wild = clock.work("a", repeat(1.0)), clock.work("b", [1, 2, 3, 4, 5])
-    noise = Clock(5, 0, clock)([steady, wild]).noise
-    assert (noise.drift, noise.spread) == (pytest.approx(0), pytest.approx(2 / 3))
-    assert noise.noisy
+    for seconds, drift, spread in (
+        ([1.0 + 0.1 * slow], 0.1, 0.0),
+        ([repeat(1.0), [1, 2, 3, 4, 5]], 0.0, 2 / 3),
+    ):
+        clock = PlantedClock()
+        noise = Clock(5, 0, clock)([clock.work("a", own) for own in seconds]).noise
+        assert (noise.drift, noise.spread) == (pytest.approx(drift), pytest.approx(spread))
+        said = f"noisy machine: the same model timed twice differs by {drift:.1%}"
+        assert noise.describe().startswith(said)
 
 
 def test_nothing_to_repeat_is_refused():

@@ -4,17 +4,18 @@ import time
 
 import pytest
 
-from ldsearch.errors import ExportError, LdsearchError
+from ldsearch.errors import ExportError
 from ldsearch.export.agreement import share_of_full
 from ldsearch.latency import fastest, runtimes
 from ldsearch.latency.fastest import time_full_model
-from ldsearch.latency.runtimes import RUNTIMES, GraphRuntime, Runtime, graph_runtime
+from ldsearch.latency.runtimes import GraphRuntime, Runtime
 from ldsearch.latency.sessions import open_onnxruntime
 from ldsearch.registry import Registry
 from ldsearch.supernet import Supernet
 from tests.tiny import padded_batch, tiny_model
 
 SUPERNET = Supernet(tiny_model("bert", blocks=2)).eval()
+FULL = SUPERNET.materialise(SUPERNET.full).eval()
 BATCHES = [padded_batch([12, 7, 5, 9], seed=seed) for seed in range(8)]
 
 
@@ -24,18 +25,16 @@ class Planted(GraphRuntime):
     def of_graph(self, fp32):
         assert fp32.exists()
         seconds, sign = self.settings["seconds"], self.settings["sign"]
-        model = self.settings["model"]
 
         def forward(inputs):
             time.sleep(seconds)
-            return [(sign * model(**inputs).logits).numpy()]
+            return [(sign * FULL(**inputs).logits).numpy()]
 
         return forward
 
 
 def planted(seconds: float, *, wrong: bool = False) -> Planted:
-    model = SUPERNET.materialise(SUPERNET.full).eval()
-    settings = {"seconds": seconds, "sign": -1.0 if wrong else 1.0, "model": model}
+    settings = {"seconds": seconds, "sign": -1.0 if wrong else 1.0}
     return Planted(f"planted {seconds}", open_onnxruntime, "torch", "none", settings)
 
 
@@ -81,11 +80,17 @@ def test_the_fastest_that_keeps_the_answers_is_taken(only):
     assert told[-1] == "  missing: is not installed here"
 
 
-def test_what_serves_no_file_is_the_rival_and_is_not_exported(only):
-    model = SUPERNET.materialise(SUPERNET.full).eval()
-    only(torch=Runtime("stock", lambda supernet, subnet: lambda inputs: model(**inputs)), file=planted(0.02))
+def test_what_serves_no_file_may_be_the_rival_and_is_left_out_where_it_is_far_too_slow(only):
+    only(
+        torch=Runtime("stock", lambda supernet, subnet: lambda inputs: FULL(**inputs)),
+        far=Runtime("far away", lambda supernet, subnet: lambda inputs: time.sleep(0.1)),
+        file=planted(0.01),
+        slow=planted(0.1),
+    )
     full = timed()
+    assert list(full.milliseconds) == ["torch", "file", "slow"]  # a runtime of files stays, however slow
     assert (full.fastest(), full.fastest(files=True)) == ("torch", "file")
+    assert "times as long as the fastest" in full.left_out["far"]
 
 
 def test_none_that_keeps_the_answers_is_one_line(only):
@@ -99,16 +104,3 @@ def test_a_library_that_is_missing_is_named_with_its_extra():
     gone = GraphRuntime("OpenVINO 2050", open_onnxruntime, "openvino2050", "openvino")
     with pytest.raises(ExportError, match=r"needs openvino2050: pip install 'ldsearch\[openvino\]'"):
         gone.require()
-    with pytest.raises(LdsearchError, match="unknown runtime of files 'eager'"):
-        graph_runtime("eager")
-    assert {"onnx", "onnx-int8", "openvino", "openvino-f32", "torch-bf16"} <= set(RUNTIMES)
-
-
-def test_what_serves_no_file_and_takes_far_too_long_is_not_timed_further(only):
-    def sleeping(supernet, subnet):
-        return lambda inputs: time.sleep(0.06)
-
-    only(far=Runtime("far away", sleeping), file=planted(0.005), slow=planted(0.05))
-    full = timed()
-    assert list(full.milliseconds) == ["file", "slow"]  # a runtime of files stays, however slow
-    assert "times as long as the fastest" in full.left_out["far"]

@@ -11,7 +11,6 @@ from ldsearch.latency.runtimes import RUNTIMES
 from ldsearch.latency.sessions import open_openvino
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.graph import OPSET
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.supernet import inference
 from tests.tiny import padded_batch, tiny_model
@@ -53,47 +52,32 @@ def test_a_runtime_computes_the_subnetwork(name, family):
         assert float(off.max() if OFF[name] == FP32 else off.median()) < OFF[name], subnet
 
 
-@pytest.mark.parametrize("scored", ["by a product", "by a sum"])
+SCORED = """
+<ir_version: 10, opset_import: ["" : 17]>
+scored (float[b, 16, 2] entered) => (int64[b, 5] places)
+<float[2, 2] identity = {1, 0, 0, 1}, float[2] weights = {1, 0.001953125},
+ float[2, 1] column = {1, 0.001953125}, int64[1] axis = {-1}, int64[2] flat = {0, 16}, int64[1] count = {5}>
+{
+    states = MatMul (entered, identity)
+    WAY
+    best, places = TopK <axis = 1> (scores, count)
+}
+"""
+WAYS = {
+    "by a product": "product = MatMul (states, column)\n scores = Reshape (product, flat)",
+    "by a sum": "terms = Mul (states, weights)\n scores = ReduceSum <keepdims = 0> (terms, axis)",
+}
+
+
+@pytest.mark.parametrize("scored", WAYS)
 def test_openvino_orders_tokens_by_scores_in_fp32(tmp_path, scored):
     """Scores of 8 and some 512ths, which are equal in bf16, its precision on many processors."""
     onnx = pytest.importorskip("onnx")
-    tokens, kept = 16, 5
-    make, tensor = onnx.helper.make_node, onnx.numpy_helper.from_array
-    ways = {
-        "by a product": [
-            make("MatMul", ["states", "column"], ["product"]),
-            make("Reshape", ["product", "flat"], ["scores"]),
-        ],
-        "by a sum": [
-            make("Mul", ["states", "weights"], ["terms"]),
-            make("ReduceSum", ["terms", "axis"], ["scores"], keepdims=0),
-        ],
-    }
-    graph = onnx.helper.make_graph(
-        [
-            make("MatMul", ["entered", "identity"], ["states"]),
-            *ways[scored],
-            make("TopK", ["scores", "count"], ["best", "places"], axis=1),
-        ],
-        "scored",
-        [onnx.helper.make_tensor_value_info("entered", onnx.TensorProto.FLOAT, ["b", tokens, 2])],
-        [onnx.helper.make_tensor_value_info("places", onnx.TensorProto.INT64, ["b", kept])],
-        [
-            tensor(np.eye(2, dtype=np.float32), "identity"),
-            tensor(np.array([1, 1 / 512], dtype=np.float32), "weights"),
-            tensor(np.array([[1], [1 / 512]], dtype=np.float32), "column"),
-            tensor(np.array([-1]), "axis"),
-            tensor(np.array([0, tokens]), "flat"),
-            tensor(np.array([kept]), "count"),
-        ],
-    )
-    path = tmp_path / "scored.onnx"
-    opset = [onnx.helper.make_opsetid("", OPSET)]
-    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=10), path)
-    small = np.stack([np.random.default_rng(seed).permutation(tokens) for seed in range(4)])
+    onnx.save(onnx.parser.parse_model(SCORED.replace("WAY", WAYS[scored])), tmp_path / "scored.onnx")
+    small = np.stack([np.random.default_rng(seed).permutation(16) for seed in range(4)])
     entered = np.stack([np.full_like(small, 8), small], axis=-1).astype(np.float32)
-    (places,) = open_openvino(path, 1).run({"entered": entered})
-    assert (places == np.argsort(-small, axis=1)[:, :kept]).all()
+    (places,) = open_openvino(tmp_path / "scored.onnx", 1).run({"entered": entered})
+    assert (places == np.argsort(-small, axis=1)[:, :5]).all()
 
 
 @pytest.mark.skipif(
