@@ -201,6 +201,14 @@ def _wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.fixture(scope="session")
+def swapped(wild: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wild place with the same search by the other rows, which printed said.txt; tests only read it."""
+    place = shutil.copytree(wild, tmp_path_factory.mktemp("swapped") / "place")
+    (place / "said.txt").write_text(run_in(place, "evolve", *WILD_SEARCH, "--swap"))
+    return place
+
+
 def unsettle(folder: Path) -> None:
     """Random weights, the classes balanced: a supernet that guesses differently at every length."""
     path = folder / "model.safetensors"
@@ -233,7 +241,11 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def tuned(wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place with a fine-tuned model as others save it, and rows: labelled, and texts alone."""
+    """A place with a fine-tuned model as others save it, and rows: labelled, and texts alone.
+
+    The full model is timed in one runtime of files, which rounds nothing.
+    """
+    monkeypatch.setattr(fastest, "candidates", lambda: {"onnx": RUNTIMES["onnx"]})
     place = tmp_path / "place"
     place.mkdir()
     monkeypatch.chdir(place)
@@ -246,13 +258,6 @@ def tuned(wild: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("more.csv").write_text(rows)
     Path("texts.txt").write_text("\n".join(line.partition(",")[0] for line in rows.splitlines()[1:]) + "\n")
     return place
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The full model is timed in one runtime of files, which rounds nothing, for an instant."""
-    monkeypatch.setattr("ldsearch.latency.clock.SECONDS", 0.0)
-    monkeypatch.setattr(fastest, "candidates", lambda: {"onnx": RUNTIMES["onnx"]})
 
 
 def lines(path: Path) -> pd.DataFrame:

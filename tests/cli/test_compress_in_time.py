@@ -21,7 +21,7 @@ from tests.cli.test_compress import RUN
 
 
 def test_a_budget_in_milliseconds_is_met_as_far_as_it_can_be_measured(
-    ldsearch: Ldsearch, tuned: Path, quick: None
+    ldsearch: Ldsearch, tuned: Path
 ) -> None:
     ldsearch.done(*RUN, "--budget", "900s@batch=2,length=16")
     chosen = read(tuned / "runs/small/compress.json")["points"][1]
@@ -44,7 +44,7 @@ class PlantedTimes:
 
 
 def test_a_speed_up_is_over_the_whole_models_own_file_at_batch_8_and_the_mean_length(
-    ldsearch: Ldsearch, tuned: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+    ldsearch: Ldsearch, tuned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of eight ratios the fourth takes half of the ten milliseconds.
     clock = PlantedTimes((2, 9))
@@ -62,7 +62,7 @@ def test_a_speed_up_is_over_the_whole_models_own_file_at_batch_8_and_the_mean_le
 
 
 def test_a_speed_up_is_over_the_fastest_runtime_whichever_serves(
-    ldsearch: Ldsearch, tuned: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+    ldsearch: Ldsearch, tuned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("openvino")
     timed = []
@@ -86,7 +86,6 @@ def test_a_speed_up_is_over_the_fastest_runtime_whichever_serves(
 def test_what_meets_a_budget_in_time_is_taken_and_where_nothing_does_that_is_said(
     ldsearch: Ldsearch,
     tuned: Path,
-    quick: None,
     monkeypatch: pytest.MonkeyPatch,
     plain: tuple[float, float],
     trained: tuple[float, float],

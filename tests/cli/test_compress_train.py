@@ -17,9 +17,7 @@ from tests.cli.conftest import Ldsearch, lines, read
 from tests.cli.test_compress import RUN
 
 
-def test_a_training_by_the_model_itself_is_taken_where_it_is_better(
-    ldsearch: Ldsearch, tuned: Path, quick: None
-) -> None:
+def test_a_training_by_the_model_itself_is_taken_where_it_is_better(ldsearch: Ldsearch, tuned: Path) -> None:
     ldsearch.done(*RUN, "--budget", 0.5, "--train", 0.02)
     folder = tuned / "runs/small"
     plain, trained = (Run.open(folder / name) for name in ("search", "search-trained"))
@@ -60,7 +58,7 @@ def test_a_training_by_the_model_itself_is_taken_where_it_is_better(
 
 
 def test_with_blocks_left_out_everything_is_told_of_the_model_as_it_was_given(
-    ldsearch: Ldsearch, tuned: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+    ldsearch: Ldsearch, tuned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compressing, "_rank", lambda found, better: found.run.folder.name == "search-trained")
     outcome = ldsearch.done(*RUN, "--train", 0.02, "--blocks", 2)
@@ -85,13 +83,10 @@ def test_with_blocks_left_out_everything_is_told_of_the_model_as_it_was_given(
     assert first["score"] == pytest.approx(given.evaluator([given.full])[0].score.value)
     assert given.held_out is not None
     whole = given.held_out([given.full])[0].score.value
-    ldsearch.done("evaluate", folder)
     ldsearch.done("info", folder)
     ldsearch.done("report", folder)
-    assert f"{whole:.4f}" in ldsearch("evaluate", folder).out
-    rows = list(lines(folder / "data/test.jsonl")["text"])
-    assert np.isfinite(
-        ld.load(folder / "model", budget="0.7")(
-            **AutoTokenizer.from_pretrained(folder / "model")(rows, return_tensors="pt", padding=True)
-        ).logits.numpy()
-    ).all()
+    assert f"{whole:.4f}" in ldsearch.done("evaluate", folder).out
+    rows = [*lines(folder / "data/test.jsonl")["text"]]
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    served = ld.load(folder / "model", budget="0.7")(**tokenizer(rows, return_tensors="pt", padding=True))
+    assert np.isfinite(served.logits.numpy()).all()

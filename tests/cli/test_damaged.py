@@ -11,14 +11,15 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pandas as pd
 import pytest
 
 from ldsearch.errors import MachineError
-from tests.cli.conftest import Ldsearch
+from tests.cli.conftest import Ldsearch, Outcome
 from tests.cli.test_bad_input import RUN, expect_refusal, listing
-from tests.cli.test_border import EVOLVE, Damage, content
+from tests.cli.test_border import EVOLVE, Damage, content, weights
 
 
 def edited(name: str, **changes: Any) -> Damage:
@@ -81,6 +82,11 @@ DAMAGES: dict[str, Any] = {
     "no record": ("evolve", content(RECORD, "{")),
     "no weights": ("evolve", lambda place: (place / TINY / "model.safetensors").unlink()),
     "cut weights": ("evolve", lambda place: os.truncate(place / TINY / "model.safetensors", 300)),
+    "no head": (
+        "evolve",
+        lambda place: weights(lambda tensors: tensors.pop("classifier.weight"))(place / TINY),
+        "classifier.weight is missing",
+    ),
     "other shapes": ("evolve", edited("runs/tiny/config.json", intermediate_size=48)),
     "no database": ("evolve", content(DATABASE, b"no database" * 500)),
     "metrics": ("info runs/tiny", edited(RECORD, metrics=[[]])),
@@ -148,8 +154,7 @@ def test_measurements_lie_where_the_path_says(ldsearch: Ldsearch, wild_place: Pa
     (wild_place / "runs").rename(wild_place / name)
     before = set(listing(wild_place))
     ldsearch.done("info", f"{name}/tiny-evolve", "--budget", "0.8")
-    command = ("evolve", "--supernet", f"{name}/tiny", "--runs", name, "--strategy", "every-other")
-    ldsearch.done(*command)
+    ldsearch.done("evolve", "--supernet", f"{name}/tiny", "--runs", name, "--strategy", "every-other")
     assert all(path.startswith(name) for path in set(listing(wild_place)) - before)
 
 
@@ -168,22 +173,16 @@ def test_readers_leave_a_database_that_is_not_ours_as_it_is(ldsearch: Ldsearch, 
     assert "another program's database" in expect_refusal(ldsearch, wild_place, *EVOLVE, "--seed", "7")
 
 
-def test_what_the_machine_refuses_is_one_line_and_exit_code_1(
-    ldsearch: Ldsearch, wild_place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("wild_place")
+def test_what_the_machine_refuses_is_one_line_and_exit_code_1(ldsearch: Ldsearch) -> None:
     for error, line in (
-        (OSError(28, "", "runs/x"), "error: cannot use runs/x: No space left on device\n"),
-        (OSError(30, "", "runs/x"), "error: cannot use runs/x: Read-only file system\n"),
-        (MemoryError(), "error: out of memory\n"),
-        (MachineError("no connection"), "error: no connection\n"),
+        (OSError(28, "", "runs/x"), "cannot use runs/x: No space left on device"),
+        (OSError(30, "", "runs/x"), "cannot use runs/x: Read-only file system"),
+        (MemoryError(), "out of memory"),
+        (MachineError("no connection"), "no connection"),
     ):
-
-        def fail(*_: object, error: BaseException = error) -> None:
-            raise error
-
-        monkeypatch.setattr("ldsearch.commands.info.main", fail)
-        assert (outcome := ldsearch("info", RUN)).code == 1
-        assert outcome.err == line
+        with mock.patch("ldsearch.commands.info.main", side_effect=error):
+            assert ldsearch("info", RUN) == Outcome(1, "", f"error: {line}\n")
 
 
 @pytest.mark.parametrize("folder", ["", "new"])
@@ -198,11 +197,10 @@ def test_a_page_for_which_there_is_no_room_leaves_nothing(
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", full)
-    outcome = ldsearch("report", RUN, "--output", str(Path(folder) / "page.html"))
-    assert (outcome.code, outcome.err.splitlines()[-1]) == (
-        1,
-        f"error: cannot write {Path(folder) / 'page.html'}: No space left on device",
-    )
+    page = Path(folder) / "page.html"
+    outcome = ldsearch("report", RUN, "--output", page)
+    line = f"error: cannot write {page}: No space left on device"
+    assert (outcome.code, outcome.err.splitlines()[-1]) == (1, line)
     assert listing(wild_place) == before
 
 

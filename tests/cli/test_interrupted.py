@@ -5,11 +5,12 @@ import os
 import signal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 import typer
-from transformers import PreTrainedModel, TrainerCallback, TrainerState
+from transformers import PreTrainedModel
 
 from ldsearch.commands.console import resumable
 from ldsearch.training.trainer import SupernetTrainer
@@ -19,7 +20,7 @@ from tests.stops import ask_to_stop
 
 Weights = dict[str, torch.Tensor]
 
-ROOM = "free some space and run the same command again"
+SAVE = PreTrainedModel.save_pretrained
 
 
 def last_line(outcome: Outcome) -> str:
@@ -28,17 +29,13 @@ def last_line(outcome: Outcome) -> str:
     return outcome.err.splitlines()[-1]
 
 
-def test_a_stop_after_the_last_step_lets_the_training_finish(
-    ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save = PreTrainedModel.save_pretrained
-
+def test_a_stop_after_the_last_step_lets_the_training_finish(ldsearch: Ldsearch, place: Path) -> None:
     def signalled(self: PreTrainedModel, folder: Path, state_dict: Weights) -> None:
         ask_to_stop()
-        save(self, folder, state_dict=state_dict)
+        SAVE(self, folder, state_dict=state_dict)
 
-    monkeypatch.setattr(PreTrainedModel, "save_pretrained", signalled)
-    ldsearch.done(*TRAIN, *EPOCHS, "--save_strategy", "no", "--name", "again")
+    with mock.patch.object(PreTrainedModel, "save_pretrained", signalled):
+        ldsearch.done(*TRAIN, *EPOCHS, "--save_strategy", "no", "--name", "again")
     assert (place / "runs/again/supernet.json").exists()
 
 
@@ -59,24 +56,19 @@ def test_a_full_disk_at_the_very_end_costs_no_training(
     ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [*TRAIN, *EPOCHS, "--name", "again"]
-    save = PreTrainedModel.save_pretrained
 
     def saves_checkpoints_only(self: PreTrainedModel, folder: Path, state_dict: Weights) -> None:
         if Path(folder).name == "again":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        save(self, folder, state_dict=state_dict)
+        SAVE(self, folder, state_dict=state_dict)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(PreTrainedModel, "save_pretrained", saves_checkpoints_only)
+    with mock.patch.object(PreTrainedModel, "save_pretrained", saves_checkpoints_only):
         full = ldsearch(*command)
-    assert (full.code, last_line(full)) == (
-        1,
-        f"error: cannot write to runs/again: No space left on device; {ROOM}",
-    )
+    room = "No space left on device; free some space and run the same command again"
+    assert (full.code, last_line(full)) == (1, f"error: cannot write to runs/again: {room}")
     assert (place / "runs/again/checkpoints/checkpoint-2").exists()
-    with monkeypatch.context() as patch:
-        patch.delattr(SupernetTrainer, "training_step")  # the stock Trainer's would fail
-        ldsearch.done(*command)
+    monkeypatch.delattr(SupernetTrainer, "training_step")  # the stock Trainer's would fail
+    ldsearch.done(*command)
 
 
 class Touches:
@@ -86,31 +78,20 @@ class Touches:
         return (Path.touch, (Path("ran"),))
 
 
-class Stops(TrainerCallback):
-    """A signal in the middle of the second epoch."""
-
-    def on_step_begin(self, args: object, state: TrainerState, *_: object, **__: object) -> None:
-        if state.global_step == 2:
-            ask_to_stop()
-
-
 def test_an_interrupted_training_goes_on_from_a_checkpoint_without_pickles(
     ldsearch: Ldsearch, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = (*TRAIN, "--num_train_epochs", "3", "--name", "a")
-    make, step, steps = SupernetTrainer.__init__, SupernetTrainer.training_step, []
+    step, steps = SupernetTrainer.training_step, []
 
-    def interrupted(self: SupernetTrainer, *arguments: Any, **named: Any) -> None:
-        make(self, *arguments, **named)
-        self.add_callback(Stops())
-
-    def counting(self: SupernetTrainer, *arguments: Any, **named: Any) -> torch.Tensor:
+    def stepping(self: SupernetTrainer, *arguments: Any, **named: Any) -> torch.Tensor:
         steps.append(self.state.global_step)
+        if steps == [0, 1, 2]:  # in the middle of the second epoch
+            ask_to_stop()
         return step(self, *arguments, **named)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(SupernetTrainer, "__init__", interrupted)
-        stopped = ldsearch(*command)
+    monkeypatch.setattr(SupernetTrainer, "training_step", stepping)
+    stopped = ldsearch(*command)
     assert stopped.code == 128 + signal.SIGTERM
     assert last_line(stopped) == "interrupted: run the same command again to go on from the last checkpoint"
     assert os.listdir("runs/a/checkpoints") == ["checkpoint-3"]  # 48 rows in batches of 32
@@ -124,6 +105,5 @@ def test_an_interrupted_training_goes_on_from_a_checkpoint_without_pickles(
         assert last_line(refused).startswith(f"error: {checkpoint} holds more than tensors")
         assert not (place / "ran").exists()
         (checkpoint / name).write_bytes(before)
-    monkeypatch.setattr(SupernetTrainer, "training_step", counting)
     ldsearch.done(*command)
-    assert steps == [3, 4, 5]
+    assert steps == [0, 1, 2, 3, 4, 5]

@@ -1,6 +1,7 @@
 """ldsearch profile: what it prints and writes, and what it refuses in one line."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,8 @@ def test_a_subnetwork_of_a_supernet_beside_the_full_model(ldsearch: Ldsearch, pl
     asked = ("profile", "runs/tiny", "--subnet", PRUNED, "--batch", "1,2", "--length", "8,data")
     outcome = ldsearch.done(*asked, "--repeats", "2", "--threads", "1")
     found = rows(place / "runs/tiny-profile/latency.csv")
-    assert [(row["batch"], row["length"]) for row in found[::3]] == [
-        ("1", "8"),
-        ("2", "8"),
-        ("1", "data"),
-        ("2", "data"),
-    ]
+    cells = [(batch, length) for length in ("8", "data") for batch in ("1", "2")]
+    assert [(row["batch"], row["length"]) for row in found[::3]] == cells
     assert [row["runtime"] for row in found] == ["eager", "own", "eager"] * 4
     # One block of two; pooler and classifier are 16 x 16 + 16 x 2, once.
     assert all(0.5 < float(pruned["macs_ratio"]) < 0.53 for pruned in found[2::3])
@@ -42,21 +39,16 @@ def test_a_runs_frontier_is_drawn_and_its_folder_holds_the_reports(
     folder = wild_place / "runs/tiny-evolve"
     frontier = [row["subnet"] for row in rows(folder / "frontier.csv")]
     assert len(frontier) >= 3
-    before = {path.name for path in folder.iterdir()}
+    before = {*os.listdir(folder)}
     ldsearch.done("profile", folder, "--frontier", *QUICK)
-    assert {path.name for path in folder.iterdir()} - before == {
-        "latency.csv",
-        "latency.json",
-        "latency.png",
-        "latency.svg",
-    }
+    assert {*os.listdir(folder)} - before == {f"latency.{kind}" for kind in ("csv", "json", "png", "svg")}
     assert (folder / "latency.png").read_bytes().startswith(b"\x89PNG")
-    measured = [row["subnet"] for row in rows(folder / "latency.csv")]
-    assert set(measured) == {Subnet.full(3).to_json(), *frontier}
+    timed = {row["subnet"]: row for row in rows(folder / "latency.csv")}
+    assert {*timed} == {Subnet.full(3).to_json(), *frontier}
     # What was timed is in the table that info and the report open with, as is the time of the full model.
     own = read(folder / "best.json")
-    chosen, held = json.dumps(own["subnet"], sort_keys=True, separators=(",", ":")), own["held_out"]
-    (line,) = [row for row in rows(folder / "latency.csv") if row["subnet"] == chosen]
+    best, held = Subnet.from_json(json.dumps(own["subnet"])).to_json(), own["held_out"]
+    line = timed[best]
     said = ldsearch("info", folder).out
     heading, full, first, *_ = said.splitlines()
     assert heading.endswith("ms, 2x8")
@@ -70,8 +62,7 @@ def test_a_runs_frontier_is_drawn_and_its_folder_holds_the_reports(
     assert page.index(f"<td>{held['score']:.4f}</td>") < page.index("search space")
     # The run's best, elsewhere, and no figure of a single point.
     ldsearch.done("profile", folder, *QUICK, "--name", "alone")
-    assert {path.name for path in (wild_place / "runs/alone").iterdir()} == {"latency.csv", "latency.json"}
-    best = json.dumps(read(folder / "best.json")["subnet"], sort_keys=True, separators=(",", ":"))
+    assert {*os.listdir("runs/alone")} == {"latency.csv", "latency.json"}
     assert best in {row["subnet"] for row in rows(wild_place / "runs/alone/latency.csv")}
     # Another question does not overwrite that answer.
     assert "holds another run, which differs in batch" in ldsearch.refused(

@@ -16,9 +16,7 @@ RECOVER += ("--name", "recovered", "--max_steps", "4")
 
 
 @pytest.fixture
-def recovered(
-    place: Path, ldsearch: Ldsearch, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def recovered(place: Path, ldsearch: Ldsearch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The place with the recovered model, which is trained once."""
     kept = tmp_path_factory.getbasetemp() / "recovered-once"
     if not kept.exists():
@@ -73,12 +71,11 @@ def test_a_choice_of_the_report_rows_is_recovered_and_reported_on_the_search_row
     ldsearch: Ldsearch, place: Path
 ) -> None:
     ldsearch.done("evolve", "--swap", "--evaluations", 5)
-    outcome = ldsearch(
-        "train-supernet", "--model", "runs/tiny-evolve-swap", "--max_steps", 2, "--name", "swapped"
-    )
-    assert "search examples" in outcome.out
-    assert "report examples" not in outcome.out
-    assert "search examples" in ldsearch("evaluate", "runs/swapped").out
+    train = ("train-supernet", "--model", "runs/tiny-evolve-swap", "--max_steps", 2, "--name", "swapped")
+    for command in (train, ("evaluate", "runs/swapped")):
+        outcome = ldsearch.done(*command)
+        assert "search examples" in outcome.out
+        assert "report examples" not in outcome.out
     warned = ldsearch("evaluate", "runs/swapped", "--split", "report")
     assert "chose by these very examples" in warned.err
 
@@ -106,7 +103,6 @@ def test_what_was_trained_for_one_sub_network_is_no_supernet_any_more(
 ) -> None:
     for command in (
         ("evolve", "--supernet", "runs/recovered"),
-        ("evolve", "--strategy", "every-other", "--supernet", "runs/recovered"),
         ("report", "runs/recovered", "--health"),
         ("train-supernet", "--model", "runs/recovered", "--subnet", PART, "--name", "twice"),
     ):

@@ -18,9 +18,8 @@ from tests.cli.conftest import TRAIN, Ldsearch, read
 
 
 def trial(macs: float, score: float, split: str = "search", seconds: float = 1.0) -> Trial:
-    return Trial(
-        Subnet.full(int(macs)), "accuracy", Score(score, True), {"macs": macs}, 9, split, seconds, "f"
-    )
+    own = Subnet.full(int(macs))
+    return Trial(own, "accuracy", Score(score, True), {"macs": macs}, 9, split, seconds, "f")
 
 
 class Clock:
@@ -121,13 +120,8 @@ def test_a_margin_shows_the_best_score_on_the_way() -> None:
 
 
 def test_durations_are_short() -> None:
-    assert [in_minutes(each) for each in (4.4, 99, 100, 5_000, 7_500)] == [
-        "4 s",
-        "99 s",
-        "2 min",
-        "83 min",
-        "2 h 5 min",
-    ]
+    told = {4.4: "4 s", 99: "99 s", 100: "2 min", 5_000: "83 min", 7_500: "2 h 5 min"}
+    assert {seconds: in_minutes(seconds) for seconds in told} == told
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,15 @@
 import json
 import shlex
 import shutil
-import sys
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from ldsearch.bench import Bench
-from ldsearch.cli import main
 from ldsearch.commands.evolve import evolve
 from ldsearch.options import Evolve
 from ldsearch.search.imitation import imitator
@@ -22,7 +21,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.trials.pareto import frontier
 from ldsearch.trials.trial import Trial
 from ldsearch.work.progress import NO_PROGRESS, Counted, Progress
-from tests.cli.conftest import Ldsearch, read, rows, unsettle
+from tests.cli.conftest import Ldsearch, Outcome, read, rows, unsettle
 from tests.stops import ask_to_stop
 
 
@@ -91,18 +90,11 @@ def test_a_stopped_halving_goes_on_to_the_same_end_and_scores_on_few_rows_stay_a
     assert [len(rung) for rung in rungs] == [8, 4]
     assert [{trial.examples for trial in rung} for rung in rungs] == [{round(every / 4)}, {round(every / 2)}]
     monkeypatch.chdir(place.parent / "other")
-    step, steps = Progress.step, []
-
-    def stops(progress: Progress) -> None:
-        steps.append(step(progress))
-        ask_to_stop()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Counted, "step", stops)  # in the first rung
+    # In the first rung.
+    with mock.patch.object(Counted, "step", side_effect=ask_to_stop):
         stopped = ldsearch(*search)
     assert stopped.code == 143
     assert stopped.err.endswith("interrupted: run the same command again; nothing measured is lost\n")
-    assert steps
     assert not Path("runs/tiny-halving/best.json").exists()
     assert "unfinished" in ldsearch("info", "runs/tiny-halving").out
     ldsearch.done(*search)
@@ -127,25 +119,16 @@ def test_searches_of_few_depths_end_at_the_best_of_all(ldsearch: Ldsearch, wild_
 def test_json_is_all_that_is_printed_and_quiet_prints_nothing_but_errors(
     place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def run(*words: str) -> tuple[object, str, str]:
-        monkeypatch.setattr(sys, "argv", ["ldsearch", *words])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        return exit_.value.code, *capfd.readouterr()
-
-    code, out, err = run("--json", "evolve", "--evaluations", "5", "--budget", "0.9")
-    assert code == 0, err
+    run = Ldsearch(monkeypatch, capfd)
+    printed = json.loads(run.done("--json", "evolve", "--evaluations", 5, "--budget", "0.9").out)
     best = read(place / "runs/tiny-evolve/best.json")
-    assert json.loads(out) == {"run": "runs/tiny-evolve", **best}
-    _, out, _ = run("--json", "evaluate", "runs/tiny-evolve")
-    scored = json.loads(out)
+    assert printed == {"run": "runs/tiny-evolve", **best}
+    scored = json.loads(run.done("--json", "evaluate", "runs/tiny-evolve").out)
     assert (scored["score"], scored["subnet"]) == (best["held_out"]["score"], best["subnet"])
-    assert run("--quiet", "info", "runs/tiny")[:2] == (0, "")
-    assert run("--version") == (0, f"ldsearch {version('ldsearch')}\n", "")
-    code, out, err = run("--json", "info", "runs/nothing")
-    assert (code, out) == (2, "")
-    assert err.startswith("error: ")
+    assert run.done("--quiet", "info", "runs/tiny").out == ""
+    assert run("--version") == Outcome(0, f"ldsearch {version('ldsearch')}\n", "")
+    failed = run("--json", "info", "runs/nothing")
+    assert (failed.code, failed.out, failed.err[:7]) == (2, "", "error: ")
 
 
 def test_a_margin_to_the_full_model_is_chosen_by_and_refused_where_examples_are_unknown(
@@ -161,25 +144,24 @@ class Order(Progress):
     """What was measured in each phase, in order."""
 
     def __init__(self) -> None:
-        self.phases: dict[str, list[Subnet]] = {}
+        self.phases: list[tuple[str, list[Subnet]]] = []
 
     def phase(self, name: str, total: int | None) -> None:
-        self.phases[name] = []
+        self.phases.append((name, []))
 
     def trial(self, trial: Trial) -> None:
-        [*self.phases.values()][-1].append(trial.subnet)
+        self.phases[-1][1].append(trial.subnet)
 
 
-@pytest.mark.parametrize("options", [{"strategy": "lat"}, {}, {"objective": "kl"}])
+@pytest.mark.parametrize("options", [{"strategy": "lat"}, {"objective": "kl"}])
 def test_a_constant_ratio_is_measured_before_any_search_of_lengths_which_proposes_what_it_did(
     wild_place: Path, options: dict[str, str]
 ) -> None:
     asked = Evolve(**options, evaluations=12, budget="0.9")
     order = Order()
     outcome = evolve(Bench.open("runs/tiny"), "runs/ordered", asked, progress=order)
-    phases = [*order.phases]
-    assert (phases[0], phases[-2]) == ("constant-ratio", "random")
-    first = order.phases["constant-ratio"]
+    (name, first), (_, searched), *_, (other, _), _ = order.phases
+    assert (name, other) == ("constant-ratio", "random")
     for lengths in (subnet.encoder.lengths.tokens for subnet in first[1:] if subnet.encoder.lengths):
         # Levels are two tokens of 16 apart; the last is free, since nothing reads the other tokens.
         before = (16, *lengths[:-1])
@@ -191,7 +173,7 @@ def test_a_constant_ratio_is_measured_before_any_search_of_lengths_which_propose
     spec = plan_search(bench, asked)
     evaluator = imitator(bench) if options.get("objective") == "kl" else bench.evaluator
     alone = run_strategy(bench, spec, spec.search.build(spec.context), 12, NO_PROGRESS, evaluator=evaluator)
-    assert order.phases[phases[1]] == [trial.subnet for trial in alone.trials]
+    assert searched == [trial.subnet for trial in alone.trials]
 
 
 def test_where_nothing_beats_a_constant_ratio_its_command_is_offered(ldsearch: Ldsearch, place: Path) -> None:

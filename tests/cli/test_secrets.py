@@ -46,23 +46,18 @@ def test_a_token_is_in_no_record_and_no_command(flag: str) -> None:
 
 
 def test_no_file_of_a_run_holds_the_token_and_no_report_or_card_a_path(
-    ldsearch: Ldsearch,
-    place: Path,
+    ldsearch: Ldsearch, place: Path
 ) -> None:
     ldsearch.done(*TRAIN, "--max_steps", 1, "--hub_token", SECRET, "--name", "new")
-    search = ("evolve", "--supernet", "runs/new", "--evaluations", 4, "--name", "found")
-    ldsearch.done(*search)
+    ldsearch.done("evolve", "--supernet", "runs/new", "--evaluations", 4, "--name", "found")
     ldsearch.done("report", "runs/found")
     (place / "runs/found").rename(place / "runs/<b>found|[x]")
     ldsearch.done("export", "runs/<b>found|[x]", "out")
-    files = [path for path in place.rglob("*") if path.is_file()]
-    assert {"training.json", "supernet.json", "run.json", "report.html", "README.md"} <= {
-        p.name for p in files
-    }
-    for path in files:
-        content = path.read_bytes()
+    files = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    travel = {"report.html", "README.md", "best.json", "run.json"}
+    assert travel | {"training.json", "supernet.json"} <= {path.name for path in files}
+    for path, content in files.items():
         assert SECRET.encode() not in content, path
-        if path.name in ("report.html", "README.md", "best.json", "run.json"):
-            assert str(place).encode() not in content, path
+        assert str(place).encode() not in content or path.name not in travel, path
     card = (place / "out/README.md").read_text()
     assert r"run \<b\>found\|\[x\]" in card

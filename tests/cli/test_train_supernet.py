@@ -18,48 +18,6 @@ from ldsearch.training.saliency import fit_saliency
 from tests.cli.conftest import EPOCHS, TRAIN, Ldsearch, read, rows, unsettle, weights
 
 
-def test_a_trained_supernet_is_an_ordinary_model_with_the_names_of_its_labels(place: Path) -> None:
-    model = AutoModelForSequenceClassification.from_pretrained("runs/tiny")
-    assert model.config.id2label == {0: "bad", 1: "good"}
-    record = read(place / "runs/tiny/supernet.json")
-    assert (record["blocks"], record["reference"], record["strategy"]) == (2, 16, "lengthdrop")
-    assert record["splits"]["train"]["examples"] == 48
-    assert record["splits"]["search"]["examples"] == 6
-    assert (record["score"], record["training"]["plain_share"]) == ("learned", 0.4)
-    assert record["training"]["arguments"]["num_train_epochs"] == 1
-    assert record["training"]["arguments"]["learning_rate"] == 5e-4
-    assert not (place / "runs/tiny/checkpoints").exists()
-
-
-def test_a_learned_token_score_goes_from_training_to_export(ldsearch: Ldsearch, place: Path) -> None:
-    train = (*TRAIN, *EPOCHS, "--genes", "lengths", "--name", "learned")
-    for words in (
-        train,
-        ("evolve", "--supernet", "runs/learned", "--evaluations", "8", "--budget", "0.9", "--name", "found"),
-        ("export", "runs/found", "out"),
-    ):
-        outcome = ldsearch.done(*words)
-        assert "UNEXPECTED" not in outcome.err  # what transformers says of tensors that it does not know
-    trained = Bench.open("runs/learned").supernet
-    assert all(bool(layer.token_score.any()) for layer in trained.layers_of("encoder"))
-    stock = AutoModelForSequenceClassification.from_pretrained("runs/learned").eval()
-    ids = torch.tensor([[2, 5, 6, 7, 3]])
-    assert torch.equal(stock(input_ids=ids).logits, trained.model(input_ids=ids).logits)
-    assert load_exported("out").supernet.score == "learned"
-    after = (*TRAIN, *EPOCHS, "--model", "runs/learned", "--token-score", "column", "--name", "after")
-    ldsearch.done(*after)
-    assert Bench.open("runs/after").supernet.score == "column"
-    assert not (place / "runs/after" / WEIGHTS_FILE).exists()  # of another score it would be out of date
-
-
-def test_the_learned_token_score_is_fitted_to_the_model_as_training_left_it(
-    ldsearch: Ldsearch, place: Path
-) -> None:
-    words = (*TRAIN, *EPOCHS, "--learning_rate", "0.01", "--name", "moved")
-    ldsearch.done(*words)
-    assert_fitted("runs/moved")
-
-
 def assert_fitted(folder: str) -> None:
     """Its token score is that of the weights beside it."""
     bench = Bench.open(folder, "train")
@@ -70,6 +28,40 @@ def assert_fitted(folder: str) -> None:
     for layer, own in zip(layers, kept, strict=True):
         assert bool(own.any())
         torch.testing.assert_close(own, layer.token_score, rtol=1e-3, atol=1e-6)
+
+
+def test_a_trained_supernet_is_an_ordinary_model_with_the_names_of_its_labels(place: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained("runs/tiny")
+    assert model.config.id2label == {0: "bad", 1: "good"}
+    record = read(place / "runs/tiny/supernet.json")
+    assert (record["blocks"], record["reference"], record["strategy"]) == (2, 16, "lengthdrop")
+    assert [record["splits"][name]["examples"] for name in ("train", "search")] == [48, 6]
+    assert (record["score"], record["training"]["plain_share"]) == ("learned", 0.4)
+    arguments = record["training"]["arguments"]
+    assert (arguments["num_train_epochs"], arguments["learning_rate"]) == (1, 5e-4)
+    assert not (place / "runs/tiny/checkpoints").exists()
+
+
+def test_a_learned_token_score_goes_from_training_to_export(ldsearch: Ldsearch, place: Path) -> None:
+    train = (*TRAIN, *EPOCHS, "--genes", "lengths", "--learning_rate", "0.01", "--name", "learned")
+    for words in (
+        train,
+        ("evolve", "--supernet", "runs/learned", "--evaluations", "8", "--budget", "0.9", "--name", "found"),
+        ("export", "runs/found", "out"),
+    ):
+        outcome = ldsearch.done(*words)
+        assert "UNEXPECTED" not in outcome.err  # what transformers says of tensors that it does not know
+    assert_fitted("runs/learned")
+    trained = Bench.open("runs/learned").supernet
+    assert all(bool(layer.token_score.any()) for layer in trained.layers_of("encoder"))
+    stock = AutoModelForSequenceClassification.from_pretrained("runs/learned").eval()
+    ids = torch.tensor([[2, 5, 6, 7, 3]])
+    assert torch.equal(stock(input_ids=ids).logits, trained.model(input_ids=ids).logits)
+    assert load_exported("out").supernet.score == "learned"
+    after = (*TRAIN, *EPOCHS, "--model", "runs/learned", "--token-score", "column", "--name", "after")
+    ldsearch.done(*after)
+    assert Bench.open("runs/after").supernet.score == "column"
+    assert not (place / "runs/after" / WEIGHTS_FILE).exists()  # of another score it would be out of date
 
 
 def test_a_start_without_a_token_score_and_a_training_without_steps_have_it_fitted_to_their_states(
