@@ -3,12 +3,12 @@
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, NllbTokenizer
+from transformers import NllbTokenizer
 
 from ldsearch.errors import DataError, LdsearchError, SupernetError
 from ldsearch.evaluation.decoding import Decoding, decode, decode_batches
-from tests.tiny import tiny_encoder_decoder
-from tests.translators import EOS, PAD, sentences, tiny_translator, word_tokenizer
+from tests.tiny import tiny_decoder, tiny_encoder_decoder, tiny_model
+from tests.translators import PAD, sentences, tiny_translator, word_tokenizer
 
 TOKENIZER = word_tokenizer()
 SOURCES = sentences(14, seed=1)
@@ -172,35 +172,30 @@ def test_the_longest_come_first_and_what_is_left_makes_the_same_batches(model):
         ({"beams": 0}, "1 beam or more"),
         ({"beams": 1, "length_penalty": 0.6}, "2 beams or more"),
         ({"beams": 4, "length_penalty": float("nan")}, "finite"),
-        ({"min_length": -1}, "0..127"),
+        ({"min_length": -1}, "0..19"),
         ({"min_length": 8, "max_length": 8}, "0..7"),
         ({"max_length": 0}, "the most, 0"),
         ({"no_repeat_ngram": -1}, "not -1"),
+        ({"max_length": 65}, "answers of 65"),
+        ({"max_source": 65}, "64 positions, too few for sources of 65"),
+        ({"max_source": 0}, "sources of 0 tokens"),
+        ({"batch_size": 0}, "1 source or more"),
     ],
 )
-def test_options_that_make_no_sense(options, says):
+def test_options_that_make_no_sense(model, options, says):
+    batches = {name: value for name, value in options.items() if name in ("max_source", "batch_size")}
+    decoding = {name: value for name, value in options.items() if name not in batches}
+    decoding, batches = {"max_length": 20, **decoding}, {"max_source": 20, **batches}
     with pytest.raises(LdsearchError, match=says):
-        Decoding(**options)
+        decode(model, TOKENIZER, SOURCES, Decoding(**decoding), **batches)
 
 
 def test_what_cannot_be_decoded_is_refused(model):
-    ordinary = Decoding(max_length=20)
-    with pytest.raises(SupernetError, match="64 positions, too few for sources of 65"):
-        decode(model, TOKENIZER, SOURCES, ordinary, max_source=65)
-    with pytest.raises(SupernetError, match="answers of 65"):
-        decode(model, TOKENIZER, SOURCES, Decoding(max_length=65), max_source=64)
-    with pytest.raises(LdsearchError, match="sources of 0 tokens"):
-        decode(model, TOKENIZER, SOURCES, ordinary, max_source=0)
-    with pytest.raises(LdsearchError, match="1 source or more"):
-        decode(model, TOKENIZER, SOURCES, ordinary, max_source=20, batch_size=0)
-    bare = word_tokenizer()
+    ordinary, bare = Decoding(max_length=20), word_tokenizer()
     bare.backend_tokenizer.post_processor = None
     with pytest.raises(DataError, match="source 2 has no tokens: ' '"):
         decode(model, bare, ["the dog", " "], ordinary, max_source=20)
-    sizes = {"num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 30}
-    classifier = BertForSequenceClassification(BertConfig(hidden_size=8, intermediate_size=8, **sizes))
-    writer = GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=30, eos_token_id=EOS))
-    for other in (classifier, writer):
+    for other in (tiny_model("bert"), tiny_decoder("gpt2")):
         with pytest.raises(SupernetError, match="no encoder-decoder that generates"):
             decode(other, TOKENIZER, SOURCES, ordinary, max_source=20)
 

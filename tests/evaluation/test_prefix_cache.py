@@ -12,16 +12,22 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
 from ldsearch.supernet.tokens import State
-from tests.evaluation.test_prefix_tree import EVERY, HEADS, LENGTHS, REFERENCE, Alive, encoder, many
+from tests.evaluation.test_prefix_tree import (
+    EVERY,
+    HEADS,
+    LENGTHS,
+    REFERENCE,
+    Alive,
+    encoder,
+    many,
+    nothing,
+    together,
+)
 from tests.tiny import padded_batch, row, tiny_model
 
 
 def generations(subnets: list[Subnet], size: int) -> list[list[Subnet]]:
     return [subnets[start : start + size] for start in range(0, len(subnets), size)]
-
-
-def nothing(ends, logits) -> None:
-    pass
 
 
 @pytest.mark.parametrize("budget", [0, 100_000, 2**30])
@@ -34,17 +40,12 @@ def test_logits_are_those_of_one_by_one_in_any_budget(family, head, budget):
     subnets = many(10, seed=11)
     random.Random(0).shuffle(subnets)
     for generation in generations(subnets, 9):
-        found: dict[int, torch.Tensor] = {}
-
-        def keep(ends, logits, found=found):
-            found.update(dict.fromkeys(ends, logits))
-
-        executor.run(whole, generation, keep, cache)
+        found = together(executor, whole, generation, cache)
         assert cache.bytes <= budget
-        for place, subnet in enumerate(generation):
+        for subnet, logits in zip(generation, found, strict=True):
             for index, length in enumerate(LENGTHS):
                 theirs = inference(supernet, row(whole, index), subnet)[0]
-                ours = found[place][index] if theirs.dim() == 1 else found[place][index, :length]
+                ours = logits[index] if theirs.dim() == 1 else logits[index, :length]
                 torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
     assert (executor.work.hits > 0) == (budget > 0)
 

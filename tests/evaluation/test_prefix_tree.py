@@ -14,10 +14,10 @@ from transformers import LayoutLMConfig, LayoutLMForSequenceClassification
 from ldsearch.costs.workload import Workload
 from ldsearch.errors import SubnetError, SupernetError
 from ldsearch.evaluation.executor import Executor, shares_prefixes
+from ldsearch.evaluation.prefixes import PrefixCache
 from ldsearch.subnet import Lengths, Stack, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.supernet import inference
-from ldsearch.supernet.tokens import State
 from ldsearch.testing.inputs import one_of_each
 from tests.tiny import learned, padded_batch, row, tiny_model
 
@@ -46,14 +46,20 @@ def many(count: int, seed: int) -> list[Subnet]:
     return [*subnets, *rng.choices(subnets, k=5)]
 
 
-def together(executor: Executor, batch: dict[str, torch.Tensor], subnets: list[Subnet]) -> list[torch.Tensor]:
+def nothing(ends: Sequence[int], logits: torch.Tensor) -> None:
+    """Keep none."""
+
+
+def together(
+    executor: Executor, batch: dict[str, torch.Tensor], subnets: list[Subnet], *cache: PrefixCache
+) -> list[torch.Tensor]:
     found: dict[int, torch.Tensor] = {}
 
     def keep(ends: Sequence[int], logits: torch.Tensor) -> None:
         assert not set(ends) & set(found)
         found.update(dict.fromkeys(ends, logits))
 
-    executor.run(batch, subnets, keep)
+    executor.run(batch, subnets, keep, *cache)
     return [found[index] for index in range(len(subnets))]
 
 
@@ -75,23 +81,23 @@ def assert_one_by_one(supernet: Supernet, subnets: list[Subnet], batches: list[l
                 assert close.all(), (subnet.describe(), index, float((ours - theirs).abs().max()))
 
 
-@pytest.mark.parametrize("score", ["column", "power", "learned"])
-def test_a_head_that_averages_and_other_scores_in_any_order_and_batches(score):
+@pytest.mark.parametrize(
+    ("family", "head", "score"),
+    [
+        *(("modernbert", "SequenceClassification", score) for score in ("column", "power", "learned")),
+        *(("bert", head, "learned") for head in ("TokenClassification", "SentenceEmbedding")),
+    ],
+)
+def test_heads_that_read_every_token_by_any_score_in_any_order_and_batches(family, head, score):
     """In other families: the family contract; in several generations: ``test_prefix_cache``."""
-    model = tiny_model("modernbert")
+    model = tiny_model(family, head=head)
     model.config.classifier_pooling = "mean"
     supernet = Supernet(learned(model).model, score)
     assert not supernet.reads_first
+    assert family != "bert" or supernet.shape.dropped_rank or supernet.shape.correcting
     subnets = many(15, seed=2)
     random.Random(3).shuffle(subnets)
     assert_one_by_one(supernet, subnets, [[0, 1, 2, 3, 4, 5], [5, 1, 0]])
-
-
-@pytest.mark.parametrize("head", ["TokenClassification", "SentenceEmbedding"])
-def test_what_dropped_tokens_give_by_a_map_in_any_order_and_batches(head):
-    supernet = learned(tiny_model("bert", head=head))
-    assert supernet.shape.dropped_rank or supernet.shape.correcting
-    assert_one_by_one(supernet, many(15, seed=4), [[0, 1, 2, 3, 4, 5], [5, 1, 0]])
 
 
 def test_a_batch_without_a_mask():
@@ -112,7 +118,7 @@ def test_all_255_depths_of_8_blocks_are_255_block_evaluations():
     for layer in model.bert.encoder.layer:
         layer.intermediate.dense.register_forward_hook(lambda *_: runs.append(1))
     executor, subnets = Executor(Supernet(model)), all_depths(8)
-    executor.run(padded_batch([3]), subnets, lambda ends, logits: None)
+    executor.run(padded_batch([3]), subnets, nothing)
     assert sum(len(subnet.encoder.blocks) for subnet in subnets) == 1_024
     assert len(runs) == executor.work.evaluations == executor.work.heads == 255
 
@@ -132,7 +138,7 @@ def test_block_evaluations_are_the_distinct_prefixes(head):
             path = (*path, left)
         endings.add(path[:-1] if supernet.reads_first else path)
     executor = Executor(supernet)
-    executor.run(padded_batch([n]), subnets, lambda ends, logits: None)
+    executor.run(padded_batch([n]), subnets, nothing)
     assert executor.work.evaluations == len(prefixes)
     assert executor.work.heads == len(endings)
 
@@ -142,8 +148,8 @@ def test_what_acts_alike_on_these_rows_is_run_once():
     subnets = [*keeps_all, encoder(EVERY)]
     for head, last in (("TokenClassification", 9), ("SequenceClassification", 1)):
         executor, ends = Executor(Supernet(tiny_model("bert", head=head))), []
-        executor.run(padded_batch([9, 5]), [*subnets, encoder(EVERY, [9, 9, 9, last], "absolute")],
-                     lambda found, logits, ends=ends: ends.append(sorted(found)))  # fmt: skip
+        given = [*subnets, encoder(EVERY, [9, 9, 9, last], "absolute")]
+        executor.run(padded_batch([9, 5]), given, lambda found, _, ends=ends: ends.append(sorted(found)))
         assert (executor.work.evaluations, ends) == (4, [[0, 1, 2, 3, 4]])
 
 
@@ -157,12 +163,12 @@ def test_macs_are_those_that_torch_counts(family, head):
     with FlopCounterMode(display=False) as counter:
         supernet.pipeline.family.embed(supernet.model, batch)
         embed = counter.get_total_flops()
-        executor.run(batch, subnets, lambda ends, logits: None)
+        executor.run(batch, subnets, nothing)
     assert 2 * executor.work.macs == counter.get_total_flops() - 2 * embed
     # A single path of a head that reads every token has nothing to share.
     if not supernet.reads_first:
         executor, one = Executor(supernet), encoder(EVERY, [24, 24, 24, 12])
-        executor.run(batch, [one], lambda ends, logits: None)
+        executor.run(batch, [one], nothing)
         assert executor.work.macs == 2 * supernet.macs(Workload.padded(19))([one])[0]
 
 
@@ -203,32 +209,11 @@ def test_memory_stays_within_the_budget_and_is_flat_in_the_number_of_subnetworks
     assert rows > 1
     for count in (40, 160):
         with Alive() as alive:
-            executor.run(padded_batch([REFERENCE] * rows), many(count, seed=7), lambda ends, logits: None)
+            executor.run(padded_batch([REFERENCE] * rows), many(count, seed=7), nothing)
         most.append(alive.most)
     assert most[1] <= 1.05 * most[0]
     assert budget / 5 < most[1] <= budget
     assert Executor(executor.supernet, 1).rows(REFERENCE) == 1
-
-
-def test_as_many_states_are_alive_as_the_path_is_deep(monkeypatch):
-    alive, most, make = 0, 0, State.__init__
-
-    def dropped() -> None:
-        nonlocal alive
-        alive -= 1
-
-    def counted(self, *args, **kwargs) -> None:
-        nonlocal alive, most
-        make(self, *args, **kwargs)
-        weakref.finalize(self, dropped)
-        alive += 1
-        most = max(most, alive)
-
-    monkeypatch.setattr(State, "__init__", counted)
-    executor = Executor(Supernet(tiny_model("bert", blocks=8)))
-    executor.run(padded_batch([4]), all_depths(8), lambda ends, logits: None)
-    assert executor.work.evaluations == 255
-    assert 8 < most <= 8 + 4
 
 
 def test_the_mode_comes_back_and_no_gradient_is_kept():
@@ -239,15 +224,12 @@ def test_the_mode_comes_back_and_no_gradient_is_kept():
     torch.testing.assert_close(logits[0], inference(supernet, padded_batch([5]), encoder(EVERY)))
 
 
-def test_what_does_not_fit_is_refused():
+def test_what_does_not_fit_and_a_model_of_no_registered_family_are_refused():
     executor = Executor(Supernet(tiny_model("bert")))
     with pytest.raises(SubnetError, match="block 4"):
-        executor.run(padded_batch([5]), [encoder([0]), encoder([4])], lambda ends, logits: None)
-
-
-def test_a_model_of_no_registered_family_runs_one_by_one():
+        executor.run(padded_batch([5]), [encoder([0]), encoder([4])], nothing)
     config = LayoutLMConfig(vocab_size=9, hidden_size=8, num_hidden_layers=2, num_attention_heads=2)
     generic = Supernet(LayoutLMForSequenceClassification(config))
-    assert not shares_prefixes(generic)
+    assert not shares_prefixes(generic)  # but runs one by one
     with pytest.raises(SupernetError, match="no registered family"):
         Executor(generic)

@@ -29,11 +29,9 @@ def numbers(path: str) -> list[float]:
 def test_places_are_linear_and_inside_the_frame() -> None:
     view = explorer(point(0.25, 0.6), point(0.5, 0.7), budget=0.2)
     frame = view.frame
-    for xs, step in (
-        ([view.x(share) for share in (0.2, 0.4, 0.6, 0.8, 1.0)], 1),
-        ([view.y(s) for s in (0.5, 0.6, 0.7, 0.8)], -1),
-    ):
-        gaps = [b - a for a, b in pairwise(xs)]
+    across, up = ([*map(view.x, (0.2, 0.4, 0.6, 0.8, 1.0))], [*map(view.y, (0.5, 0.6, 0.7, 0.8))])
+    for places, step in ((across, 1), (up, -1)):
+        gaps = [b - a for a, b in pairwise(places)]
         assert gaps == pytest.approx([gaps[0]] * len(gaps), abs=0.02)
         assert gaps[0] * step > 0  # cheap on the left, better above
     assert all(frame["left"] < view.x(share) < frame["right"] for share in (0.2, 1.0))
@@ -61,14 +59,10 @@ def test_the_axis_is_as_wide_as_the_noise() -> None:
 
 
 def test_the_picture_has_every_block_of_the_full_model() -> None:
+    gone = "left out"
     assert explorer(point(0.5, 0.7)).bars(SHORT) == {
-        "encoder": [
-            Bar(0, 0.5, "8 of 16"),
-            Bar(1, None, "left out"),
-            Bar(2, 0.25, "4 of 16"),
-            Bar(3, None, "left out"),
-        ],
-        "decoder": [Bar(0, None, "left out"), Bar(1, 1.0, "all tokens")],
+        "encoder": [Bar(0, 0.5, "8 of 16"), Bar(1, None, gone), Bar(2, 0.25, "4 of 16"), Bar(3, None, gone)],
+        "decoder": [Bar(0, None, gone), Bar(1, 1.0, "all tokens")],
     }
 
 

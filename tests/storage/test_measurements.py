@@ -27,16 +27,9 @@ SHORT = Subnet.of_encoder(range(3), (9, 5, 1), 16)
 PRUNED = Subnet.of_encoder((0, 2))
 
 
-def trial(subnet: Subnet, score: float = 0.75, **changes: object) -> Trial:
-    fields: dict[str, object] = {
-        "metric": "accuracy",
-        "costs": {"macs": 1234.5, "parameters": 678.0},
-        "examples": 40,
-        "split": "search",
-        "seconds": 0.25,
-        "fingerprint": "print",
-    }
-    return Trial(subnet=subnet, score=Score(score), **{**fields, **changes})  # type: ignore[arg-type]
+def trial(subnet: Subnet, score: float = 0.75, generation: int = 0) -> Trial:
+    costs = {"macs": 1234.5, "parameters": 678.0}
+    return Trial(subnet, "accuracy", Score(score), costs, 40, "search", 0.25, "print", generation)
 
 
 @pytest.fixture
@@ -126,25 +119,23 @@ def test_a_study_is_read_as_optuna_itself_reads_it_page_by_page(
         assert list(backends.attributes_since(backend.open(), "s", number)) == truth[number:]
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_plain_optuna_reads_the_study_and_so_does_its_dashboard(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "m"
-    ours = f"sqlite:///{path}" if kind == "sqlite" else f"journal:{path}"
+    ours = kind.format(tmp_path)
     cache = MeasurementCache(ours, "print")
     cache.put(trial(SHORT, 0.625))
     cache.put(trial(PRUNED, math.nan))
-    storage = ours if kind == "sqlite" else JournalStorage(JournalFileBackend(str(path)))
-    study = optuna.load_study(study_name="print", storage=storage)
+    plain = JournalStorage(JournalFileBackend(f"{tmp_path}/m.log")) if "journal" in kind else ours
+    study = optuna.load_study(study_name="print", storage=plain)
     assert [direction.name for direction in study.directions] == ["MINIMIZE", "MAXIMIZE"]
     assert study.metric_names == ["macs", "accuracy"]
     measured, failed = study.get_trials()
     assert measured.values == [1234.5, 0.625]
     assert measured.params == {"length 0": 9, "length 1": 5, "length 2": 1}
     assert measured.state.name == "COMPLETE"
-    assert measured.user_attrs["subnet"] == SHORT.to_json()
-    assert (measured.user_attrs["metric"], measured.user_attrs["split"]) == ("accuracy", "search")
-    assert failed.state.name == "FAIL"
-    assert failed.user_attrs["subnet"] == PRUNED.to_json()
+    told = {"subnet": SHORT.to_json(), "metric": "accuracy", "split": "search"}
+    assert {**measured.user_attrs, **told} == measured.user_attrs
+    assert (failed.state.name, failed.user_attrs["subnet"]) == ("FAIL", PRUNED.to_json())
     assert study.best_trials == [measured]
 
 
@@ -162,23 +153,20 @@ def test_the_study_of_a_score_that_falls_minimises_it(path: Path) -> None:
 
 PROGRAM = """
 import sys
-from ldsearch.storage import MeasurementCache, backends
-from ldsearch.storage.backends import backend_of
+from ldsearch.storage import MeasurementCache
 from tests.storage.test_measurements import trial
 from ldsearch.subnet import Subnet
 from ldsearch.storage.claims import name_of
 cache = MeasurementCache(sys.argv[1], "print")
 print("ready", flush=True)
 sys.stdin.readline()
-subnets = {}
 for reference in range(16, 28):
     subnet = Subnet.of_encoder(range(3), (9, 5, 1), reference)
-    subnets[name_of(subnet.to_json())] = subnet
-for name in subnets:
+    name = name_of(subnet.to_json())
     held, again = cache.claims.take([name])
     assert not again
     if held:
-        cache.put(trial(subnets[name]))
+        cache.put(trial(subnet))
         print(name, flush=True)
 print("done", flush=True)
 sys.stdin.readline()  # a process that is gone holds nothing: the others would measure its part again
@@ -187,7 +175,6 @@ sys.stdin.readline()  # a process that is gone holds nothing: the others would m
 
 def until_done(child: "subprocess.Popen[str]") -> list[str]:
     """The names that a child prints, until it is done or has failed."""
-    assert child.stdout
     lines = (line.strip() for line in iter(child.stdout.readline, ""))
     return list(takewhile(lambda line: line != "done", lines))
 
@@ -200,11 +187,8 @@ def test_processes_that_want_the_same_at_once_have_one_winner_each(kind: str, tm
         subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
+    assert [child.stdout.readline() for child in children] == ["ready\n"] * 3
     for child in children:
-        assert child.stdout
-        assert child.stdout.readline() == "ready\n"
-    for child in children:
-        assert child.stdin
         child.stdin.write("go\n")
         child.stdin.flush()
     told = [until_done(child) for child in children]
