@@ -1,5 +1,6 @@
 """What a bench is opened with: fingerprints of weights, and the data of a supernet, read again."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,44 +21,37 @@ def test_a_digest_depends_on_every_part_and_their_order():
     assert len(digests) == 5
 
 
+def saved(folder: Path, *files: dict[str, torch.Tensor]) -> Path:
+    folder.mkdir()
+    for index, tensors in enumerate(files):
+        save_file(tensors, folder / f"{index}.safetensors")
+    return folder
+
+
 def test_weights_are_told_apart_by_value_name_shape_and_precision(tmp_path):
     base = torch.arange(6.0)
-    variants = [
-        {"w": base},
-        {"v": base},
-        {"w": base.view(2, 3)},
-        {"w": base.to(torch.bfloat16)},
-        {"w": base + torch.tensor([0, 0, 0, 0, 0, 1e-3])},
-    ]
-    prints = []
-    for index, tensors in enumerate(variants):
-        folder = tmp_path / str(index)
-        folder.mkdir()
-        save_file(tensors, folder / "model.safetensors")
-        prints.append(weights_fingerprint(folder))
-    assert len(set(prints)) == len(variants)
+    other = base + torch.tensor([0, 0, 0, 0, 0, 1e-3])
+    variants = [{"w": one} for one in (base, base.view(2, 3), base.to(torch.bfloat16), other)] + [{"v": base}]
+    prints = {weights_fingerprint(saved(tmp_path / str(at), own)) for at, own in enumerate(variants)}
+    assert len(prints) == len(variants)
 
 
-def test_the_layout_in_files_does_not_matter(tmp_path):
+def test_the_layout_in_files_does_not_matter_and_damage_is_one_line(tmp_path):
     first, second = {"a": torch.ones(2)}, {"b": torch.zeros(3)}
-    for name, files in {"one": [{**first, **second}], "two": [first, second]}.items():
-        (tmp_path / name).mkdir()
-        for index, tensors in enumerate(files):
-            save_file(tensors, tmp_path / name / f"{index}.safetensors")
-    assert weights_fingerprint(tmp_path / "one") == weights_fingerprint(tmp_path / "two")
+    one, two = saved(tmp_path / "one", {**first, **second}), saved(tmp_path / "two", first, second)
+    assert weights_fingerprint(one) == weights_fingerprint(two)
     with pytest.raises(FileNotFoundError):
         weights_fingerprint(tmp_path)
-    weights = tmp_path / "one" / "0.safetensors"
+    weights = one / "0.safetensors"
     weights.write_bytes(weights.read_bytes()[:40])
     with pytest.raises(SupernetError, match=r"0.safetensors is damaged"):
-        weights_fingerprint(tmp_path / "one")
+        weights_fingerprint(one)
 
 
 def test_a_half_precision_checkpoint_is_loaded_in_fp32(tmp_path):
     tiny_model("bert").to(torch.bfloat16).save_pretrained(tmp_path)
-    BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}).save_pretrained(
-        tmp_path
-    )
+    words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    BertTokenizer(vocab={word: at for at, word in enumerate(words)}).save_pretrained(tmp_path)
     model, _ = load_model(str(tmp_path))
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 
@@ -71,10 +65,8 @@ def test_a_half_precision_checkpoint_is_loaded_in_fp32(tmp_path):
     ],
 )
 def test_the_split_rule_that_is_not_recorded_is_the_one_of_its_day(monkeypatch, source, search_rows):
-    asked = []
-    monkeypatch.setattr(
-        bench, "load_task", lambda kind, data, labels: asked.append(data) or SimpleNamespace(splits={})
-    )
+    asked, nothing = [], SimpleNamespace(splits={})
+    monkeypatch.setattr(bench, "load_task", lambda kind, data, labels: asked.append(data) or nothing)
     bench.load_recorded_task(SimpleNamespace(source=source, labels=[], splits={}), None)
     assert asked == [DataSource(source["data"], search_rows=search_rows)]
 

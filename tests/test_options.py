@@ -31,8 +31,11 @@ READ = {
 }
 
 
+BOTH, BOTH_READ = "encoder=0.2,decoder=0,1/2", {"encoder": (0.2,), "decoder": (0, 0.5)}
+
+
 def test_numbers_may_also_be_given_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
+    taken: list[Any] = []
     monkeypatch.setattr("ldsearch.commands.compare.main", taken.append)
     for words in (["--budget", "0.4", "--budget", "0.5,0.55"], ["--budget", "0.4,0.5,0.55"], []):
         cli.app(["compare", "runs/a", *words], standalone_mode=False)
@@ -70,11 +73,9 @@ def parsed(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_option_alone_and_all_together_come_back(parsed, verb: str) -> None:
-    required = {
-        f.name: value_of(verb, f) for f in fields(VERBS[verb]) if f.default is f.default_factory is MISSING
-    }
-    least = VERBS[verb](**required)
-    everything = dict(required)
+    needed = [field for field in fields(VERBS[verb]) if field.default is field.default_factory is MISSING]
+    required = {field.name: value_of(verb, field) for field in needed}
+    least, everything = VERBS[verb](**required), dict(required)
     for field in fields(VERBS[verb]):
         if field.name in ("parity", *required):  # parity sets other options
             continue
@@ -89,12 +90,7 @@ def test_every_option_alone_and_all_together_come_back(parsed, verb: str) -> Non
     ("verb", "name", "texts"),
     [
         ("train-supernet", "search_rows", {"auto": "auto", "half": "half", "12": 12}),
-        ("train-supernet", "layer_drop", {"0.2": (0.2,), "0, 1/4": (0.0, 0.25)}),
-        (
-            "train-supernet",
-            "layer_drop",
-            {"encoder=0.2,decoder=0,1/2": {"encoder": (0.2,), "decoder": (0, 0.5)}},
-        ),
+        ("train-supernet", "layer_drop", {"0.2": (0.2,), "0, 1/4": (0.0, 0.25), BOTH: BOTH_READ}),
         ("train-supernet", "target_layers", {"6": 6, "decoder=3": {"decoder": 3}}),
         ("train-supernet", "batch_share", {"1/4": 0.25, "0.5": 0.5}),
         ("evolve", "keep", {"4,4": (4, 4), "encoder=4, decoder=2": {"encoder": (4,), "decoder": (2,)}}),

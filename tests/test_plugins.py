@@ -128,6 +128,7 @@ MISTAKES = [
     ("strategy", "sorted({", "sorted({9, ", "test_subnetworks_fit_the_model"),
     ("strategy", '"label", 0.5', '"label", 0.0', "test_every_batch_has_passes_of_positive_weight"),
     ("strategy", '"label"', '"distill"', "test_the_first_pass_can_teach_and_each_sees_rows"),
+    ("strategy", "rows=(0, 2)", "rows=(2, 2)", "test_the_first_pass_can_teach_and_each_sees_rows"),
     ("task", "else own", "else 'nothing'", "test_columns_that_are_missing_or_named_twice_are_refused"),
     (
         "task",
@@ -135,7 +136,6 @@ MISTAKES = [
         'kind = "talk"; statistics = lambda self, *how: (own := super().statistics(*how)) - own.mean()',
         "test_padding_and_other_rows_change_no_statistic",
     ),
-    ("strategy", "rows=(0, 2)", "rows=(2, 2)", "test_the_first_pass_can_teach_and_each_sees_rows"),
     (
         "search",
         "below = self.space.lowered",
@@ -204,11 +204,8 @@ def test_without_its_registration_a_family_is_depth_only(tmp_path):
 
 
 def test_a_registered_score_chooses_the_tokens(tmp_path):
-    model, batch, subnet = (
-        tiny_model("bert"),
-        padded_batch([24]),
-        Subnet.of_encoder(range(4), [9, 6, 3, 2], 24),
-    )
+    model, batch = tiny_model("bert"), padded_batch([24])
+    subnet = Subnet.of_encoder(range(4), [9, 6, 3, 2], 24)
     with registered("score", tmp_path):
         ours = inference(Supernet(model, "received-values"), batch, subnet)
     assert not torch.allclose(ours, inference(Supernet(model), batch, subnet), atol=1e-3)
@@ -232,13 +229,13 @@ def test_a_registered_strategy_may_read_any_option_but_where_it_declares_which(t
         needing = {"drop_bound": ["sandwich"], "genes": {"depth": ["min_layers"]}}
         reads("assignment", "drop_bound", "genes", **needing)(module.thing)
         check_training(options)
-        with pytest.raises(
-            LdsearchError, match="--sandwich is for --strategy lengthdrop or halves with --drop"
-        ):
-            check_training(replace(options, drop_bound=None))
         check_training(replace(options, min_layers=2))
-        with pytest.raises(LdsearchError, match="--min-layers has no effect with --genes lengths"):
-            check_training(replace(options, genes="lengths", min_layers=2))
+        for words, changes in (
+            ("--sandwich is for --strategy lengthdrop or halves with --drop", {"drop_bound": None}),
+            ("--min-layers has no effect with --genes lengths", {"genes": "lengths", "min_layers": 2}),
+        ):
+            with pytest.raises(LdsearchError, match=words):
+                check_training(replace(options, **changes))
         reads("sandwich")(module.thing)
         with pytest.raises(LdsearchError, match="--assignment is for --strategy flexible-depth, not halves"):
             check_training(replace(options, drop_bound=None))
@@ -257,22 +254,17 @@ def test_a_name_that_is_taken_is_refused_in_one_line(kind, tmp_path):
     with registered(kind, tmp_path), pytest.raises(LdsearchError) as refused:
         registry.register(name, None)
     assert str(refused.value) == f"there already is a {name!r} among the {registry.kind}"
-    shipped = next(iter(registry))
-    for call in (lambda: registry.register(shipped, None), lambda: registry.remove(shipped)):
-        with pytest.raises(LdsearchError) as refused:
-            call()
-        assert "\n" not in str(refused.value)
+    for call in (lambda shipped: registry.register(shipped, None), registry.remove):
+        with pytest.raises(LdsearchError, match=r"\A.*\Z"):
+            call(next(iter(registry)))
 
 
 def test_an_entry_point_whose_name_is_taken_is_refused_in_one_line(monkeypatch):
     points = [EntryPoint("square", "math:sqrt", "ldsearch.shapes")]
     monkeypatch.setattr(ldsearch.registry, "entry_points", lambda group: points)
-    shapes = Registry("shapes", {"round": abs})
-    assert list(shapes) == ["round", "square"]
-    assert shapes["square"] is math.sqrt
-    with pytest.raises(LdsearchError) as refused:
+    assert dict(Registry("shapes", {"round": abs})) == {"round": abs, "square": math.sqrt}
+    with pytest.raises(LdsearchError, match=r"^math:sqrt registers 'square', which is already among the"):
         list(Registry("shapes", {"square": abs}))
-    assert str(refused.value) == "math:sqrt registers 'square', which is already among the shapes"
     points *= 2  # of two packages
     with pytest.raises(LdsearchError, match="already among the shapes"):
         list(Registry("shapes", {"round": abs}))
@@ -282,32 +274,25 @@ def test_an_entry_point_may_register_by_itself_and_what_cannot_be_loaded_is_one_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "eager.py").write_text(
-        "import shapes\nthing = abs\nshapes.SHAPES.register('square', thing)\n"
-    )
+    eager = "import shapes\nthing = abs\nshapes.SHAPES.register('square', thing)\n"
+    (tmp_path / "eager.py").write_text(eager)
     (tmp_path / "broken.py").write_text("raise KeyError('x')\n")
     (tmp_path / "shapes.py").write_text("SHAPES = None\n")
-    points: list[EntryPoint] = []
+    points = [EntryPoint("square", "eager:thing", "ldsearch.shapes")]
     monkeypatch.setattr(ldsearch.registry, "entry_points", lambda group: points)
-    points[:] = [EntryPoint("square", "eager:thing", "ldsearch.shapes")]
     made = Registry("shapes", {"round": abs}, of=type(abs))
     monkeypatch.setattr(importlib.import_module("shapes"), "SHAPES", made)
     assert dict(made) == {"round": abs, "square": abs}
     for value, said in (
         ("broken:thing", "square = broken:thing of ldsearch.shapes cannot be loaded: it has no 'x'"),
         ("math:nothing", "math:nothing of ldsearch.shapes cannot be loaded"),
-        (
-            "string:Template",
-            "'square' of the shapes is <class 'string.Template'>, which is no builtin_function",
-        ),
+        ("string:Template", "'square' of the shapes is <class 'string.Template'>, which is no builtin"),
     ):
         points[:] = [EntryPoint("square", value, "ldsearch.shapes")]
         registry = Registry("shapes", {"round": abs}, of=type(abs))
         for _ in range(2):  # the second reader finds no part of them either
-            with pytest.raises(LdsearchError) as refused:
+            with pytest.raises(LdsearchError, match=rf"\A.*{re.escape(said)}.*\Z"):
                 list(registry)
-            assert said in str(refused.value)
-            assert "\n" not in str(refused.value)
     points.clear()
     with pytest.raises(LdsearchError, match="is no Search"):
         SEARCHES.register("mine", Search)  # the class, not one of it
@@ -326,7 +311,7 @@ from ldsearch.supernet.families import FAMILIES
 from ldsearch.supernet.tokens import TOKEN_SCORES
 from ldsearch.training.strategies import STRATEGIES
 print(*(list(registry)[-1] for registry in (FAMILIES, TOKEN_SCORES, STRATEGIES)))
-print(*(type(registry[name]).__module__ for registry, name in ((FAMILIES, "roc_bert"),)))
+print(type(FAMILIES["roc_bert"]).__module__)
 print(TOKEN_SCORES["received-values"].__module__, STRATEGIES["halves"].__module__)
 """
 
@@ -341,15 +326,8 @@ def test_an_installed_package_registers_by_entry_points(tmp_path):
         named = re.sub(r"^[A-Z_]+\.register\(.*?, (.*)\)$", r"thing = \1", source, flags=re.MULTILINE)
         (tmp_path / f"outside_{kind}.py").write_text(named)
     paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parent.parent)])
-    done = subprocess.run(
-        [sys.executable, "-c", LISTED],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-    assert done.stdout.split() == [
-        *("roc_bert", "received-values", "halves"),
-        "ldsearch.supernet.families.bert",
-        *("outside_score", "outside_strategy"),
-    ]
+    own = {**os.environ, "PYTHONPATH": paths}
+    command = [sys.executable, "-c", LISTED]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=own)
+    names, modules = ("roc_bert", "received-values", "halves"), ("outside_score", "outside_strategy")
+    assert done.stdout.split() == [*names, "ldsearch.supernet.families.bert", *modules]

@@ -66,7 +66,8 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def test_links_resolve():
+def test_links_resolve_and_the_readme_is_short():
+    assert len(README.splitlines()) <= 160
     broken = []
     for path, text in PAGES.items():
         for target in re.findall(r"\]\((?!https://)([^)]+)\)", text):
@@ -126,10 +127,6 @@ def test_the_tree_has_every_room_from_the_ground_up():
     told = re.findall(r"^  (\w+)/ ", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     assert {*told} == {path.relative_to(package).parts[0] for path in package.rglob("*/*.py")}
     assert sorted(told, key=ORDER.index) == told
-
-
-def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 160
 
 
 def test_the_python_examples_name_what_there_is():

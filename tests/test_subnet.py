@@ -35,27 +35,18 @@ def test_json_is_canonical_and_leaves_defaults_out():
     assert json.loads(EVERYTHING.to_json())["encoder"]["heads_off"] == [[0, 3], [2, 1]]
 
 
-def test_groups_are_one_blocks_own():
-    stack = EVERYTHING.encoder
+def test_groups_are_one_blocks_own_and_say_what_runs_and_how_wide():
+    stack, bare = EVERYTHING.encoder, Stack((0, 2), Lengths((4, 2), 8))
     assert stack.groups(0) == Groups(heads_off=(3,))
     assert stack.groups(2) == Groups(heads_off=(1,), sublayers_off=("attention",))
     assert stack.groups(5) == Groups(ffn_share=0.5)
-    assert stack.structured
-    bare = Stack((0, 2), Lengths((4, 2), 8))
     assert bare.groups(2) == WHOLE
-    assert not bare.structured
+    assert (stack.structured, bare.structured) == (True, False)
     several = Stack((1,), heads_off=((1, 2), (1, 0)), sublayers_off=((1, "feed_forward"), (1, "attention")))
     assert several.groups(1) == Groups(heads_off=(0, 2), sublayers_off=("attention", "feed_forward"))
-
-
-def test_groups_say_what_runs_and_how_wide():
-    assert WHOLE.runs("attention")
-    assert WHOLE.runs("feed_forward")
-    off = Groups(sublayers_off=("attention",))
-    assert not off.runs("attention")
-    assert off.runs("feed_forward")
-    assert WHOLE.width(3072) == 3072
-    assert [Groups(ffn_share=share).width(10) for share in (0.5, 0.34, 0.96, 0.01)] == [5, 3, 10, 1]
+    for groups, runs in ((WHOLE, [True, True]), (stack.groups(2), [False, True])):
+        assert [groups.runs(sublayer) for sublayer in ("attention", "feed_forward")] == runs
+    assert [Groups(ffn_share=share).width(10) for share in (1, 0.5, 0.34, 0.96, 0.01)] == [10, 5, 3, 10, 1]
 
 
 def test_a_renumbered_stack_is_the_same_over_its_own_blocks():
@@ -94,16 +85,26 @@ def test_ratio_lengths_keep_the_exact_ceiling_and_at_least_one():
             assert kept >= 1
             assert 64 * kept >= n * tokens > 64 * (kept - 1)
 
+    absolute = Lengths((44, 28), 64, "absolute")  # at most so many
+    assert [absolute.kept(0, n) for n in (3, 44, 45, 64)] == [3, 44, 44, 44]
+    assert absolute.kept(0, np.array([3, 44, 45, 64])).tolist() == [3, 44, 44, 44]
 
-def test_absolute_lengths_keep_at_most_so_many():
-    lengths = Lengths((44, 28), 64, "absolute")
-    assert [lengths.kept(0, n) for n in (3, 44, 45, 64)] == [3, 44, 44, 44]
-    assert lengths.kept(0, np.array([3, 44, 45, 64])).tolist() == [3, 44, 44, 44]
+
+OF_ENCODER = [
+    '"blocks":[0],"width":3',
+    '"blocks":[0],"lengths":{"tokens":[3]}',
+    '"lengths":null',
+    *(f'"blocks":[0],"heads_off":[{one}]' for one in ("[0,0.5]", "[0,1,2]", "0", "[false,1]")),
+    '"blocks":[0],"ffn_share":[[0,"half"]]',
+]
+TEXTS = ["[]", "nonsense", '{"version":2}', '{"version":1,"middle":{"blocks":[0]}}']
+TEXTS += [f'{{"version":1,"encoder":{{{fields}}}}}' for fields in OF_ENCODER]
 
 
 @pytest.mark.parametrize(
     "make",
     [
+        *(lambda text=text: Subnet.from_json(text) for text in TEXTS),
         lambda: Lengths((5, 6), 8),
         lambda: Lengths((9,), 8),
         lambda: Lengths((0,), 8),
@@ -120,18 +121,6 @@ def test_absolute_lengths_keep_at_most_so_many():
         lambda: Stack((0,), sublayers_off=((0, "norm"),)),
         lambda: Stack((0,), sublayers_off=((1, "attention"),)),
         lambda: Subnet.of_encoder([0], [4]),
-        lambda: Subnet.from_json("[]"),
-        lambda: Subnet.from_json("nonsense"),
-        lambda: Subnet.from_json('{"version":2}'),
-        lambda: Subnet.from_json('{"version":1,"middle":{"blocks":[0]}}'),
-        lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"width":3}}'),
-        lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"lengths":{"tokens":[3]}}}'),
-        lambda: Subnet.from_json('{"version":1,"encoder":{"lengths":null}}'),
-        lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"heads_off":[[0,0.5]]}}'),
-        lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"heads_off":[[0,1,2]]}}'),
-        lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"heads_off":[0]}}'),
-        lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"heads_off":[[false,1]]}}'),
-        lambda: Subnet.from_json('{"version":1,"encoder":{"blocks":[0],"ffn_share":[[0,"half"]]}}'),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(make):
@@ -140,18 +129,11 @@ def test_what_makes_no_sense_is_refused_in_one_line(make):
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("subnet", "text"),
-    [
-        (Subnet.full(6), "encoder blocks 0-5"),
-        (Subnet.of_encoder([0, 2, 3, 5]), "encoder blocks 0 2-3 5"),
-        (Subnet.of_encoder([]), "encoder blocks none"),
-        (
-            EVERYTHING,
-            "encoder blocks 0 2 5, lengths 90 90 17 of 128, heads off 0:3 2:1, feed-forward shares 5:0.5, "
-            "sub-layers off 2:attention; decoder blocks 1",
-        ),
-    ],
-)
-def test_descriptions_are_short(subnet, text):
-    assert subnet.describe() == text
+def test_descriptions_are_short():
+    assert Subnet.full(6).describe() == "encoder blocks 0-5"
+    assert Subnet.of_encoder([0, 2, 3, 5]).describe() == "encoder blocks 0 2-3 5"
+    assert Subnet.of_encoder([]).describe() == "encoder blocks none"
+    assert EVERYTHING.describe() == (
+        "encoder blocks 0 2 5, lengths 90 90 17 of 128, heads off 0:3 2:1, feed-forward shares 5:0.5, "
+        "sub-layers off 2:attention; decoder blocks 1"
+    )

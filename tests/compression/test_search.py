@@ -53,27 +53,26 @@ def test_constant_ratios_are_tested_from_the_dearest_down_and_the_last_before_a_
 
 def test_a_margin_that_was_asked_for_is_refused_where_the_dearest_fails() -> None:
     trials, full = [trial_of(0, 1.0), trial_of(1, 2.0)], trial_of(9, 9.0)
-    take = SureInTurn(0.02, True, [trial.subnet for trial in trials], refuses=True)
+    cheaper, dearer = (trial.subnet for trial in trials)
+    take = SureInTurn(0.02, True, [cheaper, dearer], refuses=True)
     # Two hundredths of the full model's 0.5.
-    for dearer, cheaper, taken in ((0.009, 0.02, 1), (0.009, 0.009, 0)):
-        bounds = {trials[0].subnet: cheaper, trials[1].subnet: dearer}
-        assert take.choose(trials, full, bounds.__getitem__) is trials[taken]
+    for bound, taken in ((0.02, 1), (0.009, 0)):
+        assert take.choose(trials, full, {cheaper: bound, dearer: 0.009}.__getitem__) is trials[taken]
     with pytest.raises(BudgetError, match=r"not even the dearest .* less than 0.0100 .* may lose 0.0150"):
-        take.choose(trials, full, {trials[0].subnet: 0.0, trials[1].subnet: 0.015}.__getitem__)
+        take.choose(trials, full, {cheaper: 0.0, dearer: 0.015}.__getitem__)
 
 
 def test_a_margin_is_passed_as_seldom_as_one_test_says() -> None:
     # All lose exactly the margin: whichever counts as within it is a mistake, of which one in twenty may be.
-    rng = np.random.default_rng(0)
+    rng, in_turn, alone = np.random.default_rng(0), 0, 0
     trials = [trial_of(block, 1.0 + block) for block in range(12)]
     take, full = SureInTurn(0.01, sequence=[trial.subnet for trial in trials]), trial_of(99, 99.0)
-    in_turn = alone = 0
     for _ in range(1_000):
         gaps = rng.normal(0.01, 0.1, (12, 100))
         ends = dict(zip(take.sequence, gaps.mean(1) + 1.645 * gaps.std(1, ddof=1) / 10, strict=True))
-        in_turn += bool(take.sure(trials, full, ends.__getitem__))
-        alone += any(end < 0.01 for end in ends.values())
         sure = take.sure(trials, full, ends.__getitem__)
+        in_turn += bool(sure)
+        alone += any(end < 0.01 for end in ends.values())
         assert take.choose(trials, full, ends.__getitem__) in (sure[-1:] or trials)
     assert in_turn == pytest.approx(50, abs=20)
     assert alone > 400

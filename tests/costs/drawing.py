@@ -6,11 +6,7 @@ from ldsearch.space.space import grouped
 from ldsearch.subnet import WHOLE, Groups, Lengths, Stack
 
 REFERENCE = 12
-
-
-def draws(first_of_its_kind: bool) -> int:
-    """How many of a family: fewer of those that share another's code."""
-    return 20 if first_of_its_kind else 4
+DRAWS = 10  # of a family
 
 
 def drawn_blocks(rng: np.random.Generator, blocks: int, fewest: int = 0) -> Stack:

@@ -67,7 +67,7 @@ def test_where_nothing_is_written_no_folder_above_is_left(tmp_path: Path) -> Non
     broken(tmp_path / "there/new/it")
     broken(tmp_path / "kept/new/beside")
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} == {
-        *("there", "kept", "kept/new", "kept/new/of another"),
+        *("there", "kept", "kept/new", "kept/new/of another")
     }
 
 

@@ -32,24 +32,19 @@ def test_the_same_run_may_claim_its_folder_again_and_changes_nothing(tmp_path: P
         assert listing(folder) == before
 
 
-@pytest.mark.parametrize(
-    ("identity", "differs"),
-    [
+def test_another_run_is_refused_says_what_differs_and_touches_nothing(tmp_path: Path) -> None:
+    claim(tmp_path / "a", "run.json", {"seed": 1, "space": "s"})
+    before = listing(tmp_path)
+    for identity, differs in (
         ({"seed": 2, "space": "s"}, "seed"),
         ({"seed": 1}, "space"),
         ({"seed": 1, "space": "s", "parity": True}, "parity"),
         ({"seed": 2, "space": "t"}, "seed, space"),
-    ],
-)
-def test_another_run_is_refused_says_what_differs_and_touches_nothing(
-    tmp_path: Path, identity: dict[str, object], differs: str
-) -> None:
-    claim(tmp_path / "a", "run.json", {"seed": 1, "space": "s"})
-    before = listing(tmp_path)
-    with pytest.raises(RunError, match=f"another run, which differs in {differs}:"):
-        claim(tmp_path / "a", "run.json", identity)
+    ):
+        with pytest.raises(RunError, match=f"another run, which differs in {differs}:"):
+            claim(tmp_path / "a", "run.json", identity)
     with pytest.raises(RunError, match="another run"):
-        claim(tmp_path / "a", "training.json", identity)
+        claim(tmp_path / "a", "training.json", {"seed": 1, "space": "s"})
     assert listing(tmp_path) == before
 
 
@@ -91,15 +86,14 @@ def test_the_newest_supernet_is_the_one_finished_last_whatever_its_name(tmp_path
 
 def test_live_processes_claim_one_run_folder_and_only_one_is_first(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from ldsearch.runs.folder import claim; sys.stdin.readline  ; "
+        "import sys; from pathlib import Path; from ldsearch.runs.folder import claim; "
+        "print('ready', flush=True); sys.stdin.readline(); "
         "print([claim(Path(sys.argv[1]) / str(i), 'run.json', {'seed': 1}) for i in range(50)])"
     )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    children = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
+    command, piped = [sys.executable, "-c", program, str(tmp_path)], subprocess.PIPE
+    children = [subprocess.Popen(command, stdin=piped, stdout=piped, text=True) for _ in range(3)]
+    assert [child.stdout.readline() for child in children] == ["ready\n"] * 3
     for child in children:
-        assert child.stdin
         child.stdin.write("go\n")
         child.stdin.flush()
     told = [json.loads(child.communicate()[0].lower()) for child in children]

@@ -15,13 +15,10 @@ def test_every_shipped_space_loads_and_names_its_source(path):
     assert space.contains(space.largest())
 
 
-def test_the_demo_space_is_a_grid_of_16_levels():
+def test_the_demo_space_is_a_grid_of_16_levels_and_the_papers_depth_space_holds_the_binomial():
     demo = load_space("demo").lengths
     assert demo.levels == tuple(range(4, 65, 4))
     assert demo.floors == (44, 28, 20, 12, 8, 8)
-
-
-def test_the_papers_depth_space_holds_the_binomial():
     assert load_space("layerdrop-16to8").size() == 12_870
 
 

@@ -10,7 +10,7 @@ import pytest
 from ldsearch.costs.named import COSTS
 from ldsearch.errors import BudgetError, LdsearchError
 from ldsearch.subnet import Subnet
-from ldsearch.trials.budget import Budget
+from ldsearch.trials.budget import Budget, TimeBudget
 from ldsearch.trials.goal import AtLeast, Goal, MostAccurate, NoWorse, read_least
 from ldsearch.trials.intervals import paired_bootstrap
 from ldsearch.trials.trial import Score, Trial
@@ -31,12 +31,6 @@ FULL = trial(9, 0.8, macs=10.0, parameters=7.0)
 # Score and MACs: ties in the score at 0.7 and at 0.8, the dearer of each first.
 ROWS = [(0.9, 9.0), (0.7, 4.0), (0.7, 3.0), (0.6, 1.0), (math.nan, 0.5), (0.8, 8.0), (0.8, 6.0)]
 TRIALS = [trial(i, score, macs=macs, parameters=7.0) for i, (score, macs) in enumerate(ROWS)]
-
-
-def test_a_parameter_budget_counts_parameters_and_not_macs():
-    small = trial(0, 0.5, macs=1.0, parameters=9.0)
-    slim = trial(1, 0.4, macs=9.0, parameters=2.0)
-    assert Budget.parse("2params").choose([small, slim], FULL) is slim
 
 
 @pytest.mark.parametrize(("cost", "share"), [("0.05", "0.100"), ("6params", "1.000")])
@@ -65,62 +59,11 @@ def test_of_a_metric_where_less_is_better_at_least_means_no_more_than():
     assert "the best has 1.0000 at 0.800 of the MACs" in refusal(AtLeast(0.5), trials, full)
 
 
-@pytest.mark.parametrize(
-    ("value", "says"), [(0.95, "at least 0.95 (0.9500)"), (None, "at least full (0.9900)")]
-)
-def test_a_score_that_nothing_reaches_names_the_best_there_is(value, says):
-    message = refusal(AtLeast(value), TRIALS, trial(9, 0.99, macs=10.0))
-    assert f"none of the 7 measured sub-networks has m {says}" in message
-    assert "the best has 0.9000 at 0.900 of the MACs" in message
-
-
-def test_what_to_take_is_read_as_the_command_line_gives_it():
-    assert Goal.parse().take == MostAccurate()
-    assert Goal.parse(most_accurate=True).take == MostAccurate()
-    assert Goal.parse(budget="0.4").take == Budget("macs", 0.4, True, "0.4")
-    assert Goal.parse(at_least="0.9").take == AtLeast(0.9)
-    assert Goal.parse(at_least="-1.5").take == AtLeast(-1.5)
-    assert {Goal.parse(at_least=text).take for text in ("full", "Full", " FULL ")} == {AtLeast(None)}
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"budget": "2.1GMACs"}, "budget 2.1GMACs"),
-        ({"budget": "12ms@batch=8,length=128"}, "budget 12ms@batch=8,length=128"),
-        ({"at_least": "0.875"}, "at least 0.875"),
-        ({"at_least": "full"}, "at least full"),
-        ({"objective": "kl+macs+latency@batch=1,length=64"}, "most accurate"),
-        ({"objective": "macs", "budget": "12ms@batch=1,length=64"}, "budget 12ms@batch=1,length=64"),
-        ({}, "most accurate"),
-    ],
-)
-def test_the_options_of_a_goal_read_back_as_the_goal(options, text):
-    goal = Goal.parse(**options)
-    assert goal.take.text == text
-    assert Goal.parse(**goal.options) == goal
-
-
-@pytest.mark.parametrize(
-    ("options", "flags"),
-    [
-        ({"budget": "0.4", "at_least": "0.9"}, "--budget and --at-least"),
-        ({"at_least": "full", "most_accurate": True}, "--at-least and --most-accurate"),
-        ({"budget": "", "at_least": ""}, "--budget and --at-least"),
-    ],
-)
-def test_two_things_at_once_are_refused_in_one_line_that_names_both(options, flags):
-    with pytest.raises(BudgetError, match=f"^{flags} ask for different sub-networks") as caught:
-        Goal.parse(**options)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["", "good", "0,9", "90%", "nan", "inf", "-inf", "1e999", "0.9\nmore"])
-def test_a_score_that_cannot_be_read_is_repeated_in_one_line(text):
-    with pytest.raises(BudgetError, match="cannot read --at-least") as caught:
-        Goal.parse(at_least=text)
-    assert repr(text) in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_a_score_that_nothing_reaches_names_the_best_there_is():
+    for value, says in ((0.95, "at least 0.95 (0.9500)"), (None, "at least full (0.9900)")):
+        message = refusal(AtLeast(value), TRIALS, trial(9, 0.99, macs=10.0))
+        assert f"none of the 7 measured sub-networks has m {says}" in message
+        assert "the best has 0.9000 at 0.900 of the MACs" in message
 
 
 def best_of(rows: list[tuple[float, int]]) -> tuple[float, int]:
@@ -136,7 +79,6 @@ def test_the_choices_agree_with_brute_force_on_random_trials():
         least = draw.choice((0.4, 0.6))
         full = trial(9, least, macs=20.0, parameters=7.0)
         limit = draw.randint(1, 20)
-
         expected = {MostAccurate(): best_of(rows), Budget.parse("7params"): best_of(rows)}
         if paid := [row for row in rows if row[1] <= limit]:
             expected |= dict.fromkeys(map(Budget.parse, (f"{limit}MACs", f"{limit / 20}")), best_of(paid))
@@ -157,11 +99,6 @@ def test_no_worse_is_the_cheapest_whose_bound_lies_below_the_margin():
         NoWorse(0.1).choose([TRIALS[1]], FULL, bounds.__getitem__)
     with pytest.raises(BudgetError, match="ldsearch evolve"):
         NoWorse(0.1).choose(TRIALS, FULL)
-    for text in ("full-", "full-0", "full--1", "full-x", "full-nan", "full-1.2.3"):
-        with pytest.raises(BudgetError, match="--at-least"):
-            read_least(text)
-    for take in (NoWorse(0.005), NoWorse(0.005, is_share=True)):
-        assert Goal.parse(**Goal(take=take).options).take == take
 
 
 def test_a_choice_by_evidence_loses_less_than_its_margin_where_a_score_alone_is_lucky():
@@ -186,10 +123,8 @@ def test_a_choice_by_evidence_loses_less_than_its_margin_where_a_score_alone_is_
 
 
 def test_a_latency_that_nobody_knows_chooses_nothing():
-    budget, timed = (
-        Budget.parse("12ms@batch=8,length=128"),
-        dataclasses.replace(FULL, costs={**FULL.costs, "latency": 9.0}),
-    )
+    budget = Budget.parse("12ms@batch=8,length=128")
+    timed = dataclasses.replace(FULL, costs={**FULL.costs, "latency": 9.0})
     for candidates, full in (([FULL], FULL), ([timed, FULL], timed)):
         with pytest.raises(BudgetError, match="the latency of these sub-networks is not known"):
             budget.choose(candidates, full)
@@ -202,7 +137,6 @@ FULL_COSTS = {"macs": 8e9, "parameters": 1e8, "latency": 6.0}
 @pytest.mark.parametrize(
     ("text", "cost", "limit"),
     [
-        ("0.4", "macs", 3.2e9),
         ("1", "macs", 8e9),
         (" .5 ", "macs", 4e9),
         ("4e-1", "macs", 3.2e9),
@@ -224,41 +158,12 @@ def test_budgets_are_read_in_their_unit(text, cost, limit):
     assert budget.absolute(FULL_COSTS) == pytest.approx(limit)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *["0", "-1", "1.5", "nan", "inf", "12 bananas", "", "e", "1e", "0.4@batch=8", "--", "12xparams"],
-        *["0x4", "0.5x@batch=1,length=9", "0x@batch=1,length=9", "2x@batch=8"],
-    ],
-)
-def test_senseless_budgets_are_refused_in_one_line_that_says_what_to_write(text):
-    with pytest.raises(BudgetError, match=r"0\.4") as refused:
-        Budget.parse(text)
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["12ms", "12ms@batch=8", "12ms@length=8,batch=8", "12ms@batch=0,length=8", "1s@batch=8,length=x", "2x"],
-)
-def test_a_latency_without_its_batch_and_length_is_refused(text):
-    with pytest.raises(BudgetError, match="needs its batch and length"):
-        Budget.parse(text)
-
-
-def test_a_speed_up_that_names_no_cell_takes_the_one_it_is_given_and_is_read_again_from_what_is_kept():
-    goal = Goal.parse(budget="2x", cell=(8, 128))
-    assert (goal.costs, goal.cell, goal.take.source) == (("latency",), (8, 128), "2x@batch=8,length=128")
-    assert Goal.parse(**goal.options) == goal
-    for text, cell in {
-        "2x@batch=1,length=9": (1, 9),
-        "2x@batch=20": (20, 128),
-        "2x@length=9": (8, 9),
-        "3ms": (8, 128),
-        "3ms@batch=1": (1, 128),
-    }.items():
+def test_a_time_that_names_no_cell_takes_the_one_it_is_given_and_is_read_again_from_what_is_kept():
+    cells = {"2x": (8, 128), "2x@batch=20": (20, 128), "2x@length=9": (8, 9), "3ms@batch=1": (1, 128)}
+    for text, (batch, length) in cells.items():
         goal = Goal.parse(budget=text, cell=(8, 128))
-        assert goal.cell == cell
+        assert goal.cell == (batch, length)
+        assert goal.take.source == f"{text.partition('@')[0]}@batch={batch},length={length}"
         assert Goal.parse(**goal.options) == goal
     with pytest.raises(BudgetError, match="needs its batch and length"):
         Goal.parse(budget="2x@batch=", cell=(8, 128))
@@ -266,6 +171,68 @@ def test_a_speed_up_that_names_no_cell_takes_the_one_it_is_given_and_is_read_aga
 
 CELL = "@batch=1,length=64"
 MILLISECONDS = f"12ms{CELL}"
+IN_TIME = TimeBudget("latency", 12.0, False, MILLISECONDS, (1, 64))
+GOALS = [
+    ({}, Goal()),
+    ({"most_accurate": True}, Goal()),
+    ({"objective": "kl", "budget": "0.4"}, Goal("kl", take=Budget("macs", 0.4, True, "0.4"))),
+    ({"at_least": "-1.5"}, Goal(take=AtLeast(-1.5))),
+    *(({"at_least": text}, Goal(take=AtLeast(None))) for text in ("full", "Full", " FULL ")),
+    ({"at_least": "full-0.005"}, Goal(take=NoWorse(0.005))),
+    ({"at_least": "full-0.5%"}, Goal(take=NoWorse(0.005, is_share=True))),
+    ({"objective": f"latency{CELL}"}, Goal("score", ("latency",), (1, 64))),
+    ({"objective": " parameters + kl "}, Goal("kl", ("parameters",))),
+    # What is not said follows from the budget.
+    ({"budget": MILLISECONDS}, Goal("score", ("latency",), (1, 64), IN_TIME)),
+    ({"objective": f"latency{CELL}", "budget": MILLISECONDS}, Goal("score", ("latency",), (1, 64), IN_TIME)),
+    # The budget still has to be known of what was searched by MACs.
+    ({"objective": "macs", "budget": MILLISECONDS}, Goal("score", ("macs",), (1, 64), IN_TIME)),
+    (
+        {"objective": "kl+macs+latency", "budget": MILLISECONDS},
+        Goal("kl", ("macs", "latency"), (1, 64), IN_TIME),
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "goal"), GOALS)
+def test_a_goal_is_read_from_its_options_and_its_own_options_read_back(options, goal):
+    assert Goal.parse(**options) == goal
+    assert Goal.parse(**goal.options) == goal
+
+
+def options(name: str, *texts: str) -> list[dict[str, str]]:
+    return [{name: text} for text in texts]
+
+
+REFUSED = {
+    "^--budget and --at-least ask for different": [{"budget": "0.4", "at_least": "0.9"}],
+    "^--at-least and --most-accurate ask": [{"at_least": "full", "most_accurate": True}],
+    r"^cannot read --at-least .*full-0\.005": [
+        *options("at_least", "", "good", "0,9", "90%", "nan", "inf", "-inf", "1e999", "0.9\nmore"),
+        *options("at_least", "full-", "full-0", "full--1", "full-x", "full-nan", "full-1.2.3"),
+    ],
+    r"share of the full model's MACs \(0\.4\)": [
+        *options("budget", "0", "-1", "1.5", "nan", "inf", "12 bananas", "", "e", "1e", "0.4@batch=8", "--"),
+        *options("budget", "12xparams", "0x4", f"0.5x{CELL}", f"0x{CELL}"),
+    ],
+    "needs its batch and length": [
+        *options("budget", "12ms", "12ms@batch=8", "12ms@length=8,batch=8", "12ms@batch=0,length=8"),
+        *options("budget", "1s@batch=8,length=x", "2x", "2x@batch=8"),
+        *options("objective", "latency", "latency@batch=8", "latency@batch=0,length=8"),
+    ],
+    "unknown objective": options("objective", "speed", "", "padded_macs"),
+    "names one thing twice": options("objective", "kl+score", "macs+macs"),
+    "only a latency has batch and length": options("objective", f"macs{CELL}"),
+    "other batches": [{"objective": "latency@batch=8,length=64", "budget": MILLISECONDS}],
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_makes_no_goal_is_refused_in_one_line(words):
+    for options in REFUSED[words]:
+        with pytest.raises(LdsearchError, match=words) as refused:
+            Goal.parse(**options)
+        assert "\n" not in str(refused.value), options
 
 
 def test_an_unreachable_budget_names_the_cheapest():
@@ -277,49 +244,6 @@ def test_an_unreachable_budget_names_the_cheapest():
     Budget.parse(f"1x{CELL}").check_reachable({"latency": 1.2}, {"latency": 1.0}, "the small one")
     with pytest.raises(BudgetError, match=r"costs 1\.2000"):
         Budget.parse(f"2x{CELL}").check_reachable({"latency": 1.2}, {"latency": 1.0}, "the small one")
-
-
-@pytest.mark.parametrize(
-    ("text", "budget", "expected"),
-    [
-        ("score", None, Goal()),
-        ("kl", "0.4", Goal("kl")),
-        ("latency@batch=8,length=128", None, Goal("score", ("latency",), (8, 128))),
-        ("latency", MILLISECONDS, Goal("score", ("latency",), (1, 64))),
-        ("score", MILLISECONDS, Goal("score", ("latency",), (1, 64))),
-        # The budget still has to be known of what was searched by MACs.
-        ("macs", MILLISECONDS, Goal("score", ("macs",), (1, 64))),
-        ("kl+macs+latency", MILLISECONDS, Goal("kl", ("macs", "latency"), (1, 64))),
-        (" parameters + kl ", None, Goal("kl", ("parameters",))),
-    ],
-)
-def test_what_is_not_said_follows_from_the_budget(text: str, budget: str | None, expected: Goal):
-    assert dataclasses.replace(Goal.parse(text, budget), take=MostAccurate()) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("speed", "unknown objective 'speed': use one of score, kl, macs, parameters, latency"),
-        ("", "unknown objective ''"),
-        ("kl+score", "names one thing twice"),
-        ("macs+macs", "names one thing twice"),
-        ("latency", "needs its batch and length: latency@batch=8,length=128"),
-        ("latency@batch=8", "needs its batch and length"),
-        ("latency@batch=0,length=8", "needs its batch and length"),
-        ("macs@batch=1,length=8", "only a latency has batch and length"),
-        ("padded_macs", "unknown objective"),
-    ],
-)
-def test_what_nothing_is_searched_by_is_refused(text: str, words: str):
-    with pytest.raises(LdsearchError, match=words):
-        Goal.parse(text)
-
-
-def test_two_workloads_are_refused():
-    with pytest.raises(LdsearchError, match="other batches"):
-        Goal.parse("latency@batch=8,length=64", MILLISECONDS)
-    assert Goal.parse("latency@batch=1,length=64", MILLISECONDS).cell == (1, 64)
 
 
 def test_only_what_is_unusual_names_a_run():

@@ -65,23 +65,18 @@ def test_means_have_the_very_bits_they_always_had(examples, of_means):
 
 
 def test_pairing_matters():
-    statistics = np.random.default_rng(1).integers(0, 2, 500).astype(float)
-    same = paired_bootstrap(statistics, statistics)
-    assert (same.mean, same.low, same.high, same.examples) == (0.0, 0.0, 0.0, 500)
     (parts,) = counts(500, 1, 0)
-    same = paired_bootstrap(parts, parts, of_means=f1)
-    assert (same.mean, same.low, same.high, same.examples) == (0.0, 0.0, 0.0, 500)
+    for same in (paired_bootstrap(parts[:, 0], parts[:, 0]), paired_bootstrap(parts, parts, of_means=f1)):
+        assert (same.mean, same.low, same.high, same.examples) == (0.0, 0.0, 0.0, 500)
     one, other = counts(300, 2, 4)
     cancelled = bootstrap([(0.1, one), (0.7, other), (-0.1, one), (-0.7, other)], f1)
     assert (cancelled.mean, cancelled.low, cancelled.high) == (0.0, 0.0, 0.0)
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says():
-    rng = np.random.default_rng(2)
-    covered = 0
+    rng, covered = np.random.default_rng(2), 0
     for trial in range(200):
-        first = (rng.random(300) < 0.7).astype(float)
-        second = (rng.random(300) < 0.6).astype(float)
+        first, second = ((rng.random(300) < right).astype(float) for right in (0.7, 0.6))
         interval = paired_bootstrap(first, second, seed=trial, resamples=500)
         covered += interval.low <= 0.1 <= interval.high
     assert 180 <= covered <= 199
@@ -103,28 +98,16 @@ def resampled_by_hand(terms: list[tuple[float, np.ndarray]], draws: int, seed: i
 @pytest.mark.parametrize("weights", [(1.0, -1.0), (0.3, 0.7), (0.25, 0.75, -0.6, -0.4)])
 def test_functions_of_means_have_the_interval_of_resampled_rows(weights):
     terms = list(zip(weights, counts(200, len(weights), 5), strict=True))
-    interval = bootstrap(terms, f1)
-    by_hand = resampled_by_hand(terms, 6_000, 6)
+    interval, by_hand = bootstrap(terms, f1), resampled_by_hand(terms, 6_000, 6)
     assert interval.mean == pytest.approx(sum(w * f1(rows.sum(axis=0)) for w, rows in terms))
     assert interval.mean == score_of(terms, f1)
     assert interval.examples == 200
+    assert bootstrap(terms, f1, level=0.95) == interval
     spread = by_hand.std()
-    assert (interval.low, interval.high) == pytest.approx(
-        tuple(np.quantile(by_hand, [0.025, 0.975])), abs=0.12 * spread
-    )
-    narrow = bootstrap(terms, f1, level=0.5)
-    assert (narrow.low, narrow.high) == pytest.approx(
-        tuple(np.quantile(by_hand, [0.25, 0.75])), abs=0.08 * spread
-    )
-
-
-def test_the_mean_as_a_function_of_one_part_is_the_mean():
-    rows = np.random.default_rng(3).random(400)
-    expected = paired_bootstrap(rows, np.zeros(400))
-    found = paired_bootstrap(rows[:, None], np.zeros((400, 1)), of_means=lambda means: means[..., 0])
-    assert (found.mean, found.low, found.high) == pytest.approx(
-        (expected.mean, expected.low, expected.high), rel=1e-12
-    )
+    for level, within in ((0.95, 0.12), (0.5, 0.08)):
+        own = bootstrap(terms, f1, level=level)
+        expected = tuple(np.quantile(by_hand, [(1 - level) / 2, (1 + level) / 2]))
+        assert (own.low, own.high) == pytest.approx(expected, abs=within * spread)
 
 
 def test_the_order_of_the_examples_does_not_matter_but_their_pairing_does():
@@ -145,6 +128,9 @@ def test_the_standard_error_of_a_mean_is_the_textbooks():
     # Of a mean the jackknife is exactly s / sqrt(n).
     jackknife = standard_error(rows[:, None], lambda means: means[..., 0])
     assert jackknife == pytest.approx(rows.std(ddof=1) / np.sqrt(50), rel=1e-12)
+    # A single example has none.
+    assert np.isnan(standard_error(np.ones((1, 3)), f1))
+    assert standard_error(np.ones(1)) == 0.0
 
 
 def test_the_standard_error_of_other_scores_is_the_jackknifes():
@@ -153,11 +139,6 @@ def test_the_standard_error_of_other_scores_is_the_jackknifes():
     expected = np.sqrt(79 / 80 * sum((value - np.mean(left_out)) ** 2 for value in left_out))
     assert standard_error(rows, f1) == pytest.approx(expected, rel=1e-12)
     assert standard_error(rows, f1) == pytest.approx(resampled_by_hand([(1, rows)], 2_000, 9).std(), rel=0.1)
-
-
-def test_a_single_example_has_no_jackknife():
-    assert np.isnan(standard_error(np.ones((1, 3)), f1))
-    assert standard_error(np.ones(1)) == 0.0
 
 
 def test_nan_stays_nan():
@@ -169,14 +150,8 @@ def test_nan_stays_nan():
 
 
 def test_unpaired_or_empty_statistics_are_refused():
-    for first, second in (
-        ([1.0], [1.0, 0.0]),
-        ([], []),
-        ([[1.0], [1.0]], [1.0, 0.0]),
-        ([[1.0]], [[1.0, 0.0]]),
-        ([[]], [[]]),
-        (1.0, 1.0),
-    ):
+    unlike = ([1.0], [1.0, 0.0]), ([[1.0], [1.0]], [1.0, 0.0]), ([[1.0]], [[1.0, 0.0]])
+    for first, second in (*unlike, ([], []), ([[]], [[]]), (1.0, 1.0)):
         with pytest.raises(ValueError, match="paired"):
             paired_bootstrap(first, second, of_means=f1)
     with pytest.raises(ValueError, match="paired"):

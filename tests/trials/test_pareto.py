@@ -34,12 +34,9 @@ def test_the_frontier_in_three_objectives_equals_brute_force(seed):
     assert {tuple(values[i]) for i in frontier(values)} == expected
 
 
-def test_rows_with_nan_are_on_no_frontier_and_dominate_nothing():
+def test_rows_with_nan_are_on_no_frontier_and_of_equal_rows_the_first_stands_for_all():
     assert frontier([[NAN, 0.0], [1.0, 1.0], [0.0, NAN]]).tolist() == [1]
     assert frontier([[NAN, 0.0]]).tolist() == []
-
-
-def test_of_equal_rows_the_first_stands_for_all():
     assert frontier([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]).tolist() == [0]
     assert frontier(np.empty((0, 2))).tolist() == []
 
@@ -67,12 +64,6 @@ def test_a_rows_weight_is_the_share_of_budgets_that_choose_it(seed):
     assert weights.sum() == pytest.approx(1.0)
     riemann = np.mean([scores[row] for row in chosen])
     assert staircase_area(costs, scores, 0.3, 1.0) == pytest.approx(riemann)
-
-
-def test_weights_make_the_area_of_other_scores_under_the_same_choices():
-    # Chosen by the first scores: row 0 up to 0.75, row 2 from there on; row 1 never.
-    weights = staircase_weights([0.5, 0.6, 0.75], [0.4, 0.4, 0.9], 0.5, 1.0)
-    assert weights @ [10.0, 99.0, 30.0] == pytest.approx(20.0)
 
 
 @pytest.mark.parametrize(
