@@ -26,6 +26,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.supernet.correction import CORRECTION
 from ldsearch.supernet.embedding import write_modules
 from ldsearch.supernet.folder import load_model, load_supernet
+from ldsearch.supernet.tokens import PINNED
 from ldsearch.tasks import DataSource, load_task
 from ldsearch.training.start import known_labels
 from ldsearch.work.progress import Progress
@@ -218,6 +219,7 @@ def test_a_cross_encoder_keeps_the_order_of_a_querys_documents(
     found, held = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
     assert found["metric"] == ("ndcg@10" if labelled else "agreement (ndcg@10)")
     assert any("a query is 4.0 rows" in words for words in found["words"])
+    assert read(folder / "supernet/config.json")[PINNED] == tokenizer.sep_token_id
     assert {*held["query"]}.isdisjoint(lines(folder / "data/validation.jsonl")["query"])
     # By hand: the file's order of each query's documents, with the labels as gains.
     served, scores = ld.load(found["model"]), []
