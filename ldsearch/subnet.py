@@ -330,8 +330,6 @@ def _stack_from_dict(fields: Mapping[str, Any]) -> Stack:
         groups: dict[str, Any] = {
             name: tuple((block, what) for block, what in fields.get(name, ())) for name in _GROUPS
         }
-        if not isinstance(fields["blocks"], list):
-            raise TypeError("blocks are a list")
         counts = [*fields["blocks"], *((*lengths.tokens, lengths.reference) if lengths else ())]
         counts += [n for own in groups.values() for n, _ in own] + [n for _, n in groups["heads_off"]]
         if any(type(count) is not int for count in counts):
