@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
@@ -192,9 +192,10 @@ def run_head(model: PreTrainedModel, hidden: Tensor, named: Mapping[str, Tensor]
     """
     base: Any = model.base_model
     pooler = getattr(base, "pooler", None)
-    pooled = None if pooler is None else pooler(hidden)
-    if pooled is not None and hasattr(base, "pooler_activation"):  # ALBERT's, whose pooler is a linear layer
-        pooled = base.pooler_activation(pooled[:, 0])
+    if isinstance(pooler, nn.Linear):  # ALBERT's, which takes its first token itself
+        pooled = base.pooler_activation(pooler(hidden[:, 0]))
+    else:
+        pooled = None if pooler is None else pooler(hidden)
     answer = BaseModelOutputWithPooling(last_hidden_state=cast(Any, hidden), pooler_output=pooled)
     stand_in = cast(Any, _Answered(model, answer))
     output: ModelOutput = type(model).forward(stand_in, **named)

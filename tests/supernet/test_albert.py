@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import AlbertForSequenceClassification
 
 from ldsearch.costs.workload import Workload
@@ -47,7 +48,8 @@ def pair() -> tuple[Supernet, Supernet]:
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_the_full_subnetwork_and_fewer_runs_are_the_stock_model_bit_for_bit(attention: str) -> None:
-    supernet = Supernet(albert(attention=attention))
+    supernet = Supernet(albert())
+    supernet.model.set_attn_implementation(attention)
     assert torch.equal(inference(supernet, BATCH, supernet.full), stock_output(supernet.model, BATCH))
     for kept in ((0, 2), (1,), (0, 1, 2)):
         own = supernet.materialise(Subnet.of_encoder(kept))
@@ -73,6 +75,19 @@ def test_a_subnetwork_is_that_of_a_bert_whose_blocks_are_the_one_layer(kind: str
     macs, same = (one.macs(workload)([subnet])[0] for one in (ours, theirs))
     assert macs - same == 16 * 16 * workload.mean_length
     assert ours.parameters_cost([subnet])[0] == sum(p.numel() for p in fixed.parameters())
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_macs_are_what_torch_counts(kind: str) -> None:
+    """As of other families: half of what another row adds."""
+    supernet = Supernet(albert(attention="eager"))
+    own = supernet.materialise(WHOLE[kind]).eval()
+    counted = []
+    for rows in (1, 2):
+        with FlopCounterMode(display=False) as counter:
+            stock_output(own, padded_batch([9] * rows))
+        counted.append(counter.get_total_flops() / 2)
+    assert supernet.macs(Workload.padded(9))([WHOLE[kind]])[0] == counted[1] - counted[0]
 
 
 def test_sub_networks_that_share_give_what_each_gives_alone() -> None:
