@@ -6,11 +6,12 @@ A folder holds all of it: ``data``, ``supernet``, ``search`` (a search run) and 
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ldsearch.bench import Bench
 from ldsearch.compression.search import (
@@ -86,8 +87,170 @@ def compress_into(
         Interrupted: After SIGINT or SIGTERM.
     """
     began = time.monotonic()
-    take = options.budget, options.at_least, options.most_accurate
-    Goal.parse("score", *take, cell=(BATCHES[-1], 1))  # refused before anything is made
+    work = _opened(folder, options, progress, note)
+    begins = claim(folder, COMPRESSED_FILE, work.identity)
+    work.write_texts()
+    home = work.trained("supernet", work.training(work.model, trainer={"max_steps": "0"}))
+    length = max(1, round(home.record.lengths_seen.mean_length))
+    goal = Goal.parse("score", *_take(options), cell=(BATCHES[-1], length))
+    full = full_model_times(folder, home, goal, progress, runtime=options.runtime)
+    given = bench = replace(home, runtime=_runtime(folder, options, full))
+    search = partial(
+        short_search, default=work.margin, seed=options.seed, progress=progress, rival=full.fastest()
+    )
+    found = search(folder / SEARCH_FOLDER, given, goal, refuses=options.train is None)
+    if options.train is not None:
+        other = replace(work.taught(home, options.train), runtime=given.runtime, beside=given)
+        within = goal
+        if found.sure is None and goal.in_time is None:
+            # Neither a margin to the full model nor time: what is better at equal cost.
+            within = Goal.parse(budget=f"{_share(found.run.best) + _ROUND:.3f}")
+        again = search(folder / f"{SEARCH_FOLDER}-trained", other, within, refuses=found.sure is False)
+        if options.blocks is not None:
+            words = f"{again.words}, {options.blocks} of the {work.supernet.blocks} blocks"
+            again = replace(again, words=words)
+        bench, found = _taken((given, found), (other, again), options.train)
+    run = found.run
+    exported = export_points(folder, bench, run, full, progress)
+    rows = points_of(given, bench, run, full, exported)
+    metric = bench.task.metric.name
+    name = metric if "report" in work.texts.labelled else f"agreement ({metric})"
+    done = Compressed(rows, name, (), folder, str(bench.runtime), time.monotonic() - began)
+    said = [*_on_data(work.texts, bench), *_on_choice(done, found, goal), *_on_times(done, exported, begins)]
+    done = replace(done, words=said)
+    record = {"identity": work.identity, "options": changed(options), "search": run.folder.name}
+    write_json(folder / COMPRESSED_FILE, {**record, **done.to_dict()})
+    return done
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A compression under way: what was asked for, the model and the texts, and what is trained on them.
+
+    Args:
+        folder: Where everything goes.
+        options: What was asked for.
+        model: The fine-tuned model.
+        supernet: Of its network.
+        tokenizer: Its own.
+        texts: The texts, split.
+        cut: Tokens that an input is cut to; None: as its tokenizer does.
+        progress: Receives phases.
+        note: Called with what the user should know.
+    """
+
+    folder: Path
+    options: Compress
+    model: str
+    supernet: Supernet
+    tokenizer: PreTrainedTokenizerBase
+    texts: OwnTexts
+    cut: int | None
+    progress: Progress
+    note: Callable[[str], None]
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What has to be the same for a call to go on in the folder."""
+        options, network = self.options, self.supernet.model
+        return {
+            "model": start_fingerprint(network.state_dict(), network.config.to_dict()),
+            "data": self.texts.fingerprint,
+            "labelled": sorted(self.texts.labelled),
+            "labels": list(self.texts.names),
+            "max_length": self.texts.reference,
+            "seed": options.seed,
+            "metric": options.metric,
+            "train": options.train,
+            **({} if options.task is None else {"task": options.task}),
+            **({"pin_query": True} if options.pin_query else {}),
+            **({} if options.blocks is None else {"blocks": options.blocks}),
+            **({} if options.runtime == AUTO else {"runtime": options.runtime}),
+        }
+
+    @property
+    def data(self) -> Path:
+        """Folder of the texts."""
+        return self.folder / "data"
+
+    @property
+    def margin(self) -> NoWorse | None:
+        """What is taken where nothing was asked for."""
+        if any(_take(self.options)):
+            return None
+        return NoWorse(MARGIN if "search" in self.texts.labelled else MARGIN_OF_AGREEMENT)
+
+    def write_texts(self) -> None:
+        """Write the texts, unless they are there."""
+        if not self.data.is_dir():
+            with staged(self.data) as staging:
+                self.texts.write(staging, self.supernet, self.tokenizer, self.progress)
+
+    def training(self, model: str, **changes: Any) -> TrainSupernet:
+        """A training of a model's lengths on the texts."""
+        texts, options = self.texts, self.options
+        return TrainSupernet(
+            task=texts.kind.kind,
+            data=str(self.data),
+            model=model,
+            genes="lengths",
+            max_length=texts.reference,
+            keep_overlap=True,  # no rows were drawn that share text
+            labels=options.labels,
+            metric=options.metric,
+            pin_query=options.pin_query,
+            seed=options.seed,
+            **{f"{name}_column": column for name, column in asdict(texts.columns).items()},
+            **changes,
+        )
+
+    def trained(self, name: str, how: TrainSupernet) -> Bench:
+        """The supernet of a training, made where it is not there yet; its tokenizer cuts as asked for."""
+        place = self.folder / name
+        if not (place / SUPERNET_FILE).is_file():
+            train_supernet(place, how, self.note, self.progress, scored=False)  # the search does it
+        if self.cut is not None:
+            tokenizer = AutoTokenizer.from_pretrained(place)
+            if tokenizer.model_max_length > self.cut:
+                tokenizer.model_max_length = self.cut
+                tokenizer.save_pretrained(place)
+        return Bench.open(place, runs=self.folder)
+
+    def taught(self, home: Bench, minutes: float) -> Bench:
+        """A supernet that learns from the model alone, frozen, in so many minutes (results/imdb)."""
+        start, blocks = self.model, self.supernet.blocks
+        if self.options.blocks is not None:
+            blocks = self.options.blocks
+            start = str(_shallower(self.folder, home, blocks))
+        # The smallest keeps a ninth of all blocks' tokens.
+        bound = min(
+            (place / 100 for place in range(1, 100)),
+            key=lambda p: abs(sum((1 - p) ** (block + 1) for block in range(blocks)) / blocks - 1 / 9),
+        )
+        how = self.training(
+            start,
+            teacher=self.model,
+            drop_bound=bound,
+            sandwich="taught",
+            label_share=0.0,
+            state_weight=float(self.supernet.reads_first),
+        )
+        path = self.folder / "steps.json"
+        if not path.is_file():  # an interrupted training goes on with as many
+            write_json(path, steps_within(how, minutes))
+        steps = int(json.loads(path.read_text()))
+        saved = {"save_strategy": "steps", "save_steps": str(max(1, steps // 16))}
+        how = replace(how, average_last=min(6, steps), trainer={"max_steps": str(steps), **saved})
+        return self.trained("trained", how)
+
+
+def _opened(folder: Path, options: Compress, progress: Progress, note: Callable[[str], None]) -> _Work:
+    """Model and texts, read; nothing is written but the small model, where none was named.
+
+    Raises:
+        LdsearchError: One line for what cannot be done with them.
+    """
+    Goal.parse("score", *_take(options), cell=(BATCHES[-1], 1))
     if options.runtime != AUTO:
         graph_runtime(options.runtime).require()
     if options.model is None and options.data is not None:
@@ -112,67 +275,12 @@ def compress_into(
     if options.blocks is not None and not 1 <= options.blocks < supernet.blocks:
         raise RunError(f"--blocks must lie in 1..{supernet.blocks - 1} for this model, not {options.blocks}")
     texts = read_texts(source, known, supernet, tokenizer, cut, trains=trains, task=options.task)
-    identity = {
-        "model": start_fingerprint(network.state_dict(), network.config.to_dict()),
-        "data": texts.fingerprint,
-        "labelled": sorted(texts.labelled),
-        "labels": list(texts.names),
-        "max_length": texts.reference,
-        "seed": options.seed,
-        "metric": options.metric,
-        "train": options.train,
-        **({} if options.task is None else {"task": options.task}),
-        **({"pin_query": True} if options.pin_query else {}),
-        **({} if options.blocks is None else {"blocks": options.blocks}),
-        **({} if options.runtime == AUTO else {"runtime": options.runtime}),
-    }
-    begins = claim(folder, COMPRESSED_FILE, identity)
-    data = folder / "data"
-    if not data.is_dir():
-        with staged(data) as staging:
-            texts.write(staging, supernet, tokenizer, progress)
-    fits = _training(model, texts, data, options, trainer={"max_steps": "0"})
-    home = Bench.open(_trained(folder / "supernet", fits, cut, note, progress), runs=folder)
-    length = max(1, round(home.record.lengths_seen.mean_length))
-    goal = Goal.parse("score", *take, cell=(BATCHES[-1], length))
-    full = full_model_times(folder, home, goal, progress, runtime=options.runtime)
-    given = bench = replace(home, runtime=_runtime(folder, options, full))
-    search = folder / SEARCH_FOLDER
-    default = None if any(take) else NoWorse(MARGIN if "search" in texts.labelled else MARGIN_OF_AGREEMENT)
-    rival = full.fastest()
-    found = short_search(
-        search, bench, goal, default, options.seed, progress, rival=rival, refuses=not trains
-    )
-    if options.train is not None:
-        start = model if options.blocks is None else str(_shallower(folder, home, options.blocks))
-        how = replace(_training(start, texts, data, options), teacher=model)
-        blocks = options.blocks or supernet.blocks
-        how = _by_teacher(folder, how, blocks, options.train, reads_first=supernet.reads_first)
-        other = Bench.open(_trained(folder / "trained", how, cut, note, progress), runs=folder)
-        other = replace(other, runtime=bench.runtime, beside=given)
-        within = goal
-        if found.sure is None and goal.in_time is None:
-            # Neither a margin to the full model nor time: what is better at equal cost.
-            within = Goal.parse(budget=f"{_share(found.run.best) + _ROUND:.3f}")
-        search = folder / f"{SEARCH_FOLDER}-trained"
-        refuses = found.sure is False
-        again = short_search(
-            search, other, within, default, options.seed, progress, rival=rival, refuses=refuses
-        )
-        if options.blocks is not None:
-            words = f"{again.words}, {options.blocks} of the {supernet.blocks} blocks"
-            again = replace(again, words=words)
-        bench, found = _taken((bench, found), (other, again), options.train)
-    run = found.run
-    exported = export_points(folder, bench, run, full, progress)
-    rows = points_of(given, bench, run, full, exported)
-    name = bench.task.metric.name if "report" in texts.labelled else f"agreement ({bench.task.metric.name})"
-    done = Compressed(rows, name, (), folder, str(bench.runtime), time.monotonic() - began)
-    said = [*_on_data(texts, bench), *_on_choice(done, found, goal), *_on_times(done, exported, begins)]
-    done = replace(done, words=said)
-    record = {"identity": identity, "options": changed(options), "search": run.folder.name}
-    write_json(folder / COMPRESSED_FILE, {**record, **done.to_dict()})
-    return done
+    return _Work(folder, options, model, supernet, tokenizer, texts, cut, progress, note)
+
+
+def _take(options: Compress) -> tuple[str | None, str | None, bool]:
+    """What was asked for: a budget, a margin, or the most accurate."""
+    return options.budget, options.at_least, options.most_accurate
 
 
 def _small_model(folder: Path, options: Compress, note: Callable[[str], None], progress: Progress) -> Path:
@@ -183,24 +291,6 @@ def _small_model(folder: Path, options: Compress, note: Callable[[str], None], p
     return place
 
 
-def _training(model: str, texts: OwnTexts, data: Path, options: Compress, **changes: Any) -> TrainSupernet:
-    """A training of lengths on the texts."""
-    return TrainSupernet(
-        task=texts.kind.kind,
-        data=str(data),
-        model=model,
-        genes="lengths",
-        max_length=texts.reference,
-        keep_overlap=True,  # no rows were drawn that share text
-        labels=options.labels,
-        metric=options.metric,
-        pin_query=options.pin_query,
-        seed=options.seed,
-        **{f"{name}_column": column for name, column in asdict(texts.columns).items()},
-        **changes,
-    )
-
-
 def _shallower(folder: Path, home: Bench, blocks: int) -> Path:
     """The model with so many of its blocks, evenly spaced, made where it is not there yet."""
     place = folder / f"{blocks}-blocks"
@@ -208,44 +298,6 @@ def _shallower(folder: Path, home: Bench, blocks: int) -> Path:
         subnet = Subnet.of_encoder(every_other(home.supernet.blocks, blocks))
         export(home.folder, place, subnet=subnet.to_json(), limit=COMPARED_ROWS)
     return place
-
-
-def _by_teacher(
-    folder: Path, how: TrainSupernet, blocks: int, minutes: float, *, reads_first: bool
-) -> TrainSupernet:
-    """A training that learns from its teacher alone, frozen, in so many minutes (results/imdb)."""
-    # The smallest keeps a ninth of all blocks' tokens.
-    bound = min(
-        (place / 100 for place in range(1, 100)),
-        key=lambda p: abs(sum((1 - p) ** (block + 1) for block in range(blocks)) / blocks - 1 / 9),
-    )
-    how = replace(
-        how,
-        drop_bound=bound,
-        sandwich="taught",
-        label_share=0.0,
-        state_weight=float(reads_first),
-    )
-    path = folder / "steps.json"
-    if not path.is_file():  # an interrupted training goes on with as many
-        write_json(path, steps_within(how, minutes))
-    steps = int(json.loads(path.read_text()))
-    saved = {"save_strategy": "steps", "save_steps": str(max(1, steps // 16))}
-    return replace(how, average_last=min(6, steps), trainer={"max_steps": str(steps), **saved})
-
-
-def _trained(
-    home: Path, how: TrainSupernet, cut: int | None, note: Callable[[str], None], progress: Progress
-) -> Path:
-    """The supernet of a training, made where it is not there yet; its tokenizer cuts as asked for."""
-    if not (home / SUPERNET_FILE).is_file():
-        train_supernet(home, how, note, progress, scored=False)  # the search does it
-    if cut is not None:
-        tokenizer = AutoTokenizer.from_pretrained(home)
-        if tokenizer.model_max_length > cut:
-            tokenizer.model_max_length = cut
-            tokenizer.save_pretrained(home)
-    return home
 
 
 def _runtime(folder: Path, options: Compress, full: FullModel) -> str:

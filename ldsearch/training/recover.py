@@ -17,6 +17,7 @@ from ldsearch.options import TrainSupernet
 from ldsearch.runs.folder import claim
 from ldsearch.runs.run import SUPERNET_FILE, TRAINING_FILE
 from ldsearch.subnet import Subnet
+from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_model, load_supernet, save_model
 from ldsearch.supernet.saliency import score_weights, stock_weights
 from ldsearch.training.distillation import Distillation
@@ -84,15 +85,7 @@ def train_fixed(
     set_seed(options.seed)
     student, record, tokenizer = load_supernet(bench.folder)
     if start is not None:
-        given = load_model(str(start))[0]
-        # A start without a token score of its own has it fitted to its own states.
-        unfitted = {name: torch.zeros_like(own) for name, own in score_weights(student.model).items()}
-        theirs = score_weights(given)
-        theirs = theirs if theirs.keys() == unfitted.keys() else {}
-        try:
-            student.model.load_state_dict({**stock_weights(given), **unfitted, **theirs})
-        except RuntimeError as error:
-            raise RunError(f"the weights of {start} do not fit {bench.folder}: {one_line(error)}") from error
+        _take_weights(student, start, bench.folder)
     trainer = make_trainer(
         folder,
         identity,
@@ -137,3 +130,20 @@ def train_fixed(
         )
 
     return run_training(trainer, folder, recovered, progress=progress)
+
+
+def _take_weights(student: Supernet, start: Path, home: Path) -> None:
+    """Put a model's weights into a supernet of the same shapes.
+
+    Raises:
+        RunError: If they do not fit.
+    """
+    given = load_model(str(start))[0]
+    # A start without a token score of its own has it fitted to its own states.
+    unfitted = {name: torch.zeros_like(own) for name, own in score_weights(student.model).items()}
+    theirs = score_weights(given)
+    theirs = theirs if theirs.keys() == unfitted.keys() else {}
+    try:
+        student.model.load_state_dict({**stock_weights(given), **unfitted, **theirs})
+    except RuntimeError as error:
+        raise RunError(f"the weights of {start} do not fit {home}: {one_line(error)}") from error
