@@ -269,8 +269,6 @@ def check_columns(table: pd.DataFrame, columns: Columns, source: str) -> list[st
     for column in named:
         if column not in there:
             raise DataError(f"{source} has no column {column!r}; it has {', '.join(there)}")
-        if there.count(column) > 1:
-            raise DataError(f"{source} has several columns {column!r}")
         if named.count(column) > 1:
             raise DataError(f"{source}: column {column!r} cannot be two of text, pair and label")
     return there

@@ -98,6 +98,7 @@ def test_a_swapped_search_chooses_on_report_and_its_held_out_columns_are_a_fresh
     affordable = [number(row, "score")[0] for row in trials[1:] if float(row["macs_share"]) <= 0.8]
     assert best["score"] == pytest.approx(max(affordable))
     assert (best["split"], best["held_out"]["split"]) == ("report", "search")
+    assert "on 40 search examples" in ldsearch.done("evaluate", run).out
 
 
 def area(staircase: list[tuple[float, float]], low: float, high: float) -> float:
