@@ -191,17 +191,18 @@ class SupernetTrainer(Trainer):
     def step_seconds(self, steps: Sequence[Sequence[Pass]]) -> tuple[float, float]:
         """Mean seconds of the passes of these steps, and of a separate teacher's over a batch.
 
-        The batches are at equal distances in the order of length. Gradients and random numbers are as
-        before afterwards.
+        The batches are of those that train, at equal distances in the order of their padded tokens. Gradients
+        and random numbers are as before afterwards.
         """
-        order, size = np.argsort(self._lengths, kind="stable"), self.args.train_batch_size
+        order, size = np.array([*self._get_train_sampler()]), self.args.train_batch_size
+        batches = [order[start : start + size] for start in range(0, len(order), size)]
+        batches.sort(key=lambda rows: len(rows) * max(self._lengths[row] for row in rows))
         tokenizer, rng = cast(PreTrainedTokenizerBase, self.processing_class), np.random.default_rng(0)
         seconds, targets = [], None
         self.supernet.train()
         with torch.random.fork_rng():
             for place, passes in [(0, steps[0]), *enumerate(steps)]:  # the first time is a warm-up
-                start = round(max(0, len(order) - size) * (place + 0.5) / len(steps))
-                rows = order[start : start + size]
+                rows = batches[int(len(batches) * (place + 0.5) / len(steps))]
                 batch = self.task.prepare(self._batch(self.train_rows, rows), tokenizer, rng)
                 begun = time.perf_counter()
                 if self.teacher is not None:

@@ -64,6 +64,19 @@ def test_measuring_changes_nothing_of_the_training(tmp_path):
     assert_same(*models)
 
 
+def test_the_batches_that_are_timed_are_of_those_that_train_shortest_first(tmp_path, monkeypatch):
+    trainer = trainer_for(tmp_path, Fixed([Pass(FULL, "label", 1.0)]), max_steps=1)
+    seen, read = [], trainer._batch
+    monkeypatch.setattr(trainer, "_batch", lambda *asked: seen.append(asked[1].tolist()) or read(*asked))
+    trainer.step_seconds([[Pass(FULL, "label", 1.0)]] * 3)
+    order, size = [*trainer._get_train_sampler()], trainer.args.train_batch_size
+    batches = [order[start : start + size] for start in range(0, len(order), size)]
+    longest = [max(trainer.train_rows.lengths[rows]) for rows in seen[1:]]
+    assert all(rows in batches for rows in seen)
+    assert longest == sorted(longest)
+    assert len({*longest}) > 1
+
+
 @pytest.mark.parametrize(("bf16", "dtype"), [(False, torch.float32), (True, torch.bfloat16)])
 def test_steps_are_timed_in_the_precision_that_trains(tmp_path, bf16, dtype):
     trainer = trainer_for(tmp_path, Fixed([Pass(FULL, "label", 1.0)]), bf16=bf16, max_steps=1)
