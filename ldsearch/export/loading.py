@@ -32,6 +32,8 @@ _SMALL = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", WEIGHTS_FILE)
 class OnnxModel(nn.Module):
     """A graph in the runtime it was checked in, called like the stock model it is of; by a pipeline too.
 
+    It runs in as many threads as torch has when it is opened, as it was timed.
+
     Args:
         folder: Of an export.
         keep: Of an elastic graph: the lengths of calls that name none; None: the graph's own.
@@ -45,7 +47,7 @@ class OnnxModel(nn.Module):
         runtime = graph_runtime(read_fields(folder / SUBNET_FILE, SupernetError).get("runtime", "onnx"))
         runtime.require()
         self.config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        self.session = runtime.open(folder / ONNX_FILE, 0)
+        self.session = runtime.open(folder / ONNX_FILE, torch.get_num_threads())
         self.keep = None if keep is None else torch.tensor([keep])
 
     @property

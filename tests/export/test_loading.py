@@ -169,6 +169,21 @@ def test_a_graph_runs_without_masks(tmp_path):
     torch.testing.assert_close(loaded(**alone).logits, inference(SUPERNET, alone, LENGTHS), atol=1e-5, rtol=0)
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads as Linux lists them")
+def test_a_graph_runs_in_as_many_threads_as_torch(tmp_path):
+    """A time of one with all cores would not compare with the full model's on some."""
+    place, before = written(SUPERNET, LENGTHS, tmp_path), torch.get_num_threads()
+    running, opened = lambda: len([*Path("/proc/self/task").iterdir()]), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            first = running()
+            opened.append(ldsearch.load(place))
+            assert running() - first == threads - 1
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.usefixtures("modules")
 @pytest.mark.parametrize("subnet", [LENGTHS, HEADS_OFF, NO_ATTENTION], ids=["lengths", "heads", "sublayers"])
 @pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification", "QuestionAnswering"])
