@@ -17,7 +17,7 @@ WHERE = {
     "`compress` chooses": ("compression/search.py", "short_search"),
     "the runtimes are timed with the full model, and one is taken": ("latency/fastest.py", "FullModel"),
     "an export in int8 or bf16 is compared with fp32": ("export/check.py", "_verify_export"),
-    "the labels of a csv become ids": ("tasks/classification.py", "class_ids"),
+    "the labels of a csv become ids": ("tasks/labels.py", "class_ids"),
 }
 
 

@@ -1,7 +1,6 @@
 """Text classification: labelled texts or pairs; one label, several, or a number to predict."""
 
 import itertools
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -15,6 +14,18 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of
+from ldsearch.tasks.labels import (
+    Column,
+    alone,
+    class_ids,
+    class_names,
+    fitting,
+    in_order,
+    label_text,
+    nameless,
+    refuse_strangers,
+    unlabelled,
+)
 from ldsearch.tasks.likeness import OF_NUMBERS
 from ldsearch.tasks.objectives import Categorical, Objective, Regression, independent_labels, one_label
 from ldsearch.tasks.readers import LINE
@@ -54,8 +65,6 @@ _PAIRS = (
 
 _FASTTEXT = "__label__"
 _YES_OR_NO = {"0": False, "1": True, "false": False, "true": True}
-
-Column = pd.Series  # of whatever a file held
 
 
 @dataclass(frozen=True)
@@ -144,7 +153,7 @@ class TextClassification(Task):
         Of a model without names of its own (LABEL_0, ...) the data's, in order, where there are as many.
         """
         column = train[columns.label]
-        if known is not None and _nameless(known) and not {*map(_text, _alone(column))} <= {*known}:
+        if known is not None and nameless(known) and not {*map(label_text, alone(column))} <= {*known}:
             names = class_names(column, None)
             if len(names) == len(known) and not {*names} <= {*map(str, range(len(known)))}:
                 return names
@@ -153,7 +162,7 @@ class TextClassification(Task):
     @classmethod
     def label_note(cls, names: Sequence[str], known: Sequence[str]) -> str:
         """A note on the data's labels that stand for a model's unnamed ones; else empty."""
-        if [*names] == [*known] or not _nameless(known):
+        if [*names] == [*known] or not nameless(known):
             return ""
         taken = ", ".join(f"{own} for {name}" for own, name in zip(known, names, strict=True))
         return f"the model's labels have no names: {taken}; --labels says it otherwise"
@@ -234,7 +243,7 @@ class TextRegression(TextClassification):
     @classmethod
     def label_values(cls, column: "Column[Any]", names: Sequence[str], role: str) -> tuple[Any, ...]:
         """The numbers."""
-        refuse_rows(_unlabelled(column), role, "have no label")
+        refuse_rows(unlabelled(column), role, "have no label")
         numbers = pd.to_numeric(column, errors="coerce").astype(float)
         strange = ~np.isfinite(numbers)
         commas = column[strange].astype(str).str.fullmatch(r"\s*-?\d+,\d+\s*")
@@ -282,9 +291,9 @@ class MultiLabelClassification(TextClassification):
         names = [name.strip() for name in label.split(",")]
         for name in names:
             check_columns(table, Columns(label=name), source.data)
-            strange = (_text(cell).casefold() not in _YES_OR_NO for cell in table[name])
+            strange = (label_text(cell).casefold() not in _YES_OR_NO for cell in table[name])
             refuse_rows(strange, "given", f"have neither 0 nor 1 in column {name!r}")
-        yes = table[names].map(lambda cell: _YES_OR_NO[_text(cell).casefold()])
+        yes = table[names].map(lambda cell: _YES_OR_NO[label_text(cell).casefold()])
         several = [[name for name, on in zip(names, row, strict=True) if on] for row in yes.to_numpy()]
         return table.assign(**{label: pd.Series(several, table.index)})
 
@@ -294,13 +303,13 @@ class MultiLabelClassification(TextClassification):
         distinct = {name for names in map(_several, train[columns.label]) for name in names}
         if known is None and not distinct:
             raise DataError(f"no row of {columns.label!r} has a label: name another with --label-column")
-        return _in_order(distinct) if known is None else _fitting(distinct, known)
+        return in_order(distinct) if known is None else fitting(distinct, known)
 
     @classmethod
     def label_values(cls, column: "Column[Any]", names: Sequence[str], role: str) -> tuple[Any, ...]:
         """1 or 0 for each label."""
         rows = [set(_several(value)) for value in column]
-        _refuse_strangers(set().union(*rows) - set(names), role)
+        refuse_strangers(set().union(*rows) - set(names), role)
         return tuple(tuple(float(name in row) for name in names) for row in rows)
 
     @classmethod
@@ -317,103 +326,6 @@ class MultiLabelClassification(TextClassification):
         return (logits > 0).astype(np.int64)
 
 
-def class_names(column: "Column[Any]", known: Sequence[str] | None) -> list[str]:
-    """Names of one class per row in id order, numbers by value; or the model's, which the data must use.
-
-    Raises:
-        DataError: If classes are missing, fewer than two or almost as many as rows, or not the model's.
-    """
-    column = _alone(column)
-    refuse_rows(_unlabelled(column), "train", "have no label")
-    if any(isinstance(cell, list | tuple | np.ndarray) for cell in column):
-        raise DataError(
-            f"{column.name!r} holds lists: several labels of a text are --task multi-label, a label for "
-            "every word --task tokens"
-        )
-    refuse_rows(map(is_no_text, column), "train", f"have no label but something else in {column.name!r}")
-    distinct = set(map(_text, column))
-    if known is not None:
-        return _fitting(distinct, known)
-    if len(distinct) < 2:
-        raise DataError(
-            f"classification needs at least two labels, {column.name!r} has {sorted(distinct)}: name another "
-            "column with --label-column"
-        )
-    if len(distinct) > max(2, len(column) // 2):
-        raise DataError(
-            f"{len(distinct)} distinct labels in {len(column)} rows: is {column.name!r} the label column? "
-            "--label-column names another (numbers to be predicted as numbers are --task regression)"
-        )
-    return _in_order(distinct)
-
-
-def class_ids(column: "Column[Any]", names: Sequence[str], role: str) -> tuple[int, ...]:
-    """Ids of one class per row.
-
-    Raises:
-        DataError: If one is missing or not among the names.
-    """
-    column = _alone(column)
-    refuse_rows(_unlabelled(column), role, "have no label")
-    refuse_rows(map(is_no_text, column), role, f"have no label but something else in {column.name!r}")
-    texts, ids = list(map(_text, column)), {name: index for index, name in enumerate(names)}
-    _refuse_strangers(set(texts) - set(ids), role)
-    return tuple(ids[text] for text in texts)
-
-
-def _fitting(distinct: set[str], known: Sequence[str]) -> list[str]:
-    """The model's label names, as the data spell them, or its ids as names."""
-    ids, spelled = [str(index) for index in range(len(known))], {name.casefold(): name for name in distinct}
-    alike = [spelled.get(name.casefold(), name) for name in known]
-    # Such as "1 star".
-    numbers = [own[0] if len(own := re.findall(r"\d+", name)) == 1 else name for name in known]
-    for names in (list(known), ids, alike, [f"LABEL_{index}" for index in ids], numbers):
-        if distinct <= set(names) and len({*names}) == len(names):
-            return names
-    several = len(distinct) <= len(known)
-    hint = "name them in the order of the model's with --labels" if several else "--label-column names others"
-    raise DataError(
-        f"the model classifies {', '.join(known)}; the data's labels are "
-        f"{', '.join(sorted(distinct)[:10])}; {hint}"
-    )
-
-
-def _in_order(distinct: set[str]) -> list[str]:
-    numeric = all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in distinct)
-    return sorted(distinct, key=int) if numeric else sorted(distinct)
-
-
-def _refuse_strangers(strangers: set[str], role: str) -> None:
-    if strangers:
-        numbers = all(re.fullmatch(r"-?\d*\.?\d+", name) for name in strangers)
-        hint = " (numbers to be predicted as numbers are --task regression)" if numbers else ""
-        raise DataError(
-            f"{role} rows have labels that training never saw: {', '.join(sorted(strangers)[:5])}{hint}"
-        )
-
-
-def _nameless(known: Sequence[str]) -> bool:
-    """Whether a model's labels are called as transformers calls those that nobody named."""
-    return all(name == f"LABEL_{index}" for index, name in enumerate(known))
-
-
-def _alone(column: "Column[Any]") -> "Column[Any]":
-    """A column of lists of one label each as a column of labels, as doccano writes it."""
-    alone = all(isinstance(cell, list | np.ndarray) and len(cell) == 1 for cell in column)
-    return column.map(lambda cell: cell[0]) if alone else column
-
-
-def _unlabelled(column: "Column[Any]") -> "Column[bool]":
-    texts = column.astype(str).str.strip()
-    # SNLI's annotators that did not agree.
-    return column.isna() | (texts == "") | ((texts == "-") & (column.name == "gold_label"))
-
-
-def _text(value: Any) -> str:
-    """A label as text; a whole number that a file wrote as 1.0 is the label 1."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
-
-
 def _several(value: Any) -> list[str]:
     if isinstance(value, str):
         if value.startswith("[") and value.endswith("]"):
@@ -423,7 +335,7 @@ def _several(value: Any) -> list[str]:
             )
         return [name.strip() for name in value.split(",") if name.strip()]
     if isinstance(value, list | tuple | np.ndarray) and not any(map(is_no_text, value)):
-        return [_text(name) for name in value]
+        return [label_text(name) for name in value]
     raise DataError(
         f"several labels are a list, or names with commas between, not {value!r}: name another column with "
         "--label-column"

@@ -14,7 +14,8 @@ from transformers import PreTrainedConfig
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.base import Batch, Encoded
-from ldsearch.tasks.classification import Column, TextClassification
+from ldsearch.tasks.classification import TextClassification
+from ldsearch.tasks.labels import Column
 from ldsearch.tasks.likeness import OF_VECTORS
 from ldsearch.tasks.objectives import Vectors
 from ldsearch.tasks.tables import Columns, DataSource, find_columns, is_missing, refuse_rows, usual_column

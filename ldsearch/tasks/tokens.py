@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of
-from ldsearch.tasks.classification import class_ids, class_names
+from ldsearch.tasks.labels import class_ids, class_names
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
 from ldsearch.tasks.readers import LINE

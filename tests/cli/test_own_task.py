@@ -19,7 +19,7 @@ from ldsearch.search.spaces import search_space
 from ldsearch.search.strategies import SEARCHES, Search
 from ldsearch.tasks import TASKS, Encoded, Task
 from ldsearch.tasks.base import Rows, features_of
-from ldsearch.tasks.classification import class_ids, class_names
+from ldsearch.tasks.labels import class_ids, class_names
 from ldsearch.tasks.objectives import Categorical, one_label
 from ldsearch.tasks.tables import Columns, refuse_rows
 from ldsearch.testing import TaskContract
