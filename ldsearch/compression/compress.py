@@ -275,6 +275,8 @@ def _opened(folder: Path, options: Compress, progress: Progress, note: Callable[
     if options.blocks is not None and not 1 <= options.blocks < supernet.blocks:
         raise RunError(f"--blocks must lie in 1..{supernet.blocks - 1} for this model, not {options.blocks}")
     texts = read_texts(source, known, supernet, tokenizer, cut, trains=trains, task=options.task)
+    if texts.note:
+        note(texts.note)
     return _Work(folder, options, model, supernet, tokenizer, texts, cut, progress, note)
 
 

@@ -55,6 +55,7 @@ class OwnTexts:
         reference: Tokens of the longest input, or that inputs are cut to.
         given: How many rows the data had.
         labelled: The roles whose rows have labels.
+        note: On how those were matched to the model's, which may be nothing.
     """
 
     kind: type[Task]
@@ -64,6 +65,7 @@ class OwnTexts:
     reference: int
     given: int
     labelled: Collection[str]
+    note: str
 
     @property
     def fingerprint(self) -> str:
@@ -150,7 +152,9 @@ def read_texts(
         tables["train"] = tables["train"].assign(**{_LABEL: kind.blanks(tables["train"], source, known)})
     first = tables[labelled[0] if labelled else "train"]
     columns = kind.find_columns(first, source)
-    names = kind.label_names(first, columns, known or None)
+    tables, labels, note = kind.by_class_names(tables, columns, known or None)
+    first = tables[labelled[0] if labelled else "train"]
+    names = kind.label_names(first, columns, labels)
     for role in {*tables} - {*labelled}:
         blanks = kind.blanks(tables[role], source, names)
         tables[role] = tables[role].assign(**{columns.label or _LABEL: blanks})
@@ -164,7 +168,7 @@ def read_texts(
             f"needs {LEAST_ROWS}, and some hundreds tell much more"
         )
     longest = min(tokenizer.model_max_length, supernet.longest, 512) if max_length is None else max_length
-    whole = OwnTexts(kind, tables, columns, names, longest, given, labelled)
+    whole = OwnTexts(kind, tables, columns, names, longest, given, labelled, note)
     encoded = whole.encoded(tables["train"].head(2 * LEAST_ROWS), tokenizer)
     (macs,) = supernet.macs(encoded.workload)([supernet.full])
     macs *= len(encoded) / encoded.examples  # of an example
@@ -184,7 +188,7 @@ def read_texts(
     drawn = {role: tables[table].iloc[own][wanted] for role, (table, own) in index.items()}
     tokens = max(int(whole.encoded(table, tokenizer).lengths.max()) for table in drawn.values())
     scored = [role for role, (table, _) in index.items() if table in labelled]
-    return OwnTexts(kind, drawn, columns, names, max(2, min(longest, tokens)), given, scored)
+    return OwnTexts(kind, drawn, columns, names, max(2, min(longest, tokens)), given, scored, note)
 
 
 def _has_labels(table: pd.DataFrame, kind: type[Task], source: DataSource) -> bool:

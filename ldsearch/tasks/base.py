@@ -18,7 +18,6 @@ from ldsearch.errors import DataError
 from ldsearch.tasks.likeness import Likeness
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Objective
-from ldsearch.tasks.readers import CLASSES
 from ldsearch.tasks.splits import fix_splits
 from ldsearch.tasks.tables import (
     NO_HINTS,
@@ -267,16 +266,14 @@ class Task(Scorer):
             check_columns(table, columns, f"{source.data} ({role})")
             if table.empty:
                 raise DataError(f"{source.data}: the {role} rows are empty")
+        tables, known_labels, note = cls.by_class_names(tables, columns, known_labels)
         names = cls.label_names(tables["train"], columns, known_labels)
-        classes = tables["train"].attrs.get(CLASSES, {}).get(columns.label, ())
-        ids = [str(place) for place in range(len(classes))]
-        if not known_labels and {*names} <= {*ids}:
-            names, known_labels = ids, classes
         given = {role: cls.read_rows(table, columns, names, role) for role, table in tables.items()}
         splits, overlap = cls.split(given, source)
         # The data may have the ids of a fine-tuned model's labels, or of classes that they name.
         labels = tuple(known_labels if known_labels and names else names)
-        note = cls.label_note(names, known_labels) if known_labels and names else ""
+        if known_labels and names and not note:
+            note = cls.label_note(names, known_labels)
         return cls(source.record(cls.kind, columns), labels, splits, overlap, source.metric, note)
 
     @classmethod
@@ -310,6 +307,13 @@ class Task(Scorer):
             DataError: If labels are missing or are not the model's.
         """
         return ()
+
+    @classmethod
+    def by_class_names(
+        cls, tables: Mapping[str, pd.DataFrame], columns: Columns, known: Sequence[str] | None
+    ) -> tuple[dict[str, pd.DataFrame], Sequence[str] | None, str]:
+        """As ``labels.with_class_names`` of kinds whose labels are classes; of others nothing changes."""
+        return dict(tables), known, ""
 
     @classmethod
     def label_note(cls, names: Sequence[str], known: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from ldsearch.tasks.labels import (
     nameless,
     refuse_strangers,
     unlabelled,
+    with_class_names,
 )
 from ldsearch.tasks.likeness import OF_NUMBERS
 from ldsearch.tasks.objectives import Categorical, Objective, Regression, independent_labels, one_label
@@ -144,7 +145,14 @@ class TextClassification(Task):
     @classmethod
     def is_hidden(cls, cell: Any) -> bool:
         """GLUE's hidden labels are -1."""
-        return is_missing(cell) or str(cell) == "-1"
+        return is_missing(cell) or label_text(cell) == "-1"
+
+    @classmethod
+    def by_class_names(
+        cls, tables: Mapping[str, pd.DataFrame], columns: Columns, known: Sequence[str] | None
+    ) -> tuple[dict[str, pd.DataFrame], Sequence[str] | None, str]:
+        """Names for ids, where the data set has them."""
+        return with_class_names(tables, columns.label, known)
 
     @classmethod
     def label_names(cls, train: pd.DataFrame, columns: Columns, known: Sequence[str] | None) -> Sequence[str]:
@@ -230,6 +238,13 @@ class TextRegression(TextClassification):
         "label": ("label", "score", "labels", "target", "similarity", "rating"),
     }
     label_hint = "names of classes are --task classification"
+
+    @classmethod
+    def by_class_names(
+        cls, tables: Mapping[str, pd.DataFrame], columns: Columns, known: Sequence[str] | None
+    ) -> tuple[dict[str, pd.DataFrame], Sequence[str] | None, str]:
+        """Numbers stay numbers."""
+        return dict(tables), known, ""
 
     @classmethod
     def label_names(cls, train: pd.DataFrame, columns: Columns, known: Sequence[str] | None) -> Sequence[str]:

@@ -1,13 +1,14 @@
 """Labels of rows as ids of a model's outputs: names, or what files write for them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ldsearch.errors import DataError
+from ldsearch.errors import DataError, shortened
+from ldsearch.tasks.readers import CLASSES
 from ldsearch.tasks.tables import is_no_text, refuse_rows
 
 Column = pd.Series  # of whatever a file held
@@ -57,8 +58,62 @@ def class_ids(column: "Column[Any]", names: Sequence[str], role: str) -> tuple[i
     return tuple(ids[text] for text in texts)
 
 
+def with_class_names(
+    tables: Mapping[str, pd.DataFrame], column: str | None, known: Sequence[str] | None
+) -> tuple[dict[str, pd.DataFrame], Sequence[str] | None, str]:
+    """Tables with names for ids, where a data set says what its classes are called; -1 is no class.
+
+    Args:
+        tables: By role.
+        column: The labels'.
+        known: A model's labels. Where the classes are called otherwise, ids stay, as those of these.
+
+    Returns:
+        The tables; all labels in id order, the data's where the model has none; and what the user should
+        know, which may be nothing.
+    """
+    named = (table.attrs.get(CLASSES, {}).get(column, ()) for table in tables.values())
+    classes = list(next(filter(None, named), ()))
+    by_id = {str(place): name for place, name in enumerate(classes)}
+    if not classes or (known and (nameless(known) or {*known} <= by_id.keys())):
+        return dict(tables), known, ""
+    if known and _spelled({*classes}, known) is None:
+        note = (
+            f"the data call their classes {shortened(', '.join(classes))}, the model its labels "
+            f"{shortened(', '.join(known))}: taken for each other in that order; --labels says it otherwise"
+        )
+        return dict(tables), known, note
+
+    def named_of(cell: Any) -> Any:
+        if isinstance(cell, list | tuple | np.ndarray):
+            return [named_of(own) for own in cell]
+        return None if (text := label_text(cell)) == "-1" else by_id.get(text, cell)
+
+    with_names = {
+        role: table.assign(**{str(column): table[column].map(named_of)}) if column in table else table
+        for role, table in tables.items()
+    }
+    return with_names, known or classes, ""
+
+
 def fitting(distinct: set[str], known: Sequence[str]) -> list[str]:
-    """The model's label names, as the data spell them, or its ids as names."""
+    """The model's label names, as the data spell them, or its ids as names.
+
+    Raises:
+        DataError: If the data have others.
+    """
+    if (names := _spelled(distinct, known)) is not None:
+        return names
+    several = len(distinct) <= len(known)
+    hint = "name them in the order of the model's with --labels" if several else "--label-column names others"
+    raise DataError(
+        f"the model classifies {', '.join(known)}; the data's labels are "
+        f"{', '.join(sorted(distinct)[:10])}; {hint}"
+    )
+
+
+def _spelled(distinct: set[str], known: Sequence[str]) -> list[str] | None:
+    """A model's labels as those of the data are spelled; None where these are others."""
     ids, spelled = [str(index) for index in range(len(known))], {name.casefold(): name for name in distinct}
     alike = [spelled.get(name.casefold(), name) for name in known]
     # Such as "1 star".
@@ -66,12 +121,7 @@ def fitting(distinct: set[str], known: Sequence[str]) -> list[str]:
     for names in (list(known), ids, alike, [f"LABEL_{index}" for index in ids], numbers):
         if distinct <= set(names) and len({*names}) == len(names):
             return names
-    several = len(distinct) <= len(known)
-    hint = "name them in the order of the model's with --labels" if several else "--label-column names others"
-    raise DataError(
-        f"the model classifies {', '.join(known)}; the data's labels are "
-        f"{', '.join(sorted(distinct)[:10])}; {hint}"
-    )
+    return None
 
 
 def in_order(distinct: set[str]) -> list[str]:
@@ -114,4 +164,8 @@ def unlabelled(column: "Column[Any]") -> "Column[bool]":
 
 def label_text(value: Any) -> str:
     """A label as text; a whole number that a file wrote as 1.0 is the label 1."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    return (
+        str(int(value))
+        if isinstance(value, float | np.floating) and value.is_integer()
+        else str(value).strip()
+    )

@@ -18,6 +18,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of
+from ldsearch.tasks.labels import label_text
 from ldsearch.tasks.likeness import OF_ORDER, by_query, gains_of, grouped
 from ldsearch.tasks.objectives import Objective, Relevance, relevance
 from ldsearch.tasks.tables import (
@@ -139,7 +140,7 @@ class Ranking(Task):
     def is_hidden(cls, cell: Any) -> bool:
         """No label of any document."""
         labels = cell if isinstance(cell, _LISTS) else [cell]
-        return all(is_missing(own) or str(own) == "-1" for own in labels)
+        return all(is_missing(own) or label_text(own) == "-1" for own in labels)
 
     @classmethod
     def blanks(cls, table: pd.DataFrame, source: DataSource, names: Sequence[str]) -> list[Any]:
@@ -164,6 +165,7 @@ class Ranking(Task):
         """Queries, documents and labels."""
         queries = texts_of(table[columns.text], role)
         documents = tuple(map(tuple, table[columns.pair]))
+        refuse_rows((not own for own in documents), role, "have no document")
         labels = tuple(tuple(map(_number, own)) for own in table[columns.label])
         refuse_rows((any(map(is_blank, own)) for own in documents), role, f"have no text in {columns.pair!r}")
         odd = (not all(map(math.isfinite, own)) for own in labels)

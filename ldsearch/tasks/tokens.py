@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ldsearch.errors import DataError
 from ldsearch.tasks.base import Batch, Encoded, Rows, Task, features_of
-from ldsearch.tasks.labels import class_ids, class_names
+from ldsearch.tasks.labels import class_ids, class_names, with_class_names
 from ldsearch.tasks.metrics import Metric, metric_named
 from ldsearch.tasks.objectives import Categorical, labelled_tokens
 from ldsearch.tasks.readers import LINE
@@ -177,6 +177,13 @@ class TokenClassification(Task):
             [self.labels[tag] for tag in np.where(first >= 0, ids[first].astype(np.int64), unseen)]
             for ids, first in zip(outputs, encoded.firsts, strict=True)
         ]
+
+    @classmethod
+    def by_class_names(
+        cls, tables: Mapping[str, pd.DataFrame], columns: Columns, known: Sequence[str] | None
+    ) -> tuple[dict[str, pd.DataFrame], Sequence[str] | None, str]:
+        """Names for ids, where the data set has them."""
+        return with_class_names(tables, columns.label, known)
 
     @classmethod
     def label_names(cls, train: pd.DataFrame, columns: Columns, known: Sequence[str] | None) -> Sequence[str]:

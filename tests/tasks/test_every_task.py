@@ -28,10 +28,11 @@ GENERATES = ("causal", "translation", "summarisation")
 # The column of the labels, and what a public test set has there.
 HIDDEN: dict[str, tuple[str, Any]] = {
     "classification": ("label", -1),
+    "regression": ("label", -1.0),  # STS-B's are floats
     "tokens": ("tags", None),
     "questions": ("answers", {"text": [], "answer_start": []}),
     "translation": ("target", None),
-    "ranking": ("label", [-1, -1, -1]),
+    "ranking": ("label", [-1.0, -1.0, -1.0]),
 }
 
 

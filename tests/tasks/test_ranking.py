@@ -91,6 +91,7 @@ def test_the_task_of_a_cross_encoder_is_read_from_its_rows(outputs: int, tmp_pat
         ([("a", "x", 1), ("a", "y", -2)], None, "have a label below 0"),
         ([("a", "x", 1), ("a", "y", None)], None, "have a document without a number"),
         ([("a", "x", 1), ("a", " ", 0)], None, "have no text in 'document'"),
+        ([("a", [], []), ("b", ["x", "y"], [1, 0])], None, "have no document"),
         ([("a", ["x", "y"], [1])], None, "a query has 2 documents and 1 labels"),
         ([("a", "x", 1), ("a", "y", 0)], ["a", "b", "c"], "classifies a, b, c; ranking needs one output, or"),
     ],

@@ -245,3 +245,49 @@ def test_what_datasets_saved_keeps_the_names_of_its_classes(folder: Path, place:
     # A supernet's record has the names, one of before this the ids.
     assert load_task("tokens", DataSource(str(path)), task.labels).splits == task.splits
     assert load_task("tokens", DataSource(str(path)), ("0", "1", "2")).splits == task.splits
+
+
+VERDICTS = ["entailment", "neutral", "contradiction"]
+
+
+def verdicts(folder: Path, ids: Sequence[int]) -> DataSource:
+    """Pairs with a class each, as the Hub has them: ids, and their names beside."""
+    texts = sentences(2 * len(ids))
+    columns = {"premise": texts[::2], "hypothesis": texts[1::2], "label": ids}
+    features = dict.fromkeys(("premise", "hypothesis"), datasets.Value("string"))
+    features["label"] = datasets.ClassLabel(names=VERDICTS)
+    datasets.Dataset.from_dict(columns, features=datasets.Features(features)).to_parquet(
+        str(folder / "train.parquet")
+    )
+    return DataSource(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("known", "order", "said"),
+    [
+        (None, [0, 1, 2], ""),
+        (["CONTRADICTION", "NEUTRAL", "ENTAILMENT"], [2, 1, 0], ""),
+        (["LABEL_0", "LABEL_1", "LABEL_2"], [0, 1, 2], "the model's labels have no names"),
+        (["yes", "maybe", "no"], [0, 1, 2], "taken for each other in that order"),
+    ],
+    ids=["no model", "another order", "no names", "other names"],
+)
+def test_ids_of_classes_that_have_names_are_a_models_labels_of_those_names(
+    folder: Path, known: list[str] | None, order: list[int], said: str
+) -> None:
+    """As of roberta-large-mnli and MNLI, whose ids run in opposite orders."""
+    source, ids = verdicts(folder, [row % 3 for row in range(60)]), {}
+    for rows in load_task("classification", source, known).splits.values():
+        ids.update(zip(rows.texts, rows.labels, strict=True))
+    assert [ids[text] for text in sentences(120)[::2]] == [order[row % 3] for row in range(60)]
+    task = load_task("classification", source, known)
+    assert task.labels == tuple(known or VERDICTS)
+    assert said in task.note
+    assert bool(task.note) == bool(said)
+
+
+def test_a_row_of_no_class_is_refused_and_no_class_of_its_own(folder: Path) -> None:
+    """SNLI's rows of which the annotators did not agree are -1."""
+    source = verdicts(folder, [-1, *(row % 3 for row in range(59))])
+    with pytest.raises(DataError, match="1 train row.* no label"):
+        load_task("classification", source)
