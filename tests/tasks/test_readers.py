@@ -289,5 +289,5 @@ def test_ids_of_classes_that_have_names_are_a_models_labels_of_those_names(
 def test_a_row_of_no_class_is_refused_and_no_class_of_its_own(folder: Path) -> None:
     """SNLI's rows of which the annotators did not agree are -1."""
     source = verdicts(folder, [-1, *(row % 3 for row in range(59))])
-    with pytest.raises(DataError, match="1 train row.* no label"):
+    with pytest.raises(DataError, match=r"1 train row.* no label"):
         load_task("classification", source)
