@@ -28,7 +28,7 @@ from ldsearch.compression.texts import OwnTexts, read_texts
 from ldsearch.disk.files import read_fields, write_json
 from ldsearch.disk.fingerprint import start_fingerprint
 from ldsearch.disk.staging import staged
-from ldsearch.errors import RunError
+from ldsearch.errors import BudgetError, RunError
 from ldsearch.export.export import BATCHES, export
 from ldsearch.latency.fastest import AUTO, FullModel
 from ldsearch.latency.runtimes import graph_runtime
@@ -98,18 +98,25 @@ def compress_into(
     search = partial(
         short_search, default=work.margin, seed=options.seed, progress=progress, rival=full.fastest()
     )
-    found = search(folder / SEARCH_FOLDER, given, goal, refuses=options.train is None)
+    found = None
+    try:
+        found = search(folder / SEARCH_FOLDER, given, goal, refuses=options.train is None)
+    except BudgetError:
+        if options.train is None:
+            raise  # what is trained, of fewer blocks perhaps, may meet it
     if options.train is not None:
         other = replace(work.taught(home, options.train), runtime=given.runtime, beside=given)
         within = goal
-        if found.sure is None and goal.in_time is None:
+        if found is not None and found.sure is None and goal.in_time is None:
             # Neither a margin to the full model nor time: what is better at equal cost.
-            within = Goal.parse(budget=f"{_share(found.run.best) + _ROUND:.3f}")
-        again = search(folder / f"{SEARCH_FOLDER}-trained", other, within, refuses=found.sure is False)
+            within = Goal.parse(budget=f"{min(1.0, _share(found.run.best) + _ROUND):.3f}")
+        refuses = found is None or found.sure is False
+        again = search(folder / f"{SEARCH_FOLDER}-trained", other, within, refuses=refuses)
         if options.blocks is not None:
             words = f"{again.words}, {options.blocks} of the {work.supernet.blocks} blocks"
             again = replace(again, words=words)
         bench, found = _taken((given, found), (other, again), options.train)
+    assert found is not None
     run = found.run
     exported = export_points(folder, bench, run, full, progress)
     rows = points_of(given, bench, run, full, exported)
@@ -311,9 +318,14 @@ def _runtime(folder: Path, options: Compress, full: FullModel) -> str:
     return str(known.get("scored_in") or full.fastest(files=True))
 
 
-def _taken(plain: tuple[Bench, Found], trained: tuple[Bench, Found], minutes: float) -> tuple[Bench, Found]:
-    """The better of two choices on the rows that chose; its words name the other."""
+def _taken(
+    plain: tuple[Bench, Found | None], trained: tuple[Bench, Found], minutes: float
+) -> tuple[Bench, Found]:
+    """The better of two choices on the rows that chose; its words name the other, if there is one."""
     (bench, found), (other, again) = plain, trained
+    if found is None:
+        words = f"{again.words}; trained for {minutes:g} minutes: without, nothing is within it"
+        return other, replace(again, words=words)
     first, second = found.run.best, again.run.best
     gap = bench.difference(
         other.evaluator.statistics(second.subnet), bench.evaluator.statistics(first.subnet)

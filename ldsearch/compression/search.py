@@ -1,7 +1,6 @@
 """A short search of lengths in the runtime that will serve, its export, and both as points of a table."""
 
 import dataclasses
-import json
 import math
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -217,7 +216,8 @@ def short_search(
     spec = plan_search(bench, how)
     context = replace(spec.context, settings=replace(spec.context.settings, initial=RATIOS))
     goal, met = _in_macs(bench, context, goal, progress, rival=rival, refuses=refuses)
-    regulars, whole = regular_line(context, RATIOS), bench.evaluator.costs_of([bench.whole])[0]["macs"]
+    regulars = _servable(bench, regular_line(context, RATIOS))
+    whole = bench.evaluator.costs_of([bench.whole])[0]["macs"]
     searched, undropped = SEARCHED, []
     shapes = dict.fromkeys(regulars, context.shape)
     take = default or goal.take
@@ -233,8 +233,11 @@ def short_search(
         if goal.budget.cost == "macs":
             limit = goal.budget.absolute({"macs": whole})
             every = (*Shape, context.shape)  # what several have is told as of the one that suits the head
-            shapes = {one: shape for shape in every for one in dearest(replace(context, shape=shape), limit)}
-            regulars = regular_line(_of_best_shape(bench, context, shapes, progress), RATIOS)
+            largest = {shape: dearest(replace(context, shape=shape), limit) for shape in every}
+            shapes = {one: shape for shape, own in largest.items() for one in _servable(bench, own)}
+            regulars = _servable(
+                bench, regular_line(_of_best_shape(bench, context, shapes, progress), RATIOS)
+            )
             regulars = _costing(bench, regulars, BESIDE[0] * limit, BESIDE[1] * limit)
             regulars = list(dict.fromkeys([*regulars, *shapes]))
         fields = {field.name: getattr(goal.budget, field.name) for field in dataclasses.fields(Budget)}
@@ -247,6 +250,8 @@ def short_search(
     outcome = run_search(bench, place, spec, goal, how, progress)
     take, best, found = goal.take, outcome.best, outcome.result
     words = shapes[best.subnet].value if best.subnet in shapes else "found by search"
+    drops = best.subnet != nothing_dropped(bench)
+    words = words if drops else "nothing is dropped"
     sure = None if met else False
     if isinstance(take, SureInTurn):
         sure = bool(take.sure(found.candidates, found.trials[0], bench.loss_bound))
@@ -263,7 +268,7 @@ def short_search(
                 f", the one that may lose least: {rows} none is {take.text} with 95% confidence; this one "
                 f"may lose {bound:.4f}"
             )
-    return Found(Run.open(outcome.folder), words, sure, drops=best.subnet not in undropped)
+    return Found(Run.open(outcome.folder), words, sure, drops=drops)
 
 
 def nothing_dropped(bench: Bench) -> Subnet:
@@ -273,6 +278,11 @@ def nothing_dropped(bench: Bench) -> Subnet:
     """
     blocks, reference = bench.supernet.blocks, bench.record.reference
     return Subnet.of_encoder(range(blocks), [reference - 1] * blocks, reference)
+
+
+def _servable(bench: Bench, subnets: Sequence[Subnet]) -> list[Subnet]:
+    """Sub-networks as the runtime serves them: in the full model's place that with lengths."""
+    return [nothing_dropped(bench) if subnet == bench.full else subnet for subnet in subnets]
 
 
 def _of_best_shape(
@@ -346,7 +356,7 @@ def _in_macs(
             f"{of_full:.2f} in {rival}; ask for more, as by --budget {near}"
         )
     # Upwards: the cheapest has to be within it.
-    share = math.ceil(1e3 * float(np.interp(limit, times, shares))) / 1e3
+    share = min(1.0, math.ceil(1e3 * float(np.interp(limit, times, shares))) / 1e3)
     return Goal.parse(budget=f"{share:g}"), bool(times[0] <= limit)
 
 
@@ -359,14 +369,17 @@ def export_points(
     block takes time in the file, whatever is fed.
     """
     place, best = folder / "model", run.best
-    alike = [point.subnet for point in run.own_points() if point.subnet != best.subnet]
+    # The full model's score is fp32's, and what the file gives with nothing dropped is not.
+    alike = [point.subnet for point in run.own_points() if point.subnet not in (best.subnet, bench.full)]
     alike = [alike[at] for at in rows_beside(best.subnet, alike)]
     dropping = {*drop_places([best.subnet])}
     alike = [one for one in alike if dropping >= {*drop_places([one])}] or alike
     if place.is_dir():
-        made = [json.dumps(row["subnet"]) for row in read_fields(place / BUDGETS_FILE)["rows"]]
-        own = read_fields(place / SUBNET_FILE)["subnet"]
-        if {*map(Subnet.from_json, made)} != {*alike, best.subnet} or Subnet.from_fields(own) != best.subnet:
+        rows = read_fields(place / BUDGETS_FILE)["rows"]
+        made, own = [Subnet.from_fields(row["subnet"]) for row in rows], read_fields(place / SUBNET_FILE)
+        cells = {(line["batch"], line["length"]) for line in rows[0]["latency"]}
+        same = {*made} == {*alike, best.subnet} and Subnet.from_fields(own["subnet"]) == best.subnet
+        if not same or not {*full.cells} <= cells:
             shutil.rmtree(place)
     if not place.is_dir():
         export(

@@ -35,6 +35,7 @@ from ldsearch.search.rules import Listed
 from ldsearch.search.signals import SIGNALS
 from ldsearch.search.spaces import rule_space, search_space
 from ldsearch.search.strategies import RULES, Search, search_named
+from ldsearch.subnet import Subnet
 from ldsearch.trials.goal import Goal
 from ldsearch.trials.trial import Trial, pareto_front
 from ldsearch.work.interruption import interruptible
@@ -293,13 +294,19 @@ def run_strategy(
         deadline: When it ends, by ``time.monotonic``.
     """
     context = spec.context
+
+    def selectable(subnet: Subnet) -> bool:
+        # Beside a runtime that serves the full model is the reference in fp32, which nothing serves.
+        reference = bench.runtime is not None and subnet == bench.full
+        return not reference and (subnet in context.start or context.space.contains(subnet))
+
     return search(
         strategy,
         evaluate_with(evaluator or bench.evaluator, progress),
         bench.whole,
         evaluations=evaluations,
         patience=spec.search.patience,
-        selectable=lambda subnet: subnet in context.start or context.space.contains(subnet),
+        selectable=selectable,
         costs=costs,
         on_generation=on_generation,
         deadline=deadline,

@@ -21,6 +21,7 @@ from transformers import (
 import ldsearch as ld
 from ldsearch.compression import texts as own_texts
 from ldsearch.compression.texts import OwnTexts, read_texts
+from ldsearch.runs.run import Run
 from ldsearch.subnet import Subnet, drop_places
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.correction import CORRECTION
@@ -241,3 +242,20 @@ def test_every_other_head_is_compressed(ldsearch: Ldsearch, tuned: Path, kind: s
     found = read(tuned / "runs/headed-compressed/compress.json")
     assert found["metric"] == metric
     assert 0.5 < found["points"][1]["macs"] <= 0.7
+
+
+@pytest.mark.usefixtures("tuned")
+def test_of_a_head_that_reads_every_token_the_served_model_is_chosen_and_not_the_one_in_fp32(
+    ldsearch: Ldsearch,
+) -> None:
+    """Whose lengths may be those of the full model, which is the reference, and in no file."""
+    headed("tokens")  # whose own answers it gives by itself everywhere
+    write(Path("own.jsonl"), [{"tokens": text.split()} for text in texts_with_marks()])
+    ldsearch.done("compress", "headed", "--data", "own.jsonl", "--most-accurate", "--runtime", "onnx-int8")
+    run = Run.open("runs/headed-compressed")
+    assert run.best.subnet.stacks()["encoder"].lengths is not None
+    (full, *others) = run.trials.itertuples()
+    assert full.subnet == Subnet.full(3).to_json()
+    assert run.best.score == pytest.approx(max(row.score for row in others))
+    rows = read(Path("runs/headed-compressed/model/budgets.json"))["rows"]
+    assert all(row["subnet"]["encoder"]["lengths"] for row in rows)

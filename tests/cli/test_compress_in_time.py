@@ -26,6 +26,10 @@ def test_a_budget_in_milliseconds_is_met_as_far_as_it_can_be_measured(
     ldsearch.done(*RUN, "--budget", "900s@batch=2,length=16")
     chosen = read(tuned / "runs/small/compress.json")["points"][1]
     assert [*chosen["ms"]] == ["1x9", "8x9", "2x16"]
+    # In the same folder for another batch: the file is timed there too.
+    ldsearch.done(*RUN, "--budget", "900s@batch=4,length=16")
+    chosen = read(tuned / "runs/small/compress.json")["points"][1]
+    assert [*chosen["ms"]] == ["1x9", "8x9", "4x16"]
     assert Run.open(tuned / "runs/small").goal.budget is not None
 
 

@@ -57,6 +57,18 @@ def test_a_training_by_the_model_itself_is_taken_where_it_is_better(ldsearch: Ld
     assert Run.open(folder).best.costs["macs"] == cheapest.best.costs["macs"]
 
 
+def test_what_only_fewer_blocks_meet_is_trained_for(ldsearch: Ldsearch, tuned: Path) -> None:
+    folder = tuned / "runs/small"
+    refused = ldsearch.refused(*RUN, "--budget", 0.25)
+    assert "meets the budget 0.25: the cheapest costs" in refused
+    ldsearch.done(*RUN, "--budget", 0.25, "--train", 0.02, "--blocks", 1, "--name", "one")
+    found = read(folder.with_name("one") / "compress.json")
+    assert found["points"][1]["macs"] <= 0.25
+    assert "without, nothing is within it" in " ".join(found["words"])
+    outcome = ldsearch("compress", *RUN[1:], "--budget", 0.05, "--train", 0.02, "--name", "none")
+    assert "meets the budget 0.05" in outcome.err
+
+
 def test_with_blocks_left_out_everything_is_told_of_the_model_as_it_was_given(
     ldsearch: Ldsearch, tuned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
