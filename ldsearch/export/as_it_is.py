@@ -12,9 +12,9 @@ from ldsearch.runs.run import RUN_FILE, SUPERNET_FILE
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
-from ldsearch.tasks import TASKS, DataSource, Task, load_task
+from ldsearch.tasks import DataSource, kinds_of_head, likeliest_kind, task_kind
 from ldsearch.tasks.base import fingerprints_of
-from ldsearch.tasks.tables import Columns
+from ldsearch.tasks.tables import Columns, read_tables
 from ldsearch.training.start import known_labels
 
 AS_IT_IS = "none"
@@ -36,7 +36,7 @@ def open_model(
     Args:
         folder: Of a fine-tuned model as ``save_pretrained`` writes it.
         data: Labelled rows like those it was trained on; None: it is not scored.
-        task: Kind of task; None: the first whose head is the model's.
+        task: Kind of task; None: what model and data are for.
         columns: Of the data.
 
     Raises:
@@ -49,10 +49,12 @@ def open_model(
     source, labels, splits = {"data": folder.name}, known_labels(str(folder), supernet.head.name) or [], {}
     seen = Workload.padded(reference)
     if data is not None:
-        kinds = [name for name, kind in TASKS.items() if kind.head == supernet.head.name]
-        if not (task or kinds):
+        config, given = supernet.model.config, DataSource(data, columns=columns)
+        kinds = [task_kind(task)] if task else kinds_of_head(supernet.head.name, config)
+        if not kinds:
             raise SupernetError(f"no task reads data for a {type(supernet.model).__name__}: leave --data out")
-        read: Task = load_task(task or kinds[0], DataSource(data, columns=columns), labels)
+        tables = read_tables(given, kinds[0].by_line)
+        read = likeliest_kind(kinds, config, lambda: tables["train"], given).of_tables(tables, given, labels)
         read.check_model(supernet.model.config)
         source, labels = dict(read.source), list(read.labels)
         prints = fingerprints_of(read)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -72,7 +73,7 @@ def load_grid(folder: Path) -> GridResult:
         with np.load(folder / "statistics.npz", allow_pickle=False) as arrays:
             statistics = {(int(m), int(n)): arrays[f"{m}-{n}"] for m, n in (k.split("-") for k in arrays)}
         return GridResult(grid_metric(fields["metric"]), fields["examples"], statistics)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise RunError(
             f"{folder} holds no grid: run 'ldsearch evaluate --all-depths' for it first"
         ) from error
@@ -145,7 +146,9 @@ def measure_grid(
         statistics[depth] = rows
         progress.step()
     result = GridResult(metric, examples, {(m, n): statistics[f"{m}-{n}"] for m, n in grid})
-    np.savez_compressed(folder / "statistics.npz", **cast(Any, statistics))
+    whole, part = folder / "statistics.npz", folder / ".statistics.npz"
+    np.savez_compressed(part, **cast(Any, statistics))
+    part.replace(whole)
     _report(bench, folder, result, grid, baseline)
     return result
 

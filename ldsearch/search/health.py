@@ -125,10 +125,14 @@ def draw_in_bins(space: Space, cost: CostFunction, count: int, seed: int) -> tup
     low, high = cost([space.smallest(), space.largest()])
     count = min(count, len(pool))
     parts = np.array_split(np.arange(count), math.ceil(count / PER_BIN))
-    bins = [number for number, part in enumerate(parts) for _ in part]
-    middles = [low + (high - low) * (number + 0.5) / len(parts) for number in bins]
-    subnets = [pool[index] for index in nearest_costs(cost(pool), middles)]
-    return subnets, bins
+    aims = [number for number, part in enumerate(parts) for _ in part]
+    middles = [low + (high - low) * (number + 0.5) / len(parts) for number in aims]
+    costs = cost(pool)
+    drawn = sorted(nearest_costs(costs, middles), key=lambda index: costs[index])
+    # Few costs are there of depths alone: what is nearest to a middle may lie in another bin.
+    places = (costs[drawn] - low) / max(high - low, 1e-12) * len(parts)
+    bins = np.clip(places.astype(int), 0, len(parts) - 1)
+    return [pool[index] for index in drawn], bins.tolist()
 
 
 def correlations(table: pd.DataFrame, trained: str) -> dict[str, float | None]:
@@ -168,11 +172,13 @@ def _row(
         row = {"macs_share": float(cost / full), "subnet": subnet.to_json()}
         row["inherited"] = bench.score(bench.evaluator.statistics(subnet)).value
         for column, weights in (("fine_tuned", None), *([("from_start", start)] if start else [])):
-            trained = train_fixed(bench, folder, subnet, how, start=weights)
-            own = Bench.open(trained, runs=folder, task=bench.task)
+            place = folder.with_name(f"{folder.name}-{column}")
+            trained = train_fixed(bench, place, subnet, how, start=weights)
+            own = Bench.open(trained, runs=place, task=bench.task)
             row[column] = bench.score((own.held_out or own.evaluator).statistics(subnet)).value
-            shutil.rmtree(folder)
         write_json(done, row)
+        for column in ("fine_tuned", "from_start"):
+            shutil.rmtree(folder.with_name(f"{folder.name}-{column}"), ignore_errors=True)
     return read_json(done)
 
 

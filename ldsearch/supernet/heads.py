@@ -136,6 +136,8 @@ def require_memory(model: PreTrainedModel, memory: str) -> None:
         raise SupernetError(f"unknown memory {memory!r}: use {' or '.join(get_args(Memory))}")
     if memory == "kept" and decodes(model) and not head_named(type(model).__name__).generates:
         raise SupernetError("--memory kept is for decoders that write: this one reads its input once more")
+    if memory == "kept" and not decodes(model) and not head_named(type(model).__name__).pools:
+        raise SupernetError("--memory kept: each token is answered, kept or not (use restored)")
 
 
 def end_read(model: PreTrainedModel) -> int | None:

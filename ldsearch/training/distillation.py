@@ -1,8 +1,13 @@
 """Distillation: a teacher's outputs for a batch, and the losses that compare a student with them."""
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
+
+from ldsearch.errors import TrainingError
+from ldsearch.options import TrainSupernet
+from ldsearch.supernet import Supernet
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,26 @@ class Targets:
     def take(self, rows: slice | Tensor) -> "Targets":
         """Select rows."""
         return Targets(self.logits[rows], None if self.states is None else self.states[rows])
+
+
+def distillation_of(options: TrainSupernet, supernet: Supernet, *, reverse_kl: bool) -> Distillation:
+    """The loss of what learns from a teacher, as options name it.
+
+    Raises:
+        TrainingError: If a number makes no sense, or the training has no teacher or no first token to match.
+    """
+    share, weight = options.label_share, options.state_weight
+    if share is None and not weight:
+        return Distillation(reverse_kl=reverse_kl)
+    if options.teacher == "none":
+        raise TrainingError("--label-share and --state-weight need a teacher")
+    if share is not None and not 0 <= share <= 1:
+        raise TrainingError(f"--label-share must lie in 0..1, not {share}")
+    if not 0 <= weight < math.inf:
+        raise TrainingError(f"--state-weight must be a number from 0 on, not {weight}")
+    if weight and not supernet.reads_first:
+        raise TrainingError("--state-weight is for heads that read the first token only")
+    return Distillation(share, weight, reverse_kl)
 
 
 def state_distance(teacher: Tensor, student: Tensor) -> Tensor:

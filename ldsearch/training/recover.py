@@ -20,7 +20,7 @@ from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord, load_model, load_supernet, save_model
 from ldsearch.supernet.saliency import score_weights, stock_weights
-from ldsearch.training.distillation import Distillation
+from ldsearch.training.distillation import distillation_of
 from ldsearch.training.run import (
     changed_arguments,
     make_trainer,
@@ -68,6 +68,7 @@ def train_fixed(
     # Steps, unless epochs are asked for.
     flags = {**({} if "num_train_epochs" in options.trainer else {"max_steps": STEPS}), **options.trainer}
     arguments = training_arguments(folder, flags, seed=options.seed)
+    distillation = distillation_of(options, bench.supernet, reverse_kl=bench.record.parity)
     loss: Literal["label", "distill"] = "label" if options.teacher == "none" else "distill"
     inherited = weights_fingerprint(start or bench.folder)
     identity = {
@@ -95,7 +96,7 @@ def train_fixed(
         task=bench.task,
         tokenizer=tokenizer,
         reference=record.reference,
-        distillation=Distillation(options.label_share, options.state_weight, record.parity),
+        distillation=distillation,
         pad_to=record.pad_to,
         teacher=bench.supernet if loss == "distill" else None,
     )

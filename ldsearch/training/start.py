@@ -209,7 +209,7 @@ def pin_query(config: PreTrainedConfig, task: Task, tokenizer: PreTrainedTokeniz
 
 
 def separate_teacher(
-    options: TrainSupernet, task: Task, tokenizer: PreTrainedTokenizerBase
+    options: TrainSupernet, task: Task, student: Supernet, tokenizer: PreTrainedTokenizerBase
 ) -> Supernet | None:
     """The fine-tuned model that LengthDrop's sub-networks are to learn from; None: the batch's full pass.
 
@@ -223,12 +223,31 @@ def separate_teacher(
         raise TrainingError(f"--teacher is for --strategy lengthdrop; {options.strategy} does not distil")
     labels = known_labels(options.teacher, task.head)
     own = None if options.from_scratch else known_labels(str(options.model), task.head)
-    # The data may spell them otherwise.
-    if labels is None or (task.labels and labels not in (own, list(task.labels))):
+    # The data may spell them otherwise; a single number has no name.
+    alike = labels in (own, list(task.labels)) or len(labels or ()) == len(task.labels) == 1
+    if labels is None or (task.labels and not alike):
         raise SupernetError(
             f"the teacher {options.teacher!r} is not fine-tuned for {', '.join(task.labels) or task.head}"
         )
     model, own_tokenizer = load_model(options.teacher, HEADS[task.head])
     if own_tokenizer.get_vocab() != tokenizer.get_vocab():
         raise SupernetError(f"the teacher {options.teacher!r} has another vocabulary than the model")
-    return Supernet(model)
+    # Both read what the student's tokenizer makes of a text.
+    own, theirs = (one("a", "b").get("token_type_ids", [0]) for one in (tokenizer, own_tokenizer))
+    if any(theirs) and not any(own) and task.source.get("columns", {}).get("pair") is not None:
+        raise SupernetError(
+            f"the teacher {options.teacher!r} is told which text of a pair a token is of, the model is not"
+        )
+    teacher = Supernet(model)
+    if teacher.longest < options.tokens:
+        raise SupernetError(
+            f"the teacher {options.teacher!r} reads {teacher.longest} tokens, fewer than --max-length "
+            f"{options.tokens}"
+        )
+    widths = [one.model.config.hidden_size for one in (teacher, student)]
+    if options.state_weight and (widths[0] != widths[1] or not teacher.reads_first):
+        raise SupernetError(
+            f"--state-weight compares states, and those of the teacher {options.teacher!r} are of another "
+            "kind than the model's"
+        )
+    return teacher

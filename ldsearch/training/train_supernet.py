@@ -1,6 +1,5 @@
 """Trains a supernet and writes its folder; an interrupted training goes on where it stopped."""
 
-import math
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
@@ -28,7 +27,7 @@ from ldsearch.tasks.base import fingerprints_of
 from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.applicable import check_training, in_force
-from ldsearch.training.distillation import Distillation
+from ldsearch.training.distillation import distillation_of
 from ldsearch.training.drop_rates import mean_rate
 from ldsearch.training.estimate import training_minutes
 from ldsearch.training.run import (
@@ -165,7 +164,7 @@ def _trainer(
     if options.attention_dropout and supernet.family is None:
         raise TrainingError(f"--attention-dropout is for encoders: {supernet.why_depth_only}")
     setting = _setting(options, supernet, plain_share)
-    teacher = separate_teacher(options, task, tokenizer)
+    teacher = separate_teacher(options, task, supernet, tokenizer)
     strategy = make_strategy(options.strategy, setting)
     for depth in supernet.depths.values() if in_force(options, "assignment") else ():
         if warning := warn_if_prime(depth):
@@ -186,7 +185,7 @@ def _trainer(
         task=task,
         tokenizer=tokenizer,
         reference=setting.reference,
-        distillation=_distillation(options, supernet),
+        distillation=distillation_of(options, supernet, reverse_kl=options.reverse_kl),
         pad_to=setting.reference if options.pad_inputs else None,
         teacher=teacher,
         options=given,
@@ -281,26 +280,6 @@ def _setting(options: TrainSupernet, supernet: Supernet, plain_share: float) -> 
         depth_lengths=in_force(options, "drop_bound"),
         **{name: getattr(options, name) for name in _OF_STRATEGY},
     )
-
-
-def _distillation(options: TrainSupernet, supernet: Supernet) -> Distillation:
-    """The loss of what learns from a teacher.
-
-    Raises:
-        TrainingError: If a number makes no sense, or the training has no teacher or no first token to match.
-    """
-    share, weight = options.label_share, options.state_weight
-    if share is None and not weight:
-        return Distillation(reverse_kl=options.reverse_kl)
-    if options.teacher == "none":
-        raise TrainingError("--label-share and --state-weight need a teacher")
-    if share is not None and not 0 <= share <= 1:
-        raise TrainingError(f"--label-share must lie in 0..1, not {share}")
-    if not 0 <= weight < math.inf:
-        raise TrainingError(f"--state-weight must be a number from 0 on, not {weight}")
-    if weight and not supernet.reads_first:
-        raise TrainingError("--state-weight is for heads that read the first token only")
-    return Distillation(share, weight, options.reverse_kl)
 
 
 def _record(

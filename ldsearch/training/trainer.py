@@ -1,6 +1,7 @@
 """The one trainer: a Hugging Face Trainer that runs every pass a strategy names, backward by backward."""
 
 import contextlib
+import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -200,6 +201,8 @@ class SupernetTrainer(Trainer):
         tokenizer, rng = cast(PreTrainedTokenizerBase, self.processing_class), np.random.default_rng(0)
         seconds, targets = [], None
         self.supernet.train()
+        rates = None if self._rates is None else self._rates.rates
+        before = {} if rates is None else copy.deepcopy(rates.state_dict())
         with torch.random.fork_rng():
             for place, passes in [(0, steps[0]), *enumerate(steps)]:  # the first time is a warm-up
                 rows = batches[int(len(batches) * (place + 0.5) / len(steps))]
@@ -213,8 +216,9 @@ class SupernetTrainer(Trainer):
                     self._run(self.supernet, batch, passes, targets).item()  # waits for an accelerator
                 seconds.append((time.perf_counter() - taught, taught - begun))
         self.supernet.zero_grad()
-        if self._rates is not None:
-            self._rates.rates.zero_grad()
+        if rates is not None:
+            rates.zero_grad()
+            rates.load_state_dict(before)  # they keep means of what they saw
         own, teaching = np.mean(seconds[1:], axis=0).tolist()
         return own, teaching
 
@@ -257,6 +261,8 @@ class SupernetTrainer(Trainer):
         labels = batch.get("labels")
         if labels is None:
             return batch["attention_mask"].sum().float()
+        if labels.is_floating_point():  # numbers, which may be -100
+            return torch.tensor(float(labels.numel()))
         # A token's label is the next token.
         return (labels[:, 1:] if self.supernet.head.causal else labels).ne(-100).sum().float()
 

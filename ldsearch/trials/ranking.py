@@ -45,6 +45,8 @@ def tau_within(
     a, b, groups = (np.asarray(values) for values in (first, second, strata))
     if not a.shape == b.shape == groups.shape or a.ndim != 1:
         raise ValueError(f"need one value per item: shapes {a.shape}, {b.shape}, {groups.shape}")
+    known = ~(np.isnan(a) | np.isnan(b))
+    a, b, groups = a[known], b[known], groups[known]
     i, j = np.triu_indices(len(a), 1)
     together = groups[i] == groups[j]
     i, j = i[together], j[together]

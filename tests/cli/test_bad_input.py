@@ -225,6 +225,8 @@ def test_a_search_that_makes_no_sense(ldsearch: Ldsearch, place: Path, flags: st
         (f"{RECOVER} --teacher runs/tiny", "--teacher takes in-place or none"),
         (f"{RECOVER} --strategy plain", "--strategy is for training a supernet"),
         (f"{RECOVER} --max_steps 0", "--max_steps"),
+        (f"{RECOVER} --label-share 1.5", "--label-share must lie in 0..1"),
+        (f"{RECOVER} --teacher none --label-share 0.5", "need a teacher"),
         ("profile runs/tiny --frontier", "is a model, not a search run"),
         ("profile runs/tiny --frontier --subnet full", "exclude each other"),
         (f"profile runs/tiny {OTHER_BLOCKS}", "block 7 of a model of 2 blocks"),

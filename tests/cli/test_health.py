@@ -59,6 +59,23 @@ def test_taus_are_of_the_table_and_finished_sub_networks_are_kept(ldsearch: Ldse
         assert "is a health run" in ldsearch.refused(verb, "runs/tiny-health")
 
 
+def test_where_few_costs_are_there_a_bin_has_those_that_lie_in_it(tmp_path: Path) -> None:
+    """Of depths alone: what is nearest to the middle of one may lie in another, and cost more."""
+    (tmp_path / "depths.yaml").write_text(
+        "name: depths\nsource: here\nblocks: 6\ndepth: {keep: [1, 2, 3, 4, 5, 6]}\n"
+    )
+    space = load_space(str(tmp_path / "depths.yaml"), blocks=6, reference=128)
+    macs = Supernet(tiny_model("bert", blocks=6)).macs(Workload.padded(128))
+    subnets, bins = draw_in_bins(space, macs, 40, seed=1)
+    low, high = macs([space.smallest(), space.largest()])
+    ends = np.linspace(low, high, 11)
+    assert np.clip(np.searchsorted(ends, macs(subnets), "right") - 1, 0, 9).tolist() == bins
+    depths = {number: set() for number in bins}
+    for subnet, number in zip(subnets, bins, strict=True):
+        depths[number].add(len(subnet.stacks()["encoder"].blocks))
+    assert all(len(own) == 1 for own in depths.values())
+
+
 def test_sub_networks_of_a_bin_cost_about_the_same() -> None:
     space = load_space("demo", blocks=6, reference=128)
     macs = Supernet(tiny_model("bert", blocks=6)).macs(Workload.padded(128))

@@ -51,6 +51,11 @@ def test_blocks_are_recomputed_in_one_way_only(asked):
         Supernet(tiny_model("bert")).activation_checkpointing_enable(**asked)
 
 
+def test_kept_tokens_alone_answer_for_no_other():
+    with pytest.raises(SupernetError, match="--memory kept: each token is answered"):
+        Supernet(tiny_model("bert", head="TokenClassification"), memory="kept")
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

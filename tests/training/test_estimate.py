@@ -11,7 +11,7 @@ from ldsearch.costs.workload import Workload
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.training.estimate import step_work, training_minutes
-from ldsearch.training.strategies import Pass, make_strategy
+from ldsearch.training.strategies import Pass, Setting, make_strategy
 from tests.tiny import small_setting, tiny_model
 from tests.training.test_strategies import setting
 from tests.training.test_trainer import FULL, Fixed, assert_same, trainer_for
@@ -75,6 +75,24 @@ def test_the_batches_that_are_timed_are_of_those_that_train_shortest_first(tmp_p
     assert all(rows in batches for rows in seen)
     assert longest == sorted(longest)
     assert len({*longest}) > 1
+
+
+def test_measuring_leaves_the_means_that_rates_are_learned_by_as_they_were(tmp_path):
+    setting = Setting.of(Supernet(tiny_model("bert")), 16, layer_drop=(0.3,), schedule="learned")
+    strategy = make_strategy("layerdrop", setting)
+    trainer = trainer_for(tmp_path, strategy, Supernet(tiny_model("bert")), max_steps=1)
+    before = {name: own.clone() for name, own in trainer._rates.rates.state_dict().items()}
+    trainer.step_seconds([strategy.passes(np.random.default_rng, 0.5)] * 2)
+    after = trainer._rates.rates.state_dict()
+    assert after.keys() == before.keys() >= {"activations", "batches"}
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_a_number_to_predict_may_be_what_marks_a_token_without_label(tmp_path):
+    trainer = trainer_for(tmp_path, Fixed([Pass(FULL, "label", 1.0)]), max_steps=1)
+    ids = torch.ones(3, 2, dtype=torch.long)
+    assert trainer._items({"input_ids": ids, "labels": torch.tensor([-100.0, 1.0, 2.0])}) == 3
+    assert trainer._items({"input_ids": ids, "labels": torch.tensor([[-100, 1], [2, -100], [3, 4]])}) == 4
 
 
 @pytest.mark.parametrize(("bf16", "dtype"), [(False, torch.float32), (True, torch.bfloat16)])

@@ -253,13 +253,14 @@ def test_only_what_is_unusual_names_a_run():
     assert Goal.parse("latency", MILLISECONDS).identity == {"costs": ["latency"], "cell": [1, 64]}
 
 
-@pytest.mark.parametrize("name", ["joules", "peakMB", "peak_mb2"])
+@pytest.mark.parametrize("name", ["joules", "peakMB", "peak_mb2", "energy"])
 def test_a_registered_cost_is_an_objective_and_a_unit(name):
     COSTS.register(name, lambda supernet, workload: None)
     try:
         assert Goal.parse(name).costs == (name,)
         budget = Budget.parse(f"3k{name}")
         assert (budget.cost, budget.limit, budget.is_share) == (name, 3000.0, False)
+        assert Budget.parse(f"3{name}").limit == Budget.parse(f"3e0{name}").limit == 3.0
         with pytest.raises(BudgetError, match=rf"\(0\.0625 {name}\)"):
             Budget.parse(f"0.01 {name}").check_reachable({name: 0.0625}, {name: 0.5}, "the small one")
         with pytest.raises(BudgetError, match=f", or {name}$"):

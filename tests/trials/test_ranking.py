@@ -57,6 +57,14 @@ def test_scores_that_only_follow_cost_agree_overall_and_not_within_bins() -> Non
     assert alike.p_value < 0.001
 
 
+def test_what_has_no_score_is_left_out() -> None:
+    a, b, strata = RNG.random(12), RNG.random(12), RNG.integers(0, 2, 12)
+    with_gaps = [
+        np.append(values, more) for values, more in ((a, [np.nan, 1]), (b, [0.5, np.nan]), (strata, [0, 1]))
+    ]
+    assert tau_within(*with_gaps) == tau_within(a, b, strata)
+
+
 def test_a_constant_side_has_no_tau() -> None:
     assert np.isnan(tau_within(np.ones(4), np.arange(4), np.zeros(4)).tau)
 

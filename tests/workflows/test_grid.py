@@ -11,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ldsearch.errors import DataError, RunError
 from ldsearch.options import Evaluate
-from ldsearch.search.grid import GridResult, grid_metric, load_grid, mean_difference, measure_grid
+from ldsearch.search.grid import MARKER, GridResult, grid_metric, load_grid, mean_difference, measure_grid
 
 
 def options(**changes: object) -> Evaluate:
@@ -74,6 +74,10 @@ def test_grids_of_other_examples_or_depths_are_not_compared():
 
 
 def test_what_is_no_grid_is_refused(tmp_path):
+    with pytest.raises(RunError, match="holds no grid"):
+        load_grid(tmp_path)
+    (tmp_path / MARKER).write_text('{"identity": {"metric": "nats", "examples": "a"}}')
+    (tmp_path / "statistics.npz").write_bytes(b"PK, and no more")  # its writing was cut short
     with pytest.raises(RunError, match="holds no grid"):
         load_grid(tmp_path)
     with pytest.raises(DataError, match="no metric 'meteor'"):
