@@ -70,7 +70,7 @@ def load_grid(folder: Path) -> GridResult:
     """
     try:
         fields = json.loads((folder / MARKER).read_text(encoding="utf-8"))["identity"]
-        with np.load(folder / "statistics.npz", allow_pickle=False) as arrays:
+        with (folder / "statistics.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             statistics = {(int(m), int(n)): arrays[f"{m}-{n}"] for m, n in (k.split("-") for k in arrays)}
         return GridResult(grid_metric(fields["metric"]), fields["examples"], statistics)
     except (OSError, ValueError, KeyError, BadZipFile) as error:
