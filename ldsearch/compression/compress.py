@@ -158,7 +158,7 @@ class _Work:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What has to be the same for a call to go on in the folder."""
+        """Fields that every call in one folder shares."""
         options, network = self.options, self.supernet.model
         return {
             "model": start_fingerprint(network.state_dict(), network.config.to_dict()),
@@ -182,7 +182,7 @@ class _Work:
 
     @property
     def margin(self) -> NoWorse | None:
-        """What is taken where nothing was asked for."""
+        """The loss allowed by default; None where a budget or a margin was asked for."""
         if any(_take(self.options)):
             return None
         return NoWorse(MARGIN if "search" in self.texts.labelled else MARGIN_OF_AGREEMENT)
@@ -288,7 +288,7 @@ def _opened(folder: Path, options: Compress, progress: Progress, note: Callable[
 
 
 def _take(options: Compress) -> tuple[str | None, str | None, bool]:
-    """What was asked for: a budget, a margin, or the most accurate."""
+    """The options that choose: a budget, a margin, or the most accurate."""
     return options.budget, options.at_least, options.most_accurate
 
 

@@ -171,14 +171,15 @@ def _row(
         full, cost = bench.macs([bench.full, subnet])
         row = {"macs_share": float(cost / full), "subnet": subnet.to_json()}
         row["inherited"] = bench.score(bench.evaluator.statistics(subnet)).value
+        places: list[Path] = []
         for column, weights in (("fine_tuned", None), *([("from_start", start)] if start else [])):
-            place = folder.with_name(f"{folder.name}-{column}")
+            places.append(place := folder.with_name(f"{folder.name}-{column}"))
             trained = train_fixed(bench, place, subnet, how, start=weights)
             own = Bench.open(trained, runs=place, task=bench.task)
             row[column] = bench.score((own.held_out or own.evaluator).statistics(subnet)).value
         write_json(done, row)
-        for column in ("fine_tuned", "from_start"):
-            shutil.rmtree(folder.with_name(f"{folder.name}-{column}"), ignore_errors=True)
+        for place in places:
+            shutil.rmtree(place)
     return read_json(done)
 
 

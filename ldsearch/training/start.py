@@ -233,8 +233,8 @@ def separate_teacher(
     if own_tokenizer.get_vocab() != tokenizer.get_vocab():
         raise SupernetError(f"the teacher {options.teacher!r} has another vocabulary than the model")
     # Both read what the student's tokenizer makes of a text.
-    own, theirs = (one("a", "b").get("token_type_ids", [0]) for one in (tokenizer, own_tokenizer))
-    if any(theirs) and not any(own) and task.source.get("columns", {}).get("pair") is not None:
+    mine, theirs = (one("a", "b").get("token_type_ids", [0]) for one in (tokenizer, own_tokenizer))
+    if any(theirs) and not any(mine) and task.source.get("columns", {}).get("pair") is not None:
         raise SupernetError(
             f"the teacher {options.teacher!r} is told which text of a pair a token is of, the model is not"
         )

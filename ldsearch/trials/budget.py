@@ -60,8 +60,8 @@ class Budget:
         Raises:
             BudgetError: If it is no number above 0 with a known unit, a share above 1, or a speed-up below.
         """
-        number = r"[+-]?(?:[0-9.]+(?:[eE][+-]?[0-9]+)?|nan|inf)"
-        match = re.fullmatch(rf"({number})\s*([a-zA-Z_][\w-]*|)(@.*)?", text.strip())
+        numbers = r"[+-]?(?:[0-9.]+(?:[eE][+-]?[0-9]+)?|nan|inf)"
+        match = re.fullmatch(rf"({numbers})\s*([a-zA-Z_][\w-]*|)(@.*)?", text.strip())
         try:
             number, unit, condition = match.groups() if match else ("", "", None)
             limit = float(number)
