@@ -38,7 +38,6 @@ from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.folder import claim
 from ldsearch.runs.run import COMPRESSED_FILE, RUN_FILE, SEARCH_FOLDER, SUPERNET_FILE, Choice
 from ldsearch.runs.summary import gained
-from ldsearch.search.rules import every_other
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.correction import correction_of
@@ -47,6 +46,7 @@ from ldsearch.supernet.graph import refuse
 from ldsearch.tasks import EMBEDDED, DataSource
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.saliency import TOKENS
+from ldsearch.training.shallower import least_missed
 from ldsearch.training.start import known_labels, named_labels
 from ldsearch.training.train_supernet import steps_within, train_supernet
 from ldsearch.trials.goal import Goal, NoWorse
@@ -228,7 +228,7 @@ class _Work:
         start, blocks = self.model, self.supernet.blocks
         if self.options.blocks is not None:
             blocks = self.options.blocks
-            start = str(_shallower(self.folder, home, blocks))
+            start = str(self.shallower(home, blocks))
         # The smallest keeps a ninth of all blocks' tokens.
         bound = min(
             (place / 100 for place in range(1, 100)),
@@ -249,6 +249,18 @@ class _Work:
         saved = {"save_strategy": "steps", "save_steps": str(max(1, steps // 16))}
         how = replace(how, average_last=min(6, steps), trainer={"max_steps": str(steps), **saved})
         return self.trained("trained", how)
+
+    def shallower(self, home: Bench, blocks: int) -> Path:
+        """The model with the blocks that it would miss most, so many, made where it is not there yet."""
+        place = self.folder / f"{blocks}-blocks"
+        if not place.is_dir():
+            rows = home.task.encode("train", home.tokenizer, home.record.reference)
+            kept = least_missed(
+                *(home.supernet, home.task, rows, home.tokenizer, blocks, self.options.seed, self.progress)
+            )
+            subnet = Subnet.of_encoder(kept).to_json()
+            export(home.folder, place, subnet=subnet, limit=COMPARED_ROWS)
+        return place
 
 
 def _opened(folder: Path, options: Compress, progress: Progress, note: Callable[[str], None]) -> _Work:
@@ -297,15 +309,6 @@ def _small_model(folder: Path, options: Compress, note: Callable[[str], None], p
     place = folder.with_name(f"{EMBEDDED}-plain")
     if not (place / SUPERNET_FILE).is_file():
         train_supernet(place, TrainSupernet(strategy="plain", seed=options.seed), note, progress)
-    return place
-
-
-def _shallower(folder: Path, home: Bench, blocks: int) -> Path:
-    """The model with so many of its blocks, evenly spaced, made where it is not there yet."""
-    place = folder / f"{blocks}-blocks"
-    if not place.is_dir():
-        subnet = Subnet.of_encoder(every_other(home.supernet.blocks, blocks))
-        export(home.folder, place, subnet=subnet.to_json(), limit=COMPARED_ROWS)
     return place
 
 

@@ -180,7 +180,7 @@ class Compress(Take, Seed, RunFolder):
     )
     blocks: int | None = option(
         None,
-        "With a training: keep so many of the model's blocks, evenly spaced, and drop tokens in them.",
+        "With a training: keep so many blocks, those the model would miss most, and drop tokens in them.",
         shown="all",
         least=1,
     )

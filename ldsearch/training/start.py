@@ -25,6 +25,7 @@ from ldsearch.supernet.heads import HEADS, head_of, logits_of
 from ldsearch.supernet.refusals import REFUSALS, refuse_config, refuse_sizes, require_finite
 from ldsearch.supernet.tokens import PINNED
 from ldsearch.tasks import EMBEDDED, DataSource, Task, TextClassification, kinds_of_head, likeliest_kind
+from ldsearch.tasks.embedding import SentenceEmbedding
 from ldsearch.tasks.tables import read_tables
 from ldsearch.tasks.tokenizer import train_bpe, train_wordpiece
 from ldsearch.training.run import RATE
@@ -32,6 +33,7 @@ from ldsearch.training.run import RATE
 _VOCABULARY = 8_000
 # Width up to which a pretrained model takes the higher learning rate.
 _NARROW = 512
+_OF_VECTORS = 3  # times the learning rate of answers
 # Fields of the configuration of a small model from scratch, by the head.
 _SMALL: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -114,11 +116,15 @@ def named_labels(known: list[str] | None, given: Sequence[str]) -> list[str] | N
 
 
 def peak_rate(options: TrainSupernet) -> float:
-    """Default learning rate: narrow models and those from scratch take a higher one (results/recipe/full)."""
+    """Default learning rate: narrow models and those from scratch take a higher one (results/recipe/full).
+
+    So do vectors: every row teaches hundreds of numbers, and noise tells less (results/embeddings/blocks).
+    """
     if options.from_scratch:
         return 5e-4
     width = getattr(load_config(str(options.model)), "hidden_size", None)
-    return 2 * RATE if isinstance(width, int) and width <= _NARROW else RATE
+    rate = 2 * RATE if isinstance(width, int) and width <= _NARROW else RATE
+    return _OF_VECTORS * rate if options.task == SentenceEmbedding.kind else rate
 
 
 def initial_model(
