@@ -24,8 +24,8 @@ def recover(options: TrainSupernet, progress: Progress = NO_PROGRESS) -> dict[st
     """Distil the full model into a chosen sub-network and print both scores; the same call goes on.
 
     Args:
-        options: ``model`` is a search run, or a supernet together with ``subnet``; ``teacher="none"`` trains
-            on the labels instead.
+        options: ``model`` is a search run, what ``compress`` made, or a supernet together with ``subnet``;
+            ``teacher="none"`` trains on the labels instead.
         progress: Receives phases and steps, instead of the Trainer's own bar.
 
     Returns:
@@ -55,6 +55,10 @@ def recover(options: TrainSupernet, progress: Progress = NO_PROGRESS) -> dict[st
     data = None if options.data == default.data else options.data
     bench = Bench.open(target.supernet, split, data, target.runs)
     bench.require_supernet()
+    whole = bench
+    if target.run is not None and target.parent is not None:  # of fewer blocks, say, than the model had
+        whole = Bench.open(target.parent, split, None, target.runs, bench.task)
+        bench = replace(bench, beside=whole)
     with interruptible() as stop:
         train_fixed(
             bench,
@@ -68,7 +72,7 @@ def recover(options: TrainSupernet, progress: Progress = NO_PROGRESS) -> dict[st
         stop.check()
     trained = Bench.open(folder, split, None, bench.runs, bench.task)
     after = trained.evaluator.statistics(target.subnet)
-    before, full = (bench.evaluator.statistics(subnet) for subnet in (target.subnet, bench.full))
+    before, full = bench.evaluator.statistics(target.subnet), whole.evaluator.statistics(whole.full)
     recovered, inherited, best = (bench.score(statistics).value for statistics in (after, before, full))
     metric = bench.task.metric.name
     metrics = {f"{split}_{metric}": recovered, f"{split}_{metric}_inherited": inherited}

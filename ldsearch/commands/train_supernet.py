@@ -7,7 +7,7 @@ from ldsearch.commands.console import lines_without_terminal, print_notes, quiet
 from ldsearch.commands.describe import info
 from ldsearch.commands.recover import recover
 from ldsearch.options import TrainSupernet
-from ldsearch.runs.run import RUN_FILE
+from ldsearch.runs.run import RUN_FILE, run_within
 from ldsearch.training.train_supernet import train_supernet
 
 _NEXT = {
@@ -22,7 +22,8 @@ def main(options: TrainSupernet) -> dict[str, Any]:
     quiet_libraries()
     told = lines_without_terminal()
     with resumable("run the same command again to go on from the last checkpoint"), told as progress:
-        if options.subnet is not None or (options.model and (Path(options.model) / RUN_FILE).is_file()):
+        searched = options.model is not None and (run_within(Path(options.model)) / RUN_FILE).is_file()
+        if options.subnet is not None or searched:
             return recover(options, progress)
         folder = train_supernet(options.folder, options, lambda text: print_notes([text]), progress)
     facts = info(folder)

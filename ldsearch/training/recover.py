@@ -49,7 +49,7 @@ def train_fixed(
     The folder holds the whole model, whose ``supernet.json`` names the one sub-network that was trained.
 
     Args:
-        bench: The supernet.
+        bench: The supernet; where it was trained from another model (``beside``), that one teaches.
         folder: Where the model goes.
         subnet: What is trained.
         options: ``label_share``, ``state_weight``, ``seed`` and ``trainer`` (300 steps unless it has
@@ -70,9 +70,10 @@ def train_fixed(
     arguments = training_arguments(folder, flags, seed=options.seed)
     distillation = distillation_of(options, bench.supernet, reverse_kl=bench.record.parity)
     loss: Literal["label", "distill"] = "label" if options.teacher == "none" else "distill"
-    inherited = weights_fingerprint(start or bench.folder)
+    inherited, whole = weights_fingerprint(start or bench.folder), bench.beside or bench
     identity = {
         "supernet": inherited,
+        **({} if whole is bench else {"taught_by": weights_fingerprint(whole.folder)}),
         "subnet": subnet.to_json(),
         "loss": loss,
         "label_share": options.label_share,
@@ -98,7 +99,7 @@ def train_fixed(
         reference=record.reference,
         distillation=distillation,
         pad_to=record.pad_to,
-        teacher=bench.supernet if loss == "distill" else None,
+        teacher=whole.supernet if loss == "distill" else None,
     )
 
     def recovered(weights: str) -> SupernetRecord:
@@ -118,7 +119,7 @@ def train_fixed(
             metrics={},
             training={
                 "model": bench.folder.name,
-                "supernet": os.path.relpath(bench.folder, folder.resolve()),
+                "supernet": os.path.relpath(whole.folder, folder.resolve()),
                 "inherited": inherited,
                 "chosen_on": chosen_on,
                 "loss": loss,

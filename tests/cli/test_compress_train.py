@@ -13,6 +13,7 @@ from ldsearch.compression import compress as compressing
 from ldsearch.runs.run import Run
 from ldsearch.search.rules import every_other
 from ldsearch.subnet import Subnet
+from ldsearch.training import recover
 from tests.cli.conftest import Ldsearch, lines, read
 from tests.cli.test_compress import RUN
 
@@ -102,3 +103,19 @@ def test_with_blocks_left_out_everything_is_told_of_the_model_as_it_was_given(
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
     served = ld.load(folder / "model", budget="0.7")(**tokenizer(rows, return_tensors="pt", padding=True))
     assert np.isfinite(served.logits.numpy()).all()
+
+    # What was chosen is trained on alone, taught by the model as it was given, and evaluated against it.
+    teachers = []
+
+    def spied(*given, teacher, **named):
+        teachers.append(teacher.blocks)
+        return make_trainer(*given, teacher=teacher, **named)
+
+    make_trainer = recover.make_trainer
+    monkeypatch.setattr(recover, "make_trainer", spied)
+    told = ldsearch.done("train-supernet", "--model", folder, "--max_steps", 2).out
+    assert teachers == [3]
+    alone = folder.with_name("small-recovered")
+    assert f"{whole:.4f}; recovered minus full" in told
+    assert f"{whole:.4f}" in ldsearch.done("evaluate", alone).out
+    ldsearch.done("export", alone, alone.with_name("alone"), "--format", "onnx", "--runtime", "onnx")

@@ -169,9 +169,12 @@ def test_a_pretrained_encoder_has_its_epochs_after_those_of_its_new_head(
         (GPT2Config(), 5e-5),
     ],
 )
-def test_narrow_pretrained_models_learn_faster(tmp_path: Path, config: PreTrainedConfig, rate: float) -> None:
+def test_narrow_pretrained_models_learn_faster_and_vectors_are_learned_faster(
+    tmp_path: Path, config: PreTrainedConfig, rate: float
+) -> None:
     config.save_pretrained(tmp_path)
     assert peak_rate(TrainSupernet(model=str(tmp_path))) == rate
+    assert peak_rate(TrainSupernet(model=str(tmp_path), task="embedding")) == pytest.approx(3 * rate)
     assert peak_rate(TrainSupernet(model=str(tmp_path / "config.json"))) == 5e-4  # from scratch
 
 
