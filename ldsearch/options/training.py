@@ -168,9 +168,9 @@ class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainD
     """Train a supernet. Flags that ldsearch does not know go to Hugging Face's TrainingArguments.
 
     An interrupted training goes on from its last checkpoint when the same command is run again. With a
-    search run as `--model` (or a supernet and `--subnet`) the full model is distilled into that one
-    sub-network instead, 300 steps unless --max_steps says otherwise; the result is reported beside the score
-    it inherits, and is evaluated and exported like a run.
+    run of `evolve` or `compress` as `--model` (or a supernet and `--subnet`) the full model is distilled
+    into that one sub-network instead, 300 steps unless --max_steps says otherwise; the result is reported
+    beside the score it inherits, and is evaluated and exported like a run.
 
     **Examples**
 
@@ -197,7 +197,7 @@ class TrainSupernet(FlexibleOptions, LengthDropOptions, LayerDropOptions, TrainD
     )
     model: str | None = option(
         None,
-        "Hub id, folder, a config.json to start from scratch, or a search run to recover its choice.",
+        "Hub id, folder, a config.json to start from scratch, or a run of evolve or compress: its choice.",
         shown="a small one from scratch",
     )
     subnet: str | None = option(
