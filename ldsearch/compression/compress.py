@@ -46,7 +46,7 @@ from ldsearch.supernet.graph import refuse
 from ldsearch.tasks import EMBEDDED, DataSource
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.saliency import TOKENS
-from ldsearch.training.shallower import least_missed
+from ldsearch.training.shallower import most_missed
 from ldsearch.training.start import known_labels, named_labels
 from ldsearch.training.train_supernet import steps_within, train_supernet
 from ldsearch.trials.goal import Goal, NoWorse
@@ -255,7 +255,7 @@ class _Work:
         place = self.folder / f"{blocks}-blocks"
         if not place.is_dir():
             rows = home.task.encode("train", home.tokenizer, home.record.reference)
-            kept = least_missed(
+            kept = most_missed(
                 *(home.supernet, home.task, rows, home.tokenizer, blocks, self.options.seed, self.progress)
             )
             subnet = Subnet.of_encoder(kept).to_json()

@@ -1,4 +1,4 @@
-"""Chooses the blocks of a shallower model: those that a distillation would miss least, before it begins."""
+"""Chooses the blocks of a shallower model: those that the full one would miss most, nothing being trained."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ from ldsearch.work.progress import NO_PROGRESS, Progress
 TOKENS = 16_384  # that are compared, of whole examples
 
 
-def least_missed(
+def most_missed(
     supernet: Supernet,
     task: Task,
     rows: Encoded,

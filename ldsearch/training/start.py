@@ -33,7 +33,7 @@ from ldsearch.training.run import RATE
 _VOCABULARY = 8_000
 # Width up to which a pretrained model takes the higher learning rate.
 _NARROW = 512
-_OF_VECTORS = 3  # times the learning rate of answers
+_OF_VECTORS = 3  # times the learning rate of other answers
 # Fields of the configuration of a small model from scratch, by the head.
 _SMALL: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -118,7 +118,7 @@ def named_labels(known: list[str] | None, given: Sequence[str]) -> list[str] | N
 def peak_rate(options: TrainSupernet) -> float:
     """Default learning rate: narrow models and those from scratch take a higher one (results/recipe/full).
 
-    So do vectors: every row teaches hundreds of numbers, and noise tells less (results/embeddings/blocks).
+    So do those of sentence embeddings (results/embeddings/blocks).
     """
     if options.from_scratch:
         return 5e-4

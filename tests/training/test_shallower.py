@@ -10,7 +10,7 @@ from ldsearch.supernet import Supernet
 from ldsearch.tasks import TASKS, Encoded, TextClassification
 from ldsearch.tasks.objectives import Relevance
 from ldsearch.training import shallower
-from ldsearch.training.shallower import least_missed
+from ldsearch.training.shallower import most_missed
 from ldsearch.work.progress import Progress
 from tests.tiny import tiny_model
 from tests.training.test_trainer import TOKENIZER, examples
@@ -51,7 +51,7 @@ def test_blocks_that_do_nothing_go_first(idle):
                 dense.bias.zero_()
     told = Steps()
     wanted = tuple(block for block in range(5) if block not in idle)
-    assert least_missed(net, TASK, examples(), TOKENIZER, 3, progress=told) == wanted
+    assert most_missed(net, TASK, examples(), TOKENIZER, 3, progress=told) == wanted
     assert (told.total, told.done) == (5 + 4, 5 + 4)
 
 
@@ -72,7 +72,7 @@ def test_every_step_leaves_out_what_stock_models_miss_least():
             others = tuple(own for own in kept if own != block)
             losses[others] = nn.functional.kl_div(answers(others), whole, log_target=True, reduction="sum")
         kept = min(losses, key=lambda blocks: float(losses[blocks]))
-        assert least_missed(net, TASK, rows, TOKENIZER, count) == kept
+        assert most_missed(net, TASK, rows, TOKENIZER, count) == kept
 
 
 def test_examples_are_whole_and_as_many_as_have_the_tokens(monkeypatch):
@@ -89,7 +89,7 @@ def test_examples_are_whole_and_as_many_as_have_the_tokens(monkeypatch):
     monkeypatch.setattr(TASKS["ranking"], "objective", Spied())
     monkeypatch.setattr(shallower, "TOKENS", 150)
     net = Supernet(tiny_model("bert", blocks=2, labels=1))
-    least_missed(net, TASKS["ranking"]({}, ("relevance",), {}), rows, TOKENIZER, 1)
+    most_missed(net, TASKS["ranking"]({}, ("relevance",), {}), rows, TOKENIZER, 1)
     queries = seen[0]
     assert seen == [queries, queries]
     assert queries == sorted(queries)
@@ -100,7 +100,7 @@ def test_examples_are_whole_and_as_many_as_have_the_tokens(monkeypatch):
 
 def test_as_many_as_there_are_stay_and_no_other_number():
     net = Supernet(tiny_model("bert", blocks=3))
-    assert least_missed(net, TASK, examples(), TOKENIZER, 3) == (0, 1, 2)
+    assert most_missed(net, TASK, examples(), TOKENIZER, 3) == (0, 1, 2)
     for keep in (0, 4):
         with pytest.raises(SpaceError):
-            least_missed(net, TASK, examples(), TOKENIZER, keep)
+            most_missed(net, TASK, examples(), TOKENIZER, keep)
