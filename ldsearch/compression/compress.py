@@ -5,7 +5,7 @@ A folder holds all of it: ``data``, ``supernet``, ``search`` (a search run) and 
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from ldsearch.compression.search import (
     points_of,
     short_search,
 )
+from ldsearch.compression.sentences import on_choice, on_data, on_times
 from ldsearch.compression.texts import OwnTexts, read_texts
 from ldsearch.disk.files import read_fields, write_json
 from ldsearch.disk.fingerprint import start_fingerprint
@@ -37,15 +38,12 @@ from ldsearch.options.binding import changed
 from ldsearch.runs.compressed import Compressed
 from ldsearch.runs.folder import claim
 from ldsearch.runs.run import COMPRESSED_FILE, RUN_FILE, SEARCH_FOLDER, SUPERNET_FILE, Choice
-from ldsearch.runs.summary import gained
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.correction import correction_of
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.graph import refuse
 from ldsearch.tasks import EMBEDDED, DataSource
 from ldsearch.tasks.tables import Columns
-from ldsearch.training.saliency import TOKENS
 from ldsearch.training.shallower import most_missed
 from ldsearch.training.start import known_labels, named_labels
 from ldsearch.training.train_supernet import steps_within, train_supernet
@@ -53,8 +51,6 @@ from ldsearch.trials.goal import Goal, NoWorse
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
 _ROUND = 0.001  # of a share: a budget that is written down still has the choice in it
-_GAIN = 0.9  # of the full model's time: more is next to nothing gained
-_NEAR = 1.05  # times a budget in time that what is chosen may take without being told
 NO_DATA = (
     "compress needs texts such as the model will read: --data texts.csv; some hundreds are enough, and "
     "labels are not needed"
@@ -123,7 +119,7 @@ def compress_into(
     metric = bench.task.metric.name
     name = metric if "report" in work.texts.labelled else f"agreement ({metric})"
     done = Compressed(rows, name, (), folder, str(bench.runtime), time.monotonic() - began)
-    said = [*_on_data(work.texts, bench), *_on_choice(done, found, goal), *_on_times(done, exported, begins)]
+    said = [*on_data(work.texts, bench), *on_choice(done, found, goal), *on_times(done, exported, begins)]
     done = replace(done, words=said)
     record = {"identity": work.identity, "options": changed(options), "search": run.folder.name}
     write_json(folder / COMPRESSED_FILE, {**record, **done.to_dict()})
@@ -351,72 +347,3 @@ def _rank(found: Found, better: float) -> tuple[bool, float, float]:
 def _share(choice: Choice) -> float:
     """Share of the full model's MACs."""
     return choice.costs["macs"] / choice.full_costs["macs"]
-
-
-def _on_data(texts: OwnTexts, bench: Bench) -> list[str]:
-    """Sentences that say which rows were used for what."""
-    rows = {name: len(own) for name, own in bench.task.splits.items()}
-    fitted = "fitted the token score"
-    if correction_of(bench.supernet.model) is not None:
-        fitted = f"fitted the correction of means (up to {TOKENS:,} tokens of them the token score)"
-    sentence = (
-        f"of {texts.given:,} {texts.kind.rows_are} (cut to {texts.reference} tokens) {rows['train']:,} "
-        f"{fitted}, {rows['search']:,} chose, and {rows['report']:,}, which chose "
-        "nothing, gave the scores above"
-    )
-    if bench.task.together:
-        encoded = bench.evaluator.encoded
-        sentence += f"; a query is {len(encoded) / encoded.examples:.1f} rows of a batch"
-    if "report" not in texts.labelled:
-        return [sentence, texts.kind.own_answers]
-    if "search" not in texts.labelled:
-        sentence += "; what chose had no labels: there the scores are agreement with the full model"
-    return [sentence]
-
-
-def _on_choice(done: Compressed, found: Found, goal: Goal) -> list[str]:
-    """Sentences on the choice, what it gains, and whether it takes longer than was asked for."""
-    best = found.run.best
-    full, chosen, *_ = done.points
-    ratios = {cell: ms / full["ms"][cell] for cell, ms in chosen["ms"].items()}
-    selector = best.selector
-    if goal.in_time is not None:
-        selector = f"{goal.take.text}, by the times of some ratios {selector}"
-    said = [f"chosen ({selector}): {found.words}; {gained(done.points, done.runtime)}"]
-    look = "; see what twice as fast loses: --budget 2x"
-    if goal.in_time is not None:
-        look, cell = "", "{}x{}".format(*goal.in_time.cell)
-        asked = goal.in_time.absolute({"latency": full["ms"][cell]})
-        if chosen["ms"][cell] > _NEAR * asked:
-            said.append(
-                f"at {cell} it took {chosen['ms'][cell]:.3g} ms, and {asked:.3g} were asked for: times vary "
-                "so much here; ask for a faster one, or again when nothing else runs"
-            )
-    # Budgets of the file have the whole model too, but a file of it alone is faster.
-    whole = f"ldsearch export MODEL OUTPUT --subnet full --format onnx --runtime {done.runtime}"
-    blocks = len(best.subnet.stacks()["encoder"].blocks)
-    fewer = f"--train 15 --blocks {max(1, 2 * blocks // 3)}"
-    if not found.drops:
-        said.append(
-            f"a file of the full model alone is faster: {whole}; see what half of the MACs loses: "
-            f"--budget 0.5; a training loses less: --train 15, or {fewer}"
-        )
-    elif slow := [cell for cell, ratio in ratios.items() if ratio > _GAIN]:
-        length = slow[0].partition("x")[2]
-        where = "" if len(slow) == len(ratios) else f"at {slow[0]} "
-        where += "next to " if where and ratios[slow[0]] < 1 else ""
-        said.append(
-            f"{where}nothing is gained: inputs of {length} tokens have little to drop; serve the whole "
-            f"model: {whole}{look}; or leave blocks out, which gains more there and takes a training: {fewer}"
-        )
-    return said
-
-
-def _on_times(done: Compressed, exported: Sequence[Mapping[str, Any]], begins: bool) -> list[str]:
-    """Sentences on how far to trust the milliseconds, and on the minutes that it took."""
-    took = f"{done.seconds / 60:.1f} minutes" if done.seconds >= 60 else f"{done.seconds:.0f} s"
-    said = [f"took {took}" if begins else f"this call took {took}"]
-    if any(line["noisy"] for row in exported for line in row["latency"]):
-        again = f"remove {done.folder / 'model'} and give the same command when nothing else runs"
-        said.insert(0, f"noisy machine: the times above may be off; to time again {again}")
-    return said

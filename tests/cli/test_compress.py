@@ -19,8 +19,8 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 import ldsearch as ld
 from ldsearch.compression import compress
 from ldsearch.compression import search as short_search
-from ldsearch.compression.compress import _on_choice
 from ldsearch.compression.search import Found
+from ldsearch.compression.sentences import on_choice
 from ldsearch.errors import ExportError
 from ldsearch.options import Compress
 from ldsearch.runs.compressed import Compressed
@@ -250,12 +250,12 @@ def test_where_nothing_is_gained_the_words_say_what_to_serve(ms: tuple[float, fl
     done = Compressed([full, chosen], "accuracy", (), Path("runs/x"), "onnx", 7.0)
     best = SimpleNamespace(selector="budget 0.5", subnet=Subnet.of_encoder(range(6)))
     choice = Found(SimpleNamespace(best=best), "found by search", None)  # type: ignore[arg-type]
-    words = " ".join(_on_choice(done, choice, Goal()))
+    words = " ".join(on_choice(done, choice, Goal()))
     assert says in words
     for advice in ("--budget 2x", "--blocks 4", "--format onnx --runtime onnx"):
         assert (advice in words) == bool(says)
     # At batch 8 four milliseconds may take 4.2.
-    words = " ".join(_on_choice(done, choice, Goal.parse(budget="4ms@batch=8,length=14")))
+    words = " ".join(on_choice(done, choice, Goal.parse(budget="4ms@batch=8,length=14")))
     assert (f"at 8x14 it took {ms[1]:.3g} ms, and 4 were asked for" in words) == (ms[1] > 4.2)
     assert "--budget 2x" not in words
 
