@@ -40,6 +40,7 @@ from ldsearch.runs.folder import claim
 from ldsearch.runs.run import COMPRESSED_FILE, RUN_FILE, SEARCH_FOLDER, SUPERNET_FILE, Choice
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.correction import correction_of
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.graph import refuse
 from ldsearch.tasks import EMBEDDED, DataSource
@@ -100,8 +101,19 @@ def compress_into(
     except BudgetError:
         if options.train is None:
             raise  # what is trained, of fewer blocks perhaps, may meet it
+
+    def chosen(base: Bench) -> Subnet:
+        """What the budget chooses of a model of which nothing is trained."""
+        if base is home and found is not None:
+            return found.run.best.subnet
+        other = replace(base, runtime=given.runtime, beside=given)
+        return search(folder / f"{SEARCH_FOLDER}-untrained", other, goal, refuses=False).run.best.subnet
+
     if options.train is not None:
-        other = replace(work.taught(home, options.train), runtime=given.runtime, beside=given)
+        # Vectors say so much of a text that one sub-network learns more alone; a reranker's margins do not.
+        alone = options.budget is not None and correction_of(home.supernet.model) is not None
+        taught = work.taught(home, options.train, chosen if alone else None)
+        other = replace(taught, runtime=given.runtime, beside=given)
         within = goal
         if found is not None and found.sure is None and goal.in_time is None:
             # Neither a margin to the full model nor time: what is better at equal cost.
@@ -111,7 +123,7 @@ def compress_into(
         if options.blocks is not None:
             words = f"{again.words}, {options.blocks} of the {work.supernet.blocks} blocks"
             again = replace(again, words=words)
-        bench, found = _taken((given, found), (other, again), options.train)
+        bench, found = _taken((given, found), (other, again), f"for {options.train:g} minutes{_aim(other)}")
     assert found is not None
     run = found.run
     exported = export_points(folder, bench, run, full, progress)
@@ -207,11 +219,12 @@ class _Work:
             **changes,
         )
 
-    def trained(self, name: str, how: TrainSupernet) -> Bench:
+    def trained(self, name: str, how: TrainSupernet, at: Subnet | None = None) -> Bench:
         """The supernet of a training, made where it is not there yet; its tokenizer cuts as asked for."""
         place = self.folder / name
         if not (place / SUPERNET_FILE).is_file():
-            train_supernet(place, how, self.note, self.progress, scored=False)  # the search does it
+            # The search scores it.
+            train_supernet(place, how, self.note, self.progress, scored=False, at=at)
         if self.cut is not None:
             tokenizer = AutoTokenizer.from_pretrained(place)
             if tokenizer.model_max_length > self.cut:
@@ -219,9 +232,16 @@ class _Work:
                 tokenizer.save_pretrained(place)
         return Bench.open(place, runs=self.folder)
 
-    def taught(self, home: Bench, minutes: float) -> Bench:
-        """A supernet that learns from the model alone, frozen, in so many minutes (results/imdb)."""
-        start, blocks = self.model, self.supernet.blocks
+    def taught(self, home: Bench, minutes: float, chosen: Callable[[Bench], Subnet] | None) -> Bench:
+        """A supernet that learns from the model alone, frozen, in so many minutes.
+
+        Args:
+            home: The model, its token score fitted.
+            minutes: Of the training.
+            chosen: Names the one sub-network that is trained, of the model that it starts from; those like it
+                gain as well (results/embeddings/budget). None: all are (results/imdb, results/reranker).
+        """
+        start, base, blocks = self.model, home, self.supernet.blocks
         if self.options.blocks is not None:
             blocks = self.options.blocks
             start = str(self.shallower(home, blocks))
@@ -238,13 +258,21 @@ class _Work:
             label_share=0.0,
             state_weight=float(self.supernet.reads_first),
         )
-        path = self.folder / "steps.json"
-        if not path.is_file():  # an interrupted training goes on with as many
-            write_json(path, steps_within(how, minutes))
-        steps = int(json.loads(path.read_text()))
+        path = self.folder / "taught.json"
+        if not path.is_file():  # an interrupted training goes on with as many steps, of the same
+            if chosen is not None and start != self.model:
+                base = self.trained(
+                    f"{blocks}-blocks-fitted", self.training(start, trainer={"max_steps": "0"})
+                )
+            subnet = None if chosen is None else chosen(base)
+            steps = steps_within(how, minutes, subnet)
+            write_json(path, {"steps": steps, "subnet": subnet and json.loads(subnet.to_json())})
+        fields = read_fields(path)
+        at = None if fields["subnet"] is None else Subnet.from_fields(fields["subnet"])
+        steps = int(fields["steps"])
         saved = {"save_strategy": "steps", "save_steps": str(max(1, steps // 16))}
         how = replace(how, average_last=min(6, steps), trainer={"max_steps": str(steps), **saved})
-        return self.trained("trained", how)
+        return self.trained("trained", how, at)
 
     def shallower(self, home: Bench, blocks: int) -> Path:
         """The model with the blocks that it would miss most, so many, made where it is not there yet."""
@@ -317,13 +345,11 @@ def _runtime(folder: Path, options: Compress, full: FullModel) -> str:
     return str(known.get("scored_in") or full.fastest(files=True))
 
 
-def _taken(
-    plain: tuple[Bench, Found | None], trained: tuple[Bench, Found], minutes: float
-) -> tuple[Bench, Found]:
+def _taken(plain: tuple[Bench, Found | None], trained: tuple[Bench, Found], how: str) -> tuple[Bench, Found]:
     """The better of two choices on the rows that chose; its words name the other, if there is one."""
     (bench, found), (other, again) = plain, trained
     if found is None:
-        words = f"{again.words}; trained for {minutes:g} minutes: without, nothing is within it"
+        words = f"{again.words}; trained {how}: without, nothing is within it"
         return other, replace(again, words=words)
     first, second = found.run.best, again.run.best
     gap = bench.difference(
@@ -334,9 +360,18 @@ def _taken(
         told = f"{_share(second):.2f} of the MACs instead of {_share(first):.2f}, {told}"
     better = gap.mean if bench.task.metric.higher_is_better else -gap.mean
     if _rank(again, better) > _rank(found, 0.0):
-        return other, replace(again, words=f"{again.words}; trained for {minutes:g} minutes: {told}")
-    words = f"{found.words}; training for {minutes:g} minutes gave {told}, and was not taken"
+        return other, replace(again, words=f"{again.words}; trained {how}: {told}")
+    words = f"{found.words}; training {how} gave {told}, and was not taken"
     return bench, replace(found, words=words)
+
+
+def _aim(trained: Bench) -> str:
+    """At what share of the MACs a training was, if it was of one sub-network."""
+    at = trained.record.at
+    if at is None:
+        return ""
+    macs, full = (one["macs"] for one in trained.evaluator.costs_of([at, trained.whole]))
+    return f" at {macs / full:.2f} of the MACs"
 
 
 def _rank(found: Found, better: float) -> tuple[bool, float, float]:

@@ -219,7 +219,7 @@ def short_search(
     regulars = _servable(bench, regular_line(context, RATIOS))
     whole = bench.evaluator.costs_of([bench.whole])[0]["macs"]
     searched, undropped = SEARCHED, []
-    shapes = dict.fromkeys(regulars, context.shape)
+    shapes, trained = dict.fromkeys(regulars, context.shape), [bench.record.at] if bench.record.at else []
     take = default or goal.take
     if isinstance(take, NoWorse):
         if default is not None:
@@ -239,9 +239,11 @@ def short_search(
                 bench, regular_line(_of_best_shape(bench, context, shapes, progress), RATIOS)
             )
             regulars = _costing(bench, regulars, BESIDE[0] * limit, BESIDE[1] * limit)
-            regulars = list(dict.fromkeys([*regulars, *shapes]))
+            regulars = list(dict.fromkeys([*regulars, *shapes, *trained]))
         fields = {field.name: getattr(goal.budget, field.name) for field in dataclasses.fields(Budget)}
-        goal = replace(goal, take=_RegularUnlessBetter(**fields, regular=shapes, surely=_surely(bench)))
+        goal = replace(
+            goal, take=_RegularUnlessBetter(**fields, regular={*shapes, *trained}, surely=_surely(bench))
+        )
     start = (*regulars, *undropped)
     most = min(1 + len(start) + searched, context.evaluations)
     how = replace(how, **goal.take.options, evaluations=most)

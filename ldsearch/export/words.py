@@ -22,6 +22,9 @@ def training_in_words(record: SupernetRecord) -> str:
     cut = f"inputs cut to {record.reference} tokens"
     if record.training.get("arguments", {}).get("max_steps") == 0:
         return f"not by ldsearch: the learned token score is fitted to it, {cut}"
+    if record.at is not None:
+        steps = record.training["arguments"].get("max_steps")
+        return f"{steps} steps of one sub-network, {record.at.describe()}, seed {record.seed}, {cut}"
     return (
         f"strategy {record.strategy}, seed {record.seed}, LengthDrop bound {record.drop_bound}, "
         f"LayerDrop {layer_drop_in_words(record)}, {cut}"

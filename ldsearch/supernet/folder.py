@@ -63,6 +63,7 @@ _PARTS: Mapping[str, Mapping[str, Any]] = {
         "drop_groups": str | None,
         "min_layers": int | None,
         "depth_tasks": Mapping[str, Any] | None,
+        "at": Mapping[str, Any] | None,
     },
 }
 
@@ -138,6 +139,12 @@ class SupernetRecord:
         return Subnet.full(**(self.depths or {"encoder": self.blocks}))
 
     @property
+    def at(self) -> Subnet | None:
+        """The one sub-network that its training ran, for those like it too; None: it ran all of them."""
+        fields = self.training.get("at")
+        return None if fields is None else Subnet.from_fields(fields)
+
+    @property
     def pad_to(self) -> int | None:
         """Tokens that every input is padded to; None: only to the longest of its batch."""
         return self.reference if self.parity else None
@@ -185,7 +192,7 @@ def _absurd(record: SupernetRecord) -> str | None:
         return f"blocks are {record.blocks}, not in 1..{MOST_BLOCKS}"
     if record.drop_bound is not None:
         as_rate(record.drop_bound)
-    _ = record.lengths_seen
+    _ = record.lengths_seen, record.at
     return None
 
 

@@ -1,5 +1,6 @@
 """Trains a supernet and writes its folder; an interrupted training goes on where it stopped."""
 
+import json
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
@@ -15,7 +16,7 @@ from ldsearch.options import TrainSupernet
 from ldsearch.options.binding import changed, trainer_words
 from ldsearch.runs.run import SUPERNET_FILE
 from ldsearch.space.assignments import warn_if_prime
-from ldsearch.subnet import LengthMode
+from ldsearch.subnet import LengthMode, Subnet
 from ldsearch.supernet import Supernet
 from ldsearch.supernet.folder import SupernetRecord
 from ldsearch.supernet.heads import Memory
@@ -49,6 +50,7 @@ from ldsearch.training.start import (
     task_of,
 )
 from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.strategies.base import Fixed
 from ldsearch.training.strategies.flexible_depth import DEPTH_TASKS
 from ldsearch.training.strategies.layerdrop import applied_rates, drops_whole_blocks, parts_of
 from ldsearch.training.trainer import SupernetTrainer
@@ -76,6 +78,7 @@ def train_supernet(
     progress: Progress = NO_PROGRESS,
     *,
     scored: bool = True,
+    at: Subnet | None = None,
 ) -> Path:
     """Train once so that every depth and length works; returns the folder.
 
@@ -87,44 +90,48 @@ def train_supernet(
         note: Called with what the user should know before it starts.
         progress: Receives phases and steps, instead of the Trainer's own bar.
         scored: Whether the full model's score on the search rows is recorded.
+        at: The one sub-network that is trained, by the teacher (results/embeddings/budget).
 
     Raises:
         LdsearchError: One line for bad data, models, options, a folder that holds another run, a full disk.
         Interrupted: On SIGINT or SIGTERM, after a checkpoint from which the same call goes on.
     """
     folder, options = Path(folder), options or TrainSupernet()
-    trainer, setting, space = _trainer(folder, options, note)
+    trainer, setting, space = _trainer(folder, options, note, at)
     for text in outlook(trainer):
         note(text)
     return run_training(
         trainer,
         folder,
-        lambda weights: _record(options, setting.now, trainer, weights, space, progress if scored else None),
+        lambda weights: _record(
+            options, setting.now, trainer, weights, space, progress if scored else None, at
+        ),
         options.average_last,
         progress,
-        fits=trainer.supernet.score == LEARNED,
+        fits=trainer.supernet.score == LEARNED and at is None,  # one sub-network has learned by its score
     )
 
 
-def steps_within(options: TrainSupernet, minutes: float) -> int:
+def steps_within(options: TrainSupernet, minutes: float, at: Subnet | None = None) -> int:
     """How many optimizer steps of a training take so many minutes here, at least one.
 
     Args:
         options: Of the training; it is not run.
         minutes: In all, but for evaluations and checkpoints.
+        at: The one sub-network that is trained, if it is one.
 
     Raises:
         LdsearchError: As ``train_supernet``.
     """
     with tempfile.TemporaryDirectory() as place:
         often = replace(options, average_last=1, trainer={**options.trainer, "max_steps": str(_ESTIMATED)})
-        trainer, *_ = _trainer(Path(place) / "estimated", often, lambda text: None)
+        trainer, *_ = _trainer(Path(place) / "estimated", often, lambda text: None, at)
         estimated, _ = training_minutes(trainer, _ESTIMATED)
     return max(1, int(_ESTIMATED * minutes / estimated))
 
 
 def _trainer(
-    folder: Path, options: TrainSupernet, note: Callable[[str], None]
+    folder: Path, options: TrainSupernet, note: Callable[[str], None], at: Subnet | None
 ) -> tuple[SupernetTrainer, Setting, dict[str, Any]]:
     """The trainer of a folder that is this training's, its setting, and the space that it trains."""
     given = changed(options)
@@ -165,6 +172,8 @@ def _trainer(
         raise TrainingError(f"--attention-dropout is for encoders: {supernet.why_depth_only}")
     setting = _setting(options, supernet, plain_share)
     teacher = separate_teacher(options, task, supernet, tokenizer)
+    if at is not None and teacher is None:
+        raise TrainingError("one sub-network learns from a separate teacher: name its folder")
     strategy = make_strategy(options.strategy, setting)
     for depth in supernet.depths.values() if in_force(options, "assignment") else ():
         if warning := warn_if_prime(depth):
@@ -178,9 +187,10 @@ def _trainer(
             "splits": fingerprints_of(task),
             "start": start_fingerprint(model.state_dict(), model.config.to_dict()),
             "taught_by": None if teacher is None else start_fingerprint(teacher.model.state_dict(), {}),
+            **({} if at is None else {"at": at.to_json()}),
         },
         supernet,
-        strategy,
+        strategy if at is None else Fixed(at, "distill", strategy.space),
         arguments,
         task=task,
         tokenizer=tokenizer,
@@ -289,6 +299,7 @@ def _record(
     weights: str,
     space: dict[str, Any],
     scoring: Progress | None,
+    at: Subnet | None,
 ) -> SupernetRecord:
     task, supernet, search = trainer.task, trainer.supernet, trainer.search
     lengths = in_force(options, "drop_bound")
@@ -335,6 +346,7 @@ def _record(
             else None,
             "clipped_share": trainer.clipped_share,
             "arguments": changed_arguments(trainer.args),
+            **({} if at is None else {"at": json.loads(at.to_json())}),
         },
         versions=versions(),
         overlap=task.overlap,

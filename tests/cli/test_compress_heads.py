@@ -165,11 +165,16 @@ def test_questions_without_answers_get_the_models_own() -> None:
     assert 0 < there < len(written)
 
 
-def test_a_folder_of_sentence_transformers_keeps_its_vectors(ldsearch: Ldsearch, tuned: Path) -> None:
+def sentence_encoder() -> None:
+    """A folder of sentence-transformers in the current one."""
     model = AutoModelForSequenceClassification.from_pretrained("tuned")
     model.base_model.save_pretrained("sentences")
     AutoTokenizer.from_pretrained("tuned").save_pretrained("sentences")
     write_modules(model.config, Path("sentences"), 16)
+
+
+def test_a_folder_of_sentence_transformers_keeps_its_vectors(ldsearch: Ldsearch, tuned: Path) -> None:
+    sentence_encoder()
     outcome = ldsearch.done("compress", "sentences", "--data", "texts.txt", "--budget", 0.6)
     folder = tuned / "runs/sentences-compressed"
     found, rows = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
@@ -200,6 +205,28 @@ def test_a_folder_of_sentence_transformers_keeps_its_vectors(ldsearch: Ldsearch,
     assert "vectors have 2 numbers, the model's" in ldsearch.refused(
         "train-supernet", "--task", "embedding", "--model", "sentences", "--data", "short.jsonl"
     )
+
+
+@pytest.mark.parametrize(("blocks", "first"), [((), "search"), (("--blocks", 2), "search-untrained")])
+def test_of_sentences_a_training_is_of_what_the_budget_chose(
+    ldsearch: Ldsearch, tuned: Path, blocks: tuple[str | int, ...], first: str
+) -> None:
+    sentence_encoder()
+    asked = ("compress", "sentences", "--data", "texts.txt", "--train", 0.02, *blocks)
+    ldsearch.done(*asked, "--budget", 0.5)
+    folder = tuned / "runs/sentences-compressed"
+    chosen, taught = Run.open(folder / first).best, read(folder / "taught.json")
+    assert taught["subnet"] == json.loads(chosen.subnet.to_json())
+    assert load_supernet(folder / "trained")[1].at == chosen.subnet
+    tried = pd.read_csv(folder / "search-trained/trials.csv")["subnet"]
+    assert chosen.subnet in {Subnet.from_json(text) for text in tried}
+    share = chosen.costs["macs"] / chosen.full_costs["macs"]
+    words = f"for 0.02 minutes at {share:.2f} of the MACs"
+    assert words in " ".join(read(folder / "compress.json")["words"])
+    # Another budget later chooses among what was trained.
+    ldsearch.done(*asked, "--budget", 0.7)
+    assert read(folder / "taught.json") == taught
+    assert words in " ".join(read(folder / "compress.json")["words"])
 
 
 @pytest.mark.parametrize("labelled", [True, False])

@@ -34,7 +34,10 @@ def test_a_training_by_the_model_itself_is_taken_where_it_is_better(ldsearch: Ld
     assert ("was not taken" in " ".join(found["words"])) is not better
     training = read(folder / "trained/training.json")["identity"]
     assert training["teacher"] == "tuned"
-    assert (folder / "steps.json").read_text().strip() in training["trainer"]
+    taught = read(folder / "taught.json")
+    assert str(taught["steps"]) in training["trainer"]
+    assert taught["subnet"] is None
+    assert "at" not in training
     # Every row that does not score is trained on.
     assert sum(len(lines(folder / f"data/{name}.jsonl")) for name in ("train", "validation", "test")) == 160
 
@@ -46,7 +49,8 @@ def test_a_training_by_the_model_itself_is_taken_where_it_is_better(ldsearch: Ld
     lost = rows[0].evaluator.statistics(given.full) - rows[1].evaluator.statistics(best)
     means = np.random.default_rng(0).choice(lost, (4_000, len(lost))).mean(1)
     assert replace(rows[1], beside=rows[0]).loss_bound(best) == pytest.approx(
-        np.quantile(means, 0.95), abs=0.01
+        np.quantile(means, 0.95),
+        abs=1.01 / len(lost),  # one row more or less
     )
     assert rows[1].loss_bound(other.full) == 0
     assert Run.open(folder / "search-trained").best.selector == "at least full-0.01"

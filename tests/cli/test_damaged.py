@@ -98,6 +98,7 @@ DAMAGES: dict[str, Any] = {
     "reference list": ("evolve", edited(RECORD, workload__reference=[])),
     "reference null": ("export RUN out", edited(RECORD, reference=None)),
     "training": ("evolve", edited(RECORD, training=1)),
+    "at": ("evolve", edited(RECORD, training__at={"encoder": 7})),
     "split": ("evaluate RUN", edited(RECORD, splits__report={})),
     "train": ("info runs/tiny", edited(RECORD, splits__train=0)),
     "weights": ("report RUN", edited(RECORD, weights=1.5)),

@@ -1,14 +1,23 @@
 """Recovery: one sub-network trained on its own, with the score that it inherits."""
 
+import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
+from ldsearch.bench import Bench
+from ldsearch.errors import TrainingError
+from ldsearch.options import TrainSupernet
 from ldsearch.runs.run import newest_supernet
+from ldsearch.subnet import Subnet
+from ldsearch.supernet.folder import load_supernet
+from ldsearch.training.train_supernet import train_supernet
 from ldsearch.trials.trial import Score
-from tests.cli.conftest import Ldsearch, weights
+from tests.cli.conftest import Ldsearch, read, weights
 
 PART = '{"version":1,"encoder":{"blocks":[0]}}'
 RECOVER = ("train-supernet", "--model", "runs/tiny", "--subnet", PART, "--learning_rate", "1e-3")
@@ -108,3 +117,37 @@ def test_what_was_trained_for_one_sub_network_is_no_supernet_any_more(
     ):
         said = ldsearch.refused(*command)
         assert said.endswith("has one sub-network trained on its own and is no supernet any more\n")
+
+
+def test_a_training_of_one_subnetwork_leaves_a_supernet_and_moves_only_what_runs(
+    ldsearch: Ldsearch, recovered: Path
+) -> None:
+    home, at = recovered / "runs/tiny", Subnet.of_encoder([0], [20], 64)
+    rows = load_supernet(home)[1].source
+    how = TrainSupernet(
+        model=str(home),
+        teacher=str(home),
+        data=str(rows["data"]),
+        sandwich="taught",
+        label_share=0.0,
+        trainer={"max_steps": "2", "learning_rate": "1e-3"},
+    )
+    place = train_supernet(recovered / "runs/at", how, scored=False, at=at)
+    before, after = weights(home), weights(place)
+    moved = {name for name in before if not before[name].equal(after[name])}
+    assert any(".layer.0." in name for name in moved)
+    assert not any(".layer.1." in name for name in moved)
+    supernet, record, _ = load_supernet(place)
+    # The score that it is trained by is fitted to the model as it starts, and stays.
+    assert supernet.score == record.score == "learned"
+    untrained = replace(how, trainer={"max_steps": "0"})
+    fitted = train_supernet(recovered / "runs/fitted", untrained, scored=False) / "token_score.safetensors"
+    start, end = (load_file(path) for path in (fitted, place / fitted.name))
+    assert any(weights.any() for weights in start.values())
+    assert all(torch.allclose(start[name], end[name], atol=1e-3) for name in start)
+    assert record.training["at"] == json.loads(at.to_json())
+    Bench.open(place).require_supernet()
+    assert f"2 steps of one sub-network, {at.describe()}" in ldsearch("info", "runs/at").out
+    assert read(place / "training.json")["identity"]["at"] == at.to_json()
+    with pytest.raises(TrainingError, match="a separate teacher"):
+        train_supernet(recovered / "runs/alone", replace(how, teacher="in-place", sandwich="paper"), at=at)

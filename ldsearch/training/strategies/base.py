@@ -275,11 +275,13 @@ class Fixed:
     Args:
         subnet: What is trained; weights that it does not use stay as they are.
         loss: ``"label"``, or ``"distill"`` from the trainer's separate teacher.
+        space: What the model is searched in afterwards, if it is: where lengths are, a score is learned.
     """
 
-    def __init__(self, subnet: Subnet, loss: Literal["label", "distill"]) -> None:
+    def __init__(self, subnet: Subnet, loss: Literal["label", "distill"], space: Space | None = None) -> None:
         self.subnet = subnet
         self.loss = loss
+        self.space = space
 
     def passes(self, draws: Draws, progress: float) -> Sequence[Pass]:
         """One pass of weight 1."""
