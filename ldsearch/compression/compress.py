@@ -103,7 +103,7 @@ def compress_into(
             raise  # what is trained, of fewer blocks perhaps, may meet it
 
     def chosen(base: Bench) -> Subnet:
-        """What the budget chooses of a model of which nothing is trained."""
+        """The budget's choice among sub-networks of a model of which nothing is trained."""
         if base is home and found is not None:
             return found.run.best.subnet
         other = replace(base, runtime=given.runtime, beside=given)
