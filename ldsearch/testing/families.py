@@ -22,6 +22,7 @@ from ldsearch.export.loading import load_exported
 from ldsearch.latency.runtimes import RUNTIMES, GraphRuntime, graph_runtime
 from ldsearch.subnet import Stack, Subnet, keep_of
 from ldsearch.supernet import FixedSubnet, Supernet
+from ldsearch.supernet.dropout import without_dropout
 from ldsearch.supernet.families import Family
 from ldsearch.supernet.graph import KEEP, trace
 from ldsearch.supernet.heads import logits_of
@@ -98,7 +99,7 @@ class FamilyContract:
                     assert_close(_real(ours, batch), _real(theirs, batch), subnet)
 
     def test_training_drops_out_what_the_stock_model_drops_out(self) -> None:
-        """The path that can drop tokens draws the same numbers as the stock layer's own."""
+        """The path that can drop tokens draws as the stock layer's own does; nothing, without dropout."""
         for model in self._models():
             model.set_attn_implementation("eager")
             blocks, batch = range(model.config.num_hidden_layers), _batch(model, LENGTHS)
@@ -114,6 +115,9 @@ class FamilyContract:
             assert_close(_real(ours, batch), theirs, subnet)
             quiet = _real(stock_output(model.eval(), batch), batch)
             assert not torch.allclose(theirs, quiet, atol=1e-3), "the model needs dropout"
+            without_dropout(model)
+            for outputs in (model.train()(**batch), supernet(batch, supernet.full)):
+                assert_close(_real(logits_of(outputs), batch), quiet, supernet.full)
 
     def test_gradients_reach_exactly_the_blocks_that_run_and_checkpointing_leaves_them(self) -> None:
         """Through blocks that drop tokens."""

@@ -115,16 +115,23 @@ def named_labels(known: list[str] | None, given: Sequence[str]) -> list[str] | N
     return list(given) or known
 
 
-def peak_rate(options: TrainSupernet) -> float:
+def peak_rate(options: TrainSupernet, *, alone: bool = False) -> float:
     """Default learning rate: narrow models and those from scratch take a higher one (results/recipe/full).
 
     So do those of sentence embeddings (results/embeddings/blocks).
+
+    Args:
+        options: Of the training.
+        alone: Whether one sub-network is trained, which starts near to what it is to answer
+            (results/reranker/epyc-avx512).
     """
     if options.from_scratch:
         return 5e-4
     width = getattr(load_config(str(options.model)), "hidden_size", None)
     rate = 2 * RATE if isinstance(width, int) and width <= _NARROW else RATE
-    return _OF_VECTORS * rate if options.task == SentenceEmbedding.kind else rate
+    if options.task == SentenceEmbedding.kind:
+        return _OF_VECTORS * rate
+    return RATE if alone else rate
 
 
 def initial_model(

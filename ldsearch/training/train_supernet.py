@@ -150,7 +150,7 @@ def _trainer(
         folder,
         options.trainer,
         seed=options.seed,
-        rate=peak_rate(options),
+        rate=peak_rate(options, alone=at is not None),
         average_last=options.average_last,
         # A pretrained encoder has its epochs after what its new head takes alone.
         epochs=EPOCHS if options.from_scratch else round(EPOCHS / (1 - plain_share), 6),
