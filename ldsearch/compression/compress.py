@@ -250,7 +250,7 @@ class _Work:
                 gain as well (results/embeddings/budget). None: all are (results/imdb).
 
         Returns:
-            The supernet, and whether it is of one sub-network that met the budget.
+            The supernet, and whether it is of one sub-network that met this budget.
         """
         start, base, blocks = self.model, home, self.supernet.blocks
         if self.options.blocks is not None:
@@ -282,7 +282,7 @@ class _Work:
                 {
                     "steps": steps_within(how, minutes, subnet),
                     "subnet": subnet and json.loads(subnet.to_json()),
-                    "met": found is not None and found.sure is not False,
+                    "met": self.options.budget if found is not None and found.sure is not False else None,
                 },
             )
         fields = read_fields(path)
@@ -290,7 +290,7 @@ class _Work:
         steps = int(fields["steps"])
         saved = {"save_strategy": "steps", "save_steps": str(max(1, steps // 16))}
         how = replace(how, average_last=min(6, steps), trainer={"max_steps": str(steps), **saved})
-        return self.trained("trained", how, at), fields["met"]
+        return self.trained("trained", how, at), at is not None and fields.get("met") == self.options.budget
 
     def shallower(self, home: Bench, blocks: int) -> Path:
         """The model with the blocks that it would miss most, so many, made where it is not there yet."""

@@ -15,9 +15,11 @@ from ldsearch.errors import RunError, TrainingError
 from ldsearch.options import TrainSupernet
 from ldsearch.options.binding import changed, trainer_words
 from ldsearch.runs.run import SUPERNET_FILE
+from ldsearch.space import Space
 from ldsearch.space.assignments import warn_if_prime
 from ldsearch.subnet import LengthMode, Subnet
 from ldsearch.supernet import Supernet
+from ldsearch.supernet.dropout import without_dropout
 from ldsearch.supernet.folder import SupernetRecord
 from ldsearch.supernet.heads import Memory
 from ldsearch.supernet.processor import bf16_gain
@@ -49,7 +51,7 @@ from ldsearch.training.start import (
     separate_teacher,
     task_of,
 )
-from ldsearch.training.strategies import Setting, make_strategy
+from ldsearch.training.strategies import Plan, Setting, make_strategy
 from ldsearch.training.strategies.base import Fixed
 from ldsearch.training.strategies.flexible_depth import DEPTH_TASKS
 from ldsearch.training.strategies.layerdrop import applied_rates, drops_whole_blocks, parts_of
@@ -172,9 +174,8 @@ def _trainer(
         raise TrainingError(f"--attention-dropout is for encoders: {supernet.why_depth_only}")
     setting = _setting(options, supernet, plain_share)
     teacher = separate_teacher(options, task, supernet, tokenizer)
-    if at is not None and teacher is None:
-        raise TrainingError("one sub-network learns from a separate teacher: name its folder")
     strategy = make_strategy(options.strategy, setting)
+    plan: Plan = strategy if at is None else _alone(at, strategy.space, supernet, teacher)
     for depth in supernet.depths.values() if in_force(options, "assignment") else ():
         if warning := warn_if_prime(depth):
             note(warning)
@@ -190,7 +191,7 @@ def _trainer(
             **({} if at is None else {"at": at.to_json()}),
         },
         supernet,
-        strategy if at is None else Fixed(at, "distill", strategy.space),
+        plan,
         arguments,
         task=task,
         tokenizer=tokenizer,
@@ -202,6 +203,21 @@ def _trainer(
         averaged=options.average_last,
     )
     return trainer, setting, strategy.space.to_dict()
+
+
+def _alone(at: Subnet, space: Space, supernet: Supernet, teacher: Supernet | None) -> Fixed:
+    """The plan that trains one sub-network by a separate teacher, without dropout.
+
+    Dropout is more noise than what it has to learn: it starts as the teacher does, but for what it leaves
+    out (results/reranker/epyc-avx512).
+
+    Raises:
+        TrainingError: If there is no such teacher.
+    """
+    if teacher is None:
+        raise TrainingError("one sub-network learns from a separate teacher: name its folder")
+    without_dropout(supernet.model)
+    return Fixed(at, "distill", space)
 
 
 def outlook(trainer: SupernetTrainer) -> Iterator[str]:

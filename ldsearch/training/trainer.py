@@ -18,7 +18,6 @@ from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.dropout import without_dropout
 from ldsearch.supernet.folder import save_model
 from ldsearch.supernet.heads import logits_of
 from ldsearch.supernet.processor import keep_freed_memory
@@ -97,9 +96,6 @@ class SupernetTrainer(Trainer):
         self.task = task
         self.search = search
         self.distillation = distillation or Distillation()
-        if teacher is not None and self.distillation.label_share == 0:
-            # More noise than what a copy of the teacher has to learn (results/reranker/epyc-avx512).
-            without_dropout(supernet.model)
         self.teacher = None if teacher is None else teacher.eval().to(args.device)
         self.taught = taught
         self._targets: Targets | None = None

@@ -223,10 +223,13 @@ def test_of_sentences_a_training_is_of_what_the_budget_chose(
     share = chosen.costs["macs"] / chosen.full_costs["macs"]
     words = f"for 0.02 minutes at {share:.2f} of the MACs"
     assert words in " ".join(read(folder / "compress.json")["words"])
+    assert Run.open(folder / "search-trained").best.costs["macs"] <= 1.01 * chosen.costs["macs"]
     # Another budget later chooses among what was trained.
     ldsearch.done(*asked, "--budget", 0.7)
     assert read(folder / "taught.json") == taught
     assert words in " ".join(read(folder / "compress.json")["words"])
+    macs = pd.read_csv(folder / "search-trained/trials.csv")["macs"]
+    assert macs.between(1.1 * chosen.costs["macs"], 0.7 * chosen.full_costs["macs"]).any()
 
 
 @pytest.mark.parametrize("labelled", [True, False])
@@ -242,8 +245,11 @@ def test_a_cross_encoder_keeps_the_order_of_a_querys_documents(
     ]
     table = pd.DataFrame(rows, columns=["query", "document", "label"])
     (table if labelled else table.drop(columns="label")).to_csv("queries.csv", index=False)
-    ldsearch.done("compress", "headed", "--data", "queries.csv", "--budget", 0.7, "--pin-query")
+    trains = ("--train", 0.02) if labelled else ()
+    ldsearch.done("compress", "headed", "--data", "queries.csv", "--budget", 0.7, "--pin-query", *trains)
     folder = tuned / "runs/headed-compressed"
+    if trains:
+        assert load_supernet(folder / "trained")[1].at is not None
     found, held = read(folder / "compress.json"), lines(folder / "data/test.jsonl")
     assert found["metric"] == ("ndcg@10" if labelled else "agreement (ndcg@10)")
     assert any("a query is 4.0 rows" in words for words in found["words"])

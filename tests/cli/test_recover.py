@@ -10,11 +10,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ldsearch.bench import Bench
+from ldsearch.disk.files import write_json
 from ldsearch.errors import TrainingError
 from ldsearch.options import TrainSupernet
 from ldsearch.runs.run import newest_supernet
 from ldsearch.subnet import Subnet
 from ldsearch.supernet.folder import load_supernet
+from ldsearch.training import train_supernet as training
 from ldsearch.training.train_supernet import train_supernet
 from ldsearch.trials.trial import Score
 from tests.cli.conftest import Ldsearch, read, weights
@@ -151,3 +153,34 @@ def test_a_training_of_one_subnetwork_leaves_a_supernet_and_moves_only_what_runs
     assert read(place / "training.json")["identity"]["at"] == at.to_json()
     with pytest.raises(TrainingError, match="a separate teacher"):
         train_supernet(recovered / "runs/alone", replace(how, teacher="in-place", sandwich="paper"), at=at)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_only_one_subnetwork_that_a_teacher_trains_has_no_dropout(
+    recovered: Path, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    home, made = recovered / "runs/tiny", []
+    config = read(home / "config.json")
+    write_json(home / "config.json", {**config, "hidden_dropout_prob": 0.1})
+
+    def spied(*given, **named):
+        made.append(make_trainer(*given, **named))
+        return made[0]
+
+    make_trainer = training.make_trainer
+    monkeypatch.setattr(training, "make_trainer", spied)
+    how = TrainSupernet(
+        model=str(home),
+        teacher=str(home),
+        data=str(load_supernet(home)[1].source["data"]),
+        sandwich="taught",
+        label_share=0.0,
+        trainer={"max_steps": "1"},
+    )
+    at = Subnet.of_encoder([0], [20], 64) if alone else None
+    place = train_supernet(recovered / "runs/at", how, scored=False, at=at)
+    model = made[0].supernet.model.train()
+    inputs = {"input_ids": torch.arange(1, 9)[None], "attention_mask": torch.ones(1, 8, dtype=torch.long)}
+    first, second = (model(**inputs).logits for _ in range(2))
+    assert first.equal(second) is alone
+    assert read(place / "config.json")["hidden_dropout_prob"] == 0.1

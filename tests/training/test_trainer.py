@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from ldsearch.subnet import Subnet
-from ldsearch.supernet import Supernet
+from ldsearch.supernet import Supernet, dropout
 from ldsearch.tasks import Encoded, TextClassification
 from ldsearch.tasks.objectives import kl_divergence
 from ldsearch.training.sampler import LengthGroupedSampler
@@ -73,11 +73,7 @@ FULL, HALF = Subnet.full(4), Subnet.of_encoder([0, 1, 3], [10, 6, 3], 16)
 
 
 def without_dropout(supernet: Supernet) -> Supernet:
-    for module in supernet.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        if hasattr(module, "attention_dropout"):  # ModernBERT's, of attention and of what it adds
-            module.attention_dropout = 0.0
+    dropout.without_dropout(supernet.model)
     return supernet
 
 
