@@ -40,10 +40,11 @@ from ldsearch.runs.folder import claim
 from ldsearch.runs.run import COMPRESSED_FILE, RUN_FILE, SEARCH_FOLDER, SUPERNET_FILE, Choice
 from ldsearch.subnet import Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.correction import correction_of
 from ldsearch.supernet.folder import load_model
 from ldsearch.supernet.graph import refuse
 from ldsearch.tasks import EMBEDDED, DataSource
+from ldsearch.tasks.embedding import SentenceEmbedding
+from ldsearch.tasks.ranking import Ranking
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.shallower import most_missed
 from ldsearch.training.start import known_labels, named_labels
@@ -51,6 +52,8 @@ from ldsearch.training.train_supernet import steps_within, train_supernet
 from ldsearch.trials.goal import Goal, NoWorse
 from ldsearch.work.progress import NO_PROGRESS, Progress
 
+# What their budget chose is trained alone (results/embeddings/budget, results/reranker/epyc-avx512).
+_ALONE = (SentenceEmbedding.kind, Ranking.kind)
 _ROUND = 0.001  # of a share: a budget that is written down still has the choice in it
 NO_DATA = (
     "compress needs texts such as the model will read: --data texts.csv; some hundreds are enough, and "
@@ -110,9 +113,7 @@ def compress_into(
         return search(folder / f"{SEARCH_FOLDER}-untrained", other, goal, refuses=False)
 
     if options.train is not None:
-        alone = options.budget is not None and (
-            home.task.kind == "ranking" or correction_of(home.supernet.model) is not None
-        )
+        alone = options.budget is not None and home.task.kind in _ALONE
         taught, met = work.taught(home, options.train, chosen if alone else None)
         other = replace(taught, runtime=given.runtime, beside=given)
         within = goal
