@@ -27,19 +27,6 @@ def dropout(hidden: Tensor, rate: float) -> Tensor:
     return hidden * keep_mask(hidden, round(rate * _LEVELS))
 
 
-def without_dropout(model: nn.Module) -> None:
-    """Set every dropout rate of a model to 0; its configuration keeps them.
-
-    Transformers holds a rate in a dropout module, or as a number of a layer that calls the function.
-    """
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        for name, value in vars(module).items():
-            if "dropout" in name and isinstance(value, float):
-                setattr(module, name, 0.0)
-
-
 def keep_mask(hidden: Tensor, dropped: int) -> Tensor:
     """Factors of ``hidden``: 0 with probability ``dropped`` / 2¹⁶, else the inverse of the rest."""
     seed = int(torch.randint(2**62, ()))

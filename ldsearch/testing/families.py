@@ -22,7 +22,6 @@ from ldsearch.export.loading import load_exported
 from ldsearch.latency.runtimes import RUNTIMES, GraphRuntime, graph_runtime
 from ldsearch.subnet import Stack, Subnet, keep_of
 from ldsearch.supernet import FixedSubnet, Supernet
-from ldsearch.supernet.dropout import without_dropout
 from ldsearch.supernet.families import Family
 from ldsearch.supernet.graph import KEEP, trace
 from ldsearch.supernet.heads import logits_of
@@ -37,6 +36,7 @@ from ldsearch.testing.inputs import (
     stock_output,
 )
 from ldsearch.testing.reference import stock_logits
+from ldsearch.training.distillation import without_dropout
 
 REFERENCE = 24
 LENGTHS = (24, 3, 17, 9, 1, 24, 12, 5)

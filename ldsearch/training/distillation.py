@@ -1,9 +1,9 @@
-"""Distillation: a teacher's outputs for a batch, and the losses that compare a student with them."""
+"""Distillation: a teacher's outputs, losses that compare a student with them, a student without dropout."""
 
 import math
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ldsearch.errors import TrainingError
 from ldsearch.options import TrainSupernet
@@ -80,3 +80,16 @@ def state_distance(teacher: Tensor, student: Tensor) -> Tensor:
     matched = teacher[:, evenly].detach().float()
     squared = (student.float() - matched).square().sum(dim=-1)
     return (squared / matched.square().sum(dim=-1)).mean()
+
+
+def without_dropout(model: nn.Module) -> None:
+    """Set every dropout rate of a model to 0; its configuration keeps them.
+
+    Transformers holds a rate in a dropout module, or as a number of a layer that calls the function.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)

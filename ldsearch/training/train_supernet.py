@@ -19,7 +19,6 @@ from ldsearch.space import Space
 from ldsearch.space.assignments import warn_if_prime
 from ldsearch.subnet import LengthMode, Subnet
 from ldsearch.supernet import Supernet
-from ldsearch.supernet.dropout import without_dropout
 from ldsearch.supernet.folder import SupernetRecord
 from ldsearch.supernet.heads import Memory
 from ldsearch.supernet.processor import bf16_gain
@@ -30,7 +29,7 @@ from ldsearch.tasks.base import fingerprints_of
 from ldsearch.tasks.splits import SearchRows
 from ldsearch.tasks.tables import Columns
 from ldsearch.training.applicable import check_training, in_force
-from ldsearch.training.distillation import distillation_of
+from ldsearch.training.distillation import distillation_of, without_dropout
 from ldsearch.training.drop_rates import mean_rate
 from ldsearch.training.estimate import training_minutes
 from ldsearch.training.run import (

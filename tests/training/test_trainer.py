@@ -14,9 +14,10 @@ from transformers import (
 )
 
 from ldsearch.subnet import Subnet
-from ldsearch.supernet import Supernet, dropout
+from ldsearch.supernet import Supernet
 from ldsearch.tasks import Encoded, TextClassification
 from ldsearch.tasks.objectives import kl_divergence
+from ldsearch.training import distillation
 from ldsearch.training.sampler import LengthGroupedSampler
 from ldsearch.training.strategies import Pass, make_strategy
 from ldsearch.training.trainer import SupernetTrainer
@@ -73,7 +74,7 @@ FULL, HALF = Subnet.full(4), Subnet.of_encoder([0, 1, 3], [10, 6, 3], 16)
 
 
 def without_dropout(supernet: Supernet) -> Supernet:
-    dropout.without_dropout(supernet.model)
+    distillation.without_dropout(supernet.model)
     return supernet
 
 
