@@ -91,7 +91,7 @@ def train_supernet(
         note: Called with what the user should know before it starts.
         progress: Receives phases and steps, instead of the Trainer's own bar.
         scored: Whether the full model's score on the search rows is recorded.
-        at: The one sub-network that is trained, by the teacher (results/embeddings/budget).
+        at: The one sub-network that is trained, by the teacher, without dropout (results/embeddings/budget).
 
     Raises:
         LdsearchError: One line for bad data, models, options, a folder that holds another run, a full disk.
