@@ -207,8 +207,8 @@ def _trainer(
 def _alone(at: Subnet, space: Space, supernet: Supernet, teacher: Supernet | None) -> Fixed:
     """The plan that trains one sub-network by a separate teacher, without dropout.
 
-    Dropout is more noise than what it has to learn: it starts as the teacher does, but for what it leaves
-    out (results/reranker/epyc-avx512).
+    It starts with the teacher's weights or near them, and dropout adds more to the loss than there is to
+    learn (results/reranker/epyc-avx512).
 
     Raises:
         TrainingError: If there is no such teacher.

@@ -19,6 +19,7 @@ from transformers import (
 )
 
 import ldsearch as ld
+from ldsearch.compression import search as searching
 from ldsearch.compression import texts as own_texts
 from ldsearch.compression.texts import OwnTexts, read_texts
 from ldsearch.runs.run import Run
@@ -30,6 +31,7 @@ from ldsearch.supernet.folder import load_model, load_supernet
 from ldsearch.supernet.tokens import PINNED
 from ldsearch.tasks import DataSource, load_task
 from ldsearch.training.start import known_labels
+from ldsearch.trials.goal import Goal
 from ldsearch.work.progress import Progress
 from tests.cli.conftest import Ldsearch, lines, read, rows_of, write
 
@@ -230,6 +232,28 @@ def test_of_sentences_a_training_is_of_what_the_budget_chose(
     assert words in " ".join(read(folder / "compress.json")["words"])
     macs = pd.read_csv(folder / "search-trained/trials.csv")["macs"]
     assert macs.between(1.1 * chosen.costs["macs"], 0.7 * chosen.full_costs["macs"]).any()
+
+
+@pytest.mark.parametrize("again", ["2x", "1.5x"])
+def test_what_a_budget_in_time_chose_is_not_lost_to_other_times(
+    ldsearch: Ldsearch, tuned: Path, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    """The budget that chose what is trained is not measured again of it; another is."""
+    sentence_encoder()
+    timed = [0.6, 0.45, 0.45]  # shares of the MACs, as if times were noisy
+
+    def noisy(bench: Any, context: Any, goal: Goal, *given: Any, **named: Any) -> tuple[Goal, bool]:
+        if goal.in_time is None:
+            return goal, True
+        return Goal.parse(budget=f"{timed.pop(0)}"), True
+
+    monkeypatch.setattr(searching, "_in_macs", noisy)
+    asked = ("compress", "sentences", "--data", "texts.txt", "--train", 0.02)
+    ldsearch.done(*asked, "--budget", "2x")
+    folder = tuned / "runs/sentences-compressed"
+    ldsearch.done(*asked, "--budget", again)
+    share = Run.open(folder / "search-trained").best.costs["macs"] / Run.open(folder).best.full_costs["macs"]
+    assert (share > 0.45) is (again == "2x")
 
 
 @pytest.mark.parametrize("labelled", [True, False])
